@@ -303,8 +303,9 @@ class Order:
     @property
     def stream_sequence(self) -> int: ...
     @property
-    def stopped(self) -> Literal["gap", "last", "end"] | None: ...
+    def stopped(self) -> Literal["gap", "last"] | None: ...
     def take_passed_over(self) -> tuple[int, int]: ...
+    def take_ran_dry(self) -> bool: ...
 
 @final
 class Trail:
@@ -647,17 +648,33 @@ def read_entries(
 
 @final
 class Initial:
-    def __init__(self, expected: int, least: int = 0) -> None: ...
+    def __init__(
+        self,
+        expected: int,
+        *,
+        end: int = ...,
+        after: int = 0,
+        exact: bool = True,
+        latest: bool = True,
+    ) -> None: ...
     @property
     def done(self) -> bool: ...
+    @property
+    def exact(self) -> bool: ...
+    def moved(self) -> None: ...
     def came(self, revision: int, delta: int) -> bool: ...
-    def ends_at(self, last: int, revision: int) -> None: ...
+    def ends_at(self, last: int) -> None: ...
+    def seen(self, keys: Iterable[str]) -> bool: ...
     def all_came(self) -> None: ...
 
 @final
 class Entries(Generic[_Given]):
-    caught_up: str | None
-    """The consumer, if it had nothing to send behind the last entry."""
+    once: bool
+    """Whether a value is left out if one of its key came among the initial entries."""
+    reads_ttl: bool
+    """Whether to read the `ttl` of each entry."""
+    held: _Given | Exception | None
+    """Handed over before all that is here, by `wait` of an iterator."""
 
     def __init__(
         self,
@@ -679,11 +696,18 @@ class Entries(Generic[_Given]):
         """
     @property
     def revision(self) -> int: ...
+    @property
+    def ttl(self) -> str:
+        """The `Nats-TTL` of the last entry. Empty if it has none."""
+    @property
+    def repeated(self) -> bool:
+        """Whether a value of its key came among the initial entries before."""
     def get(self, timeout: float | None = None) -> Any: ...
     def hand_over(
         self,
         callback: Callable[[_Given], object],
         raised: Callable[[_Given, BaseException], object],
+        most: int = 1000,
     ) -> None: ...
 
 @final

@@ -73,6 +73,23 @@ cdef str operation_in(bytes block):
     return PUT if by_reason is None else by_reason
 
 
+cdef str ttl_in(bytes block):
+    """The `Nats-TTL` of a header block, or of None: empty if there is none."""
+    cdef const char* s
+    cdef Py_ssize_t n, i
+    cdef HeaderLine line
+    if block is None:
+        return ""
+    s, n = PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block)
+    if not is_header_block(s, n):
+        return ""
+    i = line_end(s, n, 0) + 1
+    while next_header(s, n, &i, &line):
+        if is_word(line.name, line.name_size, b"Nats-TTL", 8):
+            return decode_text(line.value, line.value_size)
+    return ""
+
+
 cdef str key_in(const char* subject, Py_ssize_t n, Py_ssize_t prefix_size):
     prefix_size = min(prefix_size, n)
     return decode_text(subject + prefix_size, n - prefix_size)
@@ -129,48 +146,159 @@ def read_entries(
 cdef class Initial:
     """Where a watch is among the entries that were in the bucket when it began.
 
-    The server says how many there were. An entry may be replaced or deleted before it is
-    sent. So the end is an entry with none behind it. Or, once as many have come, what the
-    bucket ends at by then: whatever has replaced one of them is not behind that.
+    They are complete once the watch has read up to where the leader says that the bucket
+    ends: `end`, as it was before the consumer was made. Of a bucket with one server, the
+    server of the consumer is the leader, so that `expected`, its count, is as good
+    (`exact`).
 
-    The server may be a replica that is behind the leader, which has had `least` by then.
-    So the end does not come before that revision.
+    A watch of the `latest` of each key reads no entry that is replaced before its turn. Its
+    replacement is behind `end`. So these are complete at an end of which is known that no
+    key that was there in the meantime can be behind it: the leader has nothing behind the
+    last entry, or all sequences came between the one at which it was asked and the end that
+    it gave, or each key that it has was `seen`.
     """
 
     cdef int64_t missing
-    cdef uint64_t least, last
-    cdef bint asked  # `last` is the last revision of the bucket
+    cdef uint64_t end, position
+    cdef int inexact
+    cdef bint latest
+    cdef bint asked  # `end` is where the bucket ended during the reading
+    cdef bint whole  # no sequence was left out since it was asked for
     cdef readonly bint done
+    # Hashes of the keys that came, with the lowest bit set for values. 0 is a free slot.
+    cdef uint64_t* slots
+    cdef size_t mask, used
 
-    def __init__(self, expected: int, least: int = 0) -> None:
+    def __init__(
+        self,
+        expected: int,
+        *,
+        end: int = UINT64_MAX,
+        after: int = 0,
+        exact: bool = True,
+        latest: bool = True,
+    ) -> None:
         self.missing = expected
-        self.least = least
-        self.done = not self.missing and not self.least
+        self.end = end
+        self.position = after
+        self.inexact = not exact
+        self.latest = latest
+        self.done = self.end <= self.position or (exact and self.missing == 0)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.slots)
 
     def __repr__(self) -> str:
         return f"<Initial {'done' if self.done else f'{self.missing} missing'}>"
 
-    cdef inline bint changes_nothing(self, uint64_t delta) noexcept:
+    @property
+    def exact(self) -> bool:
+        return not load_int(&self.inexact)
+
+    def moved(self) -> None:
+        """Another consumer continues, perhaps on another server; from any thread."""
+        store_int(&self.inexact, True)
+
+    cdef inline bint changes_nothing(self, uint64_t revision, uint64_t delta) noexcept:
         """Whether `came` would count an entry with `delta` behind it, and no more."""
-        return self.done or (delta != 0 and self.missing > 1 and not self.asked)
+        return self.done or (
+            delta != 0 and self.missing > 1 and revision < self.end and not self.asked
+        )
 
     @cython.annotation_typing(False)
-    def came(self, uint64_t revision, uint64_t delta) -> bool:
+    def came(self, revision: int, delta: int) -> bool:
+        """Take note of an entry; whether the leader has to be asked now."""
+        cdef uint64_t sequence = revision
         self.missing -= 1
-        if delta == 0:
-            self.done = revision >= self.least
-        elif self.asked:
-            self.done = revision >= self.last
-        return self.missing <= 0 and not self.done and not self.asked
+        self.whole = self.whole and sequence == self.position + 1
+        self.position = sequence
+        if self.done:
+            return False
+        if not self.latest:
+            if sequence >= self.end or (self.missing == 0 and not load_int(&self.inexact)):
+                self.all_came()
+            return not self.done and not self.asked and (delta == 0 or self.missing <= 0)
+        if self.asked:
+            if sequence < self.end:
+                return False
+            if self.whole:
+                self.all_came()
+            return not self.done
+        if self.missing == 0 and delta == 0 and sequence <= self.end:
+            if not load_int(&self.inexact):
+                self.all_came()
+                return False
+        return delta == 0 or self.missing <= 0 or sequence >= self.end
 
     @cython.annotation_typing(False)
-    def ends_at(self, uint64_t last, uint64_t revision) -> None:
-        self.asked = True
-        self.last = last
-        self.done = self.done or revision >= last
+    def ends_at(self, last: int) -> None:
+        """The leader has more behind the last entry that came, and ends at `last`."""
+        self.asked = self.whole = True
+        self.end = last
+        if self.position >= self.end:
+            self.all_came()
 
     def all_came(self) -> None:
         self.done = True
+        PyMem_RawFree(self.slots)
+        self.slots = NULL
+
+    cdef bint note(self, str key, bint is_value) except -1:
+        """Remember a key; whether a value of it came before."""
+        cdef uint64_t number
+        if self.done or not self.latest:
+            return False
+        if 2 * self.used >= self.mask:
+            self.grow()
+        number = (<uint64_t>hash(key) | 1) ^ (not is_value)
+        return self.put(number if number else 2) and is_value
+
+    cdef bint put(self, uint64_t number) noexcept:
+        """Whether it was here before."""
+        cdef size_t i = <size_t>(number >> 1) & self.mask
+        while self.slots[i]:
+            if self.slots[i] == number:
+                return True
+            i = (i + 1) & self.mask
+        self.slots[i] = number
+        self.used += 1
+        return False
+
+    cdef int grow(self) except -1:
+        cdef uint64_t* old = self.slots
+        cdef size_t size = self.mask + 1 if old != NULL else 0
+        cdef size_t i, count = 2 * size if size else 64
+        cdef uint64_t* new = <uint64_t*>PyMem_RawCalloc(count, sizeof(uint64_t))
+        if new == NULL:
+            raise MemoryError
+        self.slots = new
+        self.mask = count - 1
+        self.used = 0
+        for i in range(size):
+            if old[i]:
+                self.put(old[i])
+        PyMem_RawFree(old)
+        return 0
+
+    cdef bint has(self, uint64_t number) noexcept:
+        cdef size_t i = <size_t>(number >> 1) & self.mask
+        while self.slots[i]:
+            if self.slots[i] == number:
+                return True
+            i = (i + 1) & self.mask
+        return False
+
+    @cython.annotation_typing(False)
+    def seen(self, keys: "Iterable[str]") -> bool:
+        """Whether each of these keys has come, as a value or as a marker."""
+        cdef uint64_t number
+        for key in keys:
+            number = <uint64_t>hash(key) | 1
+            if self.slots == NULL or not (
+                self.has(number) or self.has(number ^ 1 if number ^ 1 else 2)
+            ):
+                return False
+        return True
 
 
 @cython.final
@@ -189,8 +317,12 @@ cdef class Entries:
     cdef object decoded
     cdef bint ignore_deletes
     cdef AckReader reader
-    cdef readonly uint64_t revision
-    cdef public str caught_up
+    cdef uint64_t last
+    cdef public bint once
+    cdef readonly bint repeated
+    cdef public bint reads_ttl
+    cdef readonly str ttl
+    cdef public object held
 
     @cython.annotation_typing(False)
     def __init__(
@@ -210,12 +342,16 @@ cdef class Entries:
         self.make = make
         self.bucket = bucket
         self.prefix_size = len(prefix.encode())
-        self.revision = revision
+        self.last = revision
         self.decoded = decoded
         self.ignore_deletes = ignore_deletes
 
     def __repr__(self) -> str:
         return f"<Entries of {self.bucket!r} at {self.revision}>"
+
+    @property
+    def revision(self) -> int:
+        return glance_number(&self.last)
 
     cdef JetStreamMsg take_ready(self, AckNumbers* ack):
         """The next message if it is here, and no turn of `initial`; else None."""
@@ -226,35 +362,26 @@ cdef class Entries:
             return None
         if not read_ack(
             &self.reader, msg.head + msg.subject_size, msg.reply_size, ack
-        ) or not initial.changes_nothing(ack.pending):
+        ) or not initial.changes_nothing(ack.stream_sequence, ack.pending):
             return None
         if mailbox.take() is not msg:  # somebody has discarded it meanwhile
             return None
         if not initial.done:
             initial.missing -= 1
-        self.took(msg, ack)
+            initial.position = ack.stream_sequence
+        note_number(&self.last, ack.stream_sequence)
         return <JetStreamMsg>msg
-
-    cdef inline int took(self, Msg msg, AckNumbers* ack) except -1:
-        cdef AckSubject parts
-        cdef Section here
-        enter(&here, <PyObject*>self)
-        try:
-            self.revision = ack.stream_sequence
-            if ack.pending:
-                self.caught_up = None
-            elif split_ack_subject(msg.head + msg.subject_size, msg.reply_size, &parts):
-                self.caught_up = ack_text(&parts, CONSUMER)
-            return 0
-        finally:
-            leave(&here)
 
     cdef inline str key_of(self, Msg msg):
         return key_in(msg.head, msg.subject_size, self.prefix_size)
 
-    cdef inline object entry(self, Msg msg, AckNumbers* ack, str operation):
+    cdef object entry(self, Msg msg, AckNumbers* ack, str operation):
+        cdef str key = self.key_of(msg)
+        self.repeated = self.initial.note(key, operation is PUT)
+        if self.reads_ttl:
+            self.ttl = ttl_in(msg.block)
         return make_entry(
-            self.make, self.bucket, self.key_of(msg), msg.payload,
+            self.make, self.bucket, key, msg.payload,
             ack.stream_sequence, ack.timestamp // 1000, ack.pending, operation,
         )
 
@@ -269,8 +396,11 @@ cdef class Entries:
                 return None
             operation = operation_in(msg.block)
             if self.ignore_deletes and operation is not PUT:
+                self.initial.note(self.key_of(msg), False)
                 continue
             entry = self.entry(msg, &ack, operation)
+            if self.once and self.repeated:
+                continue
             if self.decoded is not None:
                 entry = self.decoded(entry)
             if entry is not None:
@@ -280,6 +410,8 @@ cdef class Entries:
         """Its key."""
         cdef AckNumbers ack
         cdef Msg msg
+        cdef str key
+        cdef bint is_value
         if self.decoded is not None:
             entry = self.ready()
             return None if entry is None else entry.key
@@ -287,9 +419,12 @@ cdef class Entries:
             msg = self.take_ready(&ack)
             if msg is None:
                 return None
-            if self.ignore_deletes and operation_in(msg.block) is not PUT:
+            is_value = operation_in(msg.block) is PUT
+            key = self.key_of(msg)
+            if self.initial.note(key, is_value) and self.once:
                 continue
-            return self.key_of(msg)
+            if is_value or not self.ignore_deletes:
+                return key
 
     @cython.annotation_typing(False)
     def get(self, timeout: float | None = None) -> "Any":
@@ -303,14 +438,15 @@ cdef class Entries:
             raise NotJetStreamMessageError(
                 f"the message on {msg.subject!r} did not come from a consumer"
             )
-        self.took(msg, &ack)
+        note_number(&self.last, ack.stream_sequence)
         return self.entry(msg, &ack, operation_in(msg.block))
 
     def hand_over(
         self, callback: "Callable[[Any], object]",
         raised: "Callable[[Any, BaseException], object]",
+        most: int = 1000,
     ) -> None:
-        while True:
+        for _ in range(most):
             entry = self.ready()
             if entry is None:
                 return
@@ -350,8 +486,14 @@ cdef class EntryIterator:
 
     def __next__(self) -> "Any":
         cdef Entries entries = self.entries
-        if self.initial and entries.initial.done:
-            raise StopIteration
+        if entries.held is not None:
+            entry = self.wait()
+            return entry.key if self.keys else entry
+        if self.initial:
+            if entries.initial.done:
+                raise StopIteration
+        elif entries.ignore_deletes and not entries.initial.done:
+            return self.wait()  # it looks for a value behind this one
         if not self.keys:
             entry = entries.ready()
             return self.wait() if entry is None else entry

@@ -143,8 +143,8 @@ cdef class JetStreamMailbox(Mailbox):
 
     @property
     def on_order(self) -> object:
-        """Called on the I/O thread when `order` has stopped, or has passed messages over,
-        and when `trail` has found a gap."""
+        """Called on the I/O thread when `order` has stopped, has passed messages over, or
+        has learnt that the server has no more, and when `trail` has found a gap."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -444,7 +444,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef inline int tell_of_order(self, Line line) except -1:
         cdef Order order = self._order
-        if (order.halt or glance_size(&order.passed_over)) and not load_int(&order.told):
+        if order.has_news() and not load_int(&order.told):
             store_int(&order.told, True)
             line.events.append((EVENT_ORDER, self))
         return 0

@@ -5,9 +5,8 @@ cdef enum:  # why an order takes nothing more
     GOING_ON
     AT_GAP
     AT_LAST
-    AT_END
 
-cdef tuple HALTS = (None, "gap", "last", "end")
+cdef tuple HALTS = (None, "gap", "last")
 
 
 @cython.final
@@ -17,8 +16,8 @@ cdef class Order:
     A mailbox that has one takes what is next and nothing else. Consumer sequences count
     by one: a step that is missing is a message that is missing, and from there on
     nothing is taken. Stream sequences at or before `after` have been read before, and are
-    passed over. At `last`, and before the first sequence behind it, it stops; so it does
-    when the server has no more, if `to_end`.
+    passed over. At `last`, and before the first sequence behind it, it stops. With `to_end`
+    it notes when the server has no more before that.
     """
 
     cdef uint64_t consumer, stream  # `consumer_sequence`, `stream_sequence`
@@ -26,6 +25,7 @@ cdef class Order:
     cdef bint to_end
     cdef int halt  # `stopped`: an index of `HALTS`
     cdef size_t passed_over, passed_over_bytes
+    cdef int ran_dry
     cdef int told
     cdef AckReader reader
 
@@ -60,7 +60,7 @@ cdef class Order:
 
     @property
     def stopped(self) -> str | None:
-        """Why nothing more is taken: `gap`, `last`, `end`; None while it is."""
+        """Why nothing more is taken: `gap` or `last`; None while it is."""
         return HALTS[load_int(&self.halt)]
 
     def take_passed_over(self) -> tuple[int, int]:
@@ -68,6 +68,20 @@ cdef class Order:
         # First: messages skipped from here on are reported again if half is taken now.
         store_int(&self.told, False)
         return swap_size(&self.passed_over, 0), swap_size(&self.passed_over_bytes, 0)
+
+    def take_ran_dry(self) -> bool:
+        """Whether a message since the last call said that nothing is behind it.
+
+        Only its server says so, which may be behind the leader. Only noted if `to_end`.
+        """
+        return bool(swap_int(&self.ran_dry, False))
+
+    cdef inline bint has_news(self) noexcept:
+        return (
+            self.halt != GOING_ON
+            or glance_size(&self.passed_over) != 0
+            or load_int(&self.ran_dry)
+        )
 
     cdef bint takes(self, Msg msg) noexcept:
         """Whether it is the next one; anything but a consumer's message is not."""
@@ -97,7 +111,7 @@ cdef class Order:
         if ack.stream_sequence == self.last:
             store_int(&self.halt, AT_LAST)
         elif self.to_end and ack.pending == 0:
-            store_int(&self.halt, AT_END)
+            store_int(&self.ran_dry, True)
         return taken
 
 

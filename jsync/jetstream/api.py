@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -11,6 +12,8 @@ from ..checks import seconds
 from ..core.requests import request
 from ..errors import (
     ConfigError,
+    ConnectionLostError,
+    Error,
     IncompleteListError,
     InvalidJSONError,
     InvalidSubjectError,
@@ -24,6 +27,7 @@ from ..models import AccountInfo
 from ..models.since import OLDEST
 from .paging import Pages
 from .replies import items_of, part_of, read_reply
+from .steps import advance
 from .versions import (
     NOTHING,
     dotted,
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from ..core.session import Owner
     from ..errors import UnsupportedFeatureError
     from ..models.since import Line
+    from .steps import Answer, Ask, Made, Steps
     from .versions import Needs
 
 ASK_SECONDS = 1.0
@@ -239,15 +244,38 @@ class API:
         return f"<API {self.prefix}>"
 
 
-Answer = dict[str, Any] | Exception
-"""A reply, or the error that came in its place."""
+def answered(api: API, steps: Steps[Made], deadline: float) -> Made:
+    """Send each request of the steps until `deadline`, and return what they make; blocks.
+
+    A request is sent again when the connection is lost, so it must do no harm twice.
+    Raises what the steps raise, and `TimeoutError`.
+    """
+    answer: Answer | None = None
+    while True:
+        try:
+            ask = advance(steps, answer)
+        except StopIteration as done:
+            made: Made = done.value
+            return made
+        try:
+            answer = _answer(api, ask, deadline)
+        except Error as error:
+            answer = error
 
 
-def reply_of(answer: Answer) -> dict[str, Any]:
-    """The reply, or raise the error that came in its place."""
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+def _answer(api: API, ask: Ask, deadline: float) -> dict[str, Any]:
+    subject, payload, needs = ask
+    while True:
+        left = deadline - monotonic()
+        if left <= 0:
+            raise LateError(f"no time is left to request {subject}")
+        try:
+            return api.request(
+                subject, payload, needs=needs, timeout=min(api.timeout, left)
+            )
+        except ConnectionLostError:
+            if deadline <= monotonic():
+                raise
 
 
 class Inquiry:

@@ -14,6 +14,12 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _DEEPEST = 100
 """How deep a reply may be; those of nats-server are about ten deep."""
 
+ONE_REPLY = (
+    "the account that exports the JetStream API has to export it with "
+    "response_type: stream"
+)
+"""What to do where each request has one reply, whatever its answer is made of."""
+
 _Kind = TypeVar("_Kind")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from ..checks import flag, whole
-from ..errors import NoCachedInfoError
+from ..core.deadline import deadline_after
+from ..errors import ConfigError, MessageNotFoundError, NoCachedInfoError
 from ..models import StoredMessage
+from ..models.codec import wire_time
 from . import management
 from .backups.driver import CHUNK_SECONDS, backup
 from .consumer import Consumer
@@ -22,6 +25,9 @@ from .stored.engine import (
     LastOfEach,
     Range,
 )
+from .stream_end.driver import stream_end
+from .stream_end.engine import is_alone
+from .versions import GET_BY_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -379,7 +385,8 @@ class Stream:
             batch=batch,
             max_bytes=max_bytes,
         )
-        return stored.get_messages(self._api, self.name, pages, timeout)
+        alone = is_alone(self._info, time())
+        return stored.get_messages(self._api, self.name, pages, timeout, alone=alone)
 
     def get_last_messages(
         self,
@@ -427,13 +434,15 @@ class Stream:
             batch=batch,
             max_bytes=max_bytes,
         )
-        return stored.get_messages(self._api, self.name, pages, timeout)
+        alone = is_alone(self._info, time())
+        return stored.get_messages(self._api, self.name, pages, timeout, alone=alone)
 
     def read_arrow(
         self,
         start: int | None = None,
         end: int | None = None,
         *,
+        start_time: datetime | None = None,
         columns: Sequence[str] | None = None,
         filter_subjects: str | Iterable[str] | None = None,
         headers_only: bool = False,
@@ -449,12 +458,14 @@ class Stream:
         continues through reconnects, as with an `OrderedConsumer`. Deleted messages are
         left out. `ArrowBatch` describes the columns.
 
-        Without `start` or `end` the call asks the server for the stream, which blocks.
+        The call blocks while it asks the leader of the stream where the stream ends.
 
         Args:
             start: The first sequence to read. Default: the first message of the stream.
             end: The last sequence to read. Default: the last message at the time of the
                 call.
+            start_time: Start with the first message that was stored at this time or later,
+                instead of `start`. Since nats-server 2.11.
             columns: The names of the columns, in their order. Default: all.
             filter_subjects: A subject, or several, wildcards allowed. Default: all.
             headers_only: Send no payloads. `data` is empty, and the header
@@ -471,12 +482,30 @@ class Stream:
 
         Raises:
             StreamNotFoundError: The stream does not exist.
+            UnsupportedFeatureError: The server is too old for `start_time`. Nothing is
+                sent.
             ConfigError: An argument is not allowed. Nothing is sent.
         """
+        if start is not None and start_time is not None:
+            raise ConfigError("start and start_time are mutually exclusive: give one")
         start = whole(1 if start is None else start, "start", 1)
         if end is not None:
             end = whole(end, "end", 0)
-        last = self.info(timeout=timeout).state.last_seq
+        if start_time is not None:
+            wire_time(start_time, "start_time")
+            self._api.require(GET_BY_TIME)
+        deadline = deadline_after(self._api.seconds(timeout))
+        found_end = stream_end(self._api, self.name, deadline)
+        self._info, last = found_end.info, found_end.sequence
+        if start_time is not None:
+            try:
+                found = self.get_message(
+                    start_time=start_time, direct=False, timeout=timeout
+                )
+            except MessageNotFoundError:
+                start = last + 1
+            else:
+                start = found.sequence
         return ArrowRange(
             self._api,
             self.name,

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync import errors
-from jsync.server import LocalServer
 
-from ..proxy import FaultProxy
+from ..routed import RoutedCluster
 from ..server.support import Thread
-from ..servers import Cluster, free_port, wait_for
+from ..servers import wait_for
 from ..stored import PATIENCE, Published, Received, read_back
 from ..support.connection_faults import Events, connect
 from .test_publisher_failover import answered
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     import jsync
 
-    from ..proxy import Side
+    from ..proxy import FaultProxy, Side
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fault]
 
@@ -35,45 +34,6 @@ logger = logging.getLogger("jsync.tests.routes")
 
 RATE = 200_000
 """The number of bytes per second that a throttled route carries."""
-
-
-class RoutedCluster(Cluster):
-    """Three servers that reach each other through one proxy for each direction."""
-
-    def __init__(self) -> None:
-        ports = [free_port() for _ in range(3)]
-        self.proxies = {
-            (here, there): FaultProxy("127.0.0.1", ports[there])
-            for here, there in itertools.permutations(range(3), 2)
-        }
-        self.servers = []
-        for here, port in enumerate(ports):
-            routes = [
-                f"nats://127.0.0.1:{proxy.port}"
-                for (source, _), proxy in self.proxies.items()
-                if source == here
-            ]
-            # Gossip would lead the servers past the proxies, so they advertise a closed port.
-            args = [
-                *("-n", f"node-{here + 1}", "-m", "-1", "--cluster_name", "jsync"),
-                *("--cluster", f"nats://127.0.0.1:{port}"),
-                *("--cluster_advertise", "127.0.0.1:1"),
-                *("--routes", ",".join(routes)),
-            ]
-            self.servers.append(LocalServer(args=args))
-
-    def stop(self) -> None:
-        super().stop()
-        for proxy in self.proxies.values():
-            proxy.close()
-
-    def route(self, one: int, other: int) -> list[FaultProxy]:
-        """Return the proxies of the route between two servers. Either server may have opened it."""
-        return [self.proxies[one, other], self.proxies[other, one]]
-
-    def carries(self, one: int, other: int) -> bool:
-        """Return whether two servers are connected through the proxies."""
-        return any(proxy.connected for proxy in self.route(one, other))
 
 
 @pytest.fixture

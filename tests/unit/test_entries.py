@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=500)
 PREFIX = "$KV.B."
+NO_HEADERS = b"NATS/1.0\r\n\r\n"
 DELETE = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
 
 
@@ -38,8 +39,9 @@ class Bucket:
         self.line = Line(outbox, -1)
         self.mailbox = JetStreamMailbox(outbox, 1)
         self.line.subscribe(1, self.mailbox)
+        self.initial = initial or Initial(0)
         self.entries: Entries[Entry] = Entries(
-            *(self.mailbox, initial or Initial(0), Entry, "B", PREFIX), **options
+            *(self.mailbox, self.initial, Entry, "B", PREFIX), **options
         )
         self.waits = 0
 
@@ -48,7 +50,7 @@ class Bucket:
         key: str,
         revision: int,
         delta: int = 9,
-        block: bytes = b"NATS/1.0\r\n\r\n",
+        block: bytes = NO_HEADERS,
     ) -> None:
         message = Message(PREFIX + key, ack(revision, delta), block, b"v")
         self.line.decrypted(entry_frame(message))
@@ -219,21 +221,105 @@ def test_once_as_many_have_come_each_entry_may_be_the_last() -> None:
     items = bucket.iterate(initial=True)
     assert next(items).revision == 1
     assert initial.came(next(items).revision, 5)
-    initial.ends_at(4, 2)
+    initial.ends_at(4)
     assert not initial.came(next(items).revision, 5)
     assert not initial.came(next(items).revision, 5)
     assert initial.done
     assert bucket.waits == 3
 
 
-def test_entries_say_which_consumer_had_nothing_more_to_send() -> None:
-    bucket = Bucket()
-    seen = []
-    for number, delta in ((1, 1), (2, 0), (3, 4)):
-        bucket.bring("a", number, delta)
+def test_no_initial_entries_are_done_at_once() -> None:
+    assert Initial(0).done
+    assert not Initial(1).done
+
+
+def came(initial: Initial, *entries: tuple[int, int]) -> list[str]:
+    """Return what follows from each entry, given by its revision and its delta."""
+    outcomes = []
+    for revision, delta in entries:
+        asks = initial.came(revision, delta)
+        outcomes.append("done" if initial.done else "ask" if asks else "more")
+    return outcomes
+
+
+def test_the_count_of_the_only_server_ends_the_initial_entries() -> None:
+    initial = Initial(3, end=9)
+    assert came(initial, (1, 2), (4, 1), (9, 0)) == ["more", "more", "done"]
+
+
+def test_nothing_pending_does_not_end_the_initial_entries() -> None:
+    """The server counts an entry that is being replaced one too few."""
+    initial = Initial(3, end=3)
+    assert came(initial, (1, 1), (2, 0)) == ["more", "ask"]
+    initial.ends_at(4)
+    assert came(initial, (3, 1), (4, 0)) == ["more", "done"]
+
+
+def test_a_replica_does_not_end_the_initial_entries() -> None:
+    initial = Initial(3, end=9, exact=False)
+    assert came(initial, (1, 2), (4, 1), (9, 0)) == ["more", "more", "ask"]
+    assert not Initial(0, end=7, exact=False).done
+    assert Initial(0, end=0, exact=False).done
+
+
+def test_replaced_entries_come_up_to_the_end_of_the_moment() -> None:
+    initial = Initial(2, end=2)
+    assert came(initial, (1, 4), (5, 7)) == ["more", "ask"]
+    initial.ends_at(8)
+    assert came(initial, (6, 9), (7, 6), (8, 9)) == ["more", "more", "done"]
+
+
+def test_an_entry_replaced_again_moves_the_end_once_more() -> None:
+    initial = Initial(2, end=2)
+    assert came(initial, (5, 7)) == ["ask"]
+    initial.ends_at(8)
+    assert came(initial, (6, 9), (8, 9)) == ["more", "ask"], "7 was replaced by then"
+    initial.ends_at(9)
+    assert came(initial, (9, 9)) == ["done"]
+
+
+def test_the_leader_is_asked_again_when_it_has_not_answered() -> None:
+    initial = Initial(1, end=1)
+    assert came(initial, (2, 4), (3, 4)) == ["ask", "ask"]
+    initial.ends_at(3)
+    assert initial.done
+
+
+def test_all_keys_of_the_leader_may_have_come_before_its_end() -> None:
+    bucket = Bucket(Initial(3, end=3))
+    for revision, key in enumerate("abc", 4):
+        bucket.bring(key, revision, block=DELETE if key == "b" else NO_HEADERS)
         next(bucket.iterate())
-        seen.append(bucket.entries.caught_up)
-    assert seen == [None, "c", None]
+    assert bucket.initial.seen(["a", "b", "c"])
+    assert not bucket.initial.seen(["a", "d"])
+    assert bucket.initial.seen([])
+
+
+def test_many_keys_are_remembered_each_once() -> None:
+    bucket = Bucket(Initial(1 << 40))
+    bucket.entries.once = True
+    for number in range(5000):
+        bucket.bring(f"key.{number % 2500}", number + 1)
+    given = [entry.key for entry in bucket.iterate()]
+    assert given == [f"key.{number}" for number in range(2500)]
+    assert bucket.initial.seen(given)
+
+
+def test_all_revisions_end_where_the_leader_ended() -> None:
+    initial = Initial(3, end=9, exact=False, latest=False)
+    assert came(initial, (1, 2), (5, 0)) == ["more", "ask"]
+    initial.ends_at(9)
+    assert came(initial, (6, 0), (9, 4)) == ["more", "done"]
+    assert Initial(5, end=9, after=9, latest=False).done
+    counted = Initial(2, end=9, latest=False)
+    assert came(counted, (1, 4), (3, 3)) == ["more", "done"]
+
+
+def test_the_server_may_have_nothing_left_to_send() -> None:
+    initial = Initial(5)
+    initial.came(1, 4)
+    initial.all_came()
+    assert initial.done
 
 
 def test_entries_at_hand_are_handed_over_and_errors_do_not_end_the_iteration() -> None:
@@ -252,3 +338,13 @@ def test_entries_at_hand_are_handed_over_and_errors_do_not_end_the_iteration() -
         callback, lambda entry, error: errors.append((entry.revision, str(error)))
     )
     assert (given, errors) == ([1, 2, 3], [(2, "two")])
+
+
+def test_a_count_proves_nothing_after_the_consumer_moved() -> None:
+    initial = Initial(2, end=9)
+    exact = [initial.exact]
+    initial.moved()
+    assert [*exact, initial.exact] == [True, False]
+    assert not initial.came(1, 1)
+    assert initial.came(2, 0)
+    assert not initial.done

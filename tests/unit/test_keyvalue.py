@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import jsync
 from jsync import errors
-from jsync._fast import Initial, is_key
+from jsync._fast import is_key
 from jsync.headers import Headers
 from jsync.jetstream.buckets.engine import check_bucket
 from jsync.jetstream.keyvalue.config import KeyValueConfig
@@ -152,53 +152,6 @@ def test_a_marker_is_a_deleted_key_with_its_revision() -> None:
 def test_a_key_follows_the_rule_of_adr_8(key: str) -> None:
     rule = r"[-/_=a-zA-Z0-9]+(?:\.[-/_=a-zA-Z0-9]+)*"
     assert is_key(key) == bool(re.fullmatch(rule, key))
-
-
-def test_no_initial_entries_are_done_at_once() -> None:
-    assert Initial(0).done
-    assert not Initial(1).done
-
-
-def test_an_entry_without_pending_ones_is_the_last() -> None:
-    initial = Initial(3)
-    assert [initial.came(n, 3 - n) for n in (1, 2, 3)] == [False, False, False]
-    assert initial.done
-
-
-def test_the_initial_entries_end_after_the_replaced_ones_too() -> None:
-    initial = Initial(2)
-    assert not initial.came(1, 4)
-    # the second entry was replaced, so the last one must be looked up
-    assert initial.came(5, 7)
-    initial.ends_at(8, 5)
-    assert not initial.came(7, 6)
-    assert not initial.done
-    initial.came(8, 9)
-    assert initial.done
-
-
-def test_the_bucket_is_asked_again_when_it_has_not_answered() -> None:
-    initial = Initial(1)
-    assert initial.came(1, 4)
-    assert initial.came(2, 4)
-    initial.ends_at(2, 2)
-    assert initial.done
-
-
-def test_a_lagging_replica_does_not_decide_the_end() -> None:
-    initial = Initial(0, least=7)
-    assert not initial.done
-    initial.came(5, 0)
-    assert not initial.done
-    initial.came(7, 0)
-    assert initial.done
-
-
-def test_the_server_may_have_nothing_left_to_send() -> None:
-    initial = Initial(5)
-    initial.came(1, 4)
-    initial.all_came()
-    assert initial.done
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,13 @@ ROOMS = [
     *(
         "jetstream.replies",
         "jetstream.versions",
+        "jetstream.steps",
         "jetstream.paging",
         "jetstream.api",
     ),
     *(
         "jetstream.management",
+        "jetstream.stream_end",
         "jetstream.publishing",
         "jetstream.retries",
         "jetstream.pulls",
@@ -99,6 +101,7 @@ PURE = {
     "core.pool",
     "core.auth",
     "core.websocket",
+    "jetstream.steps",
     "jetstream.versions",
     "jetstream.ingest.answer",
     "jetstream.ingest.missing",

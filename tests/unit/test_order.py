@@ -103,14 +103,18 @@ def test_the_order_stops_at_the_last_sequence_or_before_the_first_after_it(
     assert consumer.events == ["ORDER"]
 
 
-def test_the_order_stops_when_no_message_is_left() -> None:
+def test_the_order_notes_that_the_server_has_no_more() -> None:
     order = Order(0, last=10, to_end=True)
     consumer = Consumer(order)
     consumer.bring(1, 1, 1)
+    assert not order.take_ran_dry()
     consumer.bring(2, 4, 0)
+    assert order.take_ran_dry()
+    assert not order.take_ran_dry()
     consumer.bring(3, 5, 0)
-    assert consumer.taken == [1, 4]
-    assert order.stopped == "end"
+    assert consumer.taken == [1, 4, 5]
+    assert order.stopped is None
+    assert consumer.events == ["ORDER"]
 
 
 def test_the_order_continues_while_more_messages_may_come() -> None:
@@ -142,7 +146,7 @@ def test_ack_subjects_of_version_2_are_understood() -> None:
             f"$JS.ACK.hub.ACCHASH.S.c.1.{number + 41}.{number}.1700.{pending}.more"
         )
     assert order.stream_sequence == 44
-    assert order.stopped == "end"
+    assert order.take_ran_dry()
 
 
 @pytest.mark.parametrize("beginning", ["$JS.ACK.S.c.1", f"$JS.ACK.{'S' * 200}.c.1"])

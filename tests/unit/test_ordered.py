@@ -13,15 +13,18 @@ from jsync import errors
 from jsync._fast import Order
 from jsync.jetstream.ordered.engine import (
     BEHIND,
+    LAG_SECONDS,
     LAST_RETRY,
     MOVES,
     RESET_ATTEMPTS,
+    SINGLE_REPLIES,
     Cursor,
     State,
     Step,
     is_final,
     ordered_config,
 )
+from jsync.jetstream.stream_end.engine import Rest, StreamEnd
 from jsync.models import (
     ConsumerInfo,
     ConsumerLimits,
@@ -58,6 +61,11 @@ def stream(last_seq: int, created: datetime = BORN) -> StreamInfo:
     return StreamInfo(config=StreamConfig(name="S"), state=state, created=created)
 
 
+def end(last_seq: int, created: datetime = BORN) -> StreamEnd:
+    """Return what a leader says of a stream that ends there."""
+    return StreamEnd(last_seq, 1, 0.0, stream(last_seq, created))
+
+
 # Configurations
 
 
@@ -83,7 +91,7 @@ def test_an_unused_consumer_stays_30_seconds_or_the_limit_of_the_stream() -> Non
                 consumer_limits=ConsumerLimits(inactive_threshold=limit)
             ),
         )
-        place.seen(info)
+        place.same(info)
         assert place.inactive_threshold == seconds
     assert cursor(inactive_threshold=7.0).inactive_threshold == 7
 
@@ -190,7 +198,7 @@ def test_undelivered_messages_are_read_again() -> None:
 
 def test_up_to_the_snapshot_the_last_of_each_subject_are_asked_for_again() -> None:
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(stream(last_seq=20))
+    place.seen(end(20))
     assert place.next_config().deliver_policy == "last_per_subject"
     place.began(made(3))
     assert place.range().last is None, "the first one leaves nothing out"
@@ -210,7 +218,7 @@ def test_up_to_the_snapshot_the_last_of_each_subject_are_asked_for_again() -> No
 
 def test_after_the_snapshot_reading_continues_by_sequence() -> None:
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(stream(last_seq=20))
+    place.seen(end(20))
     place.next_config()
     place.began(made(3))
     place.reached(20, 7)
@@ -220,7 +228,7 @@ def test_after_the_snapshot_reading_continues_by_sequence() -> None:
 # The end
 
 
-def test_the_end_is_where_the_stream_ended_or_the_server_has_no_more() -> None:
+def test_the_end_is_where_the_stream_ended() -> None:
     place = cursor()
     place.next_config()
     place.began(made(0))
@@ -229,7 +237,6 @@ def test_the_end_is_where_the_stream_ended_or_the_server_has_no_more() -> None:
     assert (span.last, span.to_end) == (10, True)
     place.reached(7, 7)
     assert place.stopped("gap", span) is Step.RESET
-    assert place.stopped("end", span) is Step.END
     assert place.position == 7
     assert place.stopped("last", span) is Step.END
     assert (place.position, place.at_end) == (10, True)
@@ -237,7 +244,7 @@ def test_the_end_is_where_the_stream_ended_or_the_server_has_no_more() -> None:
 
 def test_the_snapshot_is_not_the_end() -> None:
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(stream(last_seq=20))
+    place.seen(end(20))
     place.next_config()
     place.began(made(3))
     place.until = 30
@@ -255,7 +262,7 @@ def test_the_snapshot_is_not_the_end() -> None:
     ("sent", "at", "pending", "step"),
     [
         (5, 7, 3, Step.WAIT),
-        (5, 7, 0, Step.END),  # deleted, expired
+        (5, 7, 0, Step.ASK),  # deleted or expired, or the server is behind
         (5, 10, 3, Step.END),  # the next message is after the end
         (5, 11, 3, Step.END),
         (6, 8, 0, Step.WAIT),  # on its way
@@ -270,6 +277,68 @@ def test_when_nothing_comes_the_server_is_asked_for_the_end(
     place.began(made(0))
     place.until = 10
     assert place.checked(made(at, sent, pending), 5, now=0.0, patience=1.0) is step
+
+
+def reading_to(until: int) -> Cursor:
+    place = cursor()
+    place.same(stream(until))
+    place.next_config()
+    place.began(made(0))
+    place.until = until
+    return place
+
+
+def test_a_read_ends_when_the_leader_has_no_rest() -> None:
+    place = reading_to(10)
+    assert place.rest(Rest(end(12), None), 7, 0.0) is Step.END
+
+
+def test_a_server_that_stays_behind_the_leader_is_left() -> None:
+    place = reading_to(10)
+    for now, at, step in (
+        (100.0, 5, Step.WAIT),
+        (100.1 + LAG_SECONDS, 6, Step.WAIT),
+        (100.2 + LAG_SECONDS, 6, Step.WAIT),
+        (100.1 + 2 * LAG_SECONDS, 6, Step.RESET),
+    ):
+        assert place.rest(Rest(end(12), 8), at, now) is step
+    place.next_config()
+    place.began(made(6))
+    assert place.rest(Rest(end(12), 8), 6, 200.0) is Step.WAIT
+
+
+def test_a_leader_that_lost_the_end_is_believed_after_a_while() -> None:
+    place = reading_to(10)
+    for _ in range(BEHIND):
+        assert place.rest(Rest(end(8), None), 8, 0.0) is Step.WAIT
+    assert place.rest(Rest(end(8), None), 8, 0.0) is Step.END
+
+
+def test_the_rest_of_a_recreated_stream_is_an_error() -> None:
+    place = reading_to(10)
+    with pytest.raises(errors.StreamNotFoundError, match="another"):
+        place.rest(Rest(end(20, BORN + timedelta(seconds=1)), None), 7, 0.0)
+
+
+def test_a_read_to_the_end_without_progress_gives_up() -> None:
+    place = cursor(max_reset_attempts=3)
+    place.until = 10
+    for _ in range(3):
+        place.reset(progress=False, lived=60.0)
+    with pytest.raises(errors.OrderedConsumerResetError, match="brought nothing"):
+        place.reset(progress=False, lived=60.0)
+
+
+def test_single_replies_to_pulls_are_an_error_that_names_the_mend() -> None:
+    place = cursor()
+    for _ in range(5):
+        place.fell_silent(1, 1)
+        place.fell_silent(1, 0)
+        place.fell_silent(2, 3)
+    for _ in range(SINGLE_REPLIES - 1):
+        place.fell_silent(2, 2)
+    with pytest.raises(errors.OrderedConsumerResetError, match="response_type: stream"):
+        place.fell_silent(1, 1)
 
 
 def test_a_sent_message_that_does_not_arrive_counts_as_lost_after_a_while() -> None:
@@ -289,7 +358,7 @@ def test_a_sent_message_that_does_not_arrive_counts_as_lost_after_a_while() -> N
 
 def within_snapshot() -> Cursor:
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(stream(last_seq=20))
+    place.seen(end(20))
     place.next_config()
     place.began(made(0))
     return place
@@ -406,34 +475,34 @@ def test_consumers_that_vanish_at_once_are_recreated_after_a_pause() -> None:
 
 def test_a_recreated_stream_is_not_continued() -> None:
     place = cursor()
-    place.seen(stream(10))
-    place.seen(stream(20))
+    place.same(stream(10))
+    place.same(stream(20))
     with pytest.raises(errors.StreamNotFoundError, match="another"):
-        place.seen(stream(20, BORN + timedelta(seconds=1)))
+        place.same(stream(20, BORN + timedelta(seconds=1)))
 
 
 def test_a_stream_that_has_lost_its_end_is_believed_after_a_while() -> None:
     """A new leader may not have read its own log yet."""
     place = cursor()
-    place.seen(stream(0))
+    place.seen(end(0))
     place.next_config()
     place.began(made(0))
     place.reached(20, 20)
     for last in (12, 14, 15):
         with pytest.raises(errors.OrderedConsumerResetError) as caught:
-            place.seen(stream(last))
+            place.seen(end(last))
         assert not is_final(caught.value)
     assert BEHIND == 3
-    place.seen(stream(16))
+    place.seen(end(16))
     assert place.next_config().opt_start_seq == 13, "what has been stored since"
 
 
 def test_a_start_in_the_future_is_not_a_stream_that_has_lost_its_end() -> None:
     place = cursor(opt_start_seq=50)
-    place.seen(stream(3))
+    place.seen(end(3))
     place.next_config()
     place.began(made(49))
-    place.seen(stream(3))
+    place.seen(end(3))
     assert place.next_config().opt_start_seq == 50
 
 
@@ -485,6 +554,9 @@ class Stream:
     def pending(self) -> int:
         return len(self.left)
 
+    def rest_behind(self, after: int, until: int | None) -> bool:
+        return any(after < n <= (until or self.last) for n in self.stored)
+
     def send(self) -> tuple[int, int, int] | None:
         """Return the next message: its consumer and stream sequences, and the pending count."""
         if not self.left:
@@ -531,6 +603,9 @@ def read(
                         break
                     consumer.bring(*message)
                     count -= 1
+                rest = stored.rest_behind(order.stream_sequence, span.last)
+                if order.take_ran_dry() and not rest:
+                    return taken + consumer.taken
             if order.stopped is not None:
                 place.reached(order.stream_sequence, order.consumer_sequence)
                 taken += consumer.taken
@@ -573,13 +648,13 @@ def test_every_message_that_stays_is_read_once_and_in_order(
     for subject in before:
         stored.publish(subject)
     first = {None: 1, "new": len(before) + 1, "last": max(1, len(before))}[policy]
-    end = len(before) if to_end else 10_000
+    last = len(before) if to_end else 10_000
     place = cursor(deliver_policy=policy)
-    place.seen(stream(stored.last))
+    place.seen(end(stored.last))
     taken = read(stored, place, actions, to_end)
     assert taken == sorted(set(taken))
-    assert set(taken) >= {n for n in stored.stored if first <= n <= end}
-    assert all(first <= n <= end for n in taken)
+    assert set(taken) >= {n for n in stored.stored if first <= n <= last}
+    assert all(first <= n <= last for n in taken)
 
 
 @settings(max_examples=200, deadline=None)
@@ -592,7 +667,7 @@ def test_of_each_subject_the_last_is_read_and_all_that_follow(
     for subject in before:
         stored.publish(subject)
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(stream(stored.last))
+    place.seen(end(stored.last))
     taken = read(stored, place, actions, to_end=False)
     assert taken == sorted(set(taken))
     snapshot = len(before)

@@ -19,6 +19,7 @@ from jsync.jetstream.push.engine import (
     gap_error,
     status_error,
 )
+from jsync.jetstream.stream_end.engine import StreamEnd
 from jsync.models import (
     ConsumerConfig,
     ConsumerInfo,
@@ -202,7 +203,7 @@ def test_ordered_consumers_are_set_up_as_such() -> None:
 def test_ordered_consumers_the_next_one_is_known_before_it_is_made() -> None:
     cursor = Cursor(ConsumerConfig(deliver_policy="last_per_subject"), "p")
     stream = StreamInfo(state=StreamState(last_seq=10), created=datetime.now(UTC))
-    cursor.seen(stream)
+    cursor.seen(StreamEnd(10, 1, 0.0, stream))
     first = cursor.coming()
     assert (first.after, first.last) == (0, None)
     cursor.began(ConsumerInfo(name="p_1", delivered=SequenceInfo(stream_seq=2)))

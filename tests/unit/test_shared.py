@@ -520,19 +520,22 @@ class Still:
 
     def __init__(self) -> None:
         self.outbox = outbox()
-        self.last_arrival = 0.0
-        self.is_current = self.closed = False
+        self.revision = 0
+        self.closed = False
         self.initial_done = True
+        self.max_age = None
+        self.entries = SimpleNamespace(reads_ttl=False)
         self.error = None
         self.handed_over = Gate(self.outbox)
         self.finished = Gate(self.outbox)
         self.handed_over.open()
 
     def run(self, *_: object, **__: object) -> None: ...
+    def current(self, *_: object) -> None: ...
 
 
 def test_every_thread_that_waits_for_a_revision_is_woken() -> None:
-    live: Live[bytes] = Live(cast("Any", Still()), "B", 1.0)
+    live: Live[bytes] = Live(cast("Any", Still()), "B", str, 1.0)
     meet(
         ROUNDS,
         lambda number: live._reached(number + 1),

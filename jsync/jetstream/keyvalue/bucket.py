@@ -466,9 +466,11 @@ class KeyValue(Generic[Value]):
         return self._layout.decode(entries)
 
     def keys(self, *filters: str, timeout: float | None = None) -> Iterator[str]:
-        """Iterate over the keys that have a value. The server filters them.
+        """Iterate over the keys that have a value, each once. The server filters them.
 
-        No list is kept. So a key that is put again while you iterate may come twice.
+        You get each key that has a value all the time while you iterate, whatever others
+        put, and in a cluster whichever server answers. Keys come one by one: jsync keeps
+        16 to 32 bytes of each, so that none comes twice.
 
         Args:
             *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
@@ -489,6 +491,7 @@ class KeyValue(Generic[Value]):
             ignore_deletes=True,
             timeout=timeout,
         )
+        changes.entries.once = True
         with Watch(changes) as watch:
             yield from watch._initial_keys()
 
@@ -562,7 +565,8 @@ class KeyValue(Generic[Value]):
         changes = open_changes(
             self._api, self._layout, filters, on_error=on_error, timeout=seconds
         )
-        return Live(changes, self.bucket, max(0.0, deadline - monotonic()))
+        left = max(0.0, deadline - monotonic())
+        return Live(changes, self.bucket, self._layout.stored, left)
 
     def lock(
         self,

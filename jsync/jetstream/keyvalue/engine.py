@@ -120,7 +120,6 @@ class Layout(Generic[Value]):
         "min_ttl",
         "origin",
         "read",
-        "replicated",
         "stream",
         "write",
     )
@@ -130,8 +129,6 @@ class Layout(Generic[Value]):
     def __init__(self, config: StreamConfig, api_prefix: str) -> None:
         self.stream = config.name or ""
         self.bucket = self.stream.removeprefix(STREAM_PREFIX)
-        self.replicated = (config.num_replicas or 1) > 1
-        """Whether servers other than the leader have it too, which may be behind."""
         self.history = config.max_msgs_per_subject or 1
         """The revisions that are kept for each key."""
         self.min_ttl = config.subject_delete_marker_ttl if self.history != 1 else None
@@ -177,8 +174,12 @@ class Layout(Generic[Value]):
         return layout
 
     def key(self, key: str) -> str:
-        """The key that the bucket has."""
-        return check_key(key if self._keys is None else self._keys.encode(key))
+        """The key that the bucket has; raises `InvalidKeyError`."""
+        return check_key(self.stored(key))
+
+    def stored(self, key: str) -> str:
+        """A key in the form of the bucket."""
+        return key if self._keys is None else self._keys.encode(key)
 
     def subjects(self, keys: Iterable[str]) -> list[str]:
         """The subjects of keys as the stream has them, each once."""
@@ -383,7 +384,7 @@ class LastEntries(LastOfEach["Entry"]):
             mailbox, self._previous, Entry, layout.bucket, layout.read
         )
         if stored:
-            self._reached(last, pending)
+            self._reached(last, pending, len(stored))
         if given:
             stored = [entry for entry in stored if layout.read + entry.key not in given]
         given.update([layout.read + entry.key for entry in stored])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from ..._fast import Waiter
@@ -12,23 +13,29 @@ from ...core.closing import Stopping
 from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
+    Error,
     SubscriptionClosedError,
     TimeoutError as LateError,
 )
+from ..watching.current import Applied
 from .codecs import Value
+from .expiry import Expiry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ...checks import Seconds
     from ...errors import CodecError
+    from ..stream_end.engine import StreamEnd
     from ..watching.driver import Changes
     from .engine import Entry
 
 TICK = 1.0
-"""Seconds without a change until it is looked whether the copy is current."""
-HEARD = 15.0
-"""Seconds of silence after which the server may be gone: three heartbeats."""
+"""Seconds at most until it is looked for keys that have gone without a message."""
+LIST_AFTER = 5.0
+"""Seconds between two lists of the keys of the bucket, at least."""
+MAX_LIST_AFTER = 300.0
+"""The same, at most."""
 
 
 class Live(Stopping, Single, Mapping[str, Value]):
@@ -39,9 +46,14 @@ class Live(Stopping, Single, Mapping[str, Value]):
     """
 
     def __init__(
-        self, changes: Changes[Entry[Value]], bucket: str, timeout: float
+        self,
+        changes: Changes[Entry[Value]],
+        bucket: str,
+        stored: Callable[[str], str],
+        timeout: float,
     ) -> None:
         self._changes = changes
+        self._stored = stored
         self._bucket = bucket
         self._entries: dict[str, Entry[Value]] = {}
         # Values beside the entries: with many keys, each object between a key and its
@@ -51,10 +63,21 @@ class Live(Stopping, Single, Mapping[str, Value]):
         self._lock = RLock()
         self._waiting: dict[Waiter, int] = {}
         self._ended = False
-        self._revision = 0
-        self._known = changes.last_arrival
+        self._revision = changes.revision
+        # Keys without a value here that the bucket has a message of: delete markers, and
+        # values that cannot be decoded. Used by the thread of the watch, as the rest is.
+        self._markers: dict[str, int] = {}
+        self._unbroken = self._revision  # see `Applied`
+        self._current = changes.current(lambda: Applied(self._revision, self._unbroken))
+        self._expiry = Expiry(changes.max_age)
+        self._first = 0  # no entry was before that when it was looked last
+        self._look_at = 0.0  # not before, for entries that the stream has dropped
+        self._list_at, self._list_after = 0.0, LIST_AFTER
+        # What the leader said of removed messages when that was looked at last.
+        self._removed: tuple[int, int, int] | None = None
+        changes.entries.reads_ttl = True
         try:
-            changes.run(self._apply, bad=self._drop, tick=self._tick, every=TICK)
+            changes.run(self._apply, bad=self._drop, tick=self._tick)
             changes.handed_over.wait(timeout)
         except BaseException:
             self.stop()
@@ -109,30 +132,26 @@ class Live(Stopping, Single, Mapping[str, Value]):
 
     @property
     def is_current(self) -> bool:
-        """Whether the copy has every change, as far as the server has said.
+        """Whether it is connected, and its `age` is at most 6 seconds.
 
-        False while disconnected, and after that until the server says that nothing is
-        missing.
+        The leader of the bucket tells the `age`. A copy that is cut off from the leader,
+        or whose server lags, is not current. After a reconnect it is when the leader has
+        said so again.
         """
-        heard = monotonic() - self._changes.last_arrival < HEARD
-        return heard and self._changes.is_current
+        return self._changes.is_connected and self._current.is_confirmed
 
     @property
     def age(self) -> float:
         """Seconds since the copy was certainly current: no earlier change is missing.
 
-        A server without news says so every 5 seconds.
+        Every 2 seconds jsync asks the leader of the bucket. In a replicated bucket without
+        changes the age goes up to about 4 seconds, since the leader hears from the other
+        servers that seldom. It goes up too while the copy is slower than changes of one key,
+        and in a copy of some keys while these change without a pause of milliseconds.
+        Messages that an administrator removes from the stream count as changes only
+        after some seconds.
         """
-        self._note_current()
-        return max(0.0, monotonic() - self._known)
-
-    def _note_current(self) -> bool:
-        changes = self._changes
-        if not changes.is_current:
-            return False
-        with self._lock:
-            self._known = max(self._known, changes.last_arrival)
-        return True
+        return max(0.0, monotonic() - self._current.since)
 
     def wait_for(self, revision: int, timeout: Seconds = 5.0) -> None:
         """Block until the copy has a revision, of your own put for instance.
@@ -177,13 +196,18 @@ class Live(Stopping, Single, Mapping[str, Value]):
         if entry.operation == "PUT":
             self._entries[key] = entry
             self._values[key] = entry.value
+            if self._markers:
+                self._markers.pop(key, None)
+            self._expiry.add(entry, self._changes.entries.ttl)
         else:
             self._remove(key)
+            self._markers[key] = entry.revision
         self._reached(entry.revision)
 
     def _drop(self, error: CodecError) -> None:
         """The key has another value now, and nobody knows which."""
         self._remove(error.key)
+        self._markers[error.key] = error.revision
         self._reached(error.revision)
 
     def _remove(self, key: str) -> None:
@@ -192,21 +216,94 @@ class Live(Stopping, Single, Mapping[str, Value]):
 
     def _reached(self, revision: int) -> None:
         with self._lock:
+            if revision != self._revision + 1:
+                self._unbroken = revision - 1
             self._revision = revision
             reached = [w for w, wanted in self._waiting.items() if wanted <= revision]
         for waiter in reached:
             waiter.set(None)
 
-    def _tick(self) -> None:
+    def _tick(self) -> float:
+        """Look for keys that have gone without a message; seconds until the next look."""
         changes = self._changes
-        if not self._note_current() and not changes.closed:
-            changes.confirm()
         if changes.finished.is_open:
+            self._current.stop()
             with self._lock:
                 self._ended = True
                 waiting = list(self._waiting)
             for waiter in waiting:
                 waiter.set(None)
+            return TICK
+        self._follow_stream()
+        self._expire()
+        next_us = self._expiry.next_us
+        if next_us is None:
+            return TICK
+        return min(TICK, max(0.0, (next_us - self._server_us()) / 1e6))
+
+    def _server_us(self) -> int:
+        """The time of the server."""
+        end, at = self._current.said
+        if end is None or end.info.ts is None:
+            return int(time() * 1e6)
+        return int(end.info.ts.timestamp() * 1e6 + (monotonic() - at) * 1e6)
+
+    def _expire(self) -> None:
+        for key, revision in self._expiry.expired(self._server_us()):
+            entry = self._entries.get(key)
+            if entry is not None and entry.revision == revision:
+                self._remove(key)
+        self._expiry.shrink(self._entries)
+
+    def _follow_stream(self) -> None:
+        """Drop what the stream has dropped: by a limit, a purge, or one by one."""
+        end, _ = self._current.said
+        if end is None:
+            return
+        self._expiry.follow(end.info.config.max_age, self._entries.values())
+        now = monotonic()
+        if end.first > self._first and now >= self._look_at:
+            self._first = end.first
+            self._drop_where(lambda revision: revision < end.first)
+            # A look takes at most a hundredth of the time.
+            self._look_at = monotonic() + 100 * (monotonic() - now)
+        if now >= self._list_at and self._may_have_lost(end):
+            self._drop_unlisted()
+
+    def _may_have_lost(self, end: StreamEnd) -> bool:
+        """Whether messages may have been removed one by one, or by their subject."""
+        state = end.info.state
+        if self._changes.is_of_all:
+            return len(self._entries) + len(self._markers) > state.num_subjects
+        removed = end.first, state.messages, state.num_deleted
+        before, self._removed = self._removed, removed
+        return before is not None and before != removed
+
+    def _drop_unlisted(self) -> None:
+        """Ask the bucket for its keys, and drop what it has no message of; blocks."""
+        before = len(self._entries)
+        with contextlib.suppress(Error):
+            keys, last = self._changes.listed(monotonic())
+            for held in (self._entries, self._markers):
+                for key in [key for key in held if self._stored(key) not in keys]:
+                    entry = self._entries.get(key)
+                    if entry is not None and entry.revision <= last:
+                        self._remove(key)
+                    if self._markers.get(key, last + 1) <= last:
+                        del self._markers[key]
+        found = before > len(self._entries)
+        self._list_after = (
+            LIST_AFTER if found else min(2 * self._list_after, MAX_LIST_AFTER)
+        )
+        self._list_at = monotonic() + self._list_after
+
+    def _drop_where(self, is_gone: Callable[[int], bool]) -> None:
+        for key, entry in list(self._entries.items()):
+            if is_gone(entry.revision):
+                self._remove(key)
+        for key, revision in list(self._markers.items()):
+            if is_gone(revision):
+                del self._markers[key]
 
     # The end --------------------------------------------------------------------------
 
@@ -219,6 +316,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
         Raises:
             DrainTimeoutError: The watch has not ended in time.
         """
+        self._current.stop()
         self._changes.stop(seconds(timeout, "timeout"))
 
     def __repr__(self) -> str:

@@ -17,10 +17,15 @@ from ...errors import (
     Error,
     ForkedProcessError,
     JetStreamError,
+    JetStreamNotEnabledError,
+    PermissionsError,
     PullError,
     TimeoutError as LateError,
 )
 from ..pulls.fetch import SHORTEST, SinglePull
+from ..replies import ONE_REPLY
+from ..stream_end.driver import stream_rest
+from ..stream_end.engine import ask_rest
 from .engine import Step
 
 if TYPE_CHECKING:
@@ -31,6 +36,9 @@ if TYPE_CHECKING:
     from ..pulls.inbox import LentInbox
     from .place import Place
 
+LOOK_SECONDS = 0.05
+"""How soon a server that is behind the leader is asked again."""
+
 
 class InOrder(SinglePull):
     """A pull that takes messages in their order alone, and ends where that does."""
@@ -39,6 +47,7 @@ class InOrder(SinglePull):
 
     def __init__(self, place: Place, request: PullRequest, timeout: float) -> None:
         self.order = place.order()
+        self._before = self.order.consumer_sequence
         self.passed_over = self.passed_over_bytes = 0
         super().__init__(place.source(), request, timeout)
 
@@ -47,6 +56,14 @@ class InOrder(SinglePull):
         inbox.mailbox.order = self.order
         inbox.mailbox.on_order = self._on_order
         return inbox
+
+    def waited(self) -> None:
+        super().waited()
+        late = isinstance(self.error, LateError)
+        if late and self.order.consumer_sequence == self._before + 1:
+            self.error = LateError(
+                f"{self.error} and has sent one message: if this is always so, {ONE_REPLY}"
+            )
 
     def _on_order(self) -> None:
         messages, size = self.order.take_passed_over()
@@ -102,6 +119,7 @@ class OrderedFetch:
         self._latest: JetStreamMsg | None = None  # the message that is returned next
         self._returned: JetStreamMsg | None = None  # the message that was returned last
         self._taken = self._taken_bytes = 0
+        self._end: int | None = None  # of the stream, for a pull that does not wait
         # Held where the state is turned, and until its end has settled the cursor.
         # Re-entrant, since a finaliser or a signal handler may close it in the middle.
         self._lock = RLock()
@@ -203,7 +221,10 @@ class OrderedFetch:
             raise error
         if lost:
             self._place.retire()
-        if rest is None or not (lost or pull.passed_over):
+        behind = False
+        if rest is not None and self._request.no_wait and not lost and error is None:
+            behind = self._is_behind()
+        if rest is None or not (lost or pull.passed_over or behind):
             self._turn(FetchState.ENDED)
         elif self._deadline - monotonic() < SHORTEST or isinstance(error, LateError):
             self.error = error
@@ -213,6 +234,36 @@ class OrderedFetch:
                 self._place.check_open()
                 self._report(self._place.lost(error))
             self._send(rest)
+
+    def _is_behind(self) -> bool:
+        """Whether the leader has something that the server of the consumer lacks; blocks.
+
+        If so, gives that server a moment, or the consumer up.
+        """
+        place = self._place
+        if place.end is not None and not place.end.is_replicated:
+            return False  # the only server is the leader
+        cursor = place.cursor
+        try:
+            rest = stream_rest(
+                place.api,
+                lambda: ask_rest(
+                    place.stream, cursor.filters, cursor.position, self._end
+                ),
+                max(self._deadline, monotonic() + SHORTEST),
+            )
+        except (PermissionsError, JetStreamNotEnabledError):
+            return False  # this client may not ask the leader
+        if self._end is None:
+            self._end = rest.end.sequence
+        match cursor.rest(rest, cursor.position, monotonic()):
+            case Step.END:
+                return False
+            case Step.RESET:
+                place.retire()
+            case _:
+                place.api.session.sleep(LOOK_SECONDS)
+        return True
 
     def _note_use(self, pull: InOrder) -> None:
         """Note when the server had last to do with the consumer.

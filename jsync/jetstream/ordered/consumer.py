@@ -20,6 +20,7 @@ from ...models import check_name
 from ..management import consumer_info
 from ..pulls.engine import consume_limits, fetch_request, idle_seconds
 from ..pulls.faces import ConsumeContext, MessagesContext
+from ..stream_end.driver import stream_end
 from .batch import OrderedBatch, OrderedFetch
 from .driver import OrderedPull
 from .engine import IDLE_HEARTBEAT, RESET_ATTEMPTS, Cursor, ordered_config
@@ -430,7 +431,7 @@ class OrderedConsumer(Closing):
         until = None
         if until_end:
             deadline = deadline_after(self._api.timeout)
-            until = self._place.stream_info(deadline).state.last_seq
+            until = stream_end(self._api, self._place.stream, deadline).sequence
         with self._lock:
             self._claim(until)
             self._reading = pull = OrderedPull(self._place, limits, on_error)

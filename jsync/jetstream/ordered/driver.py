@@ -21,10 +21,10 @@ from ...errors import (
     JetStreamError,
     NoRespondersError,
 )
-from ...models import ConsumerInfo
-from ..api import reply_of
 from ..pulls.driver import ContinuousPull
 from ..pulls.engine import Meaning, judge
+from ..stream_end.driver import follow
+from ..stream_end.engine import Rest, ask_rest
 from .engine import State, Step
 from .read import OrderedRead
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ..._fast import JetStreamMsg, Msg
     from ...errors import ConnectionLostError, MissedHeartbeatError
-    from ..api import Answer
+    from ...models import ConsumerInfo
     from ..pulls.engine import ConsumeLimits, PullRequest
     from .place import Place
 
@@ -59,6 +59,15 @@ class OrderedPull(ContinuousPull):
         self._abandoned = False
         self._was_disused = False
         self._look_after = FIRST_LOOK
+        self._looks = 0  # that were begun: only the last one goes on
+        # Called on the I/O thread after each loss of the connection, and each reconnect.
+        self.when_lost: Callable[[], object] | None = None
+        self.when_connected: Callable[[], object] | None = None
+        # The same before the next consumer, which another server may have.
+        self.when_moved: Callable[[], object] | None = None
+        self._ran_dry = False  # the server of the consumer had nothing more, once
+        # Pulls to the consumer, statuses of it, and messages of it before that.
+        self._pulls = self._statuses = self._before = 0
         super().__init__(place.source(), limits, on_error, lock=self._read.lock)
         self.mailbox.on_order = self._on_order
 
@@ -82,8 +91,8 @@ class OrderedPull(ContinuousPull):
         else:
             self._pull_from_it()
 
-    def _pull_from_it(self) -> None:
-        """The consumer is there: go on with it."""
+    def _pull_from_it(self, pending: int | None = None) -> None:
+        """The consumer is there, with so much to send if that is known: go on with it."""
         read = self._read
         with self._lock:
             if not read.turn(State.LIVE):
@@ -92,11 +101,19 @@ class OrderedPull(ContinuousPull):
             source = self._place.source()
             self._consumer = source.consumer
             self._inbox.use(source)
+            self._pulls = self._statuses = 0
+            self._before = read.order.consumer_sequence
+            self._ran_dry = False
         read.began_at = self._place.used_at = monotonic()
         self._heartbeats.resume(read.began_at)
         self._refill()
         self._look_after = FIRST_LOOK
-        self._look()
+        if self._cursor.until is not None and pending is None:
+            self._ask_server(self._next_look())
+        elif self._cursor.until is not None and pending == 0:
+            self._ask_leader(self._next_look())
+        else:
+            self._look(self._next_look())
 
     def _is_held(self) -> bool:
         return self.closed or not self._read.live or super()._is_held()
@@ -104,6 +121,7 @@ class OrderedPull(ContinuousPull):
     def _on_status(self, msg: Msg) -> None:
         if not self._read.live or msg.subject != self._inbox.reply:
             return
+        self._statuses += 1
         verdict = judge(msg.status or 0, msg.status_text)
         lost = verdict.meaning is Meaning.INTERRUPTED or isinstance(
             verdict.error, ConsumerDeletedError | NoRespondersError
@@ -121,20 +139,31 @@ class OrderedPull(ContinuousPull):
             place.note_arrival(arrived)
             self._was_disused = place.is_disused
         place.used_at = monotonic()
+        self._pulls += 1
         super()._publish(request)
 
     def _missed(self, error: MissedHeartbeatError) -> None:
-        self._read.reset(error)
+        messages = self._read.order.consumer_sequence - self._before
+        try:
+            self._cursor.fell_silent(self._pulls, messages + self._statuses)
+        except Error as final:
+            self.end(final)
+        else:
+            self._read.reset(error)
 
     def _on_order(self) -> None:
         order = self._read.order
         passed_over = order.take_passed_over()
         with self._lock:
             self._engine.passed_over(*passed_over)
-        if order.stopped is None:
-            self._refill()
-        else:
+        if order.stopped is not None:
             self._read.look()
+            return
+        self._refill()
+        if order.take_ran_dry() and self._read.live and not self._ran_dry:
+            # Once: a server that is catching up says so after each message.
+            self._ran_dry = True
+            self._ask_leader(self._next_look())
 
     # The next consumer ----------------------------------------------------------------
 
@@ -147,74 +176,137 @@ class OrderedPull(ContinuousPull):
 
     def made(self, info: ConsumerInfo) -> None:
         """The next consumer is there: pull from it."""
-        if self._cursor.until is not None and not info.num_pending:
-            self.end()
-        else:
-            self._pull_from_it()
+        if self.when_moved is not None:
+            self.when_moved()
+        self._pull_from_it(info.num_pending)
 
-    # What is left, where nobody says so -----------------------------------------------
+    # What is left, where no message says so -------------------------------------------
 
-    def _look(self) -> None:
-        """Ask whether anything is left: what was may be gone, and then nobody says so."""
+    def _next_look(self) -> int:
+        self._looks += 1
+        return self._looks
+
+    def _is_over(self, look: int) -> bool:
+        """Whether a look has nothing to find any more, or another one has begun."""
+        return look != self._looks or not self._read.live
+
+    def _look(self, look: int) -> None:
+        """After some silence, ask what is left: it may be gone, or not be sent."""
         read = self._read
-        to_end = self._cursor.until is not None
-        if read.over or not (
-            to_end or self._cursor.may_stall(read.order.stream_sequence)
+        if self._is_over(look) or not (
+            self._cursor.until is not None
+            or self._cursor.may_stall(read.order.stream_sequence)
         ):
             return
         quiet = monotonic() - max(self.mailbox.last_arrival, read.began_at)
-        begins = self._look_after == FIRST_LOOK and not read.order.consumer_sequence
-        first = begins and to_end
-        if quiet < self._look_after and not first:
-            read.after(self._look_after - quiet + 0.001, self._look)
-            return
+        if quiet < self._look_after:
+            read.after(self._look_after - quiet + 0.001, lambda: self._look(look))
+        else:
+            self._ask_server(look)
+
+    def _look_later(self, look: int, seconds: float | None = None) -> None:
         # Look earlier than the next heartbeat, which counts as an arrival, too.
         self._look_after = min(self._look_after * 2, self._limits.idle_heartbeat / 2)
-        where = f"{self._place.stream}.{self._cursor.name}"
-        read.ask(f"CONSUMER.INFO.{where}", None, self._on_looked)
+        wait = self._look_after if seconds is None else seconds
+        self._read.after(wait, lambda: self._look(look))
 
-    def _on_looked(self, answer: Answer) -> None:
-        read = self._read
-        if not read.live:
+    def _ask_server(self, look: int) -> None:
+        """Ask the server of the consumer what it has sent, and what it still has."""
+        follow(
+            self._place.api,
+            self._place.consumer_info(),
+            lambda said: self._on_server(look, said),
+        )
+
+    def _on_server(self, look: int, said: ConsumerInfo | Error) -> None:
+        if self._is_over(look):
             return
-        step = Step.WAIT
-        try:
-            info = ConsumerInfo.from_wire(reply_of(answer))
+        read = self._read
+        if isinstance(said, ConsumerNotFoundError):
+            read.reset(said)
+        elif isinstance(said, Error):
+            self._unanswered(look, said)
+        else:
             with self._lock:
                 step = self._cursor.checked(
-                    info,
+                    said,
                     read.order.consumer_sequence,
                     monotonic(),
                     self._heartbeats.patience,
                     stream_sequence=read.order.stream_sequence,
-                    waits=bool(info.num_waiting),
+                    waits=bool(said.num_waiting),
                 )
-        except ConsumerNotFoundError as gone:
-            read.reset(gone)
+            if step is Step.ASK:
+                self._ask_leader(look)
+            else:
+                self._take(step, look, "the last message of the server did not arrive")
+
+    def _ask_leader(self, look: int) -> None:
+        """Ask the leader of the stream what is left up to the end."""
+        after = self.position
+        follow(
+            self._place.api,
+            ask_rest(
+                self._place.stream, self._cursor.filters, after, self._cursor.until
+            ),
+            lambda rest: self._on_leader(look, after, rest),
+        )
+
+    def _on_leader(self, look: int, after: int, rest: Rest | Error) -> None:
+        if self._is_over(look):
             return
-        except Error as error:
+        if isinstance(rest, Error):
+            self._unanswered(look, rest)
+            return
+        try:
+            with self._lock:
+                step = self._cursor.rest(rest, after, monotonic())
+        except Error as final:
+            self.end(final)
+        else:
+            self._take(step, look, "its server is behind the leader of the stream")
+
+    def _unanswered(self, look: int, error: Error) -> None:
+        """There is no answer: ask again later, unless that is of no use."""
+        try:
+            pause = self._cursor.failed(error)
+        except Error as final:
+            self.end(final)
+        else:
             self.report(error)
+            self._look_later(look, pause)
+
+    def _take(self, step: Step, look: int, why: str) -> None:
         match step:
             case Step.END:
                 self.end()
             case Step.NEXT:
-                read.reset(None)
+                self._read.reset(None)
             case Step.RESET:
-                read.reset(
-                    JetStreamError("the last message of the server did not arrive")
-                )
+                self._read.reset(JetStreamError(why))
             case _:
-                read.after(self._look_after, self._look)
+                self._look_later(look)
 
-    def has_all(self, info: ConsumerInfo) -> bool:
-        """Whether all that the consumer could send, as of `info`, has come."""
+    @property
+    def position(self) -> int:
+        """The last stream sequence that has come."""
         with self._lock:
-            return (
-                self._read.live
-                and info.name == self._cursor.name
-                and info.num_pending == 0
-                and info.delivered.consumer_seq <= self._read.order.consumer_sequence
-            )
+            return max(self._cursor.position, self._read.order.stream_sequence)
+
+    def behind(self, rest: Rest, after: int) -> None:
+        """The leader was asked for what is behind `after`: leave a server that lacks it."""
+        read = self._read
+        # A server that was not asked for more owes nothing.
+        if not read.live or self.position != after or not self._is_open():
+            return
+        try:
+            with self._lock:
+                step = self._cursor.rest(rest, after, monotonic())
+        except Error as final:
+            self.end(final)
+            return
+        if step is Step.RESET:
+            read.reset(JetStreamError("its server is behind the leader of the stream"))
 
     # The connection -------------------------------------------------------------------
 
@@ -222,12 +314,16 @@ class OrderedPull(ContinuousPull):
         super()._on_lost(error)
         self._read.lost(error)
         self._forget_retry()
+        if self.when_lost is not None:
+            self.when_lost()
 
     def _on_connected(self) -> None:
         self._connected = monotonic()
         self._heartbeats.resume(self._connected)
         self._read.connected()
         self._watch_heartbeats()
+        if self.when_connected is not None:
+            self.when_connected()
 
     # The end --------------------------------------------------------------------------
 
@@ -299,4 +395,5 @@ class OrderedPull(ContinuousPull):
         # later.
         mailbox = self.mailbox
         mailbox.on_status = mailbox.on_credit = mailbox.on_order = None
+        self.when_lost = self.when_connected = None
         self._read.let_go()

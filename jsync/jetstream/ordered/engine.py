@@ -25,12 +25,14 @@ from ...errors import (
     StreamNotFoundError,
 )
 from ...models import ConsumerConfig
+from ..replies import ONE_REPLY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from ...models import ConsumerInfo, StreamInfo
+    from ..stream_end.engine import Rest, StreamEnd
 
 INACTIVE_THRESHOLD: Final = 30.0
 """Seconds. Only a consumer whose deletion was lost with the connection stays so long."""
@@ -48,8 +50,12 @@ _FIELDS: Final = (
 )
 STUCK_SECONDS: Final = 1.0
 """How long a consumer may not send what it has before another one takes its place."""
+LAG_SECONDS: Final = 2.0
+"""How long the server of a consumer may bring nothing of what the leader has."""
 BEHIND: Final = 3
 """Answers that a stream is behind what was read of it before that is believed."""
+SINGLE_REPLIES: Final = 3
+"""Consumers in a row that bring one reply to each pull before that is believed."""
 
 
 def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
@@ -135,6 +141,7 @@ class Step(Enum):
     """What follows."""
 
     WAIT = "more will come"
+    ASK = "its server has nothing more, so ask the leader for the rest"
     NEXT = "another consumer goes on, as was planned"
     RESET = "another consumer goes on, since something was lost"
     END = "all is read"
@@ -208,7 +215,12 @@ class Cursor:
         self._failures = 0
         self._idle_resets = 0
         self._behind: list[int] = []
+        self._shorter = 0  # answers in a row that the stream ends before `until`
+        self._single_replies = 0  # consumers in a row
         self._unseen: tuple[int, float] | None = None
+        # A server that lacks what the leader has: the consumer there, the last sequence
+        # that came of it, and since when.
+        self._lagging: tuple[str | None, int, float] | None = None
         # A consumer that owes messages: its name, the last sequence it sent, and since
         # when.
         self._silent: tuple[str, int, float] | None = None
@@ -217,12 +229,22 @@ class Cursor:
         until = "" if self.until is None else f" of {self.until}"
         return f"<Cursor at {self.position}{until}, {self._serial} consumers>"
 
+    @property
+    def filters(self) -> Sequence[str] | None:
+        """The subjects that are read. None: all."""
+        return self._config.filter_subjects
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether it begins with the last message of each subject."""
+        return self._config.deliver_policy == "last_per_subject"
+
     # The next consumer ----------------------------------------------------------------
 
     @property
     def needs_snapshot(self) -> bool:
         """Whether it has to see the stream before the first consumer is made."""
-        return self._config.deliver_policy == "last_per_subject" and not self._born
+        return self.is_latest and not self._born
 
     def next_config(self) -> ConsumerConfig:
         """The next consumer. Its name is new: the fate of the last one may be unknown."""
@@ -241,7 +263,7 @@ class Cursor:
         """The server has made it."""
         self.name, self.consumer_sequence = info.name, 0
         self._failures = 0
-        self._unseen = None
+        self._unseen = self._lagging = None
         if not self._born:
             # Remember where the policy began. It cannot be asked again: "new" and
             # "last" would mean other messages by then.
@@ -299,11 +321,9 @@ class Cursor:
         """The order has stopped, see `_fast.Order`."""
         if why == "gap":
             return Step.RESET
-        if why == "last" and span.last is not None:
+        if span.last is not None:
             self.position = max(self.position, span.last)
-        if why == "end" or self.at_end:
-            return Step.END
-        return Step.NEXT
+        return Step.END if self.at_end else Step.NEXT
 
     def may_stall(self, stream_sequence: int) -> bool:
         """Whether its consumer may be silent although it has something to send.
@@ -326,7 +346,8 @@ class Cursor:
 
         What was there may have been deleted, or have expired. The sequences are of the
         last message that has come. What the server has sent and does not come for
-        `patience` seconds is taken for lost. `waits`: the server may send more.
+        `patience` seconds is taken for lost. `waits`: the server may send more. It may be
+        behind the leader, whose word alone is the end of a read to the end.
         """
         sent = info.delivered.consumer_seq
         if sent > consumer_sequence:
@@ -337,10 +358,11 @@ class Cursor:
         self._unseen = None
         if sent < consumer_sequence:
             return Step.WAIT
-        if self.until is not None and (
-            info.num_pending == 0 or info.delivered.stream_seq >= self.until
-        ):
-            return Step.END
+        if self.until is not None:
+            if info.delivered.stream_seq >= self.until:
+                return Step.END
+            if info.num_pending == 0:
+                return Step.ASK
         if not self.may_stall(stream_sequence):
             return Step.WAIT
         if info.num_pending == 0:
@@ -354,32 +376,67 @@ class Cursor:
             return Step.RESET
         return Step.WAIT
 
+    def rest(self, rest: Rest, stream_sequence: int, now: float) -> Step:
+        """The server of the consumer has nothing more, and the leader was asked.
+
+        `stream_sequence` is the last that has come. Raises `StreamNotFoundError` if this is
+        another stream.
+        """
+        self._failures = 0
+        self.same(rest.end.info)
+        if rest.first is not None:
+            self._shorter = 0
+            lagging = self.name, stream_sequence
+            if self._lagging is None or self._lagging[:2] != lagging:
+                self._lagging = *lagging, now
+            lost = now - self._lagging[2] >= LAG_SECONDS
+            return Step.RESET if lost else Step.WAIT
+        self._lagging = None
+        # A stream may come back from a crash with less than it had. A new leader of
+        # nats-server 2.10 may have less until it has read its own log.
+        self._shorter += 1
+        shorter = self.until is not None and rest.end.sequence < self.until
+        return Step.WAIT if shorter and self._shorter <= BEHIND else Step.END
+
     # Another one ----------------------------------------------------------------------
 
     def reset(self, *, progress: bool, lived: float) -> float:
         """A consumer was lost; seconds to wait for the next one, so that nothing spins.
 
-        `lived` is the age that it reached, `progress` whether it brought anything.
+        `lived` is the age that it reached, `progress` whether it brought anything. Raises
+        `OrderedConsumerResetError` for a read to an end that comes no further.
         """
-        if progress or lived > LAST_RETRY:
+        if progress or (self.until is None and lived > LAST_RETRY):
             self._idle_resets = 0
         self._idle_resets += 1
+        if (
+            self.until is not None
+            and self._max_attempts is not None
+            and self._idle_resets > self._max_attempts
+        ):
+            raise OrderedConsumerResetError(
+                f"{self._max_attempts} consumers in a row have brought nothing behind "
+                f"stream sequence {self.position}"
+            )
         return _pause(self._idle_resets - 1)
 
-    def seen(self, info: StreamInfo) -> None:
-        """Look whether this is still the stream that was read.
+    def fell_silent(self, pulls: int, replies: int) -> None:
+        """A consumer has sent no heartbeat; `replies` came to its pulls, messages included.
 
-        Raises `StreamNotFoundError` for another one of that name. A stream may come back
-        from a crash with less than was read of it; so may a new leader that has not read
-        its own log yet, which is why the first answers to say so raise an error that is
-        no final one.
+        Raises `OrderedConsumerResetError` if each brings one reply to each pull.
         """
-        if self.needs_snapshot:
-            self._snapshot = info.state.last_seq
-        if self._config.inactive_threshold is None:
-            limits = info.config.consumer_limits
-            limit = (limits and limits.inactive_threshold) or INACTIVE_THRESHOLD
-            self.inactive_threshold = min(limit, INACTIVE_THRESHOLD)
+        self._single_replies = self._single_replies + 1 if pulls == replies > 0 else 0
+        if self._single_replies >= SINGLE_REPLIES:
+            raise OrderedConsumerResetError(
+                f"{self._single_replies} consumers in a row have sent one reply to a pull "
+                f"and nothing more: {ONE_REPLY}"
+            )
+
+    def same(self, info: StreamInfo) -> None:
+        """Look whether this is the stream that was read; raises `StreamNotFoundError`.
+
+        Also takes note of its limits for consumers.
+        """
         if self._created is None:
             self._created = info.created
         elif info.created != self._created:
@@ -388,13 +445,28 @@ class Cursor:
                 code=404,
                 err_code=10059,
             )
-        if info.state.last_seq >= self._read:
+        if self._config.inactive_threshold is None:
+            limits = info.config.consumer_limits
+            limit = (limits and limits.inactive_threshold) or INACTIVE_THRESHOLD
+            self.inactive_threshold = min(limit, INACTIVE_THRESHOLD)
+
+    def seen(self, end: StreamEnd) -> None:
+        """Look whether the stream still has what was read.
+
+        A stream may come back from a crash with less than was read of it; so may a new
+        leader that has not read its own log yet, which is why the first answers to say so
+        raise an error that is no final one.
+        """
+        last = end.sequence
+        if self.needs_snapshot:
+            self._snapshot = last
+        if last >= self._read:
             self._behind.clear()
             return
-        self._behind.append(info.state.last_seq)
+        self._behind.append(last)
         if len(self._behind) <= BEHIND:
             raise OrderedConsumerResetError(
-                f"stream {info.config.name!r} ends at sequence {info.state.last_seq}, "
+                f"stream {end.info.config.name!r} ends at sequence {last}, "
                 f"but sequence {self._read} was already read"
             )
         self.position = self._read = min(self._behind)

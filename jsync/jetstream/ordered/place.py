@@ -5,49 +5,32 @@ from __future__ import annotations
 import contextlib
 import math
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..._fast import Mailbox, Order, encode_publish, finaliser
 from ...errors import (
-    ConnectionLostError,
     Error,
+    JetStreamUnavailableError,
     OrderedConsumerResetError,
     PermissionsError,
     TimeoutError as LateError,
 )
 from ...models import ConsumerInfo, StreamInfo
+from ..api import answered
 from ..pulls.inbox import Source
 from ..pulls.priority import Claim
-from ..versions import NOTHING, Needs
+from ..steps import Ask
+from ..stream_end.driver import until_answered
+from ..stream_end.engine import end_in
 from .engine import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable
 
-    from ..api import API, Answer
+    from ..api import API
+    from ..steps import Steps
+    from ..stream_end.engine import StreamEnd
     from .engine import Cursor
-
-
-class Ask(NamedTuple):
-    """A request to the API."""
-
-    subject: str
-    payload: Mapping[str, Any] | None = None
-    needs: Needs = NOTHING
-
-
-def advance(
-    steps: Generator[Ask, dict[str, Any], ConsumerInfo], answer: Answer | None
-) -> Ask:
-    """The next request, after the answer to the last one; None begins.
-
-    Raises `StopIteration` with what they have made, and the error of an answer.
-    """
-    if answer is None:
-        return next(steps)
-    if isinstance(answer, Exception):
-        return steps.throw(answer)
-    return steps.send(answer)
 
 
 class Place:
@@ -57,6 +40,10 @@ class Place:
         self.api = api
         self.stream = stream
         self.cursor = cursor
+        self.needs_end = False
+        """Whether a consumer is only made once the leader has said where the stream ends."""
+        self.end: StreamEnd | None = None
+        """The end of the stream before its consumer was made. None: not permitted to ask."""
         self.deliver_subject: str | None = None
         """Where the next consumer sends to; None: it is pulled from."""
         self.used_at = monotonic()
@@ -71,11 +58,13 @@ class Place:
         name = self.cursor.name or self.cursor.prefix
         return Source(self.api, f"{self.stream}.{name}", False, Claim(), None)
 
-    def creation(self) -> Generator[Ask, dict[str, Any], ConsumerInfo]:
+    def creation(self) -> Steps[ConsumerInfo]:
         """The requests that make the next consumer; returns it, see `advance`.
 
         The cursor is not told that it has begun.
         """
+        self.retire()
+        self.end = None
         try:
             reply = yield Ask(f"STREAM.INFO.{self.stream}")
         except PermissionsError:
@@ -84,7 +73,15 @@ class Place:
             if self.cursor.needs_snapshot:
                 raise
         else:
-            self.cursor.seen(StreamInfo.from_wire(reply))
+            info = StreamInfo.from_wire(reply)
+            self.cursor.same(info)
+            try:
+                self.end = end_in(info)
+            except JetStreamUnavailableError:
+                if self.needs_end or self.cursor.needs_snapshot:
+                    raise
+            else:
+                self.cursor.seen(self.end)
         session = self.api.session
         config = self.cursor.next_config()
         if self.deliver_subject is not None:
@@ -113,24 +110,11 @@ class Place:
             raise
 
     def make(self, deadline: float) -> ConsumerInfo:
-        """The same, but the cursor is not told that it has begun."""
-        steps = self.creation()
-        answer: Answer | None = None
-        while True:
-            try:
-                ask = advance(steps, answer)
-            except StopIteration as done:
-                info: ConsumerInfo = done.value
-                return info
-            try:
-                answer = self._request(ask, deadline)
-            except Error as error:
-                answer = error
+        """The same, but the cursor is not told that it has begun.
 
-    def stream_info(self, deadline: float) -> StreamInfo:
-        """Ask for the stream; blocks."""
-        reply = self._request(Ask(f"STREAM.INFO.{self.stream}"), deadline)
-        return StreamInfo.from_wire(reply)
+        Waits for a leader of the stream where the end of it has to be known.
+        """
+        return until_answered(self.api, self.creation, deadline)
 
     def retire_if_stuck(self, deadline: float) -> None:
         """Have the consumer deleted if it does not send what it has; blocks to ask."""
@@ -138,8 +122,7 @@ class Place:
         if name is None or not (self.was_silent and cursor.may_stall(0)):
             return
         with contextlib.suppress(Error):  # the pull then reports the fault
-            subject = f"CONSUMER.INFO.{self.stream}.{name}"
-            info = ConsumerInfo.from_wire(self._request(Ask(subject), deadline))
+            info = answered(self.api, self.consumer_info(), deadline)
             step = cursor.checked(info, cursor.consumer_sequence, monotonic(), math.inf)
             if step is not Step.WAIT:
                 self.retire()
@@ -160,17 +143,10 @@ class Place:
                 report(error)
                 self._wait(min(pause, deadline - monotonic()))
 
-    def _request(self, ask: Ask, deadline: float) -> dict[str, Any]:
-        subject, payload, needs = ask
-        while True:
-            left = deadline - monotonic()
-            seconds = max(0.001, min(self.api.timeout, left))
-            try:
-                return self.api.request(subject, payload, needs=needs, timeout=seconds)
-            except ConnectionLostError:
-                # A repeated request does no harm: the name identifies one consumer.
-                if left <= 0:
-                    raise
+    def consumer_info(self) -> Steps[ConsumerInfo]:
+        """The request for the info of its consumer."""
+        reply = yield Ask(f"CONSUMER.INFO.{self.stream}.{self.cursor.name}")
+        return ConsumerInfo.from_wire(reply)
 
     def _wait(self, seconds: float) -> None:
         """Wait; less long when the connection is lost or closed meanwhile."""

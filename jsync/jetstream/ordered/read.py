@@ -8,7 +8,7 @@ slow reader nor one that waits is in the way of it.
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...core.shared import RLock
 from ...errors import (
@@ -19,15 +19,15 @@ from ...errors import (
 )
 from ...models import ConsumerInfo
 from ..api import Inquiry
+from ..steps import Ask, advance
 from .engine import MOVES, State, Step
-from .place import Ask, advance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable
 
     from ..._fast import Order
     from ...core.timers import Timer
-    from ..api import Answer
+    from ..steps import Answer, Steps
     from .place import Place
 
 
@@ -85,7 +85,7 @@ class OrderedRead:
         self._session = place.api.session
         # A lost connection that was not reported yet.
         self._loss: Exception | None = None
-        self._steps: Generator[Ask, dict[str, Any], ConsumerInfo] | None = None
+        self._steps: Steps[ConsumerInfo] | None = None
         self._creating = ""  # the consumer that is being created
         self._inquiry: Inquiry | None = None
         self._timer: Timer | None = None
@@ -145,7 +145,11 @@ class OrderedRead:
         pause = 0.0
         if reason is not None and not at_once:
             lived = monotonic() - self.began_at
-            pause = self.cursor.reset(progress=progress, lived=lived)
+            try:
+                pause = self.cursor.reset(progress=progress, lived=lived)
+            except Error as final:
+                self._reader.end(final)
+                return
         self.go_on(pause)
 
     def look(self) -> None:
@@ -201,15 +205,10 @@ class OrderedRead:
 
     # Requests and pauses --------------------------------------------------------------
 
-    def ask(
-        self,
-        subject: str,
-        payload: Mapping[str, Any] | None,
-        then: Callable[[Answer], object],
-    ) -> None:
-        """Ask the API; only the last question is answered."""
+    def _ask(self, ask: Ask, then: Callable[[Answer], object]) -> None:
+        """Send a request for the next consumer; one that is cancelled is not answered."""
         try:
-            self._inquiry = Inquiry(self.place.api, subject, payload, then)
+            self._inquiry = Inquiry(self.place.api, ask.subject, ask.payload, then)
         except (ConnectionLostError, ConnectionClosedError):
             pass  # the reconnect starts again, or the close ends it
         except Error as error:
@@ -226,7 +225,6 @@ class OrderedRead:
         with self.lock:
             if not self.turn(State.BETWEEN):
                 return
-            self.place.retire()
             self._steps = self.place.creation()
         self._advance(None)
 
@@ -237,8 +235,8 @@ class OrderedRead:
                 self._reader.made(info)
             case Error() as error:
                 self._failed(error)
-            case Ask(subject, payload):
-                self.ask(subject, payload, self._advance)
+            case Ask() as ask:
+                self._ask(ask, self._advance)
 
     def _step(self, answer: Answer | None) -> Ask | ConsumerInfo | Error | None:
         """The next request, or what came of them all; None when no other is wanted."""

@@ -14,13 +14,15 @@ from ...errors import (
     PermissionsError,
     StreamNotFoundError,
 )
-from ..api import Inquiry, reply_of
+from ..api import Inquiry
+from ..steps import reply_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.timers import Timer
-    from ..api import API, Answer
+    from ..api import API
+    from ..steps import Answer
 
 CONFIRM_SECONDS: Final = 5.0
 """Seconds until the second request. Another program may create the consumer again until then, and

@@ -20,10 +20,9 @@ from ...errors import (
     JetStreamError,
     NoRespondersError,
 )
-from ...models import ConsumerInfo
-from ..api import reply_of
 from ..ordered.engine import State, Step
 from ..ordered.read import OrderedRead
+from ..stream_end.driver import follow
 from .driver import PushDelivery
 from .engine import Heartbeat, Ownership, status_error
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from ..._fast import Msg
     from ...checks import Seconds
     from ...errors import ConnectionLostError, MissedHeartbeatError
-    from ..api import Answer
+    from ...models import ConsumerInfo
     from ..ordered.place import Place
 
 
@@ -150,18 +149,15 @@ class OrderedPush(PushDelivery):
             return
         super()._heartbeat(heartbeat)
         if read.live and self._cursor.may_stall(read.order.stream_sequence):
-            where = f"{self._place.stream}.{self._cursor.name}"
-            read.ask(f"CONSUMER.INFO.{where}", None, self._on_asked)
+            follow(self._place.api, self._place.consumer_info(), self._on_asked)
 
-    def _on_asked(self, answer: Answer) -> None:
+    def _on_asked(self, info: ConsumerInfo | Error) -> None:
         """The consumer is silent: it may have something to send all the same."""
         read = self._read
         if not read.live:
             return
-        try:
-            info = ConsumerInfo.from_wire(reply_of(answer))
-        except Error as error:
-            self.report(error)
+        if isinstance(info, Error):
+            self.report(info)
             return
         with self._lock:
             step = self._cursor.checked(

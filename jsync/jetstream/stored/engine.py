@@ -3,10 +3,14 @@
 Pure: no socket, thread or clock. A request is answered by a page of messages and a
 `204 EOB`, and the next one goes on where that ended. Each message names the one before
 it, so what was lost on the way is noticed and asked for again.
+
+Any server that has the stream answers, or a mirror of it, and it may be behind the leader.
+So the last page is not the end: the leader is asked for what is behind it.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,14 +27,16 @@ from ...headers import Headers
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
 from ...models.stored import direct_answer, is_stored
-from ..replies import api_error
+from ..replies import ONE_REPLY, api_error
+from ..stream_end.engine import ask_rest
 from ..versions import DIRECT_BATCH, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from datetime import datetime
 
     from ..._fast import DirectAnswer, Mailbox, Msg
+    from ..steps import Steps
+    from ..stream_end.engine import Rest
 
 Item = TypeVar("Item")
 
@@ -43,11 +49,16 @@ MOST_SUBJECTS = 1024
 """Subjects that one request for the last messages may match."""
 
 
+SINGLE_REPLIES = 2
+"""Requests in a row that bring one message and then nothing before it is given up."""
+
+
 class Step(Enum):
     """What is next, when it is no message."""
 
     SKIP = "wait for the next answer"
     ASK = "send the next request"
+    CONFIRM = "the server has no more, so ask the leader"
     END = "everything has come"
 
 
@@ -64,6 +75,11 @@ class Pages(Generic[Item]):
         self._previous = 0  # the last sequence of this page, 0 while the page is empty
         self.pending = 0
         """What the last message said is still to come."""
+        self._came = 0  # messages of this page
+        self.answered_by = ""
+        """The stream that sent the last message of this page: a mirror may answer, too."""
+        self._singles = 0  # pages in a row of which one message came, and then nothing
+        self._end: int | None = None  # where to end, once that is known
         self._futile = 0
         self._late = False  # an answer was late, and no message has come since
         self.done = False
@@ -71,7 +87,8 @@ class Pages(Generic[Item]):
 
     def request(self) -> dict[str, Any]:
         """The next request: what comes from here on answers it."""
-        self._previous = self.pending = 0
+        self._previous = self.pending = self._came = 0
+        self.answered_by = ""
         return {**self._wanted(), "batch": self._size(), "max_bytes": self._max_bytes}
 
     def take(self, msg: Msg) -> Item | Step:
@@ -84,13 +101,15 @@ class Pages(Generic[Item]):
         if answer.previous != self._previous:
             return self._again(DirectGetError("messages were lost on the way"))
         self._reached(answer.sequence, answer.pending)
+        self.answered_by = answer.stream
         return self._passes(answer) or self._make(msg, answer)
 
     def take_ready(self, mailbox: Mailbox) -> Sequence[Item]:
         """What can be taken at once of what has come; the rest is for `take`."""
         return ()
 
-    def _reached(self, sequence: int, pending: int) -> None:
+    def _reached(self, sequence: int, pending: int, count: int = 1) -> None:
+        self._came += count
         self._previous = sequence
         self.pending = pending
         self._next = sequence + 1
@@ -105,7 +124,49 @@ class Pages(Generic[Item]):
             if self._late or not self._next:
                 raise error
             self._late = True
+            self._singles = self._singles + 1 if self._came == 1 else 0
+            if self._singles >= SINGLE_REPLIES:
+                raise DirectGetError(
+                    f"{self._singles} requests in a row had one reply and nothing more: "
+                    f"{ONE_REPLY}"
+                ) from error
         return self._again(error)
+
+    # The end --------------------------------------------------------------------------
+
+    def rest(self, stream: str) -> Steps[Rest]:
+        """Ask the leader for what is behind the last message, see `ask_rest`."""
+        first = self._first_wanted()
+        return ask_rest(
+            stream,
+            self._filters(),
+            after=self._next - 1 if self._next else first.get("seq", 1) - 1,
+            until=self._end,
+            start_time=None if self._next else first.get("start_time"),
+        )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that can be wanted has come, whatever else there is."""
+        return False
+
+    def confirmed(self, rest: Rest) -> bool:
+        """Whether the leader has nothing more; later messages do not count from then on."""
+        if self._end is None:
+            self._end = rest.end.sequence
+        return rest.first is None or rest.first > self._end or self._is_later(rest)
+
+    def _first_wanted(self) -> dict[str, Any]:
+        """Where the first request starts."""
+        return {}
+
+    def _filters(self) -> Sequence[str]:
+        """The subjects that are wanted."""
+        raise NotImplementedError
+
+    def _is_later(self, rest: Rest) -> bool:
+        """Whether the first message of the rest is behind a bound of time."""
+        return False
 
     def _wanted(self) -> dict[str, Any]:
         raise NotImplementedError
@@ -119,7 +180,7 @@ class Pages(Generic[Item]):
 
     def _nothing(self, msg: Msg) -> Step:
         """A 404."""
-        return Step.END
+        return Step.CONFIRM
 
     def _status(self, msg: Msg) -> Step:
         if msg.status == 404:
@@ -130,7 +191,7 @@ class Pages(Generic[Item]):
         if _number(headers, "Nats-Last-Sequence") == self._previous:
             # For last messages, nats-server 2.11 reports one too few.
             if max(self.pending, _number(headers, "Nats-Num-Pending")) == 0:
-                return Step.END
+                return Step.CONFIRM
             if self._previous:
                 return Step.ASK
         return self._again(DirectGetError("messages were lost on the way"))
@@ -175,7 +236,8 @@ class Range(Pages[StoredMessage]):
             up_to_sequence = whole(up_to_sequence, "up_to_sequence", 1)
         if up_to_time is not None:
             wire_time(up_to_time, "up_to_time")
-        self._up_to_sequence, self._up_to_time = up_to_sequence, up_to_time
+        self._end = self._up_to_sequence = up_to_sequence
+        self._up_to_time = up_to_time
         if max_messages is not None:
             max_messages = whole(max_messages, "max_messages", 1)
         self._left = max_messages
@@ -183,6 +245,15 @@ class Range(Pages[StoredMessage]):
     def _wanted(self) -> dict[str, Any]:
         start = {"seq": self._next} if self._next else self._first
         return {"next_by_subj": self._subject, **start}
+
+    def _first_wanted(self) -> dict[str, Any]:
+        return self._first
+
+    def _filters(self) -> Sequence[str]:
+        return (self._subject,)
+
+    def _is_later(self, rest: Rest) -> bool:
+        return _is_from(rest, self._up_to_time)
 
     def _size(self) -> int:
         bounds = [self._batch]
@@ -229,14 +300,25 @@ class LastOfEach(Pages[Item]):
         if up_to_sequence is not None and up_to_time is not None:
             raise ConfigError("up_to_sequence and up_to_time exclude each other")
         if up_to_sequence is not None:
-            bound = whole(up_to_sequence, "up_to_sequence", 1)
-            self._request["up_to_seq"] = bound
+            self._end = whole(up_to_sequence, "up_to_sequence", 1)
+            self._request["up_to_seq"] = self._end
+        self._wanted_subjects, self._up_to_time = wanted, up_to_time
         if up_to_time is not None:
             self._request["up_to_time"] = wire_time(up_to_time, "up_to_time")
         self._given: set[str] = set()
 
     def _wanted(self) -> dict[str, Any]:
         return {**self._request, "seq": self._next} if self._next else self._request
+
+    def _filters(self) -> Sequence[str]:
+        return self._wanted_subjects
+
+    def _is_later(self, rest: Rest) -> bool:
+        return _is_from(rest, self._up_to_time)
+
+    @property
+    def is_complete(self) -> bool:
+        return self._given.issuperset(self._wanted_subjects)
 
     def _passes(self, answer: DirectAnswer) -> Step | None:
         # A later page includes messages that were published in the meantime, so no
@@ -250,7 +332,7 @@ class LastOfEach(Pages[Item]):
 
     def _nothing(self, msg: Msg) -> Step:
         if "results" in msg.status_text.lower():
-            return Step.END
+            return Step.CONFIRM
         # A message was deleted between its look-up and its read.
         return self._again(direct_error(404, msg.status_text))
 
@@ -278,6 +360,16 @@ def direct_error(status: int, text: str) -> Error:
         case _:
             return DirectGetError(f"direct get: {status} {text}".strip(), status=status)
     return api_error({"code": status, "err_code": err_code, "description": text})
+
+
+def _is_from(rest: Rest, time: datetime | None) -> bool:
+    """Whether the first message of the rest was stored at that time or later."""
+    if time is None:
+        return False
+    try:
+        return datetime.fromisoformat(rest.stored_at) >= time
+    except ValueError:
+        return False
 
 
 def _number(headers: Headers, name: str) -> int:

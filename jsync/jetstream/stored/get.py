@@ -32,6 +32,7 @@ from ...models.codec import wire_time
 from ...models.stored import is_stored
 from ..management import stream_info
 from ..publishing.publish import RETRY_SECONDS
+from ..stream_end.driver import stream_rest
 from ..versions import DIRECT_BATCH, GET_BY_TIME
 from .engine import Step, direct_error
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from ..api import API
     from .engine import Item, Pages
 
+FIRST_LOOK, LAST_LOOK = 0.02, 0.5
+"""How soon servers are asked again for what the leader has, at first and at last."""
 ELECTION_SECONDS = 1.0
 """How long to wait for the answer of a leader that may be being elected."""
 
@@ -154,21 +157,31 @@ def _is_literal(subject: str) -> bool:
 
 
 def get_messages(
-    api: API, stream: str, pages: Pages[Item], timeout: Seconds | None
+    api: API,
+    stream: str,
+    pages: Pages[Item],
+    timeout: Seconds | None,
+    *,
+    alone: bool = False,
 ) -> Iterator[Item]:
     """What `Stream.get_messages` and `get_last_messages` do.
+
+    `alone`: one server has the stream, and so is its leader.
 
     A page that does not come, or whose rest does not, for the loss of the connection or of
     who answered, is asked for again from there: reading twice does no harm.
     """
     api.require(DIRECT_BATCH)
-    return _read(api, stream, pages, api.seconds(timeout))
+    return _read(api, stream, pages, api.seconds(timeout), alone)
 
 
-def _read(api: API, stream: str, pages: Pages[Item], seconds: float) -> Iterator[Item]:
+def _read(
+    api: API, stream: str, pages: Pages[Item], seconds: float, alone: bool
+) -> Iterator[Item]:
     session = api.session
     subject = f"{api.prefix}.DIRECT.GET.{stream}"
     until = monotonic() + seconds
+    pause = FIRST_LOOK
     step = Step.ASK
     while step is not Step.END:
         data = _encode(pages.request())
@@ -180,6 +193,7 @@ def _read(api: API, stream: str, pages: Pages[Item], seconds: float) -> Iterator
             while step is Step.SKIP:
                 if items := pages.take_ready(mailbox):
                     yield from items
+                    pause = FIRST_LOOK
                     until = monotonic() + seconds
                 try:
                     answer: Item | Step = pages.take(mailbox.next(seconds))
@@ -192,12 +206,37 @@ def _read(api: API, stream: str, pages: Pages[Item], seconds: float) -> Iterator
                 if isinstance(answer, Step):
                     step = answer
                     continue
+                pause = FIRST_LOOK
                 yield answer
                 until = monotonic() + seconds
                 if pages.done:
                     return
         finally:
             session.replies.discard(token)
+        if step is Step.CONFIRM and alone and pages.answered_by == stream:
+            return
+        if step is Step.CONFIRM:
+            left = _left(api, stream, pages, seconds)
+            step = Step.END if left is None else Step.ASK
+            if left is not None:
+                if monotonic() + pause >= until:
+                    raise LateError(
+                        f"no server that answers has message {left} of stream {stream}, "
+                        f"which its leader has, within {seconds} s"
+                    )
+                session.sleep(pause)
+                pause = min(2 * pause, LAST_LOOK)
+
+
+def _left(api: API, stream: str, pages: Pages[Any], seconds: float) -> int | None:
+    """The sequence of a message that the leader has and the server had not; blocks."""
+    if pages.is_complete:
+        return None
+    try:
+        rest = stream_rest(api, lambda: pages.rest(stream), deadline_after(seconds))
+    except (PermissionsError, JetStreamNotEnabledError):
+        return None  # this client may not ask the leader
+    return None if pages.confirmed(rest) else rest.first
 
 
 def _await_server(

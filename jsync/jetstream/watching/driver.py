@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
 from time import monotonic
@@ -19,22 +18,25 @@ from ...errors import (
     ConfigError,
     DrainTimeoutError,
     Error,
-    MessageNotFoundError,
     StreamNotFoundError,
 )
-from ..management import consumer_info, stream_info
+from ..management import stream_info
 from ..ordered.driver import OrderedPull
 from ..ordered.engine import IDLE_HEARTBEAT, Cursor, ordered_config
 from ..ordered.place import Place
 from ..pulls.engine import consume_limits
-from ..stored.get import get_message
+from ..stream_end.driver import stream_rest
+from ..stream_end.engine import ask_rest, end_in
+from .current import Current
 from .engine import Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Never
 
+    from ...models import ConsumerInfo
     from ..api import API
+    from .current import Applied
     from .engine import Stored, Watched
 
 EXPIRES = 30.0
@@ -42,6 +44,11 @@ FIRST_LOOK = 0.1
 """Seconds of silence before the end of the initial entries until the server is asked."""
 LAST_LOOK = 5.0
 ASK_SECONDS = 2.0
+"""How long the leader may take for an answer, and is left alone after it gave none."""
+AHEAD_SECONDS = 0.5
+"""How long an entry may be held back until it is known whether it is the last initial one."""
+MAX_ROUNDS = 2
+"""How often the end may run ahead of the reading before the keys are compared."""
 
 
 def open_changes(
@@ -86,7 +93,9 @@ def open_changes(
         ordered_config(options), secrets.token_hex(8), max_reset_attempts=None
     )
     place = Place(api, layout.stream, cursor)
+    place.needs_end = not updates_only
     deadline = deadline_after(api.seconds(timeout))
+    asked_at = monotonic()
     try:
         info = place.make(deadline)
     except StreamNotFoundError as error:
@@ -95,31 +104,36 @@ def open_changes(
     start = 0 if revision is None else revision - 1
     initial = Initial(0)
     if not updates_only:
-        least = last_of(api, layout, keys, deadline - monotonic())
-        initial = Initial(info.num_pending, least if least > start else 0)
-    return Changes(
+        latest = options["deliver_policy"] == "last_per_subject"
+        initial = _initial(place, info, start, latest=latest)
+    changes = Changes(
         place, layout, keys, start, initial, ignore_deletes, headers_only, on_error
     )
+    changes.asked_at = asked_at
+    try:
+        if not initial.done and not info.num_pending:
+            changes.learn_end(deadline)
+    except BaseException:
+        changes.abandon()
+        raise
+    return changes
 
 
-def last_of(
-    api: API, layout: Watched[Item], keys: tuple[str, ...], seconds: float
-) -> int:
-    """The leader's last revision of `keys`, 0 when there is none; blocks.
-
-    In a bucket of one server it is 0: whoever has the consumer is the leader.
-    """
-    last = 0
-    for subject in layout.filters(keys) if layout.replicated else ():
-        with contextlib.suppress(MessageNotFoundError):
-            message = get_message(
-                *(api, layout.stream),
-                last_by_subject=subject,
-                direct=False,
-                timeout=seconds,
-            )
-            last = max(last, message.sequence)
-    return last
+def _initial(place: Place, info: ConsumerInfo, start: int, *, latest: bool) -> Initial:
+    """The initial entries of a consumer, as its server counts them."""
+    end = place.end
+    if end is None:  # this account may not ask the leader
+        return Initial(info.num_pending, latest=latest)
+    # The server that said where the stream ends has all up to there.
+    server = info.cluster and info.cluster.leader
+    leader = end.info.cluster and end.info.cluster.leader
+    return Initial(
+        info.num_pending,
+        end=end.sequence,
+        after=start,
+        exact=not end.is_replicated or (server is not None and server == leader),
+        latest=latest,
+    )
 
 
 class Changes(Generic[Item]):
@@ -146,7 +160,14 @@ class Changes(Generic[Item]):
         self._session = place.api.session
         self.outbox = self._session.outbox
         self._initial = initial
+        self._latest = place.cursor.is_latest
+        self._rounds = 0  # how often the leader had more than the watch
         self._look_after = FIRST_LOOK
+        self._silent_until = 0.0  # the leader is not asked before
+        # Those of the entry that was returned last and of the one that is held behind it.
+        self._revision = self._held_revision = start
+        self.asked_at = monotonic()
+        """When the leader was asked for the end that the initial entries had."""
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
         """What has ended it, if nobody asked for that."""
@@ -156,6 +177,7 @@ class Changes(Generic[Item]):
         """Opened when the thread of `run` has ended."""
         limits = consume_limits(expires=EXPIRES, idle_heartbeat=IDLE_HEARTBEAT)
         self._pull = OrderedPull(place, limits, on_error)
+        self._pull.when_moved = initial.moved
         self._mailbox = self._pull.mailbox
         self._decoded = layout.decoder(bare=bare, ignore_deletes=ignore_deletes)
         self.entries: Entries[Item] = Entries(
@@ -165,7 +187,6 @@ class Changes(Generic[Item]):
             ignore_deletes=ignore_deletes,
         )
         if initial.done:
-            self.entries.caught_up = place.cursor.name
             self.handed_over.open()
         self._pull.begin()
 
@@ -183,10 +204,41 @@ class Changes(Generic[Item]):
     @property
     def revision(self) -> int:
         """That of the last entry that was taken; before, that behind which it begins."""
-        return self.entries.revision
+        return self.entries.revision if self.entries.held is None else self._revision
 
     def take(self, deadline: float | None, *, initial: bool = False) -> Item | None:
         """The next entry; None at the deadline, at the end, and, if `initial`, at its end."""
+        held, self.entries.held = self.entries.held, None
+        if isinstance(held, Exception):
+            raise held
+        revision = self._held_revision
+        entry: Item | None = held
+        if entry is None:
+            entry = self._next(deadline, initial=initial)
+            revision = self.entries.revision
+        looks_ahead = self._ignore_deletes and not (initial or self._initial.done)
+        if entry is not None and looks_ahead:
+            self._look_ahead(deadline)
+            self._revision, self._held_revision = revision, self.entries.revision
+        return entry
+
+    def _look_ahead(self, deadline: float | None) -> None:
+        """Hold the entry behind the one that is returned next, if there is one.
+
+        Only then is known whether that is the last of the initial entries: those that are
+        left out may follow it.
+        """
+        until = monotonic() + AHEAD_SECONDS
+        if deadline is not None:
+            until = min(until, deadline)
+        try:
+            self.entries.held = self._next(until, initial=True)
+        except CodecError as error:
+            self.entries.held = error
+        except Error:
+            pass  # the end of the watch: the next call finds it again
+
+    def _next(self, deadline: float | None, *, initial: bool = False) -> Item | None:
         while True:
             wait = None if deadline is None else max(0.0, deadline - monotonic())
             if not self._initial.done:
@@ -205,7 +257,7 @@ class Changes(Generic[Item]):
                 continue
             if self._mailbox.closed:
                 return None
-            if not self._initial.done and self.confirm() and initial:
+            if not self._initial.done and self._confirm() and initial:
                 return None
             if deadline is not None and monotonic() >= deadline:
                 return None
@@ -223,18 +275,19 @@ class Changes(Generic[Item]):
 
     def given(self) -> None:
         """What was taken is handed over; perhaps the last initial entry."""
-        if self._initial.done and not self.handed_over.is_open:
+        done = self._initial.done and self.entries.held is None
+        if done and not self.handed_over.is_open:
             self.handed_over.open()
 
     def _arrived(self, stored: Stored) -> Item | None:
-        """The entry in the form of the user; None for a marker that is to be left out."""
-        initial = self._initial
-        if not initial.done and initial.came(stored.revision, stored.delta):
-            with contextlib.suppress(Error):  # then ask at the next entry
-                stream = self._layout.stream
-                info = stream_info(self._place.api, stream, timeout=ASK_SECONDS)
-                initial.ends_at(info.state.last_seq, stored.revision)
-        if self._ignore_deletes and stored.operation != "PUT":
+        """The entry in the form of the user; None for one that is to be left out."""
+        entries = self.entries
+        repeated = entries.repeated
+        if self._initial.came(stored.revision, stored.delta):
+            self._learn_end(compares=True)
+        if (self._ignore_deletes and stored.operation != "PUT") or (
+            repeated and entries.once
+        ):
             self.given()
             return None
         if self._decoded is None:
@@ -259,51 +312,105 @@ class Changes(Generic[Item]):
             self.handed_over.open()
         raise error
 
-    # How current it is ----------------------------------------------------------------
+    # The end of the initial entries ---------------------------------------------------
 
-    def confirm(self) -> bool:
-        """Ask the server whether all that is there has been taken; blocks.
+    def learn_end(self, deadline: float, *, compares: bool = False) -> None:
+        """Ask the leader for the end of the initial entries; blocks.
 
-        For when nothing comes: what was to come may have been deleted.
+        Where the end runs ahead of the reading, it may be found by comparing keys.
+        """
+        place, initial = self._place, self._initial
+        after, end = self.entries.revision, place.end
+        until = None if self._latest or end is None else end.sequence
+        if compares and self._rounds >= MAX_ROUNDS and initial.exact:
+            self._compare_keys(deadline)
+            return
+        rest = stream_rest(
+            place.api,
+            lambda: ask_rest(place.stream, place.cursor.filters, after, until),
+            deadline,
+        )
+        if rest.first is None:
+            initial.all_came()
+        else:
+            self._rounds += 1 if self._latest else 0
+            initial.ends_at(rest.end.sequence if until is None else until)
+            if not self._mailbox:
+                self._session.call_soon(lambda: self._pull.behind(rest, after))
+
+    def _compare_keys(self, deadline: float) -> None:
+        """Ask the leader for all keys: whether each has come, whatever follows.
+
+        What came of a server that was behind may be older than the beginning of the watch.
+        """
+        keys, last = self.listed(deadline)
+        if self._initial.seen(keys):
+            self._initial.all_came()
+        else:
+            self._initial.ends_at(last)
+
+    def listed(self, deadline: float) -> tuple[set[str], int]:
+        """The keys that the leader has, as they are stored, and where its stream ends; blocks."""
+        place, size = self._place, len(self._layout.prefix)
+        keys: set[str] = set()
+        last = 0
+        for subject in place.cursor.filters or (">",):
+            info = stream_info(
+                *(place.api, place.stream),
+                subjects_filter=subject,
+                timeout=max(ASK_SECONDS, deadline - monotonic()),
+            )
+            last = max(last, end_in(info).sequence)
+            keys.update([name[size:] for name in info.state.subjects or ()])
+        return keys, last
+
+    def _learn_end(self, *, compares: bool) -> None:
+        """Ask the leader, unless it has just failed to answer; then at a later entry."""
+        if monotonic() < self._silent_until:
+            return
+        try:
+            self.learn_end(monotonic() + ASK_SECONDS, compares=compares)
+        except Error:
+            self._silent_until = monotonic() + ASK_SECONDS
+
+    def _confirm(self) -> bool:
+        """Nothing has come for a while: whether all initial entries have; blocks.
+
+        What was to come may have been deleted.
         """
         self._look_after = min(self._look_after * 2, LAST_LOOK)
-        name = self._place.cursor.name
-        if name is None:
-            return False
-        try:
-            stream = self._layout.stream
-            api = self._place.api
-            info = consumer_info(api, stream, name, ASK_SECONDS)
-            # The server of the consumer may lag behind the leader.
-            last = last_of(api, self._layout, self._keys, ASK_SECONDS)
-        except Error:
-            return False  # the next look asks the new consumer
-        if len(self._mailbox):
-            return False
-        if self._pull.has_all(info) and last <= self.revision:
-            self.entries.caught_up = name
-            if not self._initial.done:
-                self._initial.all_came()
-                self.handed_over.open()
-            return True
-        return False
+        self._learn_end(compares=False)
+        if self._initial.done:
+            self.given()
+        return self._initial.done
+
+    # How current it is ----------------------------------------------------------------
 
     @property
-    def is_current(self) -> bool:
-        """Whether nothing is missing, as of `last_arrival`."""
+    def is_connected(self) -> bool:
+        """Whether changes can come."""
         return (
-            self._initial.done
-            and self.entries.caught_up is not None
-            and self.entries.caught_up == self._place.cursor.name
-            and not len(self._mailbox)
-            and not self._mailbox.closed
+            not self._mailbox.closed
             and self._session.state is ConnectionState.CONNECTED
         )
 
     @property
-    def last_arrival(self) -> float:
-        """When the server was last heard of, by the monotonic clock."""
-        return self._mailbox.last_arrival
+    def max_age(self) -> float | None:
+        """The `ttl` that the bucket had when the watch began."""
+        end = self._place.end
+        return None if end is None else end.info.config.max_age
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether it watches every key."""
+        return self._place.cursor.filters == [f"{self._layout.prefix}>"]
+
+    def current(self, applied: Callable[[], Applied]) -> Current:
+        """Learn from now on how current it is, after what was `applied`."""
+        current = Current(self._place, self._pull, applied)
+        end = self._place.end
+        current.begin(self.asked_at - (0.0 if end is None else end.silence))
+        return current
 
     # A thread of its own --------------------------------------------------------------
 
@@ -312,22 +419,21 @@ class Changes(Generic[Item]):
         callback: Callable[[Item], object],
         *,
         bad: Callable[[CodecError], object] | None = None,
-        tick: Callable[[], object] | None = None,
-        every: float | None = None,
+        tick: Callable[[], float] | None = None,
         drains: bool = False,
     ) -> None:
         """Have `callback` called with each entry, on a thread of its own.
 
         An entry that cannot be decoded is reported, and `bad` is called with the error.
         Any other exception ends it, and is reported, too.
-        `tick` is called there, too, after `every` so many seconds without an entry, and at
-        the end. If it `drains`, a drain of the connection waits for the last call.
+        `tick` is called there, too, first at once, then after the seconds that it returns,
+        and at the end. If it `drains`, a drain of the connection waits for the last call.
         """
         name = f"{self._session.name}-{self._layout.bucket}-watch"
 
         def work() -> None:
             try:
-                self._work(callback, bad, tick, every)
+                self._work(callback, bad, tick)
             except Error as error:
                 self._broke(error)
             except BaseException as error:  # noqa: BLE001 - a codec of the user, for one
@@ -361,19 +467,20 @@ class Changes(Generic[Item]):
         self,
         callback: Callable[[Item], object],
         bad: Callable[[CodecError], object] | None,
-        tick: Callable[[], object] | None,
-        every: float | None,
+        tick: Callable[[], float] | None,
     ) -> None:
         def raised(entry: Item, error: BaseException) -> None:
             self._pull.report(
                 wrap(f"the callback of {self._layout.label(entry)!r}", error)
             )
 
+        due = None if tick is None else monotonic()
         while True:
-            deadline = None if every is None else monotonic() + every
+            if tick is not None and due is not None and monotonic() >= due:
+                due = monotonic() + tick()
             try:
                 self.entries.hand_over(callback, raised)
-                entry = self.take(deadline)
+                entry = self._next(due)
             except CodecError as error:
                 self._pull.report(error)
                 if bad is not None:
@@ -386,8 +493,6 @@ class Changes(Generic[Item]):
                     raised(entry, error)
             elif self._mailbox.closed:
                 return
-            elif tick is not None:
-                tick()
             self.given()
 
     # The end --------------------------------------------------------------------------

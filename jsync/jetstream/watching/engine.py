@@ -51,10 +51,6 @@ class Watched(Protocol[Item]):
     def prefix(self) -> str:
         """What the subjects of entries begin with."""
 
-    @property
-    def replicated(self) -> bool:
-        """Whether servers other than the leader have it too, which may be behind."""
-
     def filters(self, keys: tuple[str, ...], /) -> list[str]:
         """The subjects of keys or patterns, of all keys when there are none."""
 

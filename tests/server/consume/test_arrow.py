@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -386,6 +387,18 @@ def test_a_range_holds_the_messages_at_the_time_of_the_call(
     assert sequences(stream.read_arrow(3, 2)) == []
     with pytest.raises(errors.ConfigError):
         stream.read_arrow(0)
+
+
+def test_a_range_starts_at_a_time(nc: jsync.Connection, stream: jsync.Stream) -> None:
+    js = nc.jetstream()
+    for _ in range(5):
+        js.publish(f"{stream.name}.a")
+    third = stream.get_message(3).timestamp
+    assert sequences(stream.read_arrow(start_time=third)) == [3, 4, 5]
+    late = third + timedelta(days=1)
+    assert sequences(stream.read_arrow(start_time=late)) == []
+    with pytest.raises(errors.ConfigError, match="start and start_time"):
+        stream.read_arrow(1, start_time=third)
 
 
 def test_a_range_may_be_of_some_subjects(

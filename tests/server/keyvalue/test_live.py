@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -134,3 +136,118 @@ def test_a_copy_that_cannot_be_complete_in_time_is_none(
     with pytest.raises(errors.TimeoutError):
         far_bucket.live(timeout=0.3)
     proxy.hear("server")
+
+
+# What goes without a message ----------------------------------------------------------
+
+
+def agree(view: jsync.Live, bucket: jsync.KeyValue) -> bool:
+    return sorted(view) == sorted(bucket.keys())
+
+
+def test_a_live_copy_of_a_bucket_with_a_ttl_expires(
+    js: jsync.JetStream, unique: str
+) -> None:
+    bucket = js.create_key_value(bucket=unique, ttl=1, storage="memory")
+    with bucket.live() as view:
+        view.wait_for(bucket.put("session", b"secret"))
+        entry = view.entry("session")
+        wait_for(lambda: "session" not in view)
+        stored = entry.created.timestamp()
+        assert time.time() - stored > 0.9, "not before its time"
+        with pytest.raises(errors.KeyNotFoundError):
+            bucket.get("session")
+        assert len(view) == len(view.entries()) == 0
+        view.wait_for(bucket.put("session", b"again"))
+        assert view["session"] == b"again"
+    js.delete_key_value(unique)
+
+
+def test_expired_keys_leave_a_copy_that_is_cut_off(
+    js: jsync.JetStream, far: jsync.Connection, proxy: FaultProxy, unique: str
+) -> None:
+    bucket = js.create_key_value(bucket=unique, ttl=2, storage="memory")
+    bucket.put("a")
+    with far.jetstream().key_value(unique).live(on_error=Recorder()) as view:
+        proxy.refuse()
+        proxy.cut()
+        assert "a" in view
+        wait_for(lambda: "a" not in view)
+        assert not view.is_current
+        proxy.accept()
+    js.delete_key_value(unique)
+
+
+@pytest.mark.parametrize("history", [1, 5])
+def test_keys_with_a_ttl_of_their_own_expire_without_markers(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str, history: int
+) -> None:
+    js.create_stream(
+        name=f"KV_{unique}",
+        subjects=[f"$KV.{unique}.>"],
+        max_msgs_per_subject=history,
+        allow_msg_ttl=True,
+        allow_rollup_hdrs=True,
+        storage="memory",
+    )
+    bucket = js.key_value(unique)
+    with bucket.live() as view:
+        revision = 0
+        for key, ttl in (("go", "1s"), ("two", "1"), ("stay", "never"), ("odd", "1h")):
+            # As other clients write it: `ttl=` writes whole seconds.
+            reply = nc.request(
+                f"$KV.{unique}.{key}", b"x", headers={"Nats-TTL": ttl}, timeout=SOON
+            )
+            revision = json.loads(reply.data)["seq"]
+        view.wait_for(revision)
+        assert sorted(view) == ["go", "odd", "stay", "two"]
+        wait_for(lambda: sorted(view) == ["odd", "stay"])
+        wait_for(lambda: agree(view, bucket))
+        view.wait_for(bucket.put("go"))
+        assert "go" in view
+    js.delete_stream(f"KV_{unique}")
+
+
+def test_a_purge_of_the_stream_empties_a_live_copy(
+    js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    bucket.put("a")
+    bucket.delete("gone")
+    with bucket.live() as view, bucket.live("a", "b.>") as part:
+        js.stream(f"KV_{bucket.bucket}").purge()
+        wait_for(lambda: not view.entries() and not part.entries())
+        view.wait_for(bucket.put("b"))
+        assert list(view) == ["b"]
+
+
+def test_messages_that_are_removed_one_by_one_leave_a_copy(
+    js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    for key in ("a", "b.1", "b.2", "c"):
+        bucket.put(key)
+    stream = js.stream(f"KV_{bucket.bucket}")
+    with bucket.live() as view, bucket.live("b.>") as part:
+        stream.purge(subject=f"$KV.{bucket.bucket}.b.1")
+        stream.purge(subject=f"$KV.{bucket.bucket}.c")
+        wait_for(lambda: sorted(view) == ["a", "b.2"])
+        wait_for(lambda: list(part) == ["b.2"])
+        assert sorted(bucket.keys()) == ["a", "b.2"]
+
+
+def test_a_limit_that_drops_old_entries_is_followed(
+    js: jsync.JetStream, unique: str
+) -> None:
+    js.create_stream(
+        name=f"KV_{unique}",
+        subjects=[f"$KV.{unique}.>"],
+        max_msgs_per_subject=1,
+        max_bytes=2000,
+        storage="memory",
+    )
+    bucket = js.key_value(unique)
+    with bucket.live() as view:
+        view.wait_for(
+            [bucket.put(f"k.{number}", bytes(100)) for number in range(50)][-1]
+        )
+        wait_for(lambda: 0 < len(view) < 30 and agree(view, bucket))
+    js.delete_stream(f"KV_{unique}")

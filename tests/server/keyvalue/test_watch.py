@@ -22,6 +22,8 @@ from .support import consumers, fill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jsync.server import LocalServer
+
     from ...proxy import FaultProxy
 
 
@@ -264,6 +266,112 @@ def test_the_end_is_reached_while_others_keep_on_writing(
     assert set(seen) == set(MANY)
     assert all(seen[key] >= revision for key, revision in before.items())
     js.delete_key_value(unique)
+
+
+def test_keys_that_others_replace_are_in_every_list(
+    server: LocalServer, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    """The server counts an entry too few while it is replaced."""
+    keys = [f"k.{number}" for number in range(50)]
+    for key in keys:
+        bucket.put(key)
+    stop = threading.Event()
+
+    def write(kv: jsync.KeyValue) -> None:
+        dice = random.Random(1)
+        while not stop.is_set():
+            kv.put(dice.choice(keys))
+            time.sleep(dice.random() * 0.002)
+
+    with jsync.connect(server.url) as other:
+        writing = Thread(write, other.jetstream().key_value(bucket.bucket))
+        for _ in range(300):
+            assert sorted(bucket.keys()) == sorted(keys)
+        stop.set()
+        writing.result()
+
+
+def test_a_key_that_is_put_again_is_listed_once(
+    nc: jsync.Connection, bucket: jsync.KeyValue
+) -> None:
+    fill(nc, bucket, MANY)
+    listing = bucket.keys()
+    found = [next(listing)]
+    for key in (found[0], MANY[-1], "new"):
+        bucket.put(key)
+    found += listing
+    assert sorted(key for key in found if key != "new") == sorted(MANY)
+    assert found.count("new") <= 1
+
+
+def test_a_flood_of_changes_does_not_keep_a_list_from_its_end(
+    server: LocalServer, js: jsync.JetStream, unique: str
+) -> None:
+    """The end runs ahead of the reading: each key is replaced again before its turn."""
+    kv = js.create_key_value(bucket=unique, storage="memory")
+    keys = [f"k.{number}" for number in range(20)]
+    stop = threading.Event()
+
+    def write() -> None:
+        with jsync.connect(server.url) as other, other.jetstream().publisher() as flood:
+            while not stop.is_set():
+                for key in keys:
+                    flood.publish(f"$KV.{unique}.{key}", b"x")
+
+    writing = Thread(write)
+    wait_for(lambda: len(list(kv.keys())) == len(keys))
+    for _ in range(3):
+        assert sorted(kv.keys()) == sorted(keys)
+        with kv.watch() as watch:
+            assert {entry.key for entry in watch.initial()} == set(keys)
+    stop.set()
+    writing.result()
+    js.delete_key_value(unique)
+
+
+@pytest.mark.parametrize("markers", [1, 3])
+def test_the_end_is_known_with_the_last_value_before_markers(
+    bucket: jsync.KeyValue, markers: int
+) -> None:
+    for key in ("a", "b", *(f"gone.{number}" for number in range(markers))):
+        bucket.put(key)
+    for number in range(markers):
+        bucket.delete(f"gone.{number}")
+    with bucket.watch(ignore_deletes=True) as watch:
+        found = []
+        while not watch.initial_done:
+            found.append(watch.next(SOON).key)
+        assert found == ["a", "b"]
+    with bucket.watch(ignore_deletes=True) as watch:
+        done = []
+        for entry in watch:
+            done.append((entry.key, watch.initial_done))
+            if watch.initial_done:
+                break
+        assert done == [("a", False), ("b", True)]
+        assert bucket.put("c") == watch.next(SOON).revision
+
+
+def test_values_behind_markers_are_all_handed_over(bucket: jsync.KeyValue) -> None:
+    for key in ("a", "b", "c"):
+        bucket.put(key)
+    bucket.delete("a")
+    bucket.put("d")
+    with bucket.watch(ignore_deletes=True) as watch:
+        assert watch.next(SOON).key == "b"
+        assert watch.revision == 2
+        assert not watch.initial_done
+        assert [entry.key for entry in watch.initial()] == ["c", "d"]
+        assert watch.initial_done
+
+
+def test_a_timeout_that_is_over_lists_nothing(filled: jsync.KeyValue) -> None:
+    with pytest.raises(errors.TimeoutError):
+        list(filled.keys(timeout=-1))
+    with pytest.raises(errors.TimeoutError):
+        filled.history("a", timeout=-1)
+    with pytest.raises(errors.TimeoutError):
+        filled.watch(timeout=0)
 
 
 def test_the_end_of_the_initial_entries_is_not_reported_early_after_a_reconnect(

@@ -1,0 +1,200 @@
+"""Tests of reads to the end of replicated streams: servers that are behind end none of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow
+import pytest
+
+from jsync import errors
+
+from ..routed import RoutedCluster
+from ..server.support import LONG, Recorder, Thread
+from ..servers import wait_for
+from ..support.connection_faults import Events, connect
+from .test_ordered import host, patiently
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import jsync
+    from jsync.server import LocalServer
+
+    from ..servers import Cluster
+
+pytestmark = pytest.mark.cluster
+
+KEYS = 300
+
+
+@pytest.fixture(scope="module")
+def routed() -> Iterator[RoutedCluster]:
+    with RoutedCluster() as cluster:
+        yield cluster
+
+
+def follower(cluster: Cluster, stream: str) -> LocalServer:
+    """Return a server that leads neither the stream nor JetStream."""
+    leaders = cluster.stream_leader(stream), cluster.meta_leader()
+    return next(server for server in cluster.servers if server not in leaders)
+
+
+# Each reads everything to the end, and returns the numbers of the values.
+
+
+def by_messages(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    with stream.ordered_consumer().messages(until_end=True) as messages:
+        return [int(msg.data[:8]) for msg in messages]
+
+
+def by_filter(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    """The end is behind the last message that matches."""
+    consumer = stream.ordered_consumer(filter_subjects=f"$KV.{bucket.bucket}.k.>")
+    with consumer.messages(until_end=True) as messages:
+        return [int(msg.data[:8]) for msg in messages]
+
+
+def by_fetch(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    found: list[int] = []
+    with stream.ordered_consumer() as consumer:
+        while True:
+            with consumer.fetch_nowait(100) as batch:
+                some = [int(msg.data[:8]) for msg in batch]
+                assert batch.error is None
+            found += some
+            if not some:
+                return found
+
+
+def by_arrow(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    table = pyarrow.table(stream.read_arrow(columns=["data"]))
+    return [int(data[:8]) for data in table["data"].to_pylist()]
+
+
+def by_get_messages(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    return [int(message.data[:8]) for message in stream.get_messages()]
+
+
+def by_last_messages(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    return [int(m.data[:8]) for m in stream.get_last_messages(f"$KV.{bucket.bucket}.>")]
+
+
+def by_watch(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    with bucket.watch() as watch:
+        return [int(entry.value[:8]) for entry in watch.initial()]
+
+
+def by_all_revisions(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    with bucket.watch(include_history=True) as watch:
+        return [int(entry.value[:8]) for entry in watch.initial()]
+
+
+def by_keys(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    return [int(key.split(".")[1]) for key in list(bucket.keys())]
+
+
+def by_live(stream: jsync.Stream, bucket: jsync.KeyValue) -> list[int]:
+    with bucket.live() as view:
+        return [int(value[:8]) for value in view.values()]
+
+
+READS: tuple[Callable[[jsync.Stream, jsync.KeyValue], list[int]], ...] = (
+    *(by_messages, by_filter, by_fetch, by_arrow, by_get_messages, by_last_messages),
+    *(by_watch, by_all_revisions, by_keys, by_live),
+)
+
+
+def test_a_follower_that_is_behind_shortens_no_read(
+    routed: RoutedCluster, unique: str
+) -> None:
+    stream = f"KV_{unique}"
+    with connect(routed.urls, Events()) as nc:
+        js = nc.jetstream(timeout=10)
+        patiently(lambda: js.create_key_value(bucket=unique, replicas=3))
+        late = follower(routed, stream)
+        group = js.stream(stream).cached_info.cluster
+        assert group is not None
+        assert group.raft_group is not None
+        awake = next(server for server in routed.servers if server is not late)
+        with (
+            connect(awake.url, Events()) as writer,
+            connect(awake.url, Events()) as other,
+            connect(late.url, Events()) as behind,
+        ):
+            parts = [
+                (
+                    near.jetstream(timeout=30).stream(stream),
+                    near.jetstream(timeout=30).key_value(unique),
+                )
+                for near in (other, behind)
+            ]
+            begun = time.monotonic()
+            with routed.behind(late, group.raft_group):
+                with writer.jetstream(timeout=10).publisher() as publisher:
+                    for number in range(KEYS):
+                        publisher.publish(f"$KV.{unique}.k.{number}", b"%08d" % number)
+                reading = [
+                    (read, Thread(read, *parts[number % 2]))
+                    for number in range(4)
+                    for read in READS
+                ]
+                time.sleep(max(0.0, 3.0 - (time.monotonic() - begun)))
+            for read, thread in reading:
+                assert thread.result() == list(range(KEYS)), read.__name__
+        patiently(lambda: js.delete_key_value(unique))
+
+
+def test_a_live_copy_that_is_cut_off_is_not_current(
+    routed: RoutedCluster, unique: str
+) -> None:
+    stream = f"KV_{unique}"
+    with connect(routed.urls, Events()) as nc:
+        js = nc.jetstream(timeout=10)
+        bucket = patiently(lambda: js.create_key_value(bucket=unique, replicas=3))
+        bucket.put("a", b"0")
+        cut = follower(routed, stream)
+        awake = [server.url for server in routed.servers if server is not cut]
+        with connect(awake, Events()) as writer, connect(cut.url, Events()) as reader:
+            source = writer.jetstream(timeout=5).key_value(unique)
+            target = reader.jetstream(timeout=5).key_value(unique)
+            view = hosted_by(cut, target, stream, routed)
+            with view:
+                wait_for(lambda: view.is_current)
+                acked: list[tuple[float, int]] = []
+                missing: list[float] = []
+                with routed.cut_off(cut):
+                    until = time.monotonic() + 7.5
+                    while time.monotonic() < until:
+                        with contextlib.suppress(errors.Error):
+                            revision = source.put("a", b"%d" % len(acked), timeout=1)
+                            acked.append((time.monotonic(), revision))
+                        now, age = time.monotonic(), view.age
+                        missing = [at for at, seq in acked if seq > view.revision]
+                        assert age >= now - min(missing, default=now) - 0.1
+                        time.sleep(0.05)
+                    assert missing, "the copy was not cut off"
+                    assert not view.is_current
+                view.wait_for(acked[-1][1], LONG)
+                wait_for(lambda: view.is_current)
+                assert view["a"] == source.get("a").value
+        patiently(lambda: js.delete_key_value(unique))
+
+
+def hosted_by(
+    server: LocalServer, bucket: jsync.KeyValue, stream: str, cluster: Cluster
+) -> jsync.Live:
+    """Return a live copy whose consumer is on that server."""
+    while True:
+        view = bucket.live(on_error=Recorder())
+        if host(cluster, stream) is server:
+            return view
+        view.stop()
+        wait_for(lambda: not consumers(cluster, stream))
+
+
+def consumers(cluster: Cluster, stream: str) -> list[str]:
+    with connect(cluster.urls, Events()) as nc:
+        return list(nc.jetstream().consumer_names(stream))

@@ -1,0 +1,132 @@
+"""Tests of what a leader says of the end of its stream, and of which answers count."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+from jsync.jetstream.steps import advance
+from jsync.jetstream.stream_end.engine import MAX_SILENCE, ask_end, ask_rest, end_in
+from jsync.models import StreamInfo
+
+if TYPE_CHECKING:
+    from jsync.jetstream.steps import Steps
+
+CREATED = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
+NANOSECONDS = 1_000_000_000
+
+
+def peer(active: float, **fields: Any) -> dict[str, Any]:
+    return {"name": "n", "current": True, "active": int(active * NANOSECONDS), **fields}
+
+
+def info(
+    *peers: dict[str, Any], last: int = 10, first: int = 1, **cluster: Any
+) -> dict[str, Any]:
+    """Return the reply of a leader of nats-server 2.15, which lists the other servers."""
+    return {
+        "config": {"name": "S", "num_replicas": len(peers) + 1},
+        "created": CREATED,
+        "state": {"messages": 1, "first_seq": first, "last_seq": last},
+        "cluster": {
+            "leader": "a",
+            **({"raft_group": "g", "leader_since": CREATED} if peers else {}),
+            "replicas": list(peers),
+            **cluster,
+        },
+    }
+
+
+def message(sequence: int) -> dict[str, Any]:
+    return {"message": {"subject": "s", "seq": sequence, "time": CREATED}}
+
+
+NOT_FOUND = errors.MessageNotFoundError("none", code=404, err_code=10037)
+NOT_ALLOWED = errors.PermissionsError("no")
+
+
+def made(steps: Steps[Any], *answers: dict[str, Any] | Exception) -> Any:
+    """Return what the steps make of the answers, all of which they have to ask for."""
+    advance(steps, None)
+    for number, answer in enumerate(answers):
+        try:
+            advance(steps, answer)
+        except StopIteration as done:
+            assert number == len(answers) - 1
+            return done.value
+    raise AssertionError("the steps ask for more")
+
+
+def test_the_only_server_is_the_leader() -> None:
+    without_peers = info(last=7)
+    without_peers["cluster"]["replicas"] = None
+    for reply in (info(last=7), without_peers):
+        end = made(ask_end("S"), reply)
+        assert (end.sequence, end.silence, end.is_replicated) == (7, 0.0, False)
+    alone = info()
+    del alone["cluster"]
+    assert made(ask_end("S"), alone).silence == 0.0
+
+
+def test_the_word_of_a_leader_is_as_old_as_its_majority() -> None:
+    assert made(ask_end("S"), info(peer(0.5), peer(60))).silence == 0.5
+    assert made(ask_end("S"), info(peer(2), peer(1), peer(3), peer(9))).silence == 2
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        info(peer(0), peer(0), leader=None),
+        info(peer(0), peer(0), leader_since=None),
+        info(peer(MAX_SILENCE + 0.1), peer(60)),
+        info(peer(0, offline=True), peer(0, offline=True)),
+        info(peer(0), peer(9), peer(9), peer(9)),
+    ],
+    ids=["no leader", "a follower", "cut off", "never heard", "a minority"],
+)
+def test_an_answer_without_a_majority_does_not_count(old: dict[str, Any]) -> None:
+    with pytest.raises(errors.JetStreamUnavailableError, match="S"):
+        made(ask_end("S"), old)
+
+
+def test_a_server_that_has_not_joined_is_not_counted() -> None:
+    end = end_in(StreamInfo.from_wire(info(peer(1), peer(1), peer(9, pending=True))))
+    assert end.silence == 1
+
+
+def test_nothing_is_left_where_the_stream_ends_or_was_purged() -> None:
+    assert made(ask_rest("S", None, 10), info(last=10)).first is None
+    assert made(ask_rest("S", None, 4, 8), info(first=11, last=10)).first is None
+    assert made(ask_rest("S", ["a"], 12), info(last=10)).first is None
+
+
+def test_what_is_left_is_the_first_message_of_any_filter() -> None:
+    rest = made(
+        *(ask_rest("S", ["a", "b", "c"], 4, 8), info(last=10)),
+        *(message(8), NOT_FOUND, message(6)),
+    )
+    assert rest.first == 6
+    later = made(ask_rest("S", ["a"], 4, 8), info(last=10), message(9))
+    assert later.first is None
+    newer = made(ask_rest("S", ["a"], 4), info(last=10), message(11))
+    assert newer.first == 11, "all up to 10 was replaced between the two answers"
+
+
+def test_the_leader_is_asked_behind_what_was_read() -> None:
+    steps = ask_rest("S", ["a.>"], 4, 8)
+    assert advance(steps, None).subject == "STREAM.INFO.S"
+    ask = advance(steps, info(last=10, first=2))
+    assert ask.subject == "STREAM.MSG.GET.S"
+    assert ask.payload == {"seq": 5, "next_by_subj": "a.>"}
+    steps = ask_rest("S", None, 0, start_time="then")
+    advance(steps, None)
+    assert advance(steps, info()).payload == {"start_time": "then", "next_by_subj": ">"}
+
+
+def test_only_a_replicated_stream_needs_the_permission_to_ask() -> None:
+    assert made(ask_rest("S", ["a"], 4), info(last=10), NOT_ALLOWED).first is None
+    with pytest.raises(errors.PermissionsError):
+        made(ask_rest("S", ["a"], 4), info(peer(0), peer(0), last=10), NOT_ALLOWED)
