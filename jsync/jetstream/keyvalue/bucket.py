@@ -117,6 +117,13 @@ class KeyValue(Generic[Value]):
         layout: Layout[Any] = self._layout.coded(values, keys)
         return KeyValue(self._api, layout, direct=self._direct)
 
+    def _from_leader(self) -> KeyValue[Value]:
+        """Return the same bucket, all of whose gets are answered by its leader.
+
+        It is for decisions such as a deletion, because another server may be behind.
+        """
+        return KeyValue(self._api, self._layout, direct=False)
+
     # Writing --------------------------------------------------------------------------
 
     def put(
@@ -387,7 +394,8 @@ class KeyValue(Generic[Value]):
         to its leader.
 
         Args:
-            keys: The keys.
+            keys: The keys. Without a codec of keys, they may be keys that another client has
+                stored and that `get` refuses, for example from `keys`.
             timeout: Seconds to wait for the next entry at most.
 
         Returns:
@@ -595,7 +603,8 @@ class KeyValue(Generic[Value]):
                 while its `history` is above 1.
             ReadOnlyBucketError: The bucket is a mirror.
         """
-        plain = self.with_codec()
+        # The marker of a former holder, in an answer of a server that is behind, looks like a loss.
+        plain = self.with_codec()._from_leader()
         plain._subject(key)
         seconds = check_ttl(ttl)
         # With another lifetime, two would hold the lock, or nobody for a long time.
@@ -669,9 +678,12 @@ class KeyValue(Generic[Value]):
             raise no_bucket(self.bucket) from error
         return KeyValueStatus(info)
 
-    def _newest(self, key: str, deadline: float) -> Entry[Value] | None:
-        """The last entry of a key, as the leader has it."""
-        return self._get(key, None, deadline - monotonic(), direct=False)
+    def _newest(self, key: str, deadline: float) -> Entry[bytes] | None:
+        """Get the last entry of a key in the form of the bucket, as the leader has it."""
+        stored = self._layout.key(key)
+        return self.with_codec()._get(
+            stored, None, deadline - monotonic(), direct=False
+        )
 
     def _get(
         self, key: str, revision: int | None, timeout: float, *, direct: bool

@@ -22,6 +22,7 @@ from ...errors import (
     KeyDeletedError,
     KeyNotFoundError,
 )
+from ...models.name import check_literal
 from ..buckets.engine import no_bucket
 from ..retries.engine import words_of
 from ..stored.engine import LastOfEach
@@ -84,6 +85,17 @@ def check_key(key: object) -> str:
     raise InvalidKeyError(
         f"not a key: {key!r}; use letters, digits and -/_=, and single dots between them"
     )
+
+
+def is_readable(key: object, prefix: str) -> bool:
+    """Whether a message can have that key after the prefix, though it may be no key."""
+    if not isinstance(key, str):
+        return False
+    try:
+        check_literal(prefix + key, "key")
+    except ConfigError:
+        return False
+    return True
 
 
 def check_filter(keys: object) -> str:
@@ -184,9 +196,13 @@ class Layout(Generic[Value]):
     def subjects(self, keys: Iterable[str]) -> list[str]:
         """The subjects of keys as the stream has them, each once."""
         some, prefix = list(keys), self.read
-        if self._keys is not None or not all(map(is_key, some)):
-            # Raises for a wildcard where only a key may stand.
+        if self._keys is not None:
             some = [self.key(key) for key in some]
+        elif not all(map(is_key, some)):
+            for key in some:
+                # A key that another client has stored, and that `keys` gives, is readable.
+                if not is_readable(key, prefix):
+                    check_key(key)
         return list(dict.fromkeys([prefix + key for key in some]))
 
     def data(self, key: str, value: Value | Data) -> Data:

@@ -580,3 +580,20 @@ def test_a_bucket_of_a_domain_is_reached_over_its_prefix(
             kv.purge("b")
             assert kv.purge_deletes(older_than=0) == 2
             assert list(js.key_value_names()) == ["B"]
+
+
+def test_get_many_returns_the_keys_of_other_clients(
+    js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    bucket.put("a", b"1")
+    for key in ("b:1", "ä"):
+        js.publish(f"$KV.{bucket.bucket}.{key}", b"2")
+    found = bucket.get_many(bucket.keys())
+    assert {key: entry.value for key, entry in found.items()} == {
+        "a": b"1",
+        "b:1": b"2",
+        "ä": b"2",
+    }
+    for key in ("a.*", ">", "", "a..b", "a b", "\ud800"):
+        with pytest.raises(errors.InvalidKeyError):
+            bucket.get_many(["a", key])

@@ -415,3 +415,16 @@ def test_a_mirror_of_encrypted_values_can_be_read(
         view.wait_for(revision, LONG)
         assert dict(view) == {"a": b"value"}
     js.delete_key_value(name)
+
+
+def test_create_reports_a_key_whose_value_cannot_be_decoded(
+    bucket: jsync.KeyValue,
+) -> None:
+    revision = bucket.put("k", b"not json")
+    for users in (
+        bucket.with_codec(jsync.JSON(User)),
+        bucket.with_codec(jsync.JSON(User), keys=jsync.PathKeys()),
+    ):
+        with pytest.raises(errors.KeyExistsError) as raised:
+            users.create("k", BOB)
+        assert raised.value.revision == revision

@@ -574,3 +574,55 @@ def test_a_bucket_where_nothing_expires_has_no_elections(
         bucket.elect("a", ttl=5)
     with pytest.raises(errors.ConfigError, match="callable"):
         bucket.elect("a", on_lost="print")  # type: ignore[arg-type]
+
+
+def test_an_old_marker_of_a_lagging_server_loses_no_lock(
+    js: jsync.JetStream, locks: jsync.KeyValue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [f"k{number}" for number in range(6)]
+    for key in keys:
+        with locks.lock(key):
+            pass  # leaves a marker
+    stream = f"KV_{locks.bucket}"
+    # A full mirror answers gets as a server that is behind.
+    js.create_stream(
+        name=f"{stream}-far",
+        mirror={"name": stream},
+        max_msgs=len(keys),
+        discard="new",
+        allow_direct=True,
+        mirror_direct=True,
+        allow_msg_ttl=True,
+    )
+    wait_for(lambda: js.stream(f"{stream}-far").info().state.messages == len(keys))
+    looks, lost = Recorder(), Recorder()
+    real = lock_module.Lock._look
+
+    def look(lock: jsync.Lock, lease: Any) -> None:
+        real(lock, lease)
+        looks(lock.key)
+
+    monkeypatch.setattr(lock_module.Lock, "_look", look)
+    held = [locks.lock(key, ttl=2, on_lost=lost) for key in keys]
+    for lock in held:
+        assert lock.acquire(SOON)
+        renew = lock._renew
+
+        def without_an_answer(
+            owner: bytes,
+            last: int,
+            timeout: float,
+            lock: Any = lock,
+            renew: Any = renew,
+        ) -> int:
+            renew(owner, last, timeout)
+            lock._renew = renew
+            raise errors.TimeoutError("no answer")
+
+        lock._renew = without_an_answer
+    wait_for(lambda: looks.waiting == len(keys))
+    assert all(lock.held for lock in held)
+    for lock in held:
+        lock.release()
+    assert lost.waiting == 0
+    js.delete_stream(f"{stream}-far")
