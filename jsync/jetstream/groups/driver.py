@@ -29,6 +29,7 @@ from ...errors import (
     ConsumerNotFoundError,
     Error,
     ForkedProcessError,
+    KeyDeletedError,
     KeyNotFoundError,
     NoRespondersError,
     NotInConsumerGroupError,
@@ -44,6 +45,7 @@ from ..management import delete_consumer, put_consumer
 from ..pulls.engine import fetch_request
 from ..pulls.fetch import SinglePull
 from ..pulls.inbox import Source
+from ..pulls.presence import CONFIRM_SECONDS
 from ..pulls.priority import Claim
 from ..retries.engine import extension_interval
 from .engine import (
@@ -174,6 +176,7 @@ class Membership:
         self._seconds = pull_seconds(ack_wait)
         self._mine = False
         self._pause = FIRST_PAUSE
+        self._missing_since: float | None = None
         self._in_hand = MessageInHand(session, ack_wait)
         # Of the five below; re-entrant, since a signal handler may stop it in the middle.
         self._flags = RLock()
@@ -334,8 +337,7 @@ class Membership:
             else:
                 self._wait(None, deadline)
         except StreamNotFoundError as error:
-            # Groups are deleted before their streams.
-            self._end(None if self._is_deleted() else error)
+            self._miss(error, deadline)
         except _FINAL as error:
             self._end(error)
         except Error as error:
@@ -346,7 +348,28 @@ class Membership:
             self._rest(deadline)
         return None
 
+    def _miss(self, error: StreamNotFoundError, deadline: float | None) -> None:
+        """End if the stream, or the bucket of groups, stays missing for `CONFIRM_SECONDS`.
+
+        The servers of a cluster may not know all streams right after their start, and an
+        operator may restore a stream.
+        """
+        moment = monotonic()
+        if self._missing_since is None:
+            self._missing_since = moment
+        if moment - self._missing_since >= CONFIRM_SECONDS:
+            # A group is gone with its configuration, and its stream only afterwards.
+            gone = isinstance(error, BucketNotFoundError) or self._is_deleted()
+            self._end(None if gone else error)
+            return
+        if isinstance(error, BucketNotFoundError):
+            with self._flags:
+                self._changed = True  # once more
+        self._rest(deadline)
+
     def _move(self, to: MemberState) -> None:
+        if to is not MemberState.JOINING:
+            self._missing_since = None
         self.state = moved(self.state, to)
 
     def _wait(self, seconds: float | None, deadline: float | None) -> None:
@@ -371,9 +394,14 @@ class Membership:
                 raise ConsumerGroupNotFoundError(
                     f"stream {self.stream!r} has no consumer group {self.group!r}"
                 ) from error
-            return False
+            if isinstance(error, BucketNotFoundError):
+                raise
+            # A marker that is older than the configuration comes from a former leader.
+            return (
+                isinstance(error, KeyDeletedError) and error.revision < self._revision
+            )
         if entry.revision < self._revision:
-            return True  # a lagging replica answered
+            return True  # a former leader answered
         config = read_config(self.kind, entry.value, self._key)
         if self._config is not None and not self._config.fits(config):
             raise ConsumerGroupChangedError(
@@ -405,7 +433,7 @@ class Membership:
             return
         if self._revision < self._told:
             with self._flags:
-                self._changed = True  # a lagging replica answered
+                self._changed = True  # a former leader answered
             self._rest()
             return
         assert self._config is not None
@@ -413,6 +441,7 @@ class Membership:
         self._pause = FIRST_PAUSE
         if self.state is MemberState.ACTIVE:
             if partitions == self._partitions:
+                self._missing_since = None
                 return
             self._let_go_of_consumer()
         if self.state is not MemberState.JOINING:

@@ -14,6 +14,8 @@ from ...errors import (
     ConsumerGroupExistsError,
     ConsumerNotFoundError,
     Error,
+    InvalidKeyError,
+    KeyDeletedError,
     KeyExistsError,
     KeyNotFoundError,
     StreamNotFoundError,
@@ -115,12 +117,13 @@ class ConsumerGroupManager(KeyValueManager):
             {**PRIORITY_GROUPS, **WHOLE_SUBJECTS} if whole else PRIORITY_GROUPS
         )
         source = management.stream_info(self._api, stream).config
-        bucket = self._group_bucket(wanted.kind, source)
+        bucket = self._make_bucket(wanted.kind, source)
         revision = None
         try:
-            revision = bucket.create(key, write_config(wanted))
-        except KeyExistsError:
-            self._check_same(bucket, key, wanted)
+            revision = seen = bucket.create(key, write_config(wanted))
+        except KeyExistsError as error:
+            seen = error.revision or 0
+            self._check_same(bucket, stream, name, wanted)
         if wanted.kind == "elastic":
             own = group_stream(wanted, source, name)
             try:
@@ -133,29 +136,38 @@ class ConsumerGroupManager(KeyValueManager):
         # Another program may have created the group, or have changed its members.
         try:
             stored = read_config(wanted.kind, bucket.get(key).value, key)
-        except KeyNotFoundError:
-            self._delete_rest(
-                wanted.kind, stream, name
-            )  # and another one has deleted it
-            raise no_group(stream, name) from None
+        except KeyNotFoundError as error:
+            # A marker that is older than the configuration shows no deletion of it.
+            if isinstance(error, KeyDeletedError) and error.revision > seen:
+                self._delete_rest(wanted.kind, stream, name)
+            raise no_group(stream, name) from error
         return ConsumerGroup(self._api, bucket, wanted.kind, stream, name, stored)
 
-    def _group_bucket(self, kind: GroupKind, source: StreamConfig) -> KeyValue:
-        try:
-            return self.key_value(BUCKETS[kind])
-        except BucketNotFoundError:
-            pass
-        try:
-            return self.create_key_value(
+    def _group_bucket(self, kind: GroupKind) -> KeyValue:
+        """Get the bucket of all groups of a kind, as its leader has it.
+
+        A group, and each of its members, reads its configuration from this bucket.
+        """
+        return self.key_value(BUCKETS[kind])._from_leader()
+
+    def _make_bucket(self, kind: GroupKind, source: StreamConfig) -> KeyValue:
+        with contextlib.suppress(BucketNotFoundError):
+            return self._group_bucket(kind)
+        # Another program may create the bucket at the same time.
+        with contextlib.suppress(BucketExistsError):
+            self.create_key_value(
                 bucket=BUCKETS[kind], replicas=source.num_replicas or 1
             )
-        except BucketExistsError:  # another program has just created the bucket
-            return self.key_value(BUCKETS[kind])
+        return self._group_bucket(kind)
 
     def _check_same(
-        self, bucket: KeyValue, key: str, wanted: ConsumerGroupConfig
+        self, bucket: KeyValue, stream: str, name: str, wanted: ConsumerGroupConfig
     ) -> None:
-        existing = read_config(wanted.kind, bucket.get(key).value, key)
+        key = key_of(stream, name)
+        try:
+            existing = read_config(wanted.kind, bucket.get(key).value, key)
+        except KeyNotFoundError as error:
+            raise no_group(stream, name) from error
         if not wanted.fits(existing):
             raise ConsumerGroupExistsError(
                 f"consumer group {key!r} exists as {existing!r}; bind to it with "
@@ -183,7 +195,7 @@ class ConsumerGroupManager(KeyValueManager):
         key = key_of(stream, name)
         for each in _kinds(kind):
             with contextlib.suppress(BucketNotFoundError, KeyNotFoundError):
-                bucket = self.key_value(BUCKETS[each])
+                bucket = self._group_bucket(each)
                 config = read_config(each, bucket.get(key).value, key)
                 return ConsumerGroup(self._api, bucket, each, stream, name, config)
         raise no_group(stream, name)
@@ -219,7 +231,7 @@ class ConsumerGroupManager(KeyValueManager):
         """Delete a group whose configuration exists. Returns whether it does."""
         key = key_of(stream, name)
         try:
-            bucket = self.key_value(BUCKETS[kind])
+            bucket = self._group_bucket(kind)
             bucket.get(key)
         except (BucketNotFoundError, KeyNotFoundError):
             return False
@@ -249,19 +261,25 @@ class ConsumerGroupManager(KeyValueManager):
         """Delete the consumers of a static group.
 
         Their names begin with that of the group, and so do those of groups whose names begin with
-        it. These groups have a configuration, and keep their consumers.
+        it. These groups have a configuration, and keep their consumers. If it cannot be read, the
+        group keeps all consumers whose names begin with its own.
         """
-        others = {
-            consumer_name("static", each.name, member)
-            for each in self.consumer_groups(stream)
-            if each.kind == "static" and each.name != name
-            for member in each.config.member_names
-        }
+        kept: set[str] = set()
+        unknown: tuple[str, ...] = ()  # what the kept names begin with
+        for _, key, config in self._stored("static", f"{stream}.*"):
+            other = key.removeprefix(f"{stream}.")
+            if other == name:
+                continue
+            if config is None:
+                unknown += (consumer_name("static", other, ""),)
+            else:
+                kept |= {consumer_name("static", other, m) for m in config.member_names}
         found = False
         for info in list(management.consumers(self._api, stream, None)):
             if (
                 info.name.startswith(consumer_name("static", name, ""))
-                and info.name not in others
+                and info.name not in kept
+                and not info.name.startswith(unknown)
                 and is_member_consumer(info.config)
             ):
                 with contextlib.suppress(ConsumerNotFoundError):
@@ -272,7 +290,8 @@ class ConsumerGroupManager(KeyValueManager):
     def consumer_groups(self, stream: str | None = None) -> Iterator[ConsumerGroup]:
         """Iterate over the consumer groups, elastic ones first. Blocks.
 
-        Groups whose configuration is not valid are left out.
+        Groups whose configuration is not valid are left out, and so are keys of the bucket that
+        are no group's.
 
         Args:
             stream: The stream of the groups. Default: all streams.
@@ -287,15 +306,33 @@ class ConsumerGroupManager(KeyValueManager):
             check_name(stream, "stream")
         filters = () if stream is None else (f"{stream}.*",)
         for kind in _KINDS:
-            try:
-                bucket = self.key_value(BUCKETS[kind])
-            except BucketNotFoundError:
-                continue
-            for key in sorted(bucket.keys(*filters)):
+            for bucket, key, config in self._stored(kind, *filters):
                 of, _, name = key.partition(".")
-                with contextlib.suppress(BadConsumerGroupError, KeyNotFoundError):
-                    config = read_config(kind, bucket.get(key).value, key)
-                    yield ConsumerGroup(self._api, bucket, kind, of, name, config)
+                if config is None:
+                    continue
+                try:
+                    group = ConsumerGroup(self._api, bucket, kind, of, name, config)
+                except ConfigError:  # the key of another program
+                    continue
+                yield group
+
+    def _stored(
+        self, kind: GroupKind, *filters: str
+    ) -> Iterator[tuple[KeyValue, str, ConsumerGroupConfig | None]]:
+        """Iterate over the keys of a bucket, each with its configuration, or None if unreadable."""
+        try:
+            bucket = self._group_bucket(kind)
+        except BucketNotFoundError:
+            return
+        for key in sorted(bucket.keys(*filters)):
+            config = None
+            try:
+                config = read_config(kind, bucket.get(key).value, key)
+            except KeyNotFoundError:  # deleted since
+                continue
+            except (BadConsumerGroupError, InvalidKeyError):
+                pass
+            yield bucket, key, config
 
 
 def _kinds(kind: GroupKind | None) -> tuple[GroupKind, ...]:

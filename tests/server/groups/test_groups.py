@@ -14,6 +14,7 @@ import pytest
 import jsync
 from jsync import MemberState, Retry, errors
 from jsync.jetstream import management
+from jsync.jetstream.groups import driver
 
 from ...servers import wait_for
 from ..support import LONG, SOON, Recorder, Thread
@@ -488,14 +489,48 @@ def test_members_of_a_deleted_group_end_without_an_error(
 
 
 def test_a_group_whose_stream_is_gone_ends_its_members(
-    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+    js: jsync.JetStream,
+    group: jsync.ConsumerGroup,
+    orders: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(driver, "CONFIRM_SECONDS", 0.1)
     group.add("a")
     with group.join("a") as member:
         waiting = Thread(lambda: list(member))
         wait_for(lambda: member.state is MemberState.ACTIVE)
         js.delete_stream(f"{orders}-g")
         assert isinstance(waiting.error(), errors.StreamNotFoundError)
+
+
+def test_a_member_continues_after_its_stream_is_restored(
+    js: jsync.JetStream,
+    group: jsync.ConsumerGroup,
+    orders: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The servers of a cluster also deny streams right after their start."""
+    missing = threading.Event()
+
+    def put_consumer(*args: Any) -> jsync.ConsumerInfo:
+        try:
+            return management.put_consumer(*args)
+        except errors.StreamNotFoundError:
+            missing.set()
+            raise
+
+    monkeypatch.setattr(driver, "put_consumer", put_consumer)
+    group.add("a")
+    with group.join("a") as member:
+        waiting = Thread(member.next, LONG)
+        wait_for(lambda: member.state is MemberState.ACTIVE)
+        js.delete_stream(f"{orders}-g")
+        assert missing.wait(LONG)
+        js.create_consumer_group(
+            orders, "g", partitions=6, filters={f"{orders}.*": [1]}
+        )
+        js.publish(f"{orders}.k", b"1")
+        assert waiting.result().data == b"1"
 
 
 def test_a_change_beyond_the_members_ends_a_member_with_an_error(
