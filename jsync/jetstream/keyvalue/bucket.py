@@ -300,7 +300,8 @@ class KeyValue(Generic[Value]):
     ) -> int:
         """Remove delete markers, and the remaining history of their keys.
 
-        A value that is put meanwhile stays.
+        A value that is put meanwhile stays, and so do markers of other clients on keys with
+        wildcards, such as `a.*`.
 
         Args:
             older_than: Seconds. Younger markers stay, so that watches see them, but their

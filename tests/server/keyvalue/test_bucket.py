@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,14 @@ import pytest
 import jsync
 from jsync import errors
 
+from ...servers import wait_for
 from ..support import LONG, Thread
 from .support import fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from jsync.server import LocalServer
 
     from ...conftest import StartServer
 
@@ -597,3 +601,22 @@ def test_get_many_returns_the_keys_of_other_clients(
     for key in ("a.*", ">", "", "a..b", "a b", "\ud800"):
         with pytest.raises(errors.InvalidKeyError):
             bucket.get_many(["a", key])
+
+
+def test_a_marker_with_wildcards_removes_no_values(
+    server: LocalServer, bucket: jsync.KeyValue
+) -> None:
+    for key in ("a.1", "a.2", "b", "gone"):
+        bucket.put(key, b"1")
+    bucket.delete("gone")
+    header = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
+    sizes = b"%d %d" % (len(header), len(header))
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b'CONNECT {"headers":true,"verbose":false}\r\n')
+        for key in ("a.*", ">"):
+            subject = f"$KV.{bucket.bucket}.{key}".encode()
+            raw.sendall(b"HPUB %s %s\r\n%s\r\n" % (subject, sizes, header))
+        wait_for(lambda: bucket.status().values == 7)
+    bucket.purge_deletes()
+    assert bucket.purge_deletes(older_than=0) == 1
+    assert sorted(bucket.keys()) == ["a.1", "a.2", "b"]
