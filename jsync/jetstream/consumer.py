@@ -419,7 +419,9 @@ class Consumer(ManagedConsumer):
 
         Args:
             handler: Called with each message.
-            max_messages: Messages to prefetch. Default: 500.
+            max_messages: Messages to prefetch. Default: 500. With `retry` each thread has
+                one message, and none waits, because a message that is given back at the
+                end has used up an attempt.
             max_bytes: Bytes to prefetch, instead of `max_messages`.
             threshold_messages: Request more when the number of buffered messages falls
                 to this value. Default: half of `max_messages`.
@@ -443,7 +445,8 @@ class Consumer(ManagedConsumer):
             retry: Deliver failed messages again with growing delays, and end them as
                 dead letters. See `Retry`. `on_error` gets `MessageGivenUpError` for each
                 message that ended, and `DeadLetterError` if its dead letter could not be
-                stored.
+                stored. Asks the server for the configuration of a consumer without
+                `cached_info`.
             on_error: Called with errors that do not end the consuming, on the
                 connection's callback thread. Default: the connection's `on_error`.
 
@@ -453,12 +456,23 @@ class Consumer(ManagedConsumer):
         Raises:
             ConfigError: The arguments cannot be combined. Nothing is sent.
             ConnectionClosedError: The connection is closed.
+            ConsumerNotFoundError: The consumer does not exist, with `retry`.
+            TimeoutError: The server does not tell the consumer's configuration, with
+                `retry`.
             UnsupportedFeatureError: The server is too old for priority groups.
         """
-        config = None if self._info is None else self._info.config
-        delay = check_exception(on_exception, nak_delay, retry, config)
         call(handler, "handler")
         workers = count(workers, "workers", 1)
+        check_callback(on_error, "on_error")
+        if retry is not None and self._info is None:
+            # The `ack_wait` and `max_deliver` decide how messages are kept alive and end.
+            check_exception(on_exception, nak_delay, retry, None)
+            self.info()
+        config = None if self._info is None else self._info.config
+        delay = check_exception(on_exception, nak_delay, retry, config)
+        holds = retry is not None and max_messages is None and max_bytes is None
+        if holds:
+            max_messages, threshold_messages = workers, workers - 1
         limits = consume_limits(
             max_messages=max_messages,
             max_bytes=max_bytes,
@@ -469,15 +483,15 @@ class Consumer(ManagedConsumer):
             stop_after=stop_after,
         )
         source = self._source(group, min_pending, min_ack_pending, priority)
-        check_callback(on_error, "on_error")
-        pull = ContinuousPull(source, limits, on_error, readers=workers)
+        pull = ContinuousPull(source, limits, on_error, readers=workers, holds=holds)
         session = self._api.session
         retrier = None
         if retry is not None:
             retrier = Retrier(session, retry, config, self._api.timeout, pull.report)
             pull.keep_alive(_extension_interval(config))
         return ConsumeContext(
-            pull, handler, on_exception, session, self.name, workers, delay, retrier
+            *(pull, handler, on_exception, session, self.name, workers, delay, retrier),
+            done=pull.done if holds else None,
         )
 
     def _source(
@@ -553,14 +567,9 @@ def consume_held(
         info = consumer._info
         pull.keep_alive(_extension_interval(None if info is None else info.config))
 
-    def handle(msg: JetStreamMsg) -> None:
-        try:
-            handler(msg)
-        finally:
-            pull.done()
-
+    session = consumer._api.session
     return ConsumeContext(
-        pull, handle, "continue", consumer._api.session, consumer.name, workers
+        *(pull, handler, "continue", session, consumer.name, workers), done=pull.done
     )
 
 

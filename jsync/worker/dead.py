@@ -74,12 +74,18 @@ class Stranded:
     def run(self) -> None:
         """Listen until `close`. Runs on its own thread."""
         waiting: list[MaxDeliveries] = []
+        suspected: dict[int, MaxDeliveries] = {}
         search_at = 0.0
         while True:
             try:
                 if monotonic() >= search_at:
                     search_at = monotonic() + SEARCH_SECONDS
-                    waiting += self._search()
+                    found = self._search()
+                    # The stream may be about to remove a message that was acknowledged just now.
+                    waiting += [each for at, each in found.items() if at in suspected]
+                    if found.keys() - suspected.keys():
+                        search_at = monotonic() + PAUSE
+                    suspected = found
                 pause = PAUSE if waiting else max(0.0, search_at - monotonic())
                 advisory = self._advisories.next(pause)
                 if advisory.stream_seq < 1:
@@ -96,15 +102,15 @@ class Stranded:
                 self._report(error)
             waiting = [each for each in waiting if not self._bury(each)]
 
-    def _search(self) -> list[MaxDeliveries]:
-        """Find the stranded messages of a work queue, as if their advisories came again."""
+    def _search(self) -> dict[int, MaxDeliveries]:
+        """Find what seems stranded in a work queue: its advisories, as if they came again."""
         route = self._route
         if self._stream.config.retention != "workqueue":
-            return []
+            return {}
         info = self._stream.consumer(route.consumer).info()
         if info.num_ack_pending or not info.num_redelivered:
             # Only while no message is under way, those up to the last delivered one are stranded.
-            return []
+            return {}
         found = []
         for subject in route.subjects:
             sequence = 1
@@ -118,15 +124,15 @@ class Stranded:
                     found.append(message.sequence)
                     sequence = message.sequence + 1
         limit = info.config.max_deliver or 0
-        return [
-            MaxDeliveries(
+        return {
+            each: MaxDeliveries(
                 stream=route.stream,
                 consumer=route.consumer,
                 stream_seq=each,
                 deliveries=limit,
             )
             for each in sorted({*found})
-        ]
+        }
 
     def close(self) -> None:
         """Stop listening. Does not block."""

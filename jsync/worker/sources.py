@@ -43,6 +43,12 @@ class Source(Protocol):
 
     config: ConsumerConfig
 
+    def admit(self) -> None:
+        """Take the place that `begin` needs. Others may have to give theirs up for it."""
+
+    def withdraw(self) -> None:
+        """Give the place back that `admit` has taken, because the start failed."""
+
     def begin(
         self, call: Calls, report: Callable[[Exception], object]
     ) -> ConsumeContext:
@@ -69,6 +75,12 @@ class FromConsumer:
     def __init__(self, js: JetStream, route: Route) -> None:
         self._consumer = _consumer(js, route)
         self.config = self._consumer.config
+
+    def admit(self) -> None:
+        """Do nothing: all processes share the consumer."""
+
+    def withdraw(self) -> None:
+        """Do nothing."""
 
     def begin(
         self, call: Calls, report: Callable[[Exception], object]
@@ -130,7 +142,7 @@ class FromGroup:
         self._joined: GroupMember | None = None
         self._member = route.member or member_of_this_process()
         self._ack_wait = route.ack_wait or MEMBER_ACK_WAIT
-        _admit(group, self._member)
+        self._was_added = False
         self._consumer = js.consumer(
             stream_of(group.kind, route.stream, group.name),
             consumer_name(group.kind, group.name, self._member),
@@ -138,6 +150,17 @@ class FromGroup:
         self.config = member_consumer(
             group.config, group.name, self._member, self._ack_wait, 1
         )
+
+    def admit(self) -> None:
+        """Add the member to the group. Running members lose partitions to it."""
+        before = self._group.config.partitions_of(self._member)
+        _admit(self._group, self._member)
+        self._was_added = not before
+
+    def withdraw(self) -> None:
+        """Drop the member, unless it was in the group before."""
+        if self._was_added:
+            self._group.drop(self._member)
 
     def begin(
         self, call: Calls, report: Callable[[Exception], object]

@@ -327,6 +327,8 @@ class RunningWorker(Closing, Single):
                 start(js)
             for each in routes:
                 self._prepare(each)
+            for source in self._sources:
+                source.admit()
             for call, source in zip(self._calls, self._sources, strict=True):
                 self._begin(call, source)
             self._start_clock()
@@ -344,6 +346,9 @@ class RunningWorker(Closing, Single):
         except BaseException:
             with contextlib.suppress(DrainTimeoutError):
                 self.stop(0)
+            for source in self._sources:
+                with contextlib.suppress(Error):
+                    source.withdraw()
             raise
 
     # The start ------------------------------------------------------------------------

@@ -192,6 +192,32 @@ def test_a_worker_is_a_member_of_a_group(
     js.delete_consumer_group(stream.name, "g")
 
 
+def test_a_worker_that_fails_to_start_joins_no_group(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """Running members would lose partitions that nobody reads."""
+    subjects = f"{stream.name}.*"
+    group = js.create_consumer_group(
+        stream.name, "g", partitions=4, filters={subjects: [1]}
+    )
+    routes: dict[str, list[tuple[str, str | None]]] = {
+        "early": [("g", f"nobody.{stream.name}")],
+        "late": [("g", None), ("missing", None)],
+    }
+    for name, of in routes.items():
+        app = jsync.Worker(stream=stream.name)
+        for number, (each, dead_letter) in enumerate(of):
+            retry = Retry(attempts=1, dead_letter=dead_letter)
+            handle = app.handle(
+                subjects, group=each, member=f"{name}{number}", retry=retry
+            )
+            handle(lambda _: None)
+        with pytest.raises(errors.Error):
+            app.start(nc)
+    assert group.info().members == ()
+    js.delete_consumer_group(stream.name, "g")
+
+
 def test_a_worker_that_does_not_fit_its_group_does_not_start(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:

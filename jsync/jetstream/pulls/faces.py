@@ -191,6 +191,18 @@ class MessagesContext(Prefetched[JetStreamMsg]):
         return next_of(self._pull.mailbox, timeout)  # type: ignore[return-value]
 
 
+def _and_then(
+    handler: Callable[[JetStreamMsg], object], done: Callable[[], None]
+) -> Callable[[JetStreamMsg], object]:
+    def handle(msg: JetStreamMsg) -> None:
+        try:
+            handler(msg)
+        finally:
+            done()
+
+    return handle
+
+
 class ConsumeContext(Single):
     """A running handler, on one thread or several. `consume` of a consumer returns it.
 
@@ -210,11 +222,13 @@ class ConsumeContext(Single):
         workers: int,
         nak_delay: float | None = None,
         retrier: Retrier | None = None,
+        done: Callable[[], None] | None = None,
     ) -> None:
+        """`done` is called after each message, whether the handler had it or not."""
         self._feed = feed
-        self._handler = (
-            handler if retrier is None else retrier.guard(handler, feed.in_hand)
-        )
+        if retrier is not None:
+            handler = retrier.guard(handler, feed.in_hand)
+        self._handler = handler if done is None else _and_then(handler, done)
         self._retrier = retrier
         self._session = session
         self._on_exception = on_exception

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ..._fast import encode_publish
 from ...errors import (
+    APIError,
     DeadLetterError,
     Error,
     InvalidHeaderError,
@@ -17,10 +18,10 @@ from ...errors import (
 )
 from ...headers import Headers
 from ..publishing.publish import publish
-from .engine import Origin, dead_letter_headers, words_of
+from .engine import Origin, dead_letter_headers, extension_interval, words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..._fast import JetStreamMsg
     from ...core.session import Session
@@ -33,6 +34,9 @@ MAX_BURY_DELAY: Final = 30.0
 """Seconds before the server delivers a message whose dead letter was not stored. The letter may have
 been stored all the same, if its ack was lost. Its stream recognises the second one only within its
 `duplicate_window`, which is 2 minutes by default."""
+
+TOO_LARGE: Final = (10054, 10097)
+"""The codes of refusals by the `max_msg_size` of a stream, and for headers beyond 64 KB."""
 
 Outcome: TypeAlias = Literal["retried", "dead", "dropped", "kept"]
 """Of a failed message: nak'ed, a dead letter, terminated without one, or nak'ed since its
@@ -54,6 +58,11 @@ class Retrier:
         self._session = session
         self._policy = policy
         self._most = policy.most_deliveries(config)
+        self._interval = (
+            extension_interval(None, None)
+            if config is None
+            else extension_interval(config.backoff, config.ack_wait)
+        )
         self._timeout = timeout
         self._report = report
         self._told = told
@@ -127,7 +136,8 @@ class Retrier:
         subject = self._policy.dead_letter
         if subject is not None:
             try:
-                self.bury(origin, msg.data, msg.headers, reason, error)
+                with self._kept_alive(msg):
+                    self.bury(origin, msg.data, msg.headers, reason, error)
             except Error as failure:
                 self._report(unburied(origin, subject, failure))
                 delay = self._policy.delay(origin.attempts)
@@ -139,6 +149,24 @@ class Retrier:
         self._report(given_up(origin, subject, reason, error))
         self._told("dead" if subject else "dropped")
 
+    @contextlib.contextmanager
+    def _kept_alive(self, msg: JetStreamMsg) -> Iterator[None]:
+        """Ask the server for more time meanwhile: no handler has the message any more."""
+        is_over = False
+
+        def extend() -> None:
+            if is_over:
+                return
+            with contextlib.suppress(Error):
+                msg.in_progress()
+            self._session.call_later(self._interval, extend)
+
+        extend()
+        try:
+            yield
+        finally:
+            is_over = True
+
     def bury(
         self,
         origin: Origin,
@@ -148,6 +176,9 @@ class Retrier:
         error: BaseException | None = None,
     ) -> bool:
         """Publish a dead letter, and block until it is stored.
+
+        One that is too large is published without the traceback, and then without the
+        largest headers of the message.
 
         Returns:
             False if the dead letter was stored before.
@@ -165,14 +196,30 @@ class Retrier:
             try:
                 ack = publish(self._session, subject, data, why, self._timeout)
                 return not ack.duplicate
-            except MaxPayloadError:
-                if not size:
+            except (MaxPayloadError, APIError) as refusal:
+                if isinstance(refusal, APIError) and refusal.err_code not in TOO_LARGE:
                     raise
-                size = 0  # without the traceback the letter may fit
+                if size:
+                    size = 0
+                    continue
+                if not headers:
+                    raise
+                headers, name = _without_largest(headers)
+                lost.append(name)
             except InvalidHeaderError:
-                if lost or not headers:
+                headers, unsendable = _sendable(headers or {})
+                if not unsendable:
                     raise
-                headers, lost = _sendable(headers)
+                lost += unsendable
+
+
+def _without_largest(headers: HeadersLike) -> tuple[HeadersLike, str]:
+    """The headers but for the largest one, and its name."""
+    given = Headers(headers)
+    kept = {name: given.get_all(name) for name in given}
+    largest = max(kept, key=lambda name: sum(len(name) + len(v) for v in kept[name]))
+    del kept[largest]
+    return kept, largest
 
 
 def _sendable(headers: HeadersLike) -> tuple[HeadersLike, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 from typing import TYPE_CHECKING, Any
@@ -367,10 +368,12 @@ def test_messages_behind_a_slow_handler_are_kept_alive(
     consumer: jsync.Consumer | jsync.PushConsumer
     if way == "pull":
         consumer = stream.create_consumer(durable_name="slow", ack_wait=1)
+        consume = functools.partial(consumer.consume, max_messages=3)
     else:
         consumer = stream.create_push_consumer(
             durable_name="slow", ack_wait=1, deliver_subject=f"{unique}-deliver"
         )
+        consume = functools.partial(consumer.consume)
     attempts: list[int] = []
     go = threading.Event()
 
@@ -382,7 +385,7 @@ def test_messages_behind_a_slow_handler_are_kept_alive(
     retry = Retry(attempts=1, dead_letter=f"dead.{unique}")
     fill(nc, stream, 3)
     with nc.subscribe(f"$JS.ACK.{stream.name}.slow.>") as acks:
-        with consumer.consume(handle, retry=retry):
+        with consume(handle, retry=retry):
             # Three requests for each message take longer than its `ack_wait`.
             extended: dict[str, int] = {}
             while len(extended) < 3 or min(extended.values()) < 4:
@@ -452,4 +455,95 @@ def test_a_dead_letter_that_is_not_stored_is_retried_within_the_duplicate_window
     with nc.subscribe(f"$JS.ACK.{stream.name}.worker.>") as acks:
         with worker.consume(Failing(), retry=retry, on_error=told):
             of_kind(told, errors.DeadLetterError)
-            assert acks.next(SOON).data == b'-NAK {"delay": 30000000000}'
+            said = [acks.next(SOON).data for _ in range(2)]
+    assert said == [b"+WPI", b'-NAK {"delay": 30000000000}']
+
+
+def test_a_dead_letter_beyond_64_kb_loses_its_largest_header(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    given = {"Small": "y", "Large": "x" * 65_400}
+    js.publish(f"{stream.name}.a", b"data", headers=given)
+    told = Recorder()
+    with worker.consume(Failing(), retry=quick, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+    headers = dead.get_message(1).headers
+    assert headers is not None
+    assert headers["Small"] == "y"
+    assert headers["Dead-Letter-Exception"] == "builtins.LookupError"
+    assert headers["Dead-Letter-Lost-Headers"] == "'Large'"
+
+
+def test_a_dead_letter_fits_the_limit_of_its_stream(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    dead.update(max_msg_size=1500)
+    js.publish(f"{stream.name}.a", b"x" * 600, headers={"Large": "y" * 600})
+    handler, told = Failing(), Recorder()
+    with worker.consume(handler, retry=quick, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+    assert handler.attempts == [1, 2, 3]
+    letter = dead.get_message(1)
+    assert letter.data == b"x" * 600
+    assert letter.headers is not None
+    assert letter.headers["Dead-Letter-Lost-Headers"] == "'Large'"
+
+
+def test_a_message_is_kept_alive_while_it_becomes_a_dead_letter(
+    nc: jsync.Connection, stream: jsync.Stream, unique: str
+) -> None:
+    fill(nc, stream, 1)
+    stream.create_consumer(durable_name="brief", ack_wait=1)
+    consumer = nc.jetstream(timeout=3).consumer(stream.name, "brief")
+    subject = f"silent.{unique}"
+    handler, told = Failing(), Recorder()
+    retry = Retry(delays=[600], attempts=1, dead_letter=subject)
+    with nc.subscribe(subject, callback=lambda _: None):  # nothing stores the letter
+        nc.flush()
+        with consumer.consume(handler, retry=retry, workers=2, on_error=told):
+            of_kind(told, errors.DeadLetterError)
+            assert consumer.info().delivered.consumer_seq == 1
+    assert handler.attempts == [1]
+
+
+def test_retry_looks_at_the_configuration_of_a_consumer(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """Without it, neither the `ack_wait` nor the `max_deliver` would be known."""
+    stream.create_consumer(durable_name="limited", max_deliver=3)
+    unseen = js.consumer(stream.name, "limited")
+    with pytest.raises(errors.ConfigError, match="max_deliver"):
+        unseen.consume(Failing(), retry=Retry(attempts=3))
+    with pytest.raises(errors.ConsumerNotFoundError):
+        js.consumer(stream.name, "nobody").consume(Failing(), retry=Retry(attempts=3))
+
+
+def test_retry_leaves_waiting_messages_with_the_server(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    """Those that are given back at the end have used up an attempt."""
+    fill(nc, stream, 10)
+    called, go_on = threading.Semaphore(0), threading.Event()
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        called.release()
+        assert go_on.wait(SOON)
+        msg.ack()
+
+    with worker.consume(handle, retry=Retry(attempts=3), workers=2) as consuming:
+        for _ in range(2):
+            assert called.acquire(timeout=SOON)
+        info = worker.info()
+        assert (info.num_pending, info.num_ack_pending) == (8, 2)
+        go_on.set()
+        wait_for(lambda: settled(worker))
+        consuming.stop()
+    assert worker.info().num_redelivered == 0
