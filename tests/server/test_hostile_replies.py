@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -337,6 +337,37 @@ def test_an_odd_ack_concerns_its_own_message_only(part: str, value: object) -> N
             assert isinstance(error, errors.JetStreamError)  # noqa: PT017
         publisher.publish("s", b"3").result(10)
         assert nc.stats().reconnects == 0, nc.last_error
+
+
+@pytest.mark.parametrize("gaps", ["fail", "ok"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"type": "gap", "last_seq": 1, "seq": 5},
+        {"type": "ack", "seq": 0, "msgs": 10},
+        None,
+    ],
+    ids=["gap", "ack", "silence"],
+)
+def test_repeated_answers_keep_no_ingest_waiting(
+    said: dict[str, object] | None, gaps: Literal["fail", "ok"]
+) -> None:
+    """Neither do its own pings, which leave the buffer one after the other."""
+    answers = [Said(json.dumps(FLOW).encode())]
+
+    def answer(subject: str, payload: bytes) -> list[Said]:
+        if subject != "s":
+            return []
+        if answers:
+            return [answers.pop()]
+        return [] if said is None else [Said(json.dumps(said).encode())]
+
+    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+        ingest = nc.jetstream().fast_ingest(ack_timeout=0.5, gaps=gaps)
+        for _ in range(20):
+            ingest.add("s", b"x")
+        with pytest.raises(errors.IngestTimeoutError):
+            ingest.close()
 
 
 def test_an_offline_stream_hides_no_stream_of_the_next_page() -> None:

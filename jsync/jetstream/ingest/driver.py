@@ -31,7 +31,7 @@ from ..publishing.options import publish_headers
 from ..publishing.overload import pause_after
 from ..versions import FAST_INGEST
 from .answer import Kind, Operation, read_answer
-from .engine import OVER, SILENT, IngestEngine, State
+from .engine import MOST_REPEATS, OVER, SILENT, IngestEngine, State
 from .tail import doubt_about, is_replicated
 
 if TYPE_CHECKING:
@@ -144,7 +144,11 @@ class FastIngest(Single, MessageAdder):
         self._taken = 0
         self._reconnected = False
         self._progress = self._asked = 0.0
-        self._pending = 0
+        self._wrote = False
+        self._written = self._left = 0
+        """The bytes of all messages on the connection up to our last one, and those that have left."""
+        self._renewals = 0
+        """The answers since the last progress that promised some, but brought none."""
         self._subject = ""
         self._replicas_known = False
         self._size = 0
@@ -354,6 +358,7 @@ class FastIngest(Single, MessageAdder):
     def _run_turns(self, message: Message | None, end: bool) -> None:
         engine, writer = self._engine, self._writer
         self._progress = self._asked = monotonic()
+        self._wrote = True  # `add` by itself
         if engine.state is State.IDLE and engine.sent:
             # Ctrl-C interrupted us after the first message of a batch was written,
             # before it was counted.
@@ -389,6 +394,7 @@ class FastIngest(Single, MessageAdder):
                         engine.ended_empty()
                     continue
                 elif writer.end():
+                    self._wrote = True
                     with self._turning:
                         engine.ends()
                     continue
@@ -422,6 +428,7 @@ class FastIngest(Single, MessageAdder):
                 writer.limit = (
                     0  # `add` may write by itself only after the start was answered
                 )
+        self._wrote = True
         with self._turning:
             if one[-1] == Operation.COMMIT.value:
                 engine.ends()
@@ -517,8 +524,15 @@ class FastIngest(Single, MessageAdder):
             engine.state is State.OPEN
         )
         moved = engine.settled_count > settled
-        if went_on or moved or answer.kind in (Kind.GAP, Kind.ENDED):
+        if moved or news:
             self._progress = monotonic()
+            self._renewals = 0
+        elif (
+            went_on or answer.kind in (Kind.GAP, Kind.ENDED)
+        ) and self._renewals < MOST_REPEATS:
+            # More should follow. A server that says it again and again is not waited for.
+            self._progress = monotonic()
+            self._renewals += 1
         if engine.received:
             self._pauses = 0
         if (engine.state is State.BREAKING and answer.kind is Kind.REFUSED) or (
@@ -645,10 +659,13 @@ class FastIngest(Single, MessageAdder):
             return
         if mailbox is None:  # another thread has abandoned the ingest
             return
-        pending = session.outbox.pending
-        if pending < self._pending:
-            self._progress = monotonic()  # the server still reads, so this is progress
-        self._pending = pending
+        _, written = session.outbox.counters
+        if self._wrote:
+            self._wrote, self._written = False, written
+        left = written - session.outbox.pending
+        if self._left < min(left, self._written):
+            self._progress = monotonic()  # the server still reads what we have written
+        self._left = max(self._left, left)
         blocked = engine.state in (State.BLOCKED, State.ASKING)
         pause = BLOCKED_SECONDS if blocked else self._repair
         deadline = self._progress + self._ack_timeout
