@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -117,6 +118,22 @@ def project(tmp_path: Path, own_server: StartServer) -> Iterator[Project]:
 def stream(project: Project) -> Iterator[jsync.Stream]:
     with jsync.connect(project.environment["NATS_URL"]) as nc:
         yield nc.jetstream().stream("ORDERS")
+
+
+def test_requests_to_a_silent_server_share_one_connection(project: Project) -> None:
+    """Each would wait for the attempts of all others before its own."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        project.environment["NATS_URL"] = url
+        output = project.run(
+            "import events\n"
+            "from concurrent.futures import ThreadPoolExecutor\n"
+            "with ThreadPoolExecutor(6) as pool:\n"
+            "    found = [pool.submit(events.connection) for _ in range(6)]\n"
+            "print(len({id(each.result()) for each in found}))\n"
+            "events.connection().close()\n"
+        )
+    assert output == "1\n"
 
 
 def test_flask_publishes_each_order_once_and_so_do_forked_workers(
