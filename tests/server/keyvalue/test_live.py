@@ -113,8 +113,10 @@ def test_a_live_copy_is_current_again_though_nothing_has_changed(
 ) -> None:
     bucket.put("a", b"1")
     with far_bucket.live(on_error=Recorder()) as view:
+        proxy.refuse()
         proxy.cut()
         wait_for(lambda: not view.is_current)
+        proxy.accept()
         wait_for(lambda: view.is_current)
         assert dict(view) == {"a": b"1"}
 
