@@ -229,7 +229,7 @@ bench-scale: $(VENV)/.test $(VENV)/.spark
 	$(VENV)/bin/python -m benchmarks.spark.scale
 
 sanitize: $(VENV)/.test
-	tests/sanitize.sh $(VENV) -n 2 --dist loadfile
+	tests/sanitize.sh $(VENV) -n 3 --dist loadfile
 
 # TSAN_PYTHON names a free-threaded Python that was built with ThreadSanitizer.
 tsan: TSAN_PYTHON ?= $(firstword $(wildcard .pythons/*-tsan/bin/python3))
