@@ -50,6 +50,7 @@ class Advisories(Closing, Single, Generic[Told]):
         callback: Callable[[Told], object] | None = None,
         *,
         prefix: str = PREFIX,
+        domain: str | None = None,
     ) -> None:
         given: tuple[object, ...] = kinds
         for kind in given:
@@ -64,7 +65,8 @@ class Advisories(Closing, Single, Generic[Told]):
             raise ConfigError("consumer: give its stream as well")
         check_callback(callback, "callback")
         self._kinds = kinds or (Advisory,)
-        self._stream, self._consumer = stream, consumer
+        self._stream = stream
+        self._about = {"stream": stream, "consumer": consumer, "domain": domain}
         # For one kind, subscribe to its subject alone: the account may allow no
         # wildcard.
         where = self._kinds[0].where if len(self._kinds) == 1 else Advisory.where
@@ -87,7 +89,7 @@ class Advisories(Closing, Single, Generic[Told]):
         advisory = read_advisory(msg.data)
         if not isinstance(advisory, self._kinds):
             return None
-        for name, wanted in (("stream", self._stream), ("consumer", self._consumer)):
+        for name, wanted in self._about.items():
             if wanted is not None:
                 of = getattr(advisory, name, advisory.extra.get(name))
                 if of != wanted:
@@ -149,9 +151,14 @@ class BatchAdvisories(Advisories[BatchAbandoned]):
     """Advisories of atomic batches. `JetStream.batch_advisories` returns it."""
 
     def __init__(
-        self, owner: Owner, stream: str | None, *, prefix: str = PREFIX
+        self,
+        owner: Owner,
+        stream: str | None,
+        *,
+        prefix: str = PREFIX,
+        domain: str | None = None,
     ) -> None:
-        super().__init__(owner, (BatchAbandoned,), stream, prefix=prefix)
+        super().__init__(owner, (BatchAbandoned,), stream, prefix=prefix, domain=domain)
 
 
 def read_advisory(data: bytes) -> Advisory:

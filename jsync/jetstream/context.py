@@ -87,6 +87,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         strict = flag(pedantic, "pedantic")
         self._api = API(connection, chosen, timeout, pedantic=strict)
         self._events = event_subjects(event_prefix)
+        self._domain = domain
         self._lookup = StreamLookup(self._api)
 
     def account_info(self, *, timeout: Seconds | None = None) -> AccountInfo:
@@ -1012,6 +1013,10 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         Earlier events are not included. You need the permission to subscribe to
         `$JS.EVENT.ADVISORY.>`, or with one kind to the subject of that kind.
 
+        Leaf nodes pass on the advisories of other JetStream domains, which may have streams of
+        the same names. A context with a `domain` leaves out those of others. Without it,
+        compare the `domain` of each advisory.
+
         Args:
             *kinds: Types of `jsync.models`, such as `MaxDeliveries`. Default: all of them,
                 and an `Advisory` for each type that jsync does not know.
@@ -1027,7 +1032,9 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
             ConfigError: An argument is not valid. Nothing is sent.
         """
         return Advisories(
-            self._api.owner, kinds, stream, consumer, callback, prefix=self._events
+            *(self._api.owner, kinds, stream, consumer, callback),
+            prefix=self._events,
+            domain=self._domain,
         )
 
     def batch_advisories(self, stream: str | None = None) -> BatchAdvisories:
@@ -1043,7 +1050,9 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         Returns:
             An iterator over the events, to be used in a `with` statement.
         """
-        return BatchAdvisories(self._api.owner, stream, prefix=self._events)
+        return BatchAdvisories(
+            self._api.owner, stream, prefix=self._events, domain=self._domain
+        )
 
     def fast_ingest(
         self,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..jetstream.context import JetStream
     from ..jetstream.retries.driver import Outcome, Retrier
     from ..jetstream.stream import Stream
-    from ..models import PubAck, StoredMessage
+    from ..models import ConsumerInfo, PubAck, StoredMessage
     from .handlers import Route
 
 PAUSE: Final = 1.0
@@ -92,7 +92,9 @@ class Stranded:
                     raise JetStreamError(
                         f"not an advisory: its stream_seq is {advisory.stream_seq}"
                     )
-                waiting.append(advisory)
+                # The subject of an advisory does not name its JetStream domain.
+                if advisory.domain == self._stream.cached_info.domain:
+                    waiting.append(advisory)
             except LateError:
                 pass
             except _ENDED:
@@ -145,7 +147,16 @@ class Stranded:
         reason = f"delivered {advisory.deliveries} times: max_deliver is reached"
         origin: Origin | None = None
         try:
+            info = self._stream.consumer(self._route.consumer).info()
             message = self._stream.get_message(advisory.stream_seq)
+            if not _confirms(info, advisory, message):
+                self._report(
+                    JetStreamError(
+                        f"consumer {self._route.name} does not confirm that it has given up "
+                        f"message {message.sequence}, so the advisory is ignored"
+                    )
+                )
+                return True
             origin = Origin(
                 self._route.stream,
                 self._route.consumer,
@@ -172,6 +183,20 @@ class Stranded:
             self._told("dead")
             self._report(given_up(origin, subject, reason, None))
         return True
+
+
+def _confirms(
+    info: ConsumerInfo, advisory: MaxDeliveries, message: StoredMessage
+) -> bool:
+    """Whether a consumer may have given a message up, as an advisory says.
+
+    Any program may publish advisories, and an old one may name the sequence of another message,
+    if the stream or the consumer was created again.
+    """
+    at, times = advisory.timestamp, (message.timestamp, info.created)
+    if at is not None and any(each is not None and at < each for each in times):
+        return False
+    return info.num_redelivered > 0 and info.delivered.stream_seq >= message.sequence
 
 
 class DeadLetter:

@@ -15,10 +15,12 @@ import pytest
 
 import jsync
 from jsync import Retry, errors
+from jsync.models import MaxDeliveries
 from jsync.worker import calls as worker_calls, worker as worker_module
 from jsync.worker.logs import JSONFormatter
 
-from ..servers import publish_block, wait_for
+from ..matrix.leaf import answers
+from ..servers import free_port, publish_block, wait_for
 from .support import LONG, SOON, Child, Recorder, Thread
 
 if TYPE_CHECKING:
@@ -948,7 +950,7 @@ def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
     app: jsync.Worker,
     told: Recorder,
 ) -> None:
-    stream.create_consumer(
+    consumer = stream.create_consumer(
         durable_name="w", filter_subject=f"{stream.name}.a", max_deliver=3
     )
     app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
@@ -958,24 +960,83 @@ def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
         about = {"type": kind, "stream": stream.name, "consumer": "w", "deliveries": 3}
         return json.dumps(about | fields).encode()
 
-    ids = [js.publish(f"{stream.name}.b", b"lost").seq for _ in range(2)]
+    ids = [js.publish(f"{stream.name}.a", b"lost").seq for _ in range(2)]
+    for _ in range(3):
+        for msg in consumer.fetch(2, timeout=SOON):
+            msg.nak()
+    with contextlib.suppress(errors.TimeoutError):
+        consumer.next(0.1)  # the server gives the messages up
+    undelivered = js.publish(f"{stream.name}.b", b"not delivered").seq
     bad = [
         b"",
         b"[" * 5000,
         advise(),
         advise(stream_seq=-1),
         advise(stream_seq=1 << 64),
+        advise(stream_seq=undelivered),
+        advise(stream_seq=ids[0], timestamp="2026-01-01T00:00:00Z"),
     ]
     unknown = advise(stream_seq=(1 << 64) - 1)
+    other_domain = advise(stream_seq=ids[0], domain="other")
+    good = [advise(stream_seq=each) for each in ids]
     with app.start(nc):
-        for data in (*bad, unknown, *(advise(stream_seq=each) for each in ids)):
+        for data in (*bad, unknown, other_domain, *good):
             where = f"CONSUMER.MAX_DELIVERIES.{stream.name}.w"
             nc.publish(f"$JS.EVENT.ADVISORY.{where}", data)
         kinds = [type(told.get()) for _ in (*bad, *ids)]
     # Each one is reported once: nothing that cannot be stored waits for another attempt.
-    assert kinds == [errors.JetStreamError] * 5 + [errors.MessageGivenUpError] * 2
+    assert kinds == [errors.JetStreamError] * 7 + [errors.MessageGivenUpError] * 2
     assert told.waiting == 0
     assert dead.info().state.messages == 2
+
+
+def test_an_advisory_of_another_domain_deletes_no_message(
+    own_server: StartServer,
+) -> None:
+    """The hub and the leaf node have streams and consumers of the same names."""
+    port = free_port()
+    hub = own_server(
+        config=f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}'
+    )
+    leaf = own_server(
+        config=f"""jetstream {{ domain: leaf }}
+        leafnodes {{ remotes: [{{ url: "nats-leaf://127.0.0.1:{port}" }}], reconnect: 1 }}"""
+    )
+    told, go_on = Recorder(), threading.Event()
+    with jsync.connect(hub.url) as nc, jsync.connect(leaf.url) as leaf_nc:
+        js, far = nc.jetstream(), leaf_nc.jetstream()
+        wait_for(lambda: answers(leaf_nc.jetstream(domain="hub")))
+        for each, subject in ((js, "hub"), (far, "leaf")):
+            each.create_stream(name="W", subjects=[subject], retention="workqueue")
+            each.create_consumer(
+                "W", durable_name="w", max_deliver=3, filter_subject=subject
+            )
+            each.publish(subject)
+            each.consumer("W", "w").next(SOON).nak()
+        js.create_stream(name="DEAD", subjects=["dead"])
+        retry = Retry(attempts=2, dead_letter="dead")
+        app = jsync.Worker(stream="W", retry=retry, on_error=told)
+        app.handle("hub", consumer="w")(lambda _: go_on.wait(SOON))
+        with (
+            js.advisories(MaxDeliveries) as heard,
+            nc.jetstream(domain="hub").advisories(MaxDeliveries) as own,
+            app.start(nc),
+        ):
+            for _ in range(2):
+                far.consumer("W", "w").next(SOON).nak()
+            with contextlib.suppress(errors.TimeoutError):
+                far.consumer("W", "w").next(0.1)  # the leaf node gives its message up
+            advisory = heard.next(SOON)
+            assert (advisory.domain, advisory.stream_seq) == ("leaf", 1)
+            nc.publish(
+                "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.W.w", b"the next one"
+            )
+            assert isinstance(told.get(), errors.JetStreamError)
+            assert js.stream("W").info().state.messages == 1
+            assert js.stream("DEAD").info().state.messages == 0
+            with pytest.raises(errors.JetStreamError, match="not an advisory"):
+                own.next(SOON)
+            go_on.set()
 
 
 SCRIPT = """
