@@ -91,8 +91,8 @@ def replay(
 ) -> None:
     """Publish the messages of dead letters again, and delete the letters.
 
-    Each message goes to its own subject, or to --subject. The command deletes a letter when
-    its message is stored.
+    Each message goes to its own subject, or to --subject. Without --subject, a stream must
+    take the message's own subject. The command deletes a letter when its message is stored.
     """
     with settings.connect() as nc:
         js = settings.jetstream(nc)

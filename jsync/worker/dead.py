@@ -10,6 +10,7 @@ from ..errors import (
     ConnectionClosedError,
     Error,
     ForkedProcessError,
+    InvalidSubjectError,
     JetStreamError,
     MessageNotFoundError,
     PermissionsError,
@@ -34,6 +35,9 @@ PAUSE: Final = 1.0
 """Seconds between attempts to store a dead letter."""
 SEARCH_SECONDS: Final = 30.0
 """Seconds between two searches for messages whose advisory nobody has heard."""
+
+RESERVED: Final = ("$JS.", "$SYS.", "$SRV.", "_INBOX.")
+"""Subjects of requests to servers and services, and of replies."""
 
 _ENDED: Final = (
     ConnectionClosedError,
@@ -233,6 +237,10 @@ class DeadLetter:
 
         Returns:
             The ack of the stream.
+
+        Raises:
+            InvalidSubjectError: The letter names a subject of the server.
+            StreamNotFoundError: The letter names a subject that no stream takes.
         """
         stored = self.message
         headers = {
@@ -245,8 +253,23 @@ class DeadLetter:
         msg_id = (
             f"replay:{stored.stream}:{stored.sequence}:{stored.timestamp.timestamp()}"
         )
-        where = subject or self.about("Subject")
+        where = subject or self._own_subject(js)
         return js.publish(where, stored.data, headers=headers, msg_id=msg_id)
+
+    def _own_subject(self, js: JetStream) -> str:
+        """The subject that the letter names, if a stream takes it.
+
+        Any program may publish to the stream of dead letters, and a responder would obey a
+        request with the rights of the user who replays.
+        """
+        subject = self.about("Subject")
+        if subject.startswith(RESERVED):
+            raise InvalidSubjectError(
+                f"dead letter {self.message.sequence} names {subject!r}, which is reserved for "
+                "requests and replies; choose another subject to publish to"
+            )
+        js.stream_name_by_subject(subject)
+        return subject
 
     def __repr__(self) -> str:
         return f"<DeadLetter {self.message.sequence} of {self.origin}>"

@@ -120,6 +120,28 @@ def test_a_letter_that_no_stream_takes_is_kept(
     assert dead.info().state.messages == 3
 
 
+@pytest.mark.parametrize("reserved", [True, False])
+def test_a_replay_obeys_no_request_in_a_letter(
+    jsync: Jsync,
+    js: library.JetStream,
+    nc: library.Connection,
+    dead: library.Stream,
+    unique: str,
+    reserved: bool,
+) -> None:
+    """Any program may publish to the stream of dead letters."""
+    subject = f"$JS.API.STREAM.DELETE.{unique}" if reserved else f"service.{unique}"
+    about = {"Stream": unique, "Subject": subject, "Sequence": "1", "Consumer": "w"}
+    headers = {f"Dead-Letter-{name}": value for name, value in about.items()}
+    forged = js.publish(f"dead.{unique}", headers=headers).seq
+    with nc.subscribe(subject) as requests:
+        ended = jsync("dead", "replay", dead.name, str(forged), "--force")
+        assert ended.code == (2 if reserved else 3)
+        assert requests.pending == 0
+    assert js.stream(unique).info().state.messages == 2
+    assert dead.get_message(forged).subject == f"dead.{unique}"
+
+
 def test_dead_letters_are_dropped(jsync: Jsync, dead: library.Stream) -> None:
     assert jsync("dead", "drop", dead.name, "1").code == 2, "nobody to ask"
     assert jsync("dead", "drop", dead.name, "1", "--force").code == 0
