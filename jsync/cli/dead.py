@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jsync import StoredMessage
+from jsync import StoredMessage, errors
 from jsync.worker.dead import DeadLetter
 
 from .asking import confirm, force_option
 from .completion import STREAM
+from .failures import Code, code_of, say, words_of
 from .family import Family
 from .messages import body_text, document_of
 from .output import echo, write_facts, write_json, write_table
@@ -88,21 +89,32 @@ def replay(
     every: bool,
     subject: str | None,
     force: bool,
-) -> None:
+) -> Code | None:
     """Publish the messages of dead letters again, and delete the letters.
 
     Each message goes to its own subject, or to --subject. Without --subject, a stream must
     take the message's own subject. The command deletes a letter when its message is stored.
+    It fails if a message could not be stored, once it has replayed the others.
     """
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         bound = js.stream(stream)
         chosen = _selected(bound, letters, every)
         confirm(f"Replay {len(chosen)} dead letters of {stream}?", force=force)
+        failed: Code | None = None
         for letter in chosen:
-            ack = letter.replay(js, subject)
-            bound.delete_message(letter.message.sequence)
-            echo(f"{letter.message.sequence}: stored in {ack.stream} as {ack.seq}")
+            sequence = letter.message.sequence
+            try:
+                ack = letter.replay(js, subject)
+                bound.delete_message(sequence)
+            except errors.ConnectionError:
+                raise
+            except errors.Error as error:
+                say(f"dead letter {sequence}: {words_of(error)}")
+                failed = failed or code_of(error)
+            else:
+                echo(f"{sequence}: stored in {ack.stream} as {ack.seq}")
+    return failed
 
 
 @dead.command()

@@ -142,6 +142,22 @@ def test_a_replay_obeys_no_request_in_a_letter(
     assert dead.get_message(forged).subject == f"dead.{unique}"
 
 
+def test_a_failed_replay_does_not_stop_the_others(
+    jsync: Jsync, js: library.JetStream, dead: library.Stream, unique: str
+) -> None:
+    subject = f"dead.{unique}"
+    about = {"Stream": unique, "Sequence": "1", "Consumer": "w"}
+    for name in ("missing", f"{unique}.a"):
+        headers = {f"Dead-Letter-{each}": value for each, value in about.items()}
+        js.publish(subject, b"x", headers={**headers, "Dead-Letter-Subject": name})
+    ended = jsync("dead", "replay", dead.name, "--all", "--force")
+    assert ended.code == 3
+    assert [line.partition(":")[0] for line in ended.lines] == ["1", "3", "5"]
+    assert "dead letter 4: " in ended.errors
+    assert [dead.get_message(each).sequence for each in (2, 4)] == [2, 4]
+    assert dead.info().state.messages == 2
+
+
 def test_dead_letters_are_dropped(jsync: Jsync, dead: library.Stream) -> None:
     assert jsync("dead", "drop", dead.name, "1").code == 2, "nobody to ask"
     assert jsync("dead", "drop", dead.name, "1", "--force").code == 0
