@@ -42,7 +42,6 @@ RESERVED: Final = ("$JS.", "$SYS.", "$SRV.", "_INBOX.")
 _ENDED: Final = (
     ConnectionClosedError,
     ForkedProcessError,
-    PermissionsError,
     SubscriptionClosedError,
 )
 """After these errors no advisory comes any more."""
@@ -77,16 +76,20 @@ class Stranded:
 
     def run(self) -> None:
         """Listen until `close`. Runs on its own thread."""
-        waiting: list[MaxDeliveries] = []
+        waiting: dict[int, MaxDeliveries] = {}
         suspected: dict[int, MaxDeliveries] = {}
         search_at = 0.0
         while True:
             try:
                 if monotonic() >= search_at:
                     search_at = monotonic() + SEARCH_SECONDS
-                    found = self._search()
+                    try:
+                        found = self._search()
+                    except PermissionsError as error:
+                        self._report(error)  # the advisories still come
+                        found = {}
                     # The stream may be about to remove a message that was acknowledged just now.
-                    waiting += [each for at, each in found.items() if at in suspected]
+                    waiting |= {at: found[at] for at in found if at in suspected}
                     if found.keys() - suspected.keys():
                         search_at = monotonic() + PAUSE
                     suspected = found
@@ -98,15 +101,18 @@ class Stranded:
                     )
                 # The subject of an advisory does not name its JetStream domain.
                 if advisory.domain == self._stream.cached_info.domain:
-                    waiting.append(advisory)
+                    waiting[advisory.stream_seq] = advisory
             except LateError:
                 pass
+            except PermissionsError as error:
+                self._report(error)
+                return
             except _ENDED:
                 return
             except Error as error:
                 # Any program may publish to this subject. The next advisory may be good.
                 self._report(error)
-            waiting = [each for each in waiting if not self._bury(each)]
+            waiting = {at: it for at, it in waiting.items() if not self._bury(it)}
 
     def _search(self) -> dict[int, MaxDeliveries]:
         """Find what seems stranded in a work queue: its advisories, as if they came again."""

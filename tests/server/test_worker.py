@@ -16,7 +16,12 @@ import pytest
 import jsync
 from jsync import Retry, errors
 from jsync.models import MaxDeliveries
-from jsync.worker import calls as worker_calls, worker as worker_module
+from jsync.worker import (
+    calls as worker_calls,
+    dead as dead_letters,
+    worker as worker_module,
+)
+from jsync.worker.dead import Stranded
 from jsync.worker.logs import JSONFormatter
 
 from ..matrix.leaf import answers
@@ -65,6 +70,16 @@ def settled(js: jsync.JetStream, stream: jsync.Stream) -> bool:
 def publish(js: jsync.JetStream, stream: jsync.Stream, *ids: int) -> None:
     for number in ids:
         js.publish(f"{stream.name}.a", msgspec.json.encode(Order(number)))
+
+
+def strand(consumer: jsync.Consumer, count: int) -> None:
+    """Deliver messages until the server gives them up, at the third delivery."""
+    for _ in range(3):
+        for msg in consumer.fetch(count, timeout=SOON):
+            msg.nak()
+    with contextlib.suppress(errors.TimeoutError):
+        consumer.next(0.1)  # the server gives the messages up
+    wait_for(lambda: consumer.info().num_ack_pending == 0)
 
 
 def test_a_handler_gets_each_message_and_returning_acknowledges_it(
@@ -923,12 +938,7 @@ def test_a_message_stranded_while_nobody_listened_becomes_a_dead_letter(
     )
     for subject in "ab":
         js.publish(f"{unique}Q.{subject}", subject.encode())
-    for _ in range(3):
-        for msg in consumer.fetch(2, timeout=SOON):
-            msg.nak()
-    with contextlib.suppress(errors.TimeoutError):
-        consumer.next(0.1)  # the server gives the messages up
-    wait_for(lambda: consumer.info().num_ack_pending == 0)
+    strand(consumer, 2)
     done = Recorder()
     retry = Retry(delays=[0.01], attempts=2, dead_letter=f"dead.{unique}")
     app = jsync.Worker(stream=stream.name, retry=retry)
@@ -940,6 +950,75 @@ def test_a_message_stranded_while_nobody_listened_becomes_a_dead_letter(
         wait_for(lambda: stream.info().state.messages == 0)
     assert [dead.get_message(each).data for each in (1, 2)] == [b"a", b"b"]
     stream.delete()
+
+
+def test_each_stranded_message_is_buried_once_in_a_round(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    dead: jsync.Stream,
+    unique: str,
+    told: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each search finds them again, while their dead letters cannot be stored."""
+    dead.update(max_msgs=1, discard="new")
+    js.publish(f"dead.{unique}", b"full")
+    stream = js.create_stream(
+        name=f"{unique}Q", subjects=[f"{unique}Q"], retention="workqueue"
+    )
+    for _ in range(2):
+        js.publish(stream.name)
+    strand(stream.create_consumer(durable_name="w", max_deliver=3), 2)
+    search, rounds = Stranded._search, 0
+
+    def counted(self: Stranded) -> dict[int, MaxDeliveries]:
+        nonlocal rounds
+        rounds += 1
+        return search(self)
+
+    monkeypatch.setattr(Stranded, "_search", counted)
+    monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letters, "PAUSE", 0.02)
+    retry = Retry(attempts=2, dead_letter=f"dead.{unique}")
+    app = jsync.Worker(stream=stream.name, retry=retry, on_error=told)
+    app.handle(">", consumer="w")(lambda _: None)
+    with app.start(nc):
+        for buried in range(1, 21):
+            assert isinstance(told.get(), errors.DeadLetterError)
+            assert buried <= 2 * rounds
+    stream.delete()
+
+
+def test_advisories_are_heeded_where_searches_are_forbidden(
+    own_server: StartServer, told: Recorder
+) -> None:
+    server = own_server(
+        config="""jetstream: enabled, no_auth_user: all, authorization { users: [
+            { user: all, password: x },
+            { user: few, password: x, permissions: { publish: {
+                deny: "$JS.API.STREAM.MSG.GET.>" } } } ] }"""
+    )
+    with (
+        jsync.connect(server.url) as nc,
+        jsync.connect(server.url, user="few", password="x") as few,
+    ):
+        js = nc.jetstream()
+        stream = js.create_stream(
+            name="Q", subjects=["q"], retention="workqueue", allow_direct=True
+        )
+        dead = js.create_stream(name="DEAD", subjects=["dead"])
+        js.publish("q")
+        subject = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.Q.w"
+        with nc.subscribe(subject) as advisories:
+            strand(stream.create_consumer(durable_name="w", max_deliver=3), 1)
+            advisory = advisories.next(SOON)
+        retry = Retry(attempts=2, dead_letter="dead")
+        app = jsync.Worker(stream="Q", retry=retry, on_error=told)
+        app.handle(">", consumer="w")(lambda _: None)
+        with app.start(few):
+            assert isinstance(told.get(), errors.PermissionsError)
+            nc.publish(subject, advisory.data)
+            wait_for(lambda: dead.info().state.messages == 1)
 
 
 def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
@@ -961,11 +1040,7 @@ def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
         return json.dumps(about | fields).encode()
 
     ids = [js.publish(f"{stream.name}.a", b"lost").seq for _ in range(2)]
-    for _ in range(3):
-        for msg in consumer.fetch(2, timeout=SOON):
-            msg.nak()
-    with contextlib.suppress(errors.TimeoutError):
-        consumer.next(0.1)  # the server gives the messages up
+    strand(consumer, 2)
     undelivered = js.publish(f"{stream.name}.b", b"not delivered").seq
     bad = [
         b"",
