@@ -74,6 +74,8 @@ class Running(Protocol):
 class Word(enum.Enum):
     """An event of a process."""
 
+    STARTED = enum.auto()
+    """The attempt to start is over. The error is that of a failed one."""
     SIGNAL = enum.auto()
     ALONE = enum.auto()
     """The supervisor is gone."""
@@ -82,7 +84,7 @@ class Word(enum.Enum):
     DRAINED = enum.auto()
 
 
-Event = tuple[Word, Exception | None]
+Event = tuple[Word, BaseException | None]
 Events = queue.SimpleQueue[Event]
 
 
@@ -100,7 +102,7 @@ def run(
             lifeline = _own_input()
             _daemon("lifeline", lambda: _await_end_of_input(lifeline, events))
             reports.begin()
-        begun = _begin(connect, start, events, reports)
+        begun = _begin(connect, start, events, reports, grace)
         if begun is None:
             return
         nc, running = begun
@@ -122,28 +124,75 @@ def run(
             nc.close()
 
 
+class _Start:
+    """An attempt to connect and start. It has a thread, because `on_start` may wait for long."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        start: Callable[[Connection], Running],
+        events: Events,
+    ) -> None:
+        self._connect, self._start, self._events = connect, start, events
+        self.nc: Connection | None = None
+        self.running: Running | None = None
+        self._is_over = False
+        _daemon("start", self._run)
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self.nc = nc = self._connect()
+            try:
+                if not self._is_over:
+                    self.running = self._start(nc)
+            finally:
+                if self.running is None:
+                    nc.close()
+        except BaseException as failure:  # noqa: BLE001 (the main thread raises it)
+            error = failure
+        self._events.put((Word.STARTED, error))
+
+    def end(self, grace: float) -> None:
+        """Wait for its end. Soon close the connection, so that calls of jsync raise."""
+        event = _next(self._events, _FIRST_PAUSE)
+        if event is None:
+            self._close()
+            event = _next(self._events, grace)
+        if event is None or event[0] is not Word.STARTED:
+            self._close()
+            logger.warning("the start of the worker does not end; it is abandoned")
+
+    def _close(self) -> None:
+        self._is_over = True
+        if self.nc is not None:
+            self.nc.close()
+
+
 def _begin(
     connect: Callable[[], Connection],
     start: Callable[[Connection], Running],
     events: Events,
     reports: Reports | None,
+    grace: float,
 ) -> tuple[Connection, Running] | None:
     """Connect and start, and retry while the server is away. None: a signal came first."""
     pause = _FIRST_PAUSE
     while True:
-        try:
-            nc = connect()
-            try:
-                return nc, start(nc)
-            except BaseException:
-                nc.close()
-                raise
-        except (LineError, LateError) as error:
-            if _lasts(error):
-                raise
-            if reports is not None:
-                reports.attempts += 1
-            logger.warning("cannot start: %s; retrying in %g s", error, pause)
+        attempt = _Start(connect, start, events)
+        word, error = event = _next(events)
+        if word is not Word.STARTED:
+            attempt.end(grace)
+            events.put(event)
+        if attempt.nc is not None and attempt.running is not None:
+            return attempt.nc, attempt.running
+        if error is None:
+            return None
+        if not isinstance(error, LineError | LateError) or _lasts(error):
+            raise error
+        if reports is not None:
+            reports.attempts += 1
+        logger.warning("cannot start: %s; retrying in %g s", error, pause)
         if _next(events, pause) is not None:
             return None
         pause = min(2 * pause, _LONGEST_PAUSE)

@@ -270,12 +270,14 @@ class Worker:
     def run(self, *, grace: Seconds = 30.0) -> None:
         """Connect, handle messages until SIGTERM or SIGINT (Ctrl-C), and drain. Blocks.
 
-        Call `run` on the main thread of your program. A second signal ends the wait for
-        the handlers. While no server answers, `run` retries, without end, and logs a
+        Call `run` on the main thread of your program. The functions of `on_start` and
+        `on_stop` run on other threads. A second signal ends the wait for the handlers, or
+        for a function of `on_start` that does not end. While no server answers, `run` retries, without end, and logs a
         warning each time.
 
         Args:
-            grace: Seconds for the handlers to end after the signal.
+            grace: Seconds for the handlers to end after the signal. Before the worker has
+                started, seconds for the functions of `on_start`.
 
         Raises:
             AuthenticationError: The server refused the credentials. `TLSError` and

@@ -6,6 +6,7 @@ import _thread
 import contextlib
 import json
 import logging
+import signal
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -1135,3 +1136,44 @@ def test_a_program_runs_a_worker_until_sigterm(
     with Child(SCRIPT, server.url, stream.name) as child:
         assert child.finish() == (0, "stopped\n", "")
     assert settled(js, stream)
+
+
+WAITING = """
+    import sys, time, jsync
+    url, stream, wait = sys.argv[1:]
+    app = jsync.Worker(stream=stream, connect=lambda: jsync.connect(url))
+    @app.on_start
+    def start(js):
+        print("waits", flush=True)
+        if wait == "lock":
+            js.key_value(f"{stream}L").lock("boot", ttl=10).acquire()
+        else:
+            time.sleep(600)
+    @app.on_stop
+    def stop():
+        print("stopped", flush=True)
+    app.handle(f"{stream}.a", consumer="w")(lambda data: None)
+    app.run(grace=60)
+"""
+
+
+def test_sigterm_ends_a_worker_whose_on_start_waits(
+    server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    bucket = f"{stream.name}L"
+    kv = js.create_key_value(bucket=bucket, limit_marker_ttl=60)
+    with (
+        kv.lock("boot", ttl=10),
+        Child(WAITING, server.url, stream.name, "lock") as child,
+    ):
+        assert child.line() == "waits"
+        child.process.send_signal(signal.SIGTERM)
+        assert child.finish() == (0, "stopped\n", "")
+    js.delete_key_value(bucket)
+    with Child(WAITING, server.url, stream.name, "other") as child:
+        assert child.line() == "waits"
+        child.process.send_signal(signal.SIGTERM)
+        child.process.send_signal(signal.SIGINT)
+        code, output, said = child.finish()
+        assert (code, output) == (0, "")
+        assert "does not end" in said
