@@ -66,6 +66,7 @@ class Advisories(Closing, Single, Generic[Told]):
         check_callback(callback, "callback")
         self._kinds = kinds or (Advisory,)
         self._stream = stream
+        self._report = owner.session.callbacks.report
         self._about = {"stream": stream, "consumer": consumer, "domain": domain}
         # For one kind, subscribe to its subject alone: the account may allow no
         # wildcard.
@@ -122,9 +123,17 @@ class Advisories(Closing, Single, Generic[Told]):
                 return advisory
 
     def __iter__(self) -> Iterator[Told]:
-        """Iterate over the advisories, until the subscription is closed or fails."""
+        """Iterate over the advisories, until the subscription is closed or fails.
+
+        Any program may publish to the subjects of advisories. A message that is not an
+        advisory goes to the connection's `on_error`, and the iteration continues.
+        """
         for msg in self._subscription:
-            advisory = self._wanted(msg)
+            try:
+                advisory = self._wanted(msg)
+            except JetStreamError as error:
+                self._report(error)
+                continue
             if advisory is not None:
                 yield advisory
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import jsync
 from jsync import errors, models
 
 from .support import SOON, Recorder
 
 if TYPE_CHECKING:
-    import jsync
+    from jsync.server import LocalServer
 
 
 def test_streams_and_consumers_tell_of_themselves(
@@ -87,6 +88,20 @@ def test_a_callback_gets_them_and_so_does_an_iterator(
         for advisory in advisories:
             assert type(advisory) is models.Advisory
             break
+
+
+def test_an_iteration_continues_after_a_bad_advisory(server: LocalServer) -> None:
+    told = Recorder()
+    with (
+        jsync.connect(server.url, on_error=told) as nc,
+        nc.jetstream().advisories() as advisories,
+    ):
+        for data in (b"garbage", b'{"type": "a.test_of_iteration"}'):
+            nc.publish("$JS.EVENT.ADVISORY.NEW", data)
+        for advisory in advisories:
+            if advisory.type == "a.test_of_iteration":
+                break
+        assert isinstance(told.get(), errors.JetStreamError)
 
 
 def test_reading_ends_with_a_timeout_or_a_close(
