@@ -146,6 +146,10 @@ def test_schedules_are_listed_as_they_were_put(
     assert cron.headers is not None
     assert cron.headers.get_all("A") == ["b", "c"]
     assert schedules.get(f"{unique}.s.cron") == cron
+    far = "@at 9999-12-31T23:59:59-14:00"  # the year 10000 in UTC
+    schedules.put(f"{unique}.s.far", schedule=far, target=target)
+    assert [each.at for each in schedules.list()] == [LATER, None, None]
+    schedules.cancel(f"{unique}.s.far")
     ack = schedules.put(f"{unique}.s.at", b"3", schedule="@daily", target=target)
     assert schedules.get(f"{unique}.s.at").sequence == ack.seq
     assert [each.data for each in schedules.list(f"{unique}.s.*")] == [b"2", b"3"]

@@ -53,12 +53,15 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> datetime | None:
-        """The time of a schedule that publishes once. None for others."""
+        """The time of a schedule that publishes once. None for others.
+
+        None also for a time that Python cannot express, after the year 9999 in UTC.
+        """
         if not self.pattern.startswith(_AT):
             return None
         try:
             return datetime.fromisoformat(self.pattern[len(_AT) :]).astimezone(UTC)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
 
     @property
