@@ -10,6 +10,7 @@ from ..checks import seconds, whole
 from ..core.requests import request, request_many
 from ..errors import (
     APIError,
+    Error,
     NoRespondersError,
     ServerNotFoundError,
     SystemAccountError,
@@ -39,7 +40,7 @@ from .models import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import Unpack
 
     from ..checks import Seconds
@@ -75,13 +76,14 @@ class System:
     """All servers, or those of a filter. `Connection.system` returns it.
 
     Every call asks all servers at once, and blocks until they have replied. A server that
-    replies later than `stall` seconds after the one before is left out. The lists are in
-    the order of the names of the servers. Besides the errors that each call names, these
+    replies later than `stall` seconds after the one before is left out. So is a server that
+    rejects the request while others accept it, and `on_error` of the connection gets the error.
+    The lists are in the order of the names of the servers. Besides the errors that each call names, these
     calls raise:
 
     Raises:
         SystemAccountError: Your user does not belong to the system account.
-        SystemRequestError: A server rejects the request.
+        SystemRequestError: No server accepts the request.
         PermissionsError: Your user may not send the request.
         ConnectionLostError: The connection broke before the replies.
     """
@@ -318,45 +320,43 @@ class System:
         longer: float = 0.0,
     ) -> list[Reply[Data]]:
         payload = engine.request(endpoint, options, self._filter)
-        timeout = self._timeout + longer
-        found = [
-            Reply(answer.server, kind.from_wire(answer.data))
-            for answer in self._answers(endpoint, payload, timeout)
-        ]
-        return sorted(found, key=lambda reply: (reply.server.name, reply.server.id))
-
-    def _answers(
-        self, endpoint: str, payload: bytes, timeout: float
-    ) -> Iterator[engine.Answer]:
         subject = engine.subject(endpoint)
         replies = request_many(
             self._owner.session,
             subject,
             payload,
-            timeout,
+            self._timeout + longer,
             self._stall,
             None,
             None,
             None,
         )
-        expected = 0
-        if endpoint == "STATSZ" and not self._filter:
-            expected = 1
-        count = 0
+        expected = 1 if endpoint == "STATSZ" and not self._filter else 0
+        found: list[Reply[Data]] = []
+        failures: list[Error] = []
         try:
             for msg in replies:
-                answer = engine.read(endpoint, msg.data)
-                if answer.error is not None:
-                    raise answer.error
-                yield answer
-                count += 1
+                try:
+                    answer = engine.read(endpoint, msg.data)
+                    if answer.error is not None:
+                        raise answer.error
+                    data = kind.from_wire(answer.data)
+                except Error as failure:
+                    failures.append(failure)
+                    continue
+                found.append(Reply(answer.server, data))
                 if expected:
                     told = answer.data.get("active_servers")
                     expected = told if isinstance(told, int) else 0
-                    if count >= expected > 0:
-                        return
+                    if len(found) >= expected > 0:
+                        break
         except NoRespondersError as nobody:
             raise _outside(subject) from nobody
+        if failures and not found:
+            raise failures[0]
+        for each in failures:
+            self._owner.session.callbacks.report(each)
+        return sorted(found, key=lambda reply: (reply.server.name, reply.server.id))
 
     def __repr__(self) -> str:
         return f"<System on {self._owner!r}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,7 @@ import jsync
 from jsync import errors
 
 from ..servers import wait_for
-from .support import works
+from .support import Recorder, works
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -152,6 +152,33 @@ def test_a_filter_leaves_servers_out(one: LocalServer) -> None:
             nc.system(clutser="EU")  # type: ignore[call-arg]
         with pytest.raises(TypeError, match="'subs' is not an option of connz"):
             nc.system().connz(subs=True)  # type: ignore[call-arg]
+
+
+def test_a_bad_answer_hides_no_other_server(one: LocalServer) -> None:
+    told = Recorder()
+    options: Any = {"user": "admin", "password": "x"}
+    with (
+        jsync.connect(one.url, **options, on_error=told) as nc,
+        jsync.connect(one.url, **options) as other,
+    ):
+        bad = (
+            b"garbage",
+            b'{"server": {"name": "other"}, "error": {"code": 400}}',
+        )
+
+        def answer(request: jsync.Msg) -> None:
+            for data in bad:
+                other.publish(request.reply or "", data)
+
+        for endpoint in ("VARZ", "HEALTHZ"):
+            other.subscribe(f"$SYS.REQ.SERVER.PING.{endpoint}", callback=answer)
+        other.flush()
+        (found,) = nc.system().varz()
+        assert found.data.version == nc.server_info.version
+        kinds = [type(told.get()) for _ in bad]
+        assert kinds == [errors.JetStreamError, errors.SystemRequestError]
+        with pytest.raises(errors.Error, match="not a reply"):
+            nc.system(server_name="nowhere").healthz()
 
 
 def test_a_user_of_another_account_gets_advice(app: jsync.Connection) -> None:
