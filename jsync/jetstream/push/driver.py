@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..._fast import JetStreamMailbox, Trail, encode_publish
 from ...core.session import ConnectionState, Interest
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from ...errors import ConnectionLostError
     from ...models import ConsumerInfo
     from ..api import API
+
+SILENCE_SECONDS: Final = 30.0
+"""Seconds without a message after which a consumer without heartbeats is asked for. The server
+does not tell a subscriber that its consumer was deleted."""
 
 NO_ACKS = ("none", "flow_control")
 """Ack policies of consumers that want no acks of messages."""
@@ -160,8 +164,8 @@ class PushDelivery(Feed):
             self._heartbeats = HeartbeatWatch(
                 interval, monotonic(), patience or HEARTBEATS_MISSED * interval
             )
-            self._watch_heartbeats()
         self._presence = Presence(self.api, self.name, self.end)
+        self._watch_arrivals()
 
     # What it tells --------------------------------------------------------------------
 
@@ -228,13 +232,21 @@ class PushDelivery(Feed):
 
     # Heartbeats and reconnects, on the I/O thread -------------------------------------
 
-    def _watch_heartbeats(self) -> None:
+    def _watch_arrivals(self) -> None:
         watch = self._heartbeats
-        if watch is None:
-            return
         self._unwatch()
-        seconds = watch.look_in(self.mailbox.last_arrival, monotonic())
-        self._watch = self.session.call_later(seconds, self._check_heartbeat)
+        if watch is not None:
+            seconds = watch.look_in(self.mailbox.last_arrival, monotonic())
+            self._watch = self.session.call_later(seconds, self._check_heartbeat)
+        elif self._presence is not None:
+            self._watch = self.session.call_later(SILENCE_SECONDS, self._check_silence)
+
+    def _check_silence(self) -> None:
+        if self.mailbox.closed or self._presence is None:
+            return
+        if monotonic() - self.mailbox.last_arrival >= SILENCE_SECONDS:
+            self._presence.doubt()
+        self._watch_arrivals()
 
     def _check_heartbeat(self) -> None:
         watch = self._heartbeats
@@ -247,7 +259,7 @@ class PushDelivery(Feed):
                     f"{watch.patience:g} s"
                 )
             )
-        self._watch_heartbeats()
+        self._watch_arrivals()
 
     def _missed(self, error: MissedHeartbeatError) -> None:
         self.report(error)
@@ -266,7 +278,7 @@ class PushDelivery(Feed):
     def _on_connected(self) -> None:
         if self._heartbeats is not None:
             self._heartbeats.resume(monotonic())
-            self._watch_heartbeats()
+        self._watch_arrivals()
         if self._presence is not None:
             # Nothing is sent to a push consumer that could find nobody.
             self._presence.doubt()

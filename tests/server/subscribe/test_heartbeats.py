@@ -9,6 +9,7 @@ import pytest
 import jsync
 from jsync import errors
 from jsync.jetstream.pulls import presence
+from jsync.jetstream.push import driver
 
 from ...servers import wait_for
 from ...support.connection_faults import Events, connect
@@ -118,17 +119,21 @@ def test_without_an_interval_no_heartbeat_is_expected(
         assert watch_of(sub) == "None"
 
 
+@pytest.mark.parametrize("heartbeat", [0.2, None])
 def test_a_consumer_that_was_deleted_is_noticed_by_its_silence(
     js: jsync.JetStream,
     stream: jsync.Stream,
     subject: str,
     monkeypatch: pytest.MonkeyPatch,
+    heartbeat: float | None,
 ) -> None:
     monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(driver, "SILENCE_SECONDS", 0.2)
     problems = Recorder()
-    sub = js.subscribe(subject, idle_heartbeat=0.2, on_error=problems)
+    sub = js.subscribe(subject, idle_heartbeat=heartbeat, on_error=problems)
     stream.delete_consumer(sub.consumer_name)
-    assert isinstance(problems.get(), errors.MissedHeartbeatError)
+    if heartbeat is not None:
+        assert isinstance(problems.get(), errors.MissedHeartbeatError)
     with pytest.raises(errors.ConsumerDeletedError):
         sub.next(LONG)
     sub.unsubscribe()  # the consumer is gone already, which is not an error
