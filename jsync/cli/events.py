@@ -35,6 +35,8 @@ _TITLES: Final = frozenset(("type", "id", "timestamp", "schema"))
 _NAMES: Final = ("name", "host", "user", "acc", "id")
 """The fields that say most of a client."""
 _LONGEST: Final = 60
+_GLANCE: Final = 0.5
+"""Seconds between looks at whether anything can still come."""
 
 
 @click.command()
@@ -91,9 +93,15 @@ def events(
         written = 0
         while written != count:
             try:
-                msg = come.get(timeout=wait)
+                msg = come.get(timeout=_GLANCE if wait is None else wait)
             except Empty:
-                return
+                if nc.is_closed:
+                    raise nc.last_error or errors.ConnectionClosedError(
+                        "the connection is closed"
+                    ) from None
+                if wait is not None:
+                    return
+                continue
             written += _write(msg, stream, wanted, settings)
 
 

@@ -329,6 +329,17 @@ def test_events_of_servers_go_to_the_system_account(own_server: StartServer) -> 
     assert event["client"]["user"] == "app"
 
 
+def test_events_end_when_the_server_refuses_the_user(own_server: StartServer) -> None:
+    own = own_server(config=password_config({"me": "word"}))
+    url = own.url.replace("//", "//me:word@")
+    with Process(own, "events", "--js-advisory", "--server", url) as process:
+        process.await_words("events of $JS.EVENT.ADVISORY.>")
+        own.reload(password_config({"other": "word"}))
+        code, _, said = process.finish()
+    assert code == 1
+    assert "Authorization Violation" in said
+
+
 def test_events_without_permission_are_reported(
     own_server: StartServer,
 ) -> None:
