@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import time
 from collections import deque
@@ -113,7 +112,9 @@ def pub(
         messages = (draft.fill(number, payload) for number, payload in paced)
         if jetstream:
             options = {"msg_id": msg_id, "ttl": ttl}
-            done = _store(settings.jetstream(nc), subject, messages, options)
+            is_lone = count == 1 and (body is not None or send_on == "eof")
+            js = settings.jetstream(nc)
+            done = _store(js, subject, messages, options, is_lone=is_lone)
         else:
             done = _publish(nc, subject, messages, reply)
             flush(nc, settings.timeout)
@@ -150,7 +151,12 @@ def _publish(
 
 
 def _store(
-    js: jsync.JetStream, subject: str, messages: Iterator[Filled], options: Any
+    js: jsync.JetStream,
+    subject: str,
+    messages: Iterator[Filled],
+    options: Any,
+    *,
+    is_lone: bool,
 ) -> dict[str, Any]:
     """Store messages: a lone one by itself, several ahead of their acks."""
     published = duplicates = 0
@@ -162,20 +168,20 @@ def _store(
         published += 1
         duplicates += ack.duplicate
 
-    first = list(itertools.islice(messages, 2))
-    if len(first) == 1:
-        (lone,) = first
+    if is_lone:
+        (lone,) = messages
         count(js.publish(lone.subject, lone.data, headers=lone.headers, **options))
     else:
         waiting: deque[jsync.PubAckFuture] = deque()
         with js.publisher(window=_WINDOW) as publisher:
-            for each in itertools.chain(first, messages):
+            for each in messages:
                 waiting.append(
                     publisher.publish(
                         each.subject, each.data, headers=each.headers, **options
                     )
                 )
-                if len(waiting) > _WINDOW:
+                # The next line of a pipe may come much later.
+                while waiting and (waiting[0].done() or len(waiting) > _WINDOW):
                     count(waiting.popleft().result())
         for future in waiting:
             count(future.result())

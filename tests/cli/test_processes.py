@@ -15,7 +15,7 @@ import pytest
 import jsync as package
 from jsync.server import LocalServer
 
-from ..servers import free_port
+from ..servers import free_port, wait_for
 from .processes import LONG, Process
 
 if TYPE_CHECKING:
@@ -56,6 +56,28 @@ def test_a_pipe_goes_in_and_a_pipe_goes_out(
         f"jsync consume {name} -T --raw | tail -n 2",
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"999\n1000\n", b"")
+
+
+def test_each_line_of_a_pipe_is_stored_as_it_comes(
+    server: LocalServer, stream: Stream
+) -> None:
+    stream.update(max_msgs=2, discard="new")
+    subject = f"{stream.name}.a"
+    with Process(server, "pub", subject, "-J", "--send-on", "newline") as process:
+        process.feed(b"1\n")
+        wait_for(lambda: stream.info().state.messages == 1)
+        process.feed(b"2\n")
+
+        def has_ended() -> bool:
+            try:
+                process.feed(b"refused\n")
+            except BrokenPipeError:
+                return True
+            return False
+
+        wait_for(has_ended)
+        code, _, said = process.finish()
+    assert (code, "maximum messages exceeded" in said) == (1, True)
 
 
 def test_a_standard_stream_that_is_closed_is_no_riddle(
