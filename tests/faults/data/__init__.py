@@ -1,1 +1,1 @@
-"""Campaigns of commands that move data: export, backup and restore."""
+"""Campaigns of commands that move data: export, ingest, backup and restore."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import jsync.cli
 import jsync.cli.backup
 import jsync.cli.export
+import jsync.cli.ingest.command
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess

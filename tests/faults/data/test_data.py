@@ -1,6 +1,6 @@
-"""Campaigns of exports, backups and restores that are interrupted anywhere.
+"""Campaigns of exports, ingests, backups and restores that are interrupted anywhere.
 
-Commands are killed, interrupted, cut off, or find the disk full. Two operators run
+Commands are killed, interrupted, cut off, or find the disk or the stream full. Two operators run
 at once, and a second writer publishes beside them. The judge compares what is left with what was
 acknowledged: nothing is destroyed, doubled or missing without an error.
 """
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import jsync
 from jsync import errors
 from jsync.jetstream.backups.engine import UNFINISHED
 
-from .world import CUTS, DISK, NONE, Operator, Writer, messages_of, run
+from .world import CUTS, DISK, KILLS, NONE, Operator, Writer, messages_of, pause, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,6 +118,79 @@ def test_an_export_loses_and_repeats_no_message(
                 if sequence <= sequences[-1]:
                     assert written[sequence] == msg.data
             assert kept.items() <= written.items()
+            stream.delete()
+
+
+# Ingests --------------------------------------------------------------------------------
+
+
+def refuse_some(stream: jsync.Stream, dice: Random, size: int, run: Operator) -> None:
+    """Have the stream refuse long rows for a moment, and take short ones."""
+    run.wait_for_bytes(dice.randrange(1, size))
+    stream.update(max_bytes=stream.info().state.bytes + dice.randrange(1, 3000))
+    pause()
+    stream.update(max_bytes=-1)
+
+
+def test_an_ingest_stores_each_row_once(
+    own_server: StartServer, tmp_path: Path, campaign: Campaign
+) -> None:
+    server, dice = own_server(), campaign.random()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for number in campaign.rounds():
+            name, path = f"I{number}", tmp_path / f"{number}.ndjson"
+            operators = dice.randrange(1, 3)
+            faults = dice.choice((KILLS, CUTS))
+            # The stream forgets ids at once, where no message can be sent twice.
+            forgets = operators == 1 and faults is KILLS
+            stream = js.create_stream(
+                name=name,
+                subjects=[f"{name}.>"],
+                discard="new",
+                allow_batched=True,
+                duplicate_window=0.1 if forgets else 120,
+            )
+            rows = [
+                b'{"n":%d,"x":"%s"}' % (n, b"x" * dice.choice((1, 2000)))
+                for n in range(dice.randrange(1, 3000))
+            ]
+            path.write_bytes(b"".join(row + b"\n" for row in rows))
+            size = 2 * path.stat().st_size
+            how = dice.choice(("async", "async", "ingest"))
+            ids = dice.choice(((), ("--id", "row-{n}")))
+            command = ("ingest", str(path), "--subject", f"{name}.{{n}}", *ids)
+            command = (*command, "--publisher", how, "--no-progress")
+            with Writer(js, f"{name}.{dice.choice(('writer', '1'))}") as writer:
+                more: tuple[str, ...] = ()
+                for _ in range(dice.randrange(1, 4)):
+                    refuses = dice.random() < 0.5
+
+                    def beside(
+                        run: Operator,
+                        refuses: bool = refuses,
+                        stream: jsync.Stream = stream,
+                        size: int = size,
+                    ) -> None:
+                        if refuses:
+                            refuse_some(stream, dice, size, run)
+
+                    commands = [(*command, *more)] * operators
+                    run(server, dice, faults, size, *commands, beside=beside)
+                    pause()
+                    more = ("--resume",)
+                ((code, words),) = run(server, dice, NONE, size, (*command, *more))
+                if code == 2 and "which no row has" in words:
+                    # No row was stored yet: the command says so.
+                    ((code, words),) = run(server, dice, NONE, size, command)
+                assert code == 0, words
+            held = {msg.metadata.stream_sequence: msg for msg in messages_of(stream)}
+            kept = writer.kept()
+            assert {each: held[each].data for each in kept} == kept
+            found = Counter(
+                msg.data for msg in held.values() if msg.data.startswith(b"{")
+            )
+            assert found == Counter(rows)
             stream.delete()
 
 

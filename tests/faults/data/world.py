@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
 NONE: Final = ("none",)
-CUTS: Final = ("kill", "interrupt", "cut")
+KILLS: Final = ("kill", "interrupt")
+CUTS: Final = (*KILLS, "cut")
 DISK: Final = (*CUTS, "full disk")
 DELETED: Final = 20
 """The writer deletes every message with a number of this kind."""
@@ -152,3 +153,8 @@ def messages_of(stream: jsync.Stream) -> Iterator[jsync.JetStreamMsg]:
     """Read what the stream holds."""
     with stream.ordered_consumer().messages(until_end=True) as messages:
         yield from messages
+
+
+def pause() -> None:
+    """Wait longer than the shortest duplicate window, as an operator does."""
+    time.sleep(0.15)
