@@ -261,7 +261,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
             on_progress: Called as `on_progress(done, total)` after each chunk, on this
                 thread, in bytes of the archive.
             timeout: Seconds to wait for each chunk. Default: 30. At the end the server
-                may take an hour.
+                may take an hour, unless it does not answer for `timeout`.
 
         Returns:
             The stream.
@@ -353,7 +353,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
             on_progress: Called as `on_progress(stream, done, total)` after each chunk, on
                 this thread, in bytes of the archive.
             timeout: Seconds to wait for each chunk. Default: 30. At the end of each stream
-                the server may take an hour.
+                the server may take an hour, unless it does not answer for `timeout`.
 
         Returns:
             The restored streams.

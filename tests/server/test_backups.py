@@ -6,6 +6,7 @@ import json
 import random
 import resource
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,7 @@ from ..liar import Said, lying
 from ..proxy import FaultProxy
 from ..servers import wait_for
 from ..support.connection_faults import FakeServer
+from .support import SOON
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,6 +214,33 @@ def test_what_a_restore_without_a_server_leaves_is_named(
     assert js.stream(unique).info().config.subjects != [f"{unique}.>"]
     js.delete_stream(unique)
     assert held(js.restore_stream(backup))
+
+
+def test_a_restore_ends_when_its_server_is_silent(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        stream = filled(js, "S", 20)
+        stream.backup(tmp_path)
+        stream.delete()
+
+        def freeze(done: int, total: int) -> None:
+            if done == total:
+                server.pause()
+
+        def restore() -> None:
+            with pytest.raises(errors.TimeoutError, match="restores stream S") as got:
+                js.restore_stream(tmp_path, on_progress=freeze, timeout=0.5)
+            assert "a part of stream S may be left" in got.value.__notes__[0]
+
+        with ThreadPoolExecutor() as pool:
+            ended = pool.submit(restore)
+            try:
+                ended.result(SOON)
+            finally:
+                server.resume()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ...checks import callback, seconds
-from ...core.requests import request
+from ...core.deadline import deadline_after
+from ...core.requests import request, request_replies
 from ...errors import (
     APIError,
     BackupError,
@@ -24,6 +25,7 @@ from ...errors import (
     Error,
     JetStreamNotEnabledError,
     NoRespondersError,
+    PermissionsError,
     StreamNotFoundError,
     SubjectOverlapError,
     TimeoutError as LateError,
@@ -49,12 +51,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
+    from ..._fast import Msg
     from ...checks import Seconds
     from ..api import API
     from .driver import Progress
 
 RESTORE_SECONDS: Final = 3600.0
 """How long a server may take once it has the whole archive."""
+_PARTS_OF_TIMEOUT: Final = 3
+"""How often the server that restores is looked for before its silence counts."""
+_NO_RESPONDERS: Final = 503
 _NAME_IN_USE: Final = 10130
 _MAX_CLEANUP_SECONDS: Final = 5.0
 _LOOKS: Final = (0.0, 0.05, 0.2, 0.5)
@@ -164,7 +170,8 @@ class _Restore:
             raise
         subject = part_of(reply, "deliver_subject", "", str)
         try:
-            made = self._send_all(archive, subject, on_progress)
+            self._send_all(archive, subject, on_progress)
+            made = self._await_end(subject, hidden=hidden)
             return self._finish() if hidden else made
         except BaseException as error:
             self._stop(subject)
@@ -180,7 +187,7 @@ class _Restore:
 
     def _send_all(
         self, archive: Path, subject: str, on_progress: Progress | None
-    ) -> StreamInfo:
+    ) -> None:
         total, sent = archive.stat().st_size, 0
         size = min(CHUNK, self._api.session.outbox.max_payload or CHUNK)
         with archive.open("rb") as file:
@@ -190,8 +197,52 @@ class _Restore:
                 sent += len(chunk)
                 if on_progress is not None:
                     on_progress(sent, total)
-        answer = self._send(subject, b"", max(RESTORE_SECONDS, self._timeout))
-        return StreamInfo.from_wire(read_reply(answer, self._asked))
+
+    def _await_end(self, subject: str, *, hidden: bool) -> StreamInfo:
+        """Tell the server that it has all, and wait for as long as it is there."""
+        session, patience = self._api.session, self._timeout
+        now = monotonic()
+        end, silent_at = now + max(RESTORE_SECONDS, patience), now + patience
+        leader: str | None = None
+        answer: Msg | None = None
+        mailbox, token = request_replies(
+            session, subject, b"", deadline_after(patience)
+        )
+        try:
+            while answer is None:
+                try:
+                    answer = mailbox.next(patience / _PARTS_OF_TIMEOUT)
+                except LateError as late:
+                    found = self._restorer(hidden=hidden)
+                    leader = leader or found
+                    if found == (leader or ""):
+                        silent_at = monotonic() + patience
+                    if monotonic() >= min(silent_at, end):
+                        raise LateError(
+                            f"the server that restores stream {self._stream} has not "
+                            f"answered within {patience} s"
+                        ) from late
+        finally:
+            session.replies.discard(token)
+        if answer.status == _NO_RESPONDERS and not answer.data:
+            raise BackupError("the server gave up the restore: begin again")
+        return StreamInfo.from_wire(read_reply(answer.data, self._asked))
+
+    def _restorer(self, *, hidden: bool) -> str | None:
+        """The leader of the stream if there is one; None if nothing of it answers."""
+        wait = min(self._timeout, _MAX_CLEANUP_SECONDS)
+        try:
+            info = stream_info(self._api, self._stream, timeout=wait)
+        except StreamNotFoundError:
+            # Of an older archive the server creates the stream at the end.
+            return None if hidden else ""
+        except PermissionsError:
+            return ""  # this client may not look
+        except Error:
+            return None
+        if hidden and (info.config.metadata or {}).get(UNFINISHED) != self._mark:
+            return None
+        return (info.cluster and info.cluster.leader) or ""
 
     def _send(self, subject: str, data: bytes, timeout: float) -> bytes:
         try:
