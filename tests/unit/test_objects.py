@@ -369,6 +369,34 @@ def test_every_chunk_is_found_wherever_others_stand_between(
         assert chunks.find(places, index) == sequences[index]
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=2, max_size=30),
+    st.data(),
+    st.booleans(),
+)
+def test_a_mirror_with_some_chunks_misplaces_none(
+    chunks: list[tuple[int, bool]], data: st.DataObject, trusted: bool
+) -> None:
+    gaps = [gap for gap, _ in chunks]
+    sequences = [sum(gaps[: n + 1]) for n in range(len(gaps))]
+    mirrored = [each for each, (_, has) in zip(sequences, chunks, strict=True) if has]
+    places = Places(len(gaps), sequences[-1] + 1, trusted=trusted)
+    for index in data.draw(st.lists(st.integers(0, len(gaps) - 1), max_size=5)):
+        places.begin(index)
+        for _ in range(100):
+            asked = places.guess(index)
+            own = data.draw(st.booleans())
+            answer = Chunks(sequences if own else mirrored).at(asked)
+            if answer is None:
+                break  # the leader has it, so the next server is asked
+            found = places.saw(asked, *answer, index, own=own)
+            if found is None:
+                break
+            assert sequences[found] == answer[0]
+            if found == index:
+                break
+
+
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_chunk_among_no_others_is_found_at_once(trusted: bool) -> None:
     sequences = list(range(1001, 9001))

@@ -42,6 +42,8 @@ class Chunk(NamedTuple):
     following: int
     """How many chunks of the object there are behind it."""
     data: bytes
+    own: bool = True
+    """Whether it is from the stream of the store, and not from a mirror."""
 
 
 Chunks: TypeAlias = "Generator[Chunk, None, None]"
@@ -103,9 +105,10 @@ class Download:
         """The chunk behind the last one; None if it is missing."""
         assert self._stream is not None
         chunk = next(self._stream, None)
-        if chunk is None or self._places.followed(*chunk[:2]) is None:
+        if chunk is None:
             return None
-        return chunk
+        place = self._places.followed(*chunk[:2], own=chunk.own)
+        return None if place is None else chunk
 
     def _find(self, ahead: int) -> Chunk | None:
         """The chunk, wherever it is; None if it is missing."""
@@ -118,7 +121,7 @@ class Download:
                 if places.nothing(asked):
                     continue
                 return None
-            found = places.saw(asked, chunk.sequence, chunk.following, index)
+            found = places.saw(asked, *chunk[:2], index, own=chunk.own)
             if found is None:
                 stream.close()
                 return None
@@ -173,7 +176,8 @@ class Download:
         for message in get_messages(
             self._objects.api, layout.stream, pages, self._seconds
         ):
-            yield Chunk(message.sequence, pages.pending, message.data)
+            own = pages.answered_by == layout.stream
+            yield Chunk(message.sequence, pages.pending, message.data, own)
 
     def _ordered(self, sequence: int) -> Chunks:
         options = {

@@ -115,13 +115,13 @@ class Objects:
     ) -> ObjectInfo:
         """The info of an object, from any server that has it; raises if it was deleted.
 
-        A server that is behind the leader may not have it yet, so the leader says whether it
-        is missing.
+        A replica or a mirror that is behind may not have it yet, or have an older deletion, so
+        the leader says whether it is missing.
         """
         layout = self.layout
         direct = layout.direct and not by_leader
         info = self.last(name, timeout, direct=direct)
-        if direct and layout.replicated and (info is None or info.deleted):
+        if direct and (info is None or info.deleted):
             info = self.last(name, timeout)
         if info is None or (info.deleted and not include_deleted):
             raise layout.missing(name, deleted=info is not None)

@@ -27,7 +27,8 @@ class Places:
 
     They rise. So between a chunk at `low` and the bound `high` each chunk has a least and a
     greatest sequence. `trusted` says whether to believe how many chunks follow one: a
-    replica that is behind the leader does not know them all.
+    replica that is behind the leader does not know them all. A mirror that answers may be
+    behind as well, or hold only some messages, so only a count that fits is believed of it.
     """
 
     def __init__(self, chunks: int, end: int, *, trusted: bool) -> None:
@@ -61,8 +62,23 @@ class Places:
             return most
         return least if self._asked == 2 else (least + most) // 2
 
-    def saw(self, asked: int, sequence: int, following: int, index: int) -> int | None:
+    def saw(
+        self,
+        asked: int,
+        sequence: int,
+        following: int,
+        index: int,
+        *,
+        own: bool = True,
+    ) -> int | None:
         """A chunk has come at or behind `asked`, with so many behind it, for `index`.
+
+        Args:
+            asked: The sequence that was asked from.
+            sequence: That of the chunk.
+            following: How many chunks there are behind it.
+            index: The chunk that is looked for.
+            own: Whether the stream of the store has answered, and no mirror of it.
 
         Returns:
             Which chunk it is; None: chunks are missing.
@@ -72,13 +88,13 @@ class Places:
             found = 0
         elif low is not None and asked == low.sequence + 1:
             found = low.number + 1
-        elif self._trusted:
+        elif self._trusted and own:
             found = self._chunks - 1 - following
-        elif sequence == asked:
+        elif not self._trusted and sequence == asked:
             found = index  # the offset can be in no other chunk
         else:
             return None
-        if found < 0 or not self._fits(found, following):
+        if found < 0 or not self._fits(found, following, own):
             return None
         if found > index:
             self._high = Place(found, asked)
@@ -86,20 +102,22 @@ class Places:
             self._read(found, sequence)
         return found
 
-    def followed(self, sequence: int, following: int) -> int | None:
+    def followed(
+        self, sequence: int, following: int, *, own: bool = True
+    ) -> int | None:
         """The chunk behind the last one has come: which one it is; None as with `saw`."""
         index = 0 if self._low is None else self._low.number + 1
-        if not self._fits(index, following):
+        if not self._fits(index, following, own):
             return None
         self._read(index, sequence)
         return index
 
-    def _fits(self, index: int, following: int) -> bool:
+    def _fits(self, index: int, following: int, own: bool) -> bool:
         """Whether as many chunks follow as should; all of them are known by the first."""
         expected = self._chunks - 1 - index
         if following == expected:
             return True
-        return not self._trusted and index > 0 and expected > 0
+        return own and not self._trusted and index > 0 and expected > 0
 
     def nothing(self, asked: int) -> bool:
         """No chunk is at or behind `asked`; whether the chunk may be elsewhere."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gc
 import io
 import pickle
+import random
 import tarfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +27,7 @@ from ..support import LONG, Thread
 from .support import chunks_of, noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SIZE = 100_000
 DATA = noise(SIZE)
@@ -185,6 +187,62 @@ def test_a_store_without_direct_gets_is_read_by_a_consumer(
             file.seek(500)
             assert file.read(1000) == DATA[500:1500]
     wait_for(lambda: not list(js.consumer_names(f"OBJ_{files.bucket}")))
+
+
+@contextlib.contextmanager
+def lagging_mirror(
+    js: jsync.JetStream, files: jsync.ObjectStore, messages: int
+) -> Iterator[None]:
+    """A mirror that answers direct gets, too, and cannot store more than some messages.
+
+    So it shows for long what a mirror that lags shows for a moment.
+    """
+    store = js.stream(f"OBJ_{files.bucket}")
+    last = store.info().state.last_seq
+    mirror = js.create_stream(
+        name=f"{files.bucket}FAR",
+        mirror={"name": store.name},
+        max_msgs=messages,
+        discard="new",
+        allow_direct=True,
+        mirror_direct=True,
+    )
+    try:
+        # A mirror answers once it has caught up.
+        wait_for(lambda: store.get_message(last).stream == mirror.name)
+        yield
+    finally:
+        mirror.delete()
+
+
+def test_a_mirror_that_lags_shifts_no_bytes(
+    js: jsync.JetStream, files: jsync.ObjectStore
+) -> None:
+    gaps, parts = random.Random(1), [noise(100, number) for number in range(40)]
+    files.put("first", b"")
+    with (
+        lagging_mirror(js, files, 100),
+        files.open("other", "wb", chunk_size=100) as other,
+        files.open("a", "wb", chunk_size=100) as file,
+    ):
+        for part in parts:
+            other.write(bytes(100) * gaps.randrange(6))
+            file.write(part)
+        file.close()
+        for number in [*range(40)] * 5:
+            with files.open("a") as reader:
+                reader.seek(number * 100)
+                assert reader.read(100) == parts[number]
+
+
+def test_a_mirror_that_lags_deletes_no_object(
+    js: jsync.JetStream, files: jsync.ObjectStore
+) -> None:
+    files.put("a", b"")
+    files.delete("a")
+    with lagging_mirror(js, files, 1):
+        files.put("a", b"new")
+        assert [files.get("a") for _ in range(20)] == [b"new"] * 20
 
 
 def test_chunks_of_any_sizes_are_read_and_sought(
