@@ -98,7 +98,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """JetStream on the connection of this process; connects first, which blocks."""
         line = self._line
         with line.lock:
-            if line.connection is None:
+            if line.connection is None or line.connection.is_closed:
                 line.connection = jsync.connect(*self._arguments, **self._options)
             return line.connection.jetstream(**self._context)
 

@@ -20,6 +20,7 @@ import pytest
 from jsync import errors
 from jsync.integrations.fsspec import JetStreamFileSystem
 
+from ...servers import wait_for
 from ..support import LONG
 from .support import chunks_of, noise
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import jsync
     from jsync.server import LocalServer
 
+    from ...conftest import StartServer
     from ...proxy import FaultProxy
 
 
@@ -52,6 +54,26 @@ def storage(server: LocalServer) -> Iterator[dict[str, str]]:
 def test_fsspec_finds_the_protocol(fs: JetStreamFileSystem) -> None:
     assert isinstance(fs, JetStreamFileSystem)
     assert fsspec.get_filesystem_class("jetstream") is JetStreamFileSystem
+
+
+def test_a_closed_file_system_connects_again(
+    own_server: StartServer,
+) -> None:
+    server = own_server()
+    fs = fsspec.filesystem(
+        "jetstream",
+        servers=server.url,
+        max_reconnects=1,
+        reconnect_wait=0.01,
+        skip_instance_cache=True,
+    )
+    fs.jetstream.create_object_store(bucket="o").put("a", b"1")
+    lost = fs._line.connection
+    server.kill()
+    wait_for(lambda: lost.is_closed)
+    server.start()
+    assert fs.cat("o/a") == b"1"
+    fs.close()
 
 
 def test_files_are_written_read_and_found(
