@@ -1,9 +1,9 @@
-"""A dialer's call on a thread of its own, so that `close` need not wait for it."""
+"""Calls on threads, so that neither `close` nor another server need wait for them."""
 
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import ConfigError, Error
 from .callbacks import wrap
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from .callbacks import Spawner
 
 
-class Dialing:
-    """One call of a dialer.
+Result = TypeVar("Result")
+
+
+class Dialing(Generic[Result]):
+    """One call of a dialer, or of the system that resolves a name.
 
     Whoever waits for it is woken at its end. A socket that comes after `abandon` is
     closed.
@@ -24,54 +27,57 @@ class Dialing:
 
     def __init__(
         self,
-        dial: Callable[[], object],
+        kind: str,
+        call: Callable[[], Result],
         spawner: Spawner,
         wake: Callable[[], object],
     ) -> None:
-        self._dial = dial
+        self._kind = kind
+        self._call = call
         self._wake = wake
         self._lock = RLock()
-        self._socket: socket.socket | None = None
+        self._result: Result | None = None
         self._error: Exception | None = None
         self._abandoned = False
         self.done = False
-        spawner.start("jsync-dialer", self._run)
+        spawner.start(f"jsync-{kind}", self._run)
 
     def _run(self) -> None:
-        sock: socket.socket | None = None
+        result: Result | None = None
         error: Exception | None = None
         try:
-            sock = _checked(self._dial())
+            result = self._call()
         except (Error, OSError) as raised:
             error = raised
         except BaseException as raised:  # noqa: BLE001 (user code, SystemExit for one)
-            error = wrap("dialer", raised)
+            error = wrap(self._kind, raised)
         with self._lock:
-            self._socket, self._error = sock, error
+            self._result, self._error = result, error
             self.done = True
             abandoned = self._abandoned
         if not abandoned:
             self._wake()
-        elif sock is not None:
-            sock.close()
+        elif isinstance(result, socket.socket):
+            result.close()
 
-    def result(self) -> socket.socket:
-        """Return the socket of a call that is done, or raise what the dialer raised."""
+    def result(self) -> Result:
+        """Return the result of a call that is done, or raise what the call raised."""
         if self._error is not None:
             raise self._error
-        assert self._socket is not None
-        return self._socket
+        assert self._result is not None
+        return self._result
 
     def abandon(self) -> None:
-        """Want the socket no more: close it now, or when it comes."""
+        """Want the result no more: close a socket now, or when it comes."""
         with self._lock:
             self._abandoned = True
-            sock = self._socket
-        if sock is not None:
-            sock.close()
+            result = self._result
+        if isinstance(result, socket.socket):
+            result.close()
 
 
-def _checked(sock: object) -> socket.socket:
+def checked_socket(sock: object) -> socket.socket:
+    """Return what a dialer returned; raises `ConfigError` for what cannot be used."""
     if not isinstance(sock, socket.socket):
         raise ConfigError(
             f"the dialer has to return a connected socket, not {type(sock).__name__}"

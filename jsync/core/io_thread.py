@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .._fast import Event, JetStreamMailbox, Mailbox, Msg, Waiter
 from ..errors import (
@@ -32,21 +32,24 @@ from ..errors import (
 from ..terminal import printable
 from .auth import Authenticator
 from .callbacks import call_within, wrap
-from .dialing import Dialing
+from .dialing import Dialing, checked_socket
 from .events import LameDuck, ServersDiscovered
 from .handshake import Handshake, State as HandshakeState, Step
 from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
 from .servers import parse_servers, without_dot
-from .transport import CancelledError, Stream, wait
+from .transport import CancelledError, Stream, is_literal, resolve, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .addresses import Address
     from .protocol import ServerInfo
     from .proxies import Dialer, Proxy
     from .servers import Server
     from .session import Session
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger("jsync.connection")
 
@@ -139,6 +142,8 @@ class IOThread:
             options.reconnect_delay,
         )
         self._stream: Stream | None = None
+        self._resolving: dict[tuple[str, int], Dialing[list[Address]]] = {}
+        """The names that the system did not resolve in time."""
         self._round_began = float("-inf")
         self._next_ping = 0.0
         self._move: Move | None = None
@@ -390,11 +395,12 @@ class IOThread:
 
     def _dial(self, server: Server, deadline: float) -> Stream:
         waker = self._session.waker
+        host, port = server.host, server.port
         dialer = self._dialer_for(server)
         if dialer is None:
             return Stream.dial(
-                server.host,
-                server.port,
+                f"{host}:{port}",
+                self._resolve(host, port, deadline),
                 deadline,
                 waker,
                 self._cancelled,
@@ -402,21 +408,56 @@ class IOThread:
             )
         timeout = max(0.0, deadline - monotonic())
         dialing = Dialing(
-            lambda: dialer(server.host, server.port, timeout),
+            "dialer",
+            lambda: checked_socket(dialer(host, port, timeout)),
             self._session.spawner,
             self._line.interrupt,
         )
         try:
-            wait(None, 0, deadline, waker, lambda: self._stopping or dialing.done)
-            raise LateError(f"the dialer took longer than {timeout:.1f} s")
-        except CancelledError:
-            if self._stopping:
-                dialing.abandon()
-                raise
+            late = f"the dialer took longer than {timeout:.1f} s"
+            sock = self._result_of(dialing, deadline, late)
         except BaseException:
             dialing.abandon()
             raise
-        return Stream.adopt(dialing.result(), waker, self._cancelled)
+        return Stream.adopt(sock, waker, self._cancelled)
+
+    def _resolve(self, host: str, port: int, deadline: float) -> list[Address]:
+        """The addresses of a host; a resolver that hangs costs only the server's time."""
+        if is_literal(host):
+            return resolve(host, port)
+        resolving = self._resolving.pop((host, port), None)
+        if resolving is None or resolving.done:  # it may be old
+            try:
+                resolving = Dialing(
+                    "resolver",
+                    lambda: resolve(host, port),
+                    self._session.spawner,
+                    self._line.interrupt,
+                )
+            except RuntimeError:  # no thread can be started
+                return resolve(host, port)
+        try:
+            late = f"cannot resolve {host!r} in time"
+            return self._result_of(resolving, deadline, late)
+        except LateError:
+            # The next attempt waits for it again, so that threads do not pile up.
+            self._resolving[host, port] = resolving
+            raise
+
+    def _result_of(
+        self, dialing: Dialing[Result], deadline: float, late: str
+    ) -> Result:
+        """The result of a call on another thread; raises `TimeoutError` at the deadline."""
+        try:
+            wait(
+                *(None, 0, deadline, self._session.waker),
+                lambda: self._stopping or dialing.done,
+            )
+            raise LateError(late)
+        except CancelledError:
+            if self._stopping:
+                raise
+        return dialing.result()
 
     def _dialer_for(self, server: Server) -> Dialer | None:
         """What connects to `server`; None for a plain connection."""

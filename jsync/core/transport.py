@@ -1,7 +1,7 @@
 """Byte streams: TCP, and TLS over it. Knows nothing of NATS.
 
 Everything here belongs to the I/O thread, which waits on the socket and on a `Waker`
-together, so that `close()` ends any of its waits. Name resolution alone cannot be ended.
+together, so that `close()` ends any of its waits. `resolve` alone cannot be ended.
 """
 
 from __future__ import annotations
@@ -76,6 +76,27 @@ def _poll(fds: dict[int, int], seconds: float) -> set[int]:
     return {fd for fd, _ in poll.poll(seconds * 1000)}
 
 
+def is_literal(host: str) -> bool:
+    """Whether a host is an address, which needs no resolver."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError, ValueError):
+            socket.inet_pton(family, host)
+            return True
+    return False
+
+
+def resolve(host: str, port: int) -> list[Address]:
+    """The addresses of a host, IPv4 and IPv6 alike; blocks."""
+    try:
+        return [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    except OSError as error:
+        raise BrokenError(
+            f"cannot resolve {host!r}: {error.strerror or error}"
+        ) from error
+    except UnicodeError as error:
+        raise ConfigError(f"{host!r} is not a host name: {error}") from error
+
+
 class Stream:
     """A connected socket, encrypted once `start_tls` has been called.
 
@@ -100,24 +121,15 @@ class Stream:
     @classmethod
     def dial(
         cls,
-        host: str,
-        port: int,
+        where: str,
+        addresses: list[Address],
         deadline: float,
         waker: Waker,
         cancelled: Callable[[], bool],
         shuffle: Callable[[list[Address]], None] | None = None,
     ) -> Stream:
-        """Connect to the first address of `host` that answers, of IPv4 and IPv6 alike."""
-        try:
-            found = in_order(
-                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), shuffle
-            )
-        except OSError as error:
-            raise BrokenError(
-                f"cannot resolve {host!r}: {error.strerror or error}"
-            ) from error
-        except UnicodeError as error:
-            raise ConfigError(f"{host!r} is not a host name: {error}") from error
+        """Connect to the first of the addresses that answers. `where` is for errors."""
+        found = in_order(addresses, shuffle)
         failures: dict[str, Exception] = {}
         for i, (family, kind, proto, _, address) in enumerate(found):
             now = monotonic()
@@ -137,7 +149,7 @@ class Stream:
                 raise
             else:
                 return cls(sock, waker, cancelled)
-        raise _failure(f"{host}:{port}", failures)
+        raise _failure(where, failures)
 
     @classmethod
     def adopt(

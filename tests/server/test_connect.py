@@ -372,6 +372,40 @@ def test_name_resolution_that_hangs_does_not_outlast_connect_timeout(
         released.set()
 
 
+@pytest.mark.line(reason="the URLs are nats://")
+def test_a_resolver_that_hangs_costs_no_other_server(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = own_server()
+    released, asked = threading.Event(), Recorder()
+    real = socket.getaddrinfo
+
+    def hang(host: str, *args: Any, **options: Any) -> Any:
+        if host != "slow.test":
+            return real(host, *args, **options)
+        asked(host)
+        released.wait(LONG)
+        raise OSError("released")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    try:
+        with jsync.connect(
+            ["nats://slow.test", server.url],
+            connect_timeout=1,
+            randomize=False,
+            reconnect_wait=0.01,
+        ) as nc:
+            assert works(nc)
+            # The slow one is tried again, and then the good one.
+            nc.force_reconnect()
+            wait_for(lambda: nc.stats().reconnects == 1)
+            assert works(nc)
+            assert asked.get() == "slow.test"
+            assert not asked.waiting, "no second thread hangs"
+    finally:
+        released.set()
+
+
 # After the first attempt --------------------------------------------------------------
 
 
