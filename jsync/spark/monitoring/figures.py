@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -72,6 +73,14 @@ class QueryFigures(msgspec.Struct, kw_only=True):
     def label(self) -> str:
         """The name of the query, or its id."""
         return self.name or self.id
+
+    @property
+    def measured(self) -> float | None:
+        """When the monitor measured the lag, in seconds since 1970. None: never."""
+        try:
+            return datetime.fromisoformat(self.time).timestamp()
+        except ValueError:
+            return None
 
     @property
     def lag(self) -> int | None:
@@ -180,6 +189,10 @@ _METRICS: Final = (
     ("dead_letters_total", "counter", "Rows that became dead letters.", "dead_letters"),
     ("duplicates_total", "counter", "Rows that the stream had.", "duplicates"),
     ("collisions_total", "counter", "Rows with the id of another row.", "collisions"),
+    (
+        *("measured_timestamp_seconds", "gauge"),
+        *("When the lag was measured, in seconds since 1970.", "measured"),
+    ),
 )
 # Name, help, attribute of `StreamFigures`.
 _LAGS: Final = (

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 INTERVAL: Final = 10.0
 PAUSE: Final = 0.5
 """Seconds between two measurements at least."""
+_MAX_MISSED: Final = 3
+"""A query that runs is measured within so many intervals, or the monitor is not ready."""
 _LAST_EVENTS: Final = 10.0
 """Seconds that `close` waits for the last events of ended queries."""
 
@@ -142,6 +144,11 @@ class Monitor:
             target=self._run, name="jsync-spark-monitor", daemon=True
         )
         self._resources = contextlib.ExitStack()
+        self._measured: dict[str, float] = {}
+        """When each query was measured last, or first seen; replaced as a whole."""
+        self._options: ConnectionOptions
+        self._bucket: str | None = None
+        self._nc: Connection | None = None
         self._js: JetStream
         self._board: KeyValue[bytes] | None = None
         self.port: int | None = None
@@ -154,17 +161,36 @@ class Monitor:
         address: tuple[str, int] | None,
     ) -> None:
         """Connect and begin to listen; `monitor` calls it."""
-        nc: Connection = self._resources.enter_context(dial(options))
-        self._js = nc.jetstream(
-            domain=options.domain, prefix=options.api_prefix, timeout=options.timeout
-        )
-        if bucket is not None:
-            self._board = open_board(self._js, bucket)
+        self._options, self._bucket = options, bucket
+        self._resources.callback(self._hang_up)
+        self._open_board()
         if address is not None:
             self.port = self._resources.enter_context(web.serving(address, self))
         self._spark.streams.addListener(self._listener)
         self._resources.callback(self._spark.streams.removeListener, self._listener)
         self._thread.start()
+
+    def _connect(self) -> None:
+        """Connect, and again after a final close: a secret may have been replaced."""
+        if self._nc is not None and not self._nc.is_closed:
+            return
+        options = self._options
+        self._nc = nc = dial(options)
+        self._js = nc.jetstream(
+            domain=options.domain, prefix=options.api_prefix, timeout=options.timeout
+        )
+        self._board = None
+
+    def _hang_up(self) -> None:
+        if self._nc is not None:
+            self._nc.close()
+
+    def _open_board(self) -> KeyValue[bytes] | None:
+        """The bucket of this connection; None if the monitor keeps nothing."""
+        self._connect()
+        if self._board is None and self._bucket is not None:
+            self._board = open_board(self._js, self._bucket)
+        return self._board
 
     # What it knows --------------------------------------------------------------------
 
@@ -188,8 +214,14 @@ class Monitor:
         return self._thread.is_alive()
 
     def is_ready(self) -> bool:
-        """Whether no query has failed: `/readyz`."""
-        return all(each.state != "failed" for each in self._shown.values())
+        """Whether no query has failed and each that runs is measured: `/readyz`."""
+        measured = self._measured
+        oldest = monotonic() - _MAX_MISSED * (self._interval + PAUSE)
+        return all(
+            each.state == "ended"
+            or (each.state == "running" and measured[each.id] >= oldest)
+            for each in self._shown.values()
+        )
 
     # Its thread -----------------------------------------------------------------------
 
@@ -240,19 +272,26 @@ class Monitor:
     def _known(self, key: str) -> QueryFigures:
         """The figures of the runs before, or new ones."""
         try:
-            known = None if self._board is None else read(self._board, key)
+            board = self._open_board()
+            known = None if board is None else read(board, key)
         except Error as error:
             logger.warning("the progress so far of %s cannot be read: %s", key, error)
             known = None
         return known or QueryFigures(id=key)
 
     def _measure(self, query: QueryFigures) -> None:
+        self._measured = {query.id: monotonic(), **self._measured}
+        failure: Error | None
         try:
+            board = self._open_board()
             failure = measure(self._js, query)
-            query.time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            if failure is None:
+                query.time = datetime.now(UTC).isoformat(timespec="milliseconds")
             self._count(query)
-            if self._board is not None:
-                note(self._board, query)
+            if board is not None:
+                note(board, query)
+            if failure is None:
+                self._measured = {**self._measured, query.id: monotonic()}
         except Error as error:
             failure = error
         if failure is not None:

@@ -1,0 +1,117 @@
+"""Tests of the monitor whose server goes away or refuses it.
+
+The streaming query is made up, so no JVM is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import jsync
+from jsync.spark import monitor
+
+from ..server.support import SOON
+from ..servers import monitor as page, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pytest
+
+    from jsync.server import LocalServer
+    from jsync.spark import Monitor
+
+    from ..conftest import StartServer
+
+
+def session(stream: jsync.Stream) -> Any:
+    """Return a session with one query, which has read a stream."""
+    created = stream.cached_info.created
+    assert created is not None
+    place = {"created": created.isoformat(), "next": 1}
+    progress = {
+        "runId": "r",
+        "name": "q",
+        "batchId": 0,
+        "numInputRows": 0,
+        "sources": [{"endOffset": json.dumps({"streams": {stream.name: place}})}],
+    }
+
+    def begin(listener: Any) -> None:
+        listener.events.put(("progress", "q1", progress))
+
+    streams = SimpleNamespace(
+        active=(), addListener=begin, removeListener=lambda _: None
+    )
+    return SimpleNamespace(sparkContext=None, streams=streams)
+
+
+@contextlib.contextmanager
+def watching(
+    patch: pytest.MonkeyPatch,
+    stream: jsync.Stream,
+    options: dict[str, str],
+    **more: Any,
+) -> Iterator[Monitor]:
+    """A monitor that measures often, after its first measurement."""
+    patch.setattr("jsync.spark.monitoring.monitor.PAUSE", 0.02)
+    with monitor(session(stream), options, interval=0.1, **more) as found:
+        wait_for(lambda: bool(found.queries()))
+        yield found
+
+
+def await_measurement(found: Monitor) -> None:
+    """Wait until the query is measured once more."""
+    before = found.queries()[0].time
+    wait_for(lambda: found.queries()[0].time > before and found.is_ready())
+
+
+def clients(server: LocalServer) -> set[int]:
+    """Return the ids of the connections that a server has."""
+    return {each["cid"] for each in page(server, "connz")["connections"]}
+
+
+def test_a_monitor_is_ready_while_it_measures(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        stream = nc.jetstream().create_stream(name="S", subjects=["s"])
+    options = {"nats.servers": server.url, "nats.timeout": "0.2"}
+    with watching(monkeypatch, stream, options) as found:
+        await_measurement(found)
+        assert "jsync_spark_measured_timestamp_seconds" in found.prometheus_text()
+        server.kill()
+        wait_for(lambda: not found.is_ready())
+        assert found.is_alive()
+        server.start()
+        await_measurement(found)
+
+
+def test_a_monitor_connects_again_with_a_new_password(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+
+    def config(password: str) -> str:
+        file.write_text(password)
+        return f"authorization {{ users: [{{user: a, password: {password}}}] }}"
+
+    server = own_server(config=config("one"), args=["-m", "-1"])
+    with jsync.connect(server.url, user="a", password="one") as nc:
+        stream = nc.jetstream().create_stream(name="S", subjects=["s"])
+    options = {
+        "nats.servers": server.url,
+        "nats.timeout": "0.2",
+        "nats.user": "a",
+        "nats.passwordFile": str(file),
+    }
+    with watching(monkeypatch, stream, options) as found:
+        before = clients(server)
+        server.reload(config("two"))
+        wait_for(lambda: bool(clients(server) - before), SOON)
+        await_measurement(found)
