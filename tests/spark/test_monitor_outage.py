@@ -1,4 +1,4 @@
-"""Tests of the monitor whose server goes away or refuses it.
+"""Tests of the monitor whose server goes away, refuses it, or holds records of others.
 
 The streaming query is made up, so no JVM is needed.
 """
@@ -115,3 +115,21 @@ def test_a_monitor_connects_again_with_a_new_password(
         server.reload(config("two"))
         wait_for(lambda: bool(clients(server) - before), SOON)
         await_measurement(found)
+
+
+def test_a_damaged_record_does_not_end_the_monitor(
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+    unique: str,
+) -> None:
+    bucket = js.create_key_value(bucket=f"{unique}fence")
+    bucket.put("query.q1.committed", b"no entry")
+    options = {"nats.servers": server.url}
+    more = {"fence_bucket": bucket.bucket, "bucket": f"{unique}progress"}
+    with watching(monkeypatch, stream, options, **more) as found:
+        await_measurement(found)
+        await_measurement(found)
+    js.delete_key_value(f"{unique}fence")
+    js.delete_key_value(f"{unique}progress")

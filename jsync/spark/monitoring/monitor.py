@@ -321,7 +321,11 @@ class Monitor:
         totals = []
         for key in (f"query.{query.id}", f"job.{query.id}"):
             value = bucket.get(f"{key}.committed")
-            entry = None if value is None or not value.data else decode(value.data)
+            try:
+                entry = None if value is None or not value.data else decode(value.data)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                logger.warning("the counts of %s are unreadable: %s", key, error)
+                continue
             if isinstance(entry, Committed) and entry.totals is not None:
                 totals.append(entry.totals)
         if totals:
