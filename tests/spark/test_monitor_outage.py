@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import jsync
-from jsync.spark import monitor
+from jsync.spark import monitor, statuses
 
 from ..server.support import SOON
 from ..servers import monitor as page, wait_for
@@ -133,3 +133,13 @@ def test_a_damaged_record_does_not_end_the_monitor(
         await_measurement(found)
     js.delete_key_value(f"{unique}fence")
     js.delete_key_value(f"{unique}progress")
+
+
+def test_a_key_of_others_hides_no_query(js: jsync.JetStream, unique: str) -> None:
+    board = js.create_key_value(bucket=unique)
+    board.put("q1", b'{"id": "q1"}')
+    for key in ("a$b", "a.>", "q2", "AAA"):
+        with contextlib.suppress(jsync.errors.Error):
+            js.publish(f"$KV.{unique}.{key}", b'{"id": 1}')
+    assert [query.id for query in statuses(js, unique)] == ["q1"]
+    js.delete_key_value(unique)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ...errors import BucketNotFoundError, KeyNotFoundError
+from ...errors import BucketNotFoundError, InvalidKeyError, KeyNotFoundError
 from .figures import QueryFigures
 from .lags import measure
 
@@ -53,10 +53,14 @@ def _entries(store: KeyValue[bytes]) -> Iterator[QueryFigures]:
 
 
 def read(store: KeyValue[bytes], query: str) -> QueryFigures | None:
-    """Return the figures of a query, or None if the bucket has none. Blocks."""
+    """Return the figures of a query, or None if the bucket has none. Blocks.
+
+    Others may store keys and values that are none.
+    """
     try:
         return msgspec.json.decode(store.get(query).value, type=QueryFigures)
     except (
+        InvalidKeyError,
         KeyNotFoundError,
         msgspec.MsgspecError,
         UnicodeDecodeError,
