@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jsync import ConsumerInfo, JetStream
+    from jsync.models import StreamState
 
     from .settings import Settings
 
@@ -110,8 +111,11 @@ def step_down(
 def info(settings: Settings, stream: str, consumer: str) -> None:
     """Show how a consumer is set up, and where it is."""
     with settings.connect() as nc:
-        found = settings.jetstream(nc).consumer(stream, consumer).info()
-    _write(found, settings)
+        js = settings.jetstream(nc)
+        found = js.consumer(stream, consumer).info()
+        grouped = is_terminal() and not settings.json
+        state = js.stream(stream).cached_info.state if grouped else None
+    _write(found, settings, state)
 
 
 @consumer.command()
@@ -276,7 +280,9 @@ def unpin(settings: Settings, stream: str, consumer: str, group: str) -> None:
         echo(f"unpinned {group}")
 
 
-def _write(info: ConsumerInfo, settings: Settings) -> None:
+def _write(
+    info: ConsumerInfo, settings: Settings, state: StreamState | None = None
+) -> None:
     if settings.json:
         write_json(info.to_wire())
         return
@@ -284,7 +290,7 @@ def _write(info: ConsumerInfo, settings: Settings) -> None:
     if is_terminal():
         name = f"Consumer {info.name} of {info.stream_name}"
         title = f"{name}, created {ago(info.created, info.ts)}"
-        write_sections(title, consumer_sections(info))
+        write_sections(title, consumer_sections(info, state))
         return
     write_facts(
         f"Consumer {info.name} of {info.stream_name}",

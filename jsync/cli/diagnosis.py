@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from jsync import ConsumerInfo, StreamInfo
-    from jsync.models import PeerInfo
+    from jsync.models import PeerInfo, StreamState
     from jsync.system import System
 
 _SILENT_SECONDS: Final = 5.0
@@ -17,15 +17,22 @@ _SILENT_SECONDS: Final = 5.0
 they call another one offline only after half a minute."""
 
 
-def stranded(info: ConsumerInfo) -> int:
-    """The messages that reached `max_deliver`, at least: the server never delivers them again.
+def stranded(info: ConsumerInfo, state: StreamState) -> int:
+    """The messages that reached `max_deliver`: the server never delivers them again.
 
     The server counts them as redelivered until somebody acknowledges them, which nobody does.
-    Messages that are under way can be among the redelivered ones, too.
+    Messages that are under way can be among the redelivered ones, too. Before 2.14 the server
+    also counts messages that were deleted since, so no more count than the stream can hold.
+
+    Args:
+        info: The consumer.
+        state: The state of its stream, asked for after `info`.
     """
     if (info.config.max_deliver or 0) <= 0:
         return 0
-    return max(0, info.num_redelivered - info.num_ack_pending)
+    delivered = info.delivered.stream_seq
+    held = min(state.messages - info.num_pending, delivered + 1 - state.first_seq)
+    return max(0, min(info.num_redelivered - info.num_ack_pending, held))
 
 
 def leaderless(infos: Iterable[StreamInfo]) -> Iterator[str]:

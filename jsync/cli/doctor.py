@@ -47,6 +47,8 @@ _PARTS: Final = (
     "spark",
 )
 _OLDEST: Final = (2, 10)
+_COUNTS_HELD: Final = (2, 14)
+"""Since then consumers count no redelivered message that was deleted."""
 _MAX_NAMES: Final = 5
 """The names that one finding has."""
 _SPARK_JAVA: Final = (17, 21)
@@ -165,8 +167,7 @@ def _server(settings: Settings, nc: jsync.Connection) -> Finding:
     if info.cluster:
         words += f", in cluster {info.cluster}"
     words += f", {nc.rtt() * 1000:.1f} ms away"
-    version = tuple(int(part) for part in re.findall(r"\d{1,9}", info.version)[:2])
-    if version < _OLDEST:
+    if _line_of(info.version) < _OLDEST:
         return Finding("server", "broken", words, "jsync is for 2.10 or newer")
     if info.ldm:
         return Finding("server", "note", f"{words}, about to shut down")
@@ -259,7 +260,10 @@ def _streams(settings: Settings, nc: jsync.Connection) -> Finding:
     if lost:
         notes.append(f"lost messages in {_few(lost)}")
     if left := list(_stranded(bound)):
-        notes.append(f"messages that reached max_deliver: {_few(left)}")
+        # Until then the server also counts messages that were deleted since.
+        sure = _line_of(nc.server_info.version) >= _COUNTS_HELD
+        perhaps = "" if sure else "perhaps "
+        notes.append(f"messages that reached max_deliver: {perhaps}{_few(left)}")
         todo.append(
             "nobody gets them again: `jsync consumer report STREAM` counts them"
         )
@@ -274,9 +278,14 @@ def _stranded(streams: list[jsync.Stream]) -> Iterator[str]:
         if not stream.cached_info.state.consumer_count:
             continue
         consumers, _ = gathered(stream.consumers())
+        state = stream.info().state
         for consumer in consumers:
-            if count := stranded(consumer.cached_info):
+            if count := stranded(consumer.cached_info, state):
                 yield f"{count:,} of consumer {consumer.name} of {stream.name}"
+
+
+def _line_of(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", version)[:2])
 
 
 def _few(names: list[str]) -> str:

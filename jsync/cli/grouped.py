@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from jsync import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
-    from jsync.models import ClusterInfo, SequenceInfo, StreamSourceInfo
+    from jsync.models import (
+        ClusterInfo,
+        SequenceInfo,
+        StreamSourceInfo,
+        StreamState,
+    )
 
 _GENERAL: Final = ""
 _OPTIONS: Final = "Options"
@@ -101,8 +106,10 @@ def stream_sections(info: StreamInfo) -> dict[str, dict[str, object]]:
     return sections
 
 
-def consumer_sections(info: ConsumerInfo) -> dict[str, dict[str, object]]:
-    """The configuration and the state of a consumer."""
+def consumer_sections(
+    info: ConsumerInfo, state: StreamState | None
+) -> dict[str, dict[str, object]]:
+    """The configuration and the state of a consumer; `state` is that of its stream."""
     config = info.config
     sections = _configured(config, _CONSUMER, "name")
     general = {"Mode": "push" if config.deliver_subject else "pull"}
@@ -119,7 +126,7 @@ def consumer_sections(info: ConsumerInfo) -> dict[str, dict[str, object]]:
         "Acknowledgment Floor": _both(info.ack_floor, info.ts),
         "Outstanding Acks": _of(info.num_ack_pending, most),
         "Redelivered Messages": info.num_redelivered,
-        "Stranded Messages": stranded(info) or None,
+        "Stranded Messages": (state and stranded(info, state)) or None,
         "Unprocessed Messages": info.num_pending,
         "Waiting Pulls": None if bound else _of(info.num_waiting, config.max_waiting),
         "Active Interest": bound,

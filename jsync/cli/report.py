@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from jsync import ConsumerInfo, StreamInfo
-    from jsync.models import ClusterInfo, StreamSourceInfo
+    from jsync.models import ClusterInfo, StreamSourceInfo, StreamState
 
     from .settings import Settings
 
@@ -127,13 +127,14 @@ def consumer_report(settings: Settings, stream: str, leaders: bool) -> None:
     """
     with settings.connect() as nc:
         js = settings.jetstream(nc)
-        messages = js.stream(stream).cached_info.state.messages
-        found, missing = gathered(each.cached_info for each in js.consumers(stream))
+        bound = js.stream(stream)
+        found, missing = gathered(each.cached_info for each in bound.consumers())
+        state = bound.info().state
     found.sort(key=attrgetter("name"))
     if settings.json:
-        write_json([_consumer_document(info) for info in found])
+        write_json([_consumer_document(info, state) for info in found])
     else:
-        rows = [_consumer_row(info, messages) for info in found]
+        rows = [_consumer_row(info, state) for info in found]
         _write(_CONSUMER_COLUMNS, rows)
         if leaders:
             _write_leaders("consumers", [info.cluster for info in found])
@@ -225,8 +226,8 @@ def _copies(info: StreamInfo) -> Iterator[Sequence[object]]:
         yield row("source", source)
 
 
-def _consumer_row(info: ConsumerInfo, messages: int) -> Sequence[object]:
-    config = info.config
+def _consumer_row(info: ConsumerInfo, state: StreamState) -> Sequence[object]:
+    config, messages = info.config, state.messages
     share = f" ({info.num_pending / messages:.0%})" if messages else ""
     unprocessed: object = info.num_pending
     if is_terminal() and info.num_pending:
@@ -242,7 +243,7 @@ def _consumer_row(info: ConsumerInfo, messages: int) -> Sequence[object]:
         info.ack_floor.stream_seq,
         _level(config.metadata),
         ", ".join(_replicas(info.cluster)),
-        stranded(info),
+        stranded(info, state),
     ]
 
 
@@ -250,7 +251,7 @@ def _mode(info: ConsumerInfo) -> str:
     return "push" if info.config.deliver_subject else "pull"
 
 
-def _consumer_document(info: ConsumerInfo) -> dict[str, Any]:
+def _consumer_document(info: ConsumerInfo, state: StreamState) -> dict[str, Any]:
     return {
         "stream": info.stream_name,
         "name": info.name,
@@ -259,7 +260,7 @@ def _consumer_document(info: ConsumerInfo) -> dict[str, Any]:
         "ack_wait": info.config.ack_wait,
         "ack_pending": info.num_ack_pending,
         "redelivered": info.num_redelivered,
-        "stranded": stranded(info),
+        "stranded": stranded(info, state),
         "unprocessed": info.num_pending,
         "ack_floor": info.ack_floor.stream_seq,
         "api_level": int(_level(info.config.metadata)),

@@ -12,6 +12,7 @@ from jsync import connect
 
 from ..accounts import Permissions, password_config
 from ..liar import Said, lying
+from ..matrix.lines import binary_of
 from ..server.support import refusing_url
 from ..servers import wait_for
 from ..support.connection_faults import FakeServer
@@ -136,6 +137,35 @@ def test_messages_that_reached_max_deliver_are_reported(
         "note\tstreams\tmessages that reached max_deliver: 3 of consumer billing"
         in (ended.output)
     )
+
+
+def test_deleted_messages_are_not_reported_as_stranded(
+    own_server: StartServer,
+) -> None:
+    server = own_server(binary=binary_of("2.12"))
+    run = Jsync(server)
+
+    def report() -> tuple[int, int]:
+        (found,) = run("consumer", "report", "W", "--json").json
+        return found["stranded"], found["redelivered"]
+
+    with connect(server.url) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="W", subjects=["w"], retention="workqueue")
+        consumer = stream.create_consumer(
+            durable_name="c", max_deliver=2, ack_wait=0.05
+        )
+        for _ in range(2):
+            js.publish("w")
+        wait_for(lambda: not list(consumer.fetch(2, timeout=0.2)))
+        wait_for(lambda: report() == (2, 2))
+        doctor = run("doctor", "streams").output
+        assert "reached max_deliver: perhaps 2 of consumer c of W" in doctor
+        stream.delete_message(1)
+        assert report() == (1, 2), "this server still counts it"
+        stream.delete_message(2)
+        assert report()[0] == 0
+        assert "ok\tstreams" in run("doctor", "streams").output
 
 
 def test_the_servers_of_a_cluster_and_its_leaders_are_shown(
