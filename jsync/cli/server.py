@@ -64,17 +64,27 @@ server.add_command(run)
 def list_(settings: Settings) -> None:
     """List the servers, with their load.
 
-    A server of JetStream's cluster that does not reply is in the list, too.
+    The state is the health that a server reports of itself. A server of JetStream's cluster
+    that does not reply is in the list, too.
     """
     with settings.connect() as nc:
         system = _system(nc, settings)
         found = system.ping()
+        health = {each.server.id: each.data.status for each in system.healthz()}
         silent = silent_servers(system, [each.server.name for each in found])
     if settings.json:
         write_json(
-            [_document(each.server, each.data) for each in found]
+            [
+                _document(each.server, each.data)
+                | {"health": health.get(each.server.id)}
+                for each in found
+            ]
             + [
-                {"server": {"name": name, "cluster": cluster}, "data": None}
+                {
+                    "server": {"name": name, "cluster": cluster},
+                    "data": None,
+                    "health": None,
+                }
                 for name, cluster in silent.items()
             ]
         )
@@ -94,7 +104,7 @@ def list_(settings: Settings) -> None:
                 each.data.subscriptions,
                 each.data.cpu,
                 Size(each.data.mem),
-                "ok",
+                health.get(each.server.id, "no reply"),
             ]
             for each in found
         ]

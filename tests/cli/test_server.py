@@ -10,6 +10,7 @@ import pytest
 from jsync import Disconnected, JetStream, connect
 
 from ..server.test_system import ACCOUNTS
+from ..servers import free_port
 from .support import Jsync
 
 if TYPE_CHECKING:
@@ -44,6 +45,21 @@ def test_servers_are_listed_asked_and_reloaded(own_server: StartServer) -> None:
     assert (ended.code, f"known: {name}" in ended.errors) == (3, True)
     ended = run("--user", "app", "--password", "x", "server", "ls")
     assert (ended.code, "user of the system account" in ended.errors) == (1, True)
+
+
+def test_a_server_without_a_meta_leader_is_unavailable(
+    own_server: StartServer,
+) -> None:
+    routes = f"""
+        server_name: alone
+        jetstream: enabled
+        cluster {{ name: c, port: -1, routes: ["nats://127.0.0.1:{free_port()}"] }}
+    """
+    server = own_server(config=ACCOUNTS % 100 + routes)
+    run = Jsync(server)
+    assert run(*ADMIN, "server", "ls").rows[0][-1] == "unavailable"
+    (listed,) = run(*ADMIN, "server", "ls", "--json").json
+    assert listed["health"] == "unavailable"
 
 
 def test_a_profile_goes_to_a_file(own_server: StartServer, tmp_path: Path) -> None:
