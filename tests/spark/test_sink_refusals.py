@@ -48,6 +48,7 @@ def task_of(
     delivery: str = "at-least-once",
     *,
     is_named: bool = True,
+    prefix: str = "",
     timeout: float = 1.0,
 ) -> Sending:
     """Return a task that writes into the stream, and makes dead letters.
@@ -57,11 +58,14 @@ def task_of(
         stream: The stream.
         delivery: The option of the name.
         is_named: The option `stream` names it, so the sink knows its subjects.
+        prefix: The option `nats.apiPrefix`.
         timeout: Seconds for each message, with its repetitions.
     """
     given = {"deadLetterSubject": f"dead.{stream.name}", "delivery": delivery}
     if is_named:
         given["stream"] = stream.name
+    if prefix:
+        given["nats.apiPrefix"] = prefix
     settings = SinkSettings.of(Options(given, "write"))
     plan = ColumnPlan.of([*FIELDS, ("msg_id", "string"), ("ttl", "int")])
     target = target_of(settings, plan, stream.info().config) if is_named else None
@@ -73,12 +77,12 @@ def send(task: Sending, rows: pa.RecordBatch) -> None:
     task.close()
 
 
-def batch(*rows: tuple[str, int | None]) -> pa.RecordBatch:
+def batch(*rows: tuple[str, int | None], data: str = "x") -> pa.RecordBatch:
     """Return rows of these subjects and times to live."""
     return pa.RecordBatch.from_pydict(
         {
             "subject": [subject for subject, _ in rows],
-            "data": ["x"] * len(rows),
+            "data": [data] * len(rows),
             "msg_id": [f"id {number}" for number in range(len(rows))],
             "ttl": pa.array([ttl for _, ttl in rows], pa.int32()),
         }
@@ -130,6 +134,17 @@ def test_an_error_of_the_stream_fails_the_task(
     assert task.dead_letters == 0
     assert stored(dead, "data") == []
     js.delete_stream(unique)
+
+
+def test_the_subject_of_requests_makes_dead_letters(
+    js: jsync.JetStream, unique: str, stream: jsync.Stream, dead: jsync.Stream
+) -> None:
+    task = task_of(js, stream, is_named=False, prefix="js.hub")
+    apis = ("$JS.API", "$JS.hub.API", "js.hub", "$SYS")
+    subjects = [f"{unique}.a", *(f"{api}.STREAM.DELETE.{unique}" for api in apis)]
+    send(task, batch(*((subject, None) for subject in subjects), data=""))
+    assert stream.info().state.messages == 1
+    assert len(stored(dead, "data")) == task.dead_letters == 4
 
 
 def test_a_stream_without_a_leader_is_waited_for(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -221,6 +222,8 @@ class Sending:
         self._columns: dict[str, Any] = {
             name: f" {name}" for name in plan.names if name in OPTIONS
         }
+        api = re.escape(settings.connection.api)
+        self._requests = rf"^(?:\$JS|\$SYS|_INBOX|{api})\."
         self._columns["data"] = " data"
         self._columns["subject"] = plan.subject or " subject"
         if settings.exactly_once and target is not None:
@@ -253,8 +256,8 @@ class Sending:
 
         # pyarrow 15 cannot rename the columns of a record batch.
         rows: Rows = pa.RecordBatch.from_arrays(batch.columns, names=self._names)
-        if self._target is not None and self._plan.has("subject"):
-            rows = self._of_the_stream(rows, self._target)
+        if self._plan.has("subject"):
+            rows = self._of_the_stream(rows)
         if not rows.num_rows:
             return
         try:
@@ -266,20 +269,24 @@ class Sending:
             self._way = self._by_publisher()
             self._send(rows)
 
-    def _of_the_stream(self, rows: Rows, target: Target) -> Rows:
-        """Those whose subjects the stream takes; what has none is told later."""
+    def _of_the_stream(self, rows: Rows) -> Rows:
+        """Those whose subjects a stream takes; what has none is told later."""
         import pyarrow.compute as pc  # noqa: PLC0415
 
-        if target.subjects is None:
+        target, subjects = self._target, rows.column(" subject")
+        if target is None:
+            fits = pc.invert(pc.match_substring_regex(subjects, self._requests))
+            why = "the sink sends no requests to the server, such as"
+        elif target.subjects is None:
             return rows
-        fits = pc.match_substring_regex(rows.column(" subject"), target.subjects)
+        else:
+            fits = pc.match_substring_regex(subjects, target.subjects)
+            why = f"stream {target.stream} does not take the subject"
         fits = pc.fill_null(fits, fill_value=True)
         if pc.all(fits).as_py() is not False:
             return rows
         for row in rows.filter(pc.invert(fits)).to_pylist():
-            error = InvalidSubjectError(
-                f"stream {target.stream} does not take the subject {row[' subject']!r}"
-            )
+            error = InvalidSubjectError(f"{why} {row[' subject']!r}")
             if self._dead is None:
                 raise error
             self._add_dead(error, row)
