@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import (
     Observation,
     functions as F,  # noqa: N812 (Spark's own name for it)
@@ -108,10 +110,12 @@ class _Watch:
     def _run(self) -> None:
         begin = time.monotonic()
         while not self._over.wait(_POLL):
-            if self._stop.asked:
-                self._context.cancelJobGroup(self._group)
-            seconds = time.monotonic() - begin
-            self._report.progress(f"{self._name}: {self._tasks()}{seconds:.0f} s")
+            # A call that fails is made again: another one may have to cancel the write.
+            with contextlib.suppress(Py4JError, OSError):
+                if self._stop.asked:
+                    self._context.cancelJobGroup(self._group)
+                seconds = time.monotonic() - begin
+                self._report.progress(f"{self._name}: {self._tasks()}{seconds:.0f} s")
 
     def _tasks(self) -> str:
         """How many of the tasks are done, of the stages that are running."""

@@ -1,0 +1,26 @@
+"""Tests of the thread that watches a batch write, with a JVM that fails at times."""
+
+from __future__ import annotations
+
+import signal
+from unittest.mock import Mock
+
+import pytest
+from py4j.protocol import Py4JError
+
+from jsync.spark.pipeline.batch import _Watch
+from jsync.spark.pipeline.report import Report
+from jsync.spark.pipeline.stopping import Stop
+
+from ...servers import wait_for
+
+
+@pytest.mark.parametrize("error", [Py4JError("no answer"), BrokenPipeError()])
+def test_a_watch_outlasts_calls_that_fail(error: Exception) -> None:
+    context, stop = Mock(), Stop()
+    context.statusTracker.side_effect = error
+    context.cancelJobGroup.side_effect = error
+    with _Watch(Mock(sparkContext=context), "w", stop, Report(quiet=True)):
+        wait_for(lambda: context.statusTracker.called)
+        stop.ask(signal.SIGINT)
+        wait_for(lambda: context.cancelJobGroup.call_count > 1)
