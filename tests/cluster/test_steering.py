@@ -185,7 +185,8 @@ def test_the_command_shows_servers_that_are_away(steered: Cluster) -> None:
     assert set(listed().values()) == {"ok"}
     wait_for(lambda: {state for state, *_ in told(*PARTS).values()} == {"ok"}, 120)
     steered.servers[2].kill()
-    assert listed() == {"node-1": "ok", "node-2": "ok", "node-3": "no reply"}
+    # The others may be unavailable while they elect a leader.
+    assert listed()["node-3"] == "no reply"
     found = told("server")
     assert found["server"][0] == "note"
     assert (
@@ -200,5 +201,5 @@ def test_the_command_shows_servers_that_are_away(steered: Cluster) -> None:
     for part in ("jetstream", "streams"):
         assert found[part][0] == "broken"
         assert "more than half of the servers" in found[part][2]
-    names = {"node-1": "ok", "node-2": "no reply", "node-3": "no reply"}
-    assert listed() == names
+    found_servers = listed()
+    assert found_servers["node-2"] == found_servers["node-3"] == "no reply"

@@ -76,3 +76,23 @@ def test_a_busy_watch_is_current_without_gaps(applied: Applied, known: bool) -> 
     assert not watched.is_known
     watched.applied = applied
     assert watched.is_known is known
+
+
+def test_a_sequence_that_the_filter_leaves_out_delays_nothing() -> None:
+    watched = Watched()
+    watched.applied = Applied(1, 0)
+    watched.told(after=0, last=2, first=1)
+    watched.told(after=1, last=2, first=None)
+    assert watched.is_known
+
+
+def test_an_end_is_reached_with_every_change_before_it() -> None:
+    """What the stream has dropped may have a replacement that is still to come."""
+    watched = Watched()
+    watched.told(after=10, last=20, first=11)
+    early = watched.current.reached
+    watched.applied = Applied(20, 10)
+    reached = watched.current.reached
+    assert early is None
+    assert reached is not None
+    assert reached.sequence == 20

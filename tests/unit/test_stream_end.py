@@ -115,6 +115,25 @@ def test_what_is_left_is_the_first_message_of_any_filter() -> None:
     assert newer.first == 11, "all up to 10 was replaced between the two answers"
 
 
+def test_a_server_without_the_end_cannot_say_what_is_left() -> None:
+    """A former leader that was frozen answers until it learns of its successor."""
+    leader = info(peer(0), peer(0), last=10)
+    steps = ask_rest("S", ["a"], 4, 8)
+    advance(steps, None)
+    advance(steps, leader)
+    ask = advance(steps, NOT_FOUND)
+    assert ask.payload == {"seq": 10, "next_by_subj": ">"}
+    has_it = made(ask_rest("S", ["a"], 4), leader, NOT_FOUND, message(10))
+    assert has_it.first is None
+    last_deleted = (NOT_FOUND, NOT_FOUND, leader)
+    assert made(ask_rest("S", ["a"], 4), leader, *last_deleted).first is None
+    with pytest.raises(errors.JetStreamUnavailableError, match="behind the leader"):
+        made(
+            *(ask_rest("S", ["a"], 4), leader, NOT_FOUND, NOT_FOUND),
+            info(peer(0), peer(0), last=11),
+        )
+
+
 def test_the_leader_is_asked_behind_what_was_read() -> None:
     steps = ask_rest("S", ["a.>"], 4, 8)
     assert advance(steps, None).subject == "STREAM.INFO.S"

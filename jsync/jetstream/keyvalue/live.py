@@ -257,7 +257,9 @@ class Live(Stopping, Single, Mapping[str, Value]):
 
     def _follow_stream(self) -> None:
         """Drop what the stream has dropped: by a limit, a purge, or one by one."""
-        end, _ = self._current.said
+        # Not what the leader said last: what it has no message of may have been replaced by a
+        # change that has not come.
+        end = self._current.reached
         if end is None:
             return
         self._expiry.follow(end.info.config.max_age, self._entries.values())

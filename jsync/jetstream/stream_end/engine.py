@@ -158,4 +158,25 @@ def ask_rest(
             continue
         if rest.first is None or first < rest.first:
             rest = Rest(end, first, part_of(message, "time", "", str))
+    if rest.first is None and end.is_replicated:
+        yield from _confirm(stream, end)
     return rest
+
+
+def _confirm(stream: str, end: StreamEnd) -> Steps[None]:
+    """Make sure that who told of no message has the end of the stream.
+
+    An answer does not say who gave it. A former leader that was frozen or cut off gives one as
+    well, until it learns of its successor, and knows of nothing that was stored since.
+    """
+    try:
+        yield Ask(
+            f"STREAM.MSG.GET.{stream}", {"seq": end.sequence, "next_by_subj": ">"}
+        )
+    except MessageNotFoundError:
+        again = yield from ask_end(stream)
+        if again.sequence != end.sequence:
+            raise _old_word(
+                f"a server that is behind the leader of stream {stream!r} has answered"
+            ) from None
+        # The last message was deleted.

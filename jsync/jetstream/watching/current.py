@@ -64,7 +64,8 @@ class Current:
         self._lock = RLock()
         # Moments at which the watch will have been current, once it has a revision, and
         # if it has each sequence behind another one up to there.
-        self._waiting: deque[tuple[int, int | None, float]] = deque()
+        self._waiting: deque[tuple[int, int | None, float, StreamEnd]] = deque()
+        self._reached: StreamEnd | None = None
         self._since = monotonic()
         self._said: tuple[StreamEnd | None, float] = place.end, self._since
         self._confirmed = True  # since the connection was made
@@ -75,6 +76,7 @@ class Current:
     def begin(self, since: float) -> None:
         """The watch was current as of `since`: from now on, ask again and again."""
         self._since = since
+        self._reached = self._said[0]
         self._pull.when_lost, self._pull.when_connected = self._lost, self._ask
         self._session.call_soon(self._ask)
 
@@ -94,11 +96,16 @@ class Current:
         """The last moment as of which the watch is known to be current."""
         revision, unbroken = self._applied()
         with self._lock:
-            while self._waiting and self._waiting[0][0] <= revision:
-                _, after, moment = self._waiting.popleft()
-                if after is None or unbroken <= after:
+            # The newest first: an older answer may name a sequence that the filter leaves out.
+            for number in range(len(self._waiting), 0, -1):
+                needed, after, moment, end = self._waiting[number - 1]
+                if needed <= revision and (after is None or unbroken <= after):
                     self._since = max(self._since, moment)
+                    self._reached = end
                     self._confirmed = True
+                    for _ in range(number):
+                        self._waiting.popleft()
+                    break
             return self._since
 
     @property
@@ -113,6 +120,13 @@ class Current:
         """What the leader said last, and when it did, within a round trip."""
         with self._lock:
             return self._said
+
+    @property
+    def reached(self) -> StreamEnd | None:
+        """The last end up to which the watch is known to have every change."""
+        _ = self.since
+        with self._lock:
+            return self._reached
 
     # On the I/O thread ----------------------------------------------------------------
 
@@ -154,17 +168,19 @@ class Current:
             self._said = end, (asked_at + monotonic()) / 2
             if rest.first is None:
                 # Before anything has come, there is nothing to apply.
-                self._wait(after if after > self._begin else 0, None, moment)
+                self._wait(after if after > self._begin else 0, None, moment, end)
             else:
                 # A change that is replaced before its turn comes with its replacement,
                 # which may be behind this end. So none may be left out up to there.
-                self._wait(end.sequence, after, moment)
+                self._wait(end.sequence, after, moment, end)
         _ = self.since  # before the next gap
         self._later(ASK_EVERY if rest.first is None else ASK_AGAIN)
 
-    def _wait(self, revision: int, after: int | None, moment: float) -> None:
+    def _wait(
+        self, revision: int, after: int | None, moment: float, end: StreamEnd
+    ) -> None:
         """With `revision`, and all from `after` to there, it is current as of `moment`."""
-        self._waiting.append((revision, after, moment))
+        self._waiting.append((revision, after, moment, end))
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()
 
