@@ -180,7 +180,7 @@ cdef bint chunk_rows(Chunk* chunk, Shape* shape, bint replies, size_t rows) noex
 # The headers ---------------------------------------------------------------------------
 
 cdef enum:
-    MOST_LINES = 64  # of a header block that is read without objects
+    MAX_LINES = 64  # of a header block that is read without objects
 
 
 cdef int add_text(Values* values, size_t row, const char* s, size_t n) except -1:
@@ -224,12 +224,12 @@ cdef int add_header(Chunk* chunk, const char* value, size_t size) except -1:
 
 cdef int add_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
     """Add the headers of one message: names in the order in which they first come."""
-    cdef HeaderLine lines[MOST_LINES]
-    cdef bint done[MOST_LINES]
+    cdef HeaderLine lines[MAX_LINES]
+    cdef bint done[MAX_LINES]
     cdef int count = 0, i, j
     cdef Py_ssize_t begin, at = line_end(s, n, 0) + 1
     cdef bint found, whole = True
-    while count < MOST_LINES:
+    while count < MAX_LINES:
         begin = at
         found = next_header(s, n, &at, &lines[count])
         if (lines[count].name - s if found else at) != begin:
@@ -238,7 +238,7 @@ cdef int add_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
             break
         done[count] = False
         count += 1
-    if count == MOST_LINES:
+    if count == MAX_LINES:
         return add_many_headers(chunk, s, n)
     if not whole or at < n and line_end(s, n, at) + 1 < n:
         chunk.unreadable += 1

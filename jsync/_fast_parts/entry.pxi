@@ -196,7 +196,7 @@ cdef class Initial:
         return not load_int(&self.inexact)
 
     def moved(self) -> None:
-        """Another consumer continues, perhaps on another server; from any thread."""
+        """Another consumer continues, perhaps on another server. Any thread may call this."""
         store_int(&self.inexact, True)
 
     cdef inline bint changes_nothing(self, uint64_t revision, uint64_t delta) noexcept:
@@ -207,7 +207,7 @@ cdef class Initial:
 
     @cython.annotation_typing(False)
     def came(self, revision: int, delta: int) -> bool:
-        """Take note of an entry; whether the leader has to be asked now."""
+        """Take note of an entry, and return whether the leader has to be asked now."""
         cdef uint64_t sequence = revision
         self.missing -= 1
         self.whole = self.whole and sequence == self.position + 1
@@ -244,7 +244,7 @@ cdef class Initial:
         self.slots = NULL
 
     cdef bint note(self, str key, bint is_value) except -1:
-        """Remember a key; whether a value of it came before."""
+        """Remember a key, and return whether a value of it came before."""
         cdef uint64_t number
         if self.done or not self.latest:
             return False

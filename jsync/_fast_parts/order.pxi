@@ -60,7 +60,7 @@ cdef class Order:
 
     @property
     def stopped(self) -> str | None:
-        """Why nothing more is taken: `gap` or `last`; None while it is."""
+        """The reason for taking nothing more, `gap` or `last`. None while messages are taken."""
         return HALTS[load_int(&self.halt)]
 
     def take_passed_over(self) -> tuple[int, int]:

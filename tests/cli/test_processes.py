@@ -58,9 +58,7 @@ def test_a_pipe_goes_in_and_a_pipe_goes_out(
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"999\n1000\n", b"")
 
 
-def test_each_line_of_a_pipe_is_stored_as_it_comes(
-    server: LocalServer, stream: Stream
-) -> None:
+def test_each_line_is_stored_as_it_comes(server: LocalServer, stream: Stream) -> None:
     stream.update(max_msgs=2, discard="new")
     subject = f"{stream.name}.a"
     with Process(server, "pub", subject, "-J", "--send-on", "newline") as process:

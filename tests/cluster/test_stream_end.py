@@ -147,9 +147,7 @@ def test_a_follower_that_is_behind_shortens_no_read(
         patiently(lambda: js.delete_key_value(unique))
 
 
-def test_a_live_copy_that_is_cut_off_is_not_current(
-    routed: RoutedCluster, unique: str
-) -> None:
+def test_a_cut_off_live_copy_is_not_current(routed: RoutedCluster, unique: str) -> None:
     stream = f"KV_{unique}"
     with connect(routed.urls, Events()) as nc:
         js = nc.jetstream(timeout=10)

@@ -340,7 +340,7 @@ def test_each_task_runs_once_while_connections_break(world: World) -> None:
     world.judge(once=True)
 
 
-def test_no_task_is_lost_though_workers_and_the_broker_are_killed(
+def test_no_task_is_lost_when_processes_are_killed(
     world: World,
 ) -> None:
     """Another client deletes a queue now and then, and workers are told to end."""

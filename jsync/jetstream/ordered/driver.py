@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ..._fast import Order
 from ...errors import (
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 FIRST_LOOK = 0.1
 """Seconds of silence before the end until the server is asked for it, at first."""
+
+BEHIND: Final = "its server is behind the leader of the stream"
 
 
 class OrderedPull(ContinuousPull):
@@ -258,13 +260,18 @@ class OrderedPull(ContinuousPull):
         if isinstance(rest, Error):
             self._unanswered(look, rest)
             return
+        step = self._step_of(rest, after)
+        if step is not None:
+            self._take(step, look, BEHIND)
+
+    def _step_of(self, rest: Rest, after: int) -> Step | None:
+        """What follows from the leader's answer. None if it has ended the reading."""
         try:
             with self._lock:
-                step = self._cursor.rest(rest, after, monotonic())
+                return self._cursor.rest(rest, after, monotonic())
         except Error as final:
             self.end(final)
-        else:
-            self._take(step, look, "its server is behind the leader of the stream")
+            return None
 
     def _unanswered(self, look: int, error: Error) -> None:
         """There is no answer: ask again later, unless that is of no use."""
@@ -299,14 +306,8 @@ class OrderedPull(ContinuousPull):
         # A server that was not asked for more owes nothing.
         if not read.live or self.position != after or not self._is_open():
             return
-        try:
-            with self._lock:
-                step = self._cursor.rest(rest, after, monotonic())
-        except Error as final:
-            self.end(final)
-            return
-        if step is Step.RESET:
-            read.reset(JetStreamError("its server is behind the leader of the stream"))
+        if self._step_of(rest, after) is Step.RESET:
+            read.reset(JetStreamError(BEHIND))
 
     # The connection -------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...core.shared import RLock
@@ -41,7 +42,7 @@ class Rest:
         return f"<Rest, {len(self._messages)} messages>"
 
 
-class Feed:
+class Feed(ABC):
     """The errors that it reports, and the messages that nobody has read."""
 
     logger: ClassVar[logging.Logger]
@@ -57,14 +58,14 @@ class Feed:
         """The messages that handlers have, for `keep_alive`. One operation of a dict is atomic."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Stream and consumer, for messages."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def acks(self) -> bool:
         """Whether `stop` gives what is not handed over back to the server."""
-        raise NotImplementedError
 
     def report(self, error: Exception, *, retry_in: float | None = None) -> None:
         """Tell the user, and the log, of what does not end it.
@@ -108,17 +109,17 @@ class Feed:
 
         self.session.call_later(interval, extend)
 
+    @abstractmethod
     def stop(self) -> None:
         """End it now, and give what is not handed over back to the server."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drain(self) -> None:
         """End it after what the server has sent already."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_rest(self) -> list[JetStreamMsg]:
         """What `stop` could not give back, once."""
-        raise NotImplementedError
 
     def _unwatch(self) -> None:
         if self._watch is not None:

@@ -10,6 +10,7 @@ So the last page is not the end: the leader is asked for what is behind it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -62,7 +63,7 @@ class Step(Enum):
     END = "everything has come"
 
 
-class Pages(Generic[Item]):
+class Pages(ABC, Generic[Item]):
     """Where the reading stands, and what is made of each message that comes."""
 
     def __init__(
@@ -160,23 +161,23 @@ class Pages(Generic[Item]):
         """Where the first request starts."""
         return {}
 
+    @abstractmethod
     def _filters(self) -> Sequence[str]:
         """The subjects that are wanted."""
-        raise NotImplementedError
 
     def _is_later(self, rest: Rest) -> bool:
         """Whether the first message of the rest is behind a bound of time."""
         return False
 
-    def _wanted(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _wanted(self) -> dict[str, Any]: ...
 
     def _size(self) -> int:
         return self._batch
 
+    @abstractmethod
     def _passes(self, answer: DirectAnswer) -> Step | None:
         """None if it is wanted, else what to do instead."""
-        raise NotImplementedError
 
     def _nothing(self, msg: Msg) -> Step:
         """A 404."""

@@ -450,7 +450,7 @@ def test_a_store_keeps_its_objects_beside_writers_and_checks(
 
 
 @pytest.mark.timeout(600)
-def test_a_store_keeps_its_objects_while_its_server_is_away(
+def test_a_store_outlives_the_absence_of_servers(
     own_server: StartServer, world: Callable[..., World]
 ) -> None:
     server = own_server()
