@@ -196,7 +196,7 @@ cdef class Initial:
         return not load_int(&self.inexact)
 
     def moved(self) -> None:
-        """Another consumer continues, perhaps on another server. Any thread may call this."""
+        """Another consumer continues, perhaps on another server. From any thread."""
         store_int(&self.inexact, True)
 
     cdef inline bint changes_nothing(self, uint64_t revision, uint64_t delta) noexcept:

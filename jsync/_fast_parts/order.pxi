@@ -60,7 +60,7 @@ cdef class Order:
 
     @property
     def stopped(self) -> str | None:
-        """The reason for taking nothing more, `gap` or `last`. None while messages are taken."""
+        """The reason for taking nothing more: `gap` or `last`, or None until then."""
         return HALTS[load_int(&self.halt)]
 
     def take_passed_over(self) -> tuple[int, int]:

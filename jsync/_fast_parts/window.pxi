@@ -105,7 +105,7 @@ cdef class AckWindow(AckSlots):
 
     @property
     def first_duplicate(self) -> int:
-        """The lowest sequence of a message that was there before, or 0 if there is none yet."""
+        """The lowest sequence of a message that was there before, or 0 without one."""
         return self.look(&self.doubled_first)
 
     @property
