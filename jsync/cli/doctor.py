@@ -20,12 +20,12 @@ import msgspec
 import jsync
 from jsync import errors
 from jsync.server import LocalServer
+from jsync.subjects import any_covers, intersection
 
 from .diagnosis import leaderless, replicas_away, stranded
 from .failures import words_of
 from .listing import gathered
 from .output import Styled, echo, is_terminal, write_json, write_row
-from .subjects import covers, overlap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -299,9 +299,9 @@ class _Rules(msgspec.Struct):
 
     def let(self, subject: str) -> bool:
         """Whether all of `subject` may be used."""
-        if any(overlap(rule, subject) for rule in self.deny or ()):
+        if any(intersection(rule, subject) for rule in self.deny or ()):
             return False
-        return not self.allow or any(covers(rule, subject) for rule in self.allow)
+        return not self.allow or any_covers(self.allow, subject)
 
 
 class _Permissions(msgspec.Struct):

@@ -38,6 +38,7 @@ from ..models import (
     check_name,
 )
 from ..models.codec import wire_time
+from ..subjects import has_wildcard
 from .paging import Pages
 from .replies import part_of
 from .versions import PAUSE, RESET
@@ -402,7 +403,7 @@ def put_consumer(
     if action == "update" and config is None:
         wanted = _current(api, stream, which, timeout).changed(fields)
     subject = f"CONSUMER.CREATE.{stream}.{which}"
-    if wanted.filter_subject and not {"*", ">"} & {*wanted.filter_subject.split(".")}:
+    if wanted.filter_subject and not has_wildcard(wanted.filter_subject):
         # Name the filter in the subject, so that permissions can be given by it. A
         # wildcard cannot be published to.
         subject = f"{subject}.{wanted.filter_subject}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeGuard
 from .._fast import check_subscribe_subject
 from ..errors import ConfigError, InvalidSubjectError, ServiceError
 from ..errors.service import ERROR, ERROR_CODE
+from ..subjects import has_wildcard
 from .messages import EndpointStats
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def check_prefix(prefix: object) -> str:
         ConfigError: The prefix is no subject, or has wildcards.
     """
     try:
-        if isinstance(prefix, str) and not set(prefix.split(".")) & {"*", ">"}:
+        if isinstance(prefix, str) and not has_wildcard(prefix):
             check_subscribe_subject(prefix)
             return prefix
     except InvalidSubjectError as error:

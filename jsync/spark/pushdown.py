@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from ..subjects import intersections
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 MOST_SUBJECTS: Final = 100
 """Subjects that a consumer is asked to filter by."""
@@ -119,27 +121,3 @@ def is_plain(subject: str) -> bool:
     if any(c.isspace() or c == "\0" for c in subject):
         return False
     return not {"", "*", ">"} & set(subject.split("."))
-
-
-def intersections(some: Iterable[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Patterns for what both match; as disjoint as those of either are."""
-    found = (intersection(one, other) for one in some for other in others)
-    return tuple(dict.fromkeys(pattern for pattern in found if pattern is not None))
-
-
-def intersection(one: str, other: str) -> str | None:
-    """The pattern for what both patterns match; None: there is no such subject."""
-    left, right = one.split("."), other.split(".")
-    tokens: list[str] = []
-    for place in range(max(len(left), len(right))):
-        if place >= len(left) or place >= len(right):
-            return None
-        a, b = left[place], right[place]
-        if a == ">":
-            return ".".join(tokens + right[place:])
-        if b == ">":
-            return ".".join(tokens + left[place:])
-        if a != b and "*" not in (a, b):
-            return None
-        tokens.append(b if a == "*" else a)
-    return ".".join(tokens)

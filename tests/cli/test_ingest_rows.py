@@ -19,7 +19,6 @@ from jsync.cli.ingest.files import format_of, identity_of, open_source
 from jsync.cli.ingest.ids import PositionIds, TemplateIds, place_of
 from jsync.cli.ingest.rows import Reading, Row, open_rows
 from jsync.cli.ingest.template import SubjectTemplate, Template, column_or_template
-from jsync.cli.subjects import covers, overlap
 from jsync.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -334,29 +333,6 @@ def test_columns_are_checked_before_the_first_row() -> None:
     SubjectTemplate("a.{b}.{c.d}").check_columns(["b", "c"])
     with pytest.raises(ConfigError, match="no column 'x'; there are b, c"):
         SubjectTemplate("a.{x}").check_columns(["b", "c"])
-
-
-@pytest.mark.parametrize(
-    ("pattern", "subject", "whole", "some"),
-    [
-        ("a.>", "a.*.*", True, True),
-        ("a.*.*", "a.*.*", True, True),
-        ("a.b.*", "a.*.*", False, True),
-        ("a.*", "a.*.*", False, False),
-        ("a.>", "a", False, False),
-        (">", "a", True, True),
-        ("a.*", "a.>", False, True),
-        ("a.b", "a.b", True, True),
-        ("a.b", "a.c", False, False),
-        ("a.b.c", "a.b", False, False),
-    ],
-)
-def test_a_stream_takes_the_subjects_that_match_its_own(
-    pattern: str, subject: str, *, whole: bool, some: bool
-) -> None:
-    assert covers(pattern, subject) is whole
-    assert overlap(pattern, subject) is some
-    assert overlap(subject, pattern) is some
 
 
 # Ids ----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ ROOT = Path(jsync.__file__).parent
 # Below `jetstream` each file and each folder is a room.
 ROOMS = [
     *("_version", "terminal", "errors", "checks", "contexts", "health"),
-    *("headers", "_fast", "models", "core"),
+    *("headers", "subjects", "_fast", "models", "core"),
     "services",
     *(
         "jetstream.replies",
@@ -94,6 +94,7 @@ WORLD = {*DOORS, "threading", "time"}
 PURE = {
     "terminal",
     "health",
+    "subjects",
     "core.protocol",
     "core.handshake",
     "core.servers",
@@ -380,6 +381,7 @@ PUBLIC = {
     "jsync.server",
     "jsync.spark",
     "jsync.spark.pipeline",
+    "jsync.subjects",
     "jsync.system",
     "jsync.terminal",
     "jsync.testing",

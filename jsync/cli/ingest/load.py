@@ -12,8 +12,8 @@ from jsync.errors import (
     InvalidSubjectError,
     MaxPayloadError,
 )
+from jsync.subjects import any_covers
 
-from ..subjects import takes
 from .bad import BadRowError, BadValueError
 from .resume import Sending
 
@@ -65,7 +65,7 @@ class Load:
         self._template = template
         subjects = config.subjects or []
         # If the stream accepts every subject of the template, do not check each row.
-        self._subjects = [] if takes(subjects, template.filter) else subjects
+        self._subjects = [] if any_covers(subjects, template.filter) else subjects
         self._max_size = config.max_msg_size or -1
         self._taken: set[str] = set()
         self._resume = resume
@@ -123,7 +123,7 @@ class Load:
     def _subject(self, row: Row) -> str:
         subject = self._template.fill(row.fields)
         if self._subjects and subject not in self._taken:
-            if not takes(self._subjects, subject):
+            if not any_covers(self._subjects, subject):
                 raise BadValueError(
                     f"the stream does not take {subject!r}; it takes "
                     f"{', '.join(self._subjects)}"

@@ -11,8 +11,8 @@ from jsync.errors import (
     StreamNotFoundError,
     UnsupportedFeatureError,
 )
+from jsync.subjects import intersection
 
-from ..subjects import overlap
 from .ids import Place
 from .resume import BehindIds, BehindPlaces, BehindRows, none_of, too_few_rows
 from .sinks import IngestSink, PublisherSink
@@ -52,7 +52,7 @@ def find_stream(
             raise
     stream = js.stream(name)
     subjects = stream.cached_info.config.subjects or []
-    if not any(overlap(wanted, subject) for subject in subjects):
+    if not any(intersection(wanted, subject) for subject in subjects):
         told = ", ".join(subjects) or "nothing, because it copies other streams"
         raise ConfigError(f"stream {name} does not take {wanted}; it takes {told}")
     return stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import jsync
+from jsync.subjects import covers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,37 +101,15 @@ def error_type(error: BaseException) -> str:
     )
 
 
-def has_wildcard(subject: str) -> bool:
-    """Whether a subject stands for several."""
-    return any(token in ("*", ">") for token in subject.split("."))
-
-
 class Templates:
     """Patterns with the wildcards of NATS, in the place of subjects with few messages."""
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
-        self._patterns = [(pattern, pattern.split(".")) for pattern in patterns]
+        self._patterns = [*patterns]
 
     def of(self, subject: str) -> str | None:
         """Return the first pattern that matches a subject."""
-        tokens = subject.split(".") if self._patterns else []
-        for pattern, wanted in self._patterns:
-            if _matches(wanted, tokens):
-                return pattern
-        return None
-
-
-def _matches(wanted: list[str], tokens: list[str]) -> bool:
-    if wanted[-1] == ">":
-        wanted, tokens = (
-            wanted[:-1],
-            tokens[: len(wanted) - 1] if len(tokens) >= len(wanted) else [],
-        )
-        if not tokens and wanted:
-            return False
-    return len(wanted) == len(tokens) and all(
-        one in ("*", token) for one, token in zip(wanted, tokens, strict=True)
-    )
+        return next((one for one in self._patterns if covers(one, subject)), None)
 
 
 def carries(headers: Mapping[str, object] | None, fields: Iterable[str]) -> bool:

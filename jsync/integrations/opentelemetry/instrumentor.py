@@ -11,8 +11,8 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import jsync
+from jsync.subjects import has_wildcard
 
-from .conventions import has_wildcard
 from .telemetry import Telemetry, merged
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from ...errors import (
     TimeoutError as LateError,
 )
 from ...models import StreamInfo
+from ...subjects import any_covers
 from ..replies import api_error, part_of
 from ..versions import level_of
 
@@ -77,7 +78,7 @@ class StreamLookup:
                 self._known = {}
             known_streams, unknowable = list(self._known.values()), self._unknowable
         for known in known_streams:
-            if any(covers(pattern, subject) for pattern in known.subjects):
+            if any_covers(known.subjects, subject):
                 return known
         if unknowable:
             return None
@@ -139,14 +140,3 @@ class StreamLookup:
         return KnownStream(
             name, tuple(config.subjects or ()), metadata.get("_nats.ver", "")
         )
-
-
-def covers(pattern: str, subject: str) -> bool:
-    """Whether `subject`, which has no wildcards, is one of those of `pattern`."""
-    wanted, given = pattern.split("."), subject.split(".")
-    for number, word in enumerate(wanted):
-        if word == ">":
-            return len(given) > number
-        if number >= len(given) or word not in ("*", given[number]):
-            return False
-    return len(wanted) == len(given)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
+from ...subjects import has_wildcard
 from ..management import purge_stream
 from ..watching.driver import open_changes
 from .watch import Watch
@@ -35,7 +36,7 @@ def purge_markers(
     for marker in markers:
         # A purge by the subject of another client's key `a.*` would also remove the values of all
         # keys that it matches, and buckets deny the deletion of one message.
-        if not {"*", ">"}.isdisjoint(marker.key.split(".")):
+        if has_wildcard(marker.key):
             continue
         old = marker.created <= limit
         if not old and marker.revision == 1:

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
-from jsync.spark.pushdown import CLOCK_SLACK, Narrowing, intersection
+from jsync.spark.pushdown import CLOCK_SLACK, Narrowing
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -84,32 +83,3 @@ def test_several_times_are_the_narrowest() -> None:
     )
     assert found.since == later - CLOCK_SLACK
     assert found.until == later + CLOCK_SLACK
-
-
-TOKEN = st.sampled_from(["a", "b", "*"])
-PATTERN = st.builds(
-    lambda tokens, tail: ".".join([*tokens, *tail]),
-    st.lists(TOKEN, min_size=1, max_size=4),
-    st.sampled_from([[], [">"]]),
-)
-SUBJECT = st.lists(st.sampled_from("abc"), min_size=1, max_size=6).map(".".join)
-
-
-def matches(pattern: str, subject: str) -> bool:
-    wanted, tokens = pattern.split("."), subject.split(".")
-    if wanted[-1] == ">":
-        if len(tokens) < len(wanted):
-            return False
-        wanted, tokens = wanted[:-1], tokens[: len(wanted) - 1]
-    return len(wanted) == len(tokens) and all(
-        a in ("*", b) for a, b in zip(wanted, tokens, strict=True)
-    )
-
-
-@given(PATTERN, PATTERN, SUBJECT)
-def test_an_intersection_matches_the_subjects_that_both_match(
-    one: str, other: str, subject: str
-) -> None:
-    both = intersection(one, other)
-    found = both is not None and matches(both, subject)
-    assert found == (matches(one, subject) and matches(other, subject))
