@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ._prometheus import PrometheusText
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,28 +50,22 @@ def prometheus_text(*connections: Connection) -> str:
     Raises:
         ConfigError: Two connections have the same name.
     """
-    names = [_escaped(connection.name) for connection in connections]
+    names = [connection.name for connection in connections]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(
             f"two connections have the name {twice.pop()!r}: give each its own with "
             "connect(name=...), to tell their metrics apart"
         )
-    lines = [
-        "# HELP jsync_connected Whether it is connected.",
-        "# TYPE jsync_connected gauge",
-    ]
-    for name, connection in zip(names, connections, strict=True):
-        lines.append(
-            f'jsync_connected{{connection="{name}"}} {connection.is_connected:d}'
-        )
+    text = PrometheusText("jsync_")
+    labels = [{"connection": name} for name in names]
+    connected = (connection.is_connected for connection in connections)
+    text.add(
+        *("connected", "gauge", "Whether it is connected."),
+        zip(labels, connected, strict=True),
+    )
     statistics = [connection.stats() for connection in connections]
     for field, kind, words in _METRICS:
-        metric = f"jsync_{field}_total" if kind == "counter" else f"jsync_{field}"
-        lines += [f"# HELP {metric} {words}", f"# TYPE {metric} {kind}"]
-        for name, counts in zip(names, statistics, strict=True):
-            lines.append(f'{metric}{{connection="{name}"}} {getattr(counts, field)}')
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        name = f"{field}_total" if kind == "counter" else field
+        values = (getattr(counts, field) for counts in statistics)
+        text.add(name, kind, words, zip(labels, values, strict=True))
+    return str(text)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from .._prometheus import PrometheusText
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -94,44 +96,26 @@ def prometheus_text(
     consumers: Mapping[str, Figures], processes: int, ready: int, restarts: int
 ) -> str:
     """Write figures by `STREAM.CONSUMER` in Prometheus' text format 0.0.4."""
-    lines = [
-        *_head("processes", "gauge", "Processes that should run."),
-        f"jsync_worker_processes {processes}",
-        *_head("processes_ready", "gauge", "Processes that handle messages."),
-        f"jsync_worker_processes_ready {ready}",
-        *_head("restarts_total", "counter", "Processes started to replace another."),
-        f"jsync_worker_restarts_total {restarts}",
-    ]
-    labelled = {_labels(name): each for name, each in sorted(consumers.items())}
-    for metric, kind, words, field in _METRICS:
-        lines += _head(metric, kind, words)
-        lines += [
-            f"jsync_worker_{metric}{{{labels}}} {value}"
-            for labels, each in labelled.items()
-            if (value := getattr(each, field)) is not None
-        ]
-    lines += _head("handler_seconds", "histogram", "Seconds of a call of the handler.")
-    for labels, each in labelled.items():
-        reached = 0
-        for bound, calls in zip((*BUCKETS, "+Inf"), each.seconds, strict=True):
-            reached += calls
-            name = f'jsync_worker_handler_seconds_bucket{{{labels},le="{bound}"}}'
-            lines.append(f"{name} {reached}")
-        lines.append(
-            f"jsync_worker_handler_seconds_sum{{{labels}}} {each.total_seconds}"
-        )
-        lines.append(f"jsync_worker_handler_seconds_count{{{labels}}} {reached}")
-    return "\n".join(lines) + "\n"
-
-
-def _head(metric: str, kind: str, words: str) -> list[str]:
-    name = f"jsync_worker_{metric}"
-    return [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
-
-
-def _labels(name: str) -> str:
-    stream, _, consumer = name.partition(".")  # neither name contains a dot
-    escaped = (
-        each.replace("\\", "\\\\").replace('"', '\\"') for each in (stream, consumer)
+    text = PrometheusText("jsync_worker_")
+    text.add("processes", "gauge", "Processes that should run.", [({}, processes)])
+    text.add(
+        "processes_ready", "gauge", "Processes that handle messages.", [({}, ready)]
     )
-    return 'stream="{}",consumer="{}"'.format(*escaped)
+    text.add(
+        *("restarts_total", "counter", "Processes started to replace another."),
+        [({}, restarts)],
+    )
+    labelled = [(_labels(name), each) for name, each in sorted(consumers.items())]
+    for name, kind, words, field in _METRICS:
+        values = ((labels, getattr(each, field)) for labels, each in labelled)
+        text.add(name, kind, words, values)
+    text.add_histogram(
+        *("handler_seconds", "Seconds of a call of the handler.", BUCKETS),
+        ((labels, each.seconds, each.total_seconds) for labels, each in labelled),
+    )
+    return str(text)
+
+
+def _labels(name: str) -> dict[str, str]:
+    stream, _, consumer = name.partition(".")  # neither name contains a dot
+    return {"stream": stream, "consumer": consumer}

@@ -20,7 +20,7 @@ ROOT = Path(jsync.__file__).parent
 # Below `jetstream` each file and each folder is a room.
 ROOMS = [
     *("_version", "terminal", "errors", "checks", "contexts", "health"),
-    *("headers", "subjects", "_fast", "models", "core"),
+    *("headers", "subjects", "_prometheus", "_fast", "models", "core"),
     "services",
     *(
         "jetstream.replies",
@@ -95,6 +95,7 @@ PURE = {
     "terminal",
     "health",
     "subjects",
+    "_prometheus",
     "core.protocol",
     "core.handshake",
     "core.servers",
@@ -373,6 +374,7 @@ def test_a_new_door_is_seen() -> None:
 # The names for users: the package, its public modules, and their public names.
 PUBLIC = {
     "jsync",
+    "jsync._prometheus",
     "jsync.contexts",
     "jsync.errors",
     "jsync.headers",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from ..._prometheus import PrometheusText
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -204,37 +206,21 @@ _LAGS: Final = (
 
 def prometheus_text(queries: Iterable[QueryFigures]) -> str:
     """Write figures in Prometheus' text format 0.0.4, labelled by query and stream."""
-    labelled = {f'query="{escaped(each.label)}"': each for each in queries}
-    lines = [
-        *_head("query_running", "gauge", "Whether the query runs."),
-        *(
-            f"jsync_spark_query_running{{{labels}}} {each.state == 'running':d}"
-            for labels, each in labelled.items()
-        ),
-    ]
-    for metric, kind, words, field in _METRICS:
-        lines += _head(metric, kind, words)
-        lines += [
-            f"jsync_spark_{metric}{{{labels}}} {value}"
-            for labels, each in labelled.items()
-            if (value := getattr(each, field)) is not None
-        ]
-    for metric, words, field in _LAGS:
-        lines += _head(metric, "gauge", words)
-        lines += [
-            f'jsync_spark_{metric}{{{labels},stream="{escaped(name)}"}} {value}'
-            for labels, each in labelled.items()
-            for name, stream in sorted(each.streams.items())
-            if (value := getattr(stream, field)) is not None
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _head(metric: str, kind: str, words: str) -> list[str]:
-    name = f"jsync_spark_{metric}"
-    return [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
-
-
-def escaped(label: str) -> str:
-    """The value of a label."""
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    text = PrometheusText("jsync_spark_")
+    by_label = {each.label: each for each in queries}
+    labelled = [({"query": label}, each) for label, each in by_label.items()]
+    text.add(
+        *("query_running", "gauge", "Whether the query runs."),
+        ((labels, each.state == "running") for labels, each in labelled),
+    )
+    for name, kind, words, field in _METRICS:
+        values = ((labels, getattr(each, field)) for labels, each in labelled)
+        text.add(name, kind, words, values)
+    for name, words, field in _LAGS:
+        lags = (
+            ({**labels, "stream": stream}, getattr(position, field))
+            for labels, each in labelled
+            for stream, position in sorted(each.streams.items())
+        )
+        text.add(name, "gauge", words, lags)
+    return str(text)
