@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,11 +24,11 @@ class PrometheusText:
     def add(
         self,
         name: str,
-        kind: Literal["counter", "gauge"],
+        kind: str,
         help_text: str,
         samples: Iterable[Sample],
     ) -> None:
-        """Add a metric. A sample without a value is left out."""
+        """Add a counter or a gauge. A sample without a value is left out."""
         self._add_head(name, kind, help_text)
         for labels, value in samples:
             if value is not None:
