@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .proxies import Dialer, Proxy
     from .servers import Server
     from .session import Session
+    from .timers import Timers
 
 Result = TypeVar("Result")
 
@@ -272,10 +273,12 @@ class IOThread:
             stream.close()
 
     def _cancelled(self) -> bool:
+        """Whether to stop connecting; a wait asks often, and deadlines pass meanwhile."""
+        self._make_due(self._session.deadlines)
         return self._stopping
 
     def _hurried(self) -> bool:
-        return self._stopping or self._hurry or self._wanted is not None
+        return self._cancelled() or self._hurry or self._wanted is not None
 
     # Connecting -----------------------------------------------------------------------
 
@@ -451,7 +454,7 @@ class IOThread:
         try:
             wait(
                 *(None, 0, deadline, self._session.waker),
-                lambda: self._stopping or dialing.done,
+                lambda: self._cancelled() or dialing.done,
             )
             raise LateError(late)
         except CancelledError:
@@ -700,13 +703,17 @@ class IOThread:
         except Exception:
             self._unhandled += events
             raise
-        for call in self._session.timers.due(monotonic()):
-            self._make(call)
+        self._make_due(self._session.timers)
+        self._make_due(self._session.deadlines)
         self._keep_alive()
         if self._wanted is not None:
             self._take_servers()
         self._leave()
         return carried
+
+    def _make_due(self, timers: Timers) -> None:
+        for call in timers.due(monotonic()):
+            self._make(call)
 
     def _make(self, call: Callable[[], object]) -> None:
         """Make a call that was due; a defect of it costs neither others nor the line."""
@@ -716,7 +723,8 @@ class IOThread:
             logger.exception("%s: a timer failed", self._session.name)
 
     def _next_turn(self) -> float:
-        turn = min(self._next_ping, self._session.timers.next)
+        session = self._session
+        turn = min(self._next_ping, session.timers.next, session.deadlines.next)
         if self._move is not None:
             turn = min(turn, self._move.deadline, monotonic() + 0.05)
         return turn

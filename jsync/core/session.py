@@ -233,12 +233,14 @@ class Session:
                 self.name,
                 self.spawner,
                 options.on_error,
-                later=partial(self.call_later, NO_THREAD_SECONDS),
+                later=partial(self.call_later, NO_THREAD_SECONDS, offline=True),
             )
             self.outbox.reporter = self.report
             inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
             self.replies = Replies(f"{inbox}.")
             self.timers = Timers()
+            self.deadlines = Timers()
+            """Calls that are due without a connection as well."""
             # One token more than replies have, so that their wildcard does not match.
             self.inbox = f"{inbox}.pull."
             """With a sid behind it, the subject of a subscription of its own."""
@@ -556,9 +558,15 @@ class Session:
             raise LateError("the server did not answer a ping in time")
         waiter.value()
 
-    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
-        """Have the I/O thread make a call, once, later if it is not connected then."""
-        timer = self.timers.add(monotonic() + seconds, call)
+    def call_later(
+        self, seconds: float, call: Callable[[], object], *, offline: bool = False
+    ) -> Timer:
+        """Have the I/O thread make a call, once.
+
+        It comes later if there is no connection then, unless it may come `offline`.
+        """
+        timers = self.deadlines if offline else self.timers
+        timer = timers.add(monotonic() + seconds, call)
         if not self.io.is_current:
             self.line.interrupt()
         return timer
@@ -596,6 +604,7 @@ class Session:
             self.call_later(
                 NO_THREAD_SECONDS,
                 partial(self.start_or_retry, what, start, report, again=True),
+                offline=True,
             )
         return True
 

@@ -1,4 +1,4 @@
-"""Calls that the I/O thread makes when their time has come, while it is connected."""
+"""Calls that the I/O thread makes when their time has come."""
 
 from __future__ import annotations
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .tls import Tls
 
 READ_SIZE = 256 * 1024
+LOOK_SECONDS = 0.25
+"""How often a wait asks whether it is cancelled."""
 POLLIN = 1
 POLLOUT = 4
 """As `select` has them on each system but Windows, which has no `select.poll`."""
@@ -53,7 +55,7 @@ def wait(
         if cancelled():
             raise CancelledError
         left = deadline - monotonic()
-        ready = _poll(fds, max(0.0, min(left, 3600.0)))
+        ready = _poll(fds, max(0.0, min(left, LOOK_SECONDS)))
         if waker.read_fd in ready:
             waker.clear()
         if fd in ready:

@@ -13,7 +13,7 @@ from jsync import errors
 
 from ..proxy import frame_filter
 from ..servers import wait_for
-from .support import LONG, SOON, Thread, run_child
+from .support import LONG, SOON, Recorder, Thread, run_child
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -539,6 +539,24 @@ def test_an_ack_can_be_late_while_there_is_no_connection(
         with pytest.raises(errors.PublisherError):
             publisher.flush(LONG)
         proxy.accept()
+
+
+def test_an_ack_timeout_is_told_in_an_outage(
+    stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    failed, called = Recorder(), Recorder()
+    publisher = far.publisher(resend=True, ack_timeout=0.3, on_error=failed)
+    hold_acks(proxy)
+    future = publisher.publish(f"{stream.name}.a", b"1", msg_id="1")
+    future.add_done_callback(called)
+    proxy.refuse()
+    proxy.cut()
+    # Nothing waits for the message but these two.
+    assert failed.get() is future
+    assert called.get() is future
+    assert future.done()
+    assert isinstance(future.exception(0), errors.TimeoutError)
+    assert not publisher.pending
 
 
 # Other lines and processes ------------------------------------------------------------

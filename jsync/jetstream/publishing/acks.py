@@ -199,7 +199,8 @@ class PublisherAcks:
     def _call_later(self, seconds: float) -> None:
         if self.window.resend:
             seconds = min(seconds, DOUBT_SECONDS)
-        self._timer = self._session.call_later(seconds, self._expire)
+        # An outage may last longer than the ack timeout.
+        self._timer = self._session.call_later(seconds, self._expire, offline=True)
 
     def _expire(self) -> None:
         due = self.window.expire()
