@@ -1,0 +1,661 @@
+"""Each publish, request and subscription of a client whose servers fail tells the truth."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import socket
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ...proxy import FaultProxy
+from ...server.support import LONG, Child, Thread, wait_until_blocked
+from ...servers import wait_for
+from ...support.connection_faults import (  # noqa: F401 (a fixture for each test)
+    Events,
+    _no_crash,
+    connect,
+)
+from .model import SLACK
+from .world import SMALL, Resolver, SmallCluster, World
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+
+    from jsync.core.pool import PoolServer
+
+    from ...servers import Cluster
+    from ..campaign import Campaign
+    from .model import Outcome
+
+TIMEOUT = 2.0
+"""Seconds for a publish or a batch."""
+ACK_TIMEOUT = 3.0
+"""Seconds for the ack of a publisher."""
+OUTAGE = 3.5
+"""Seconds of an outage: longer than both."""
+BATCH = 3
+"""The number of messages of a batch."""
+STRANGE = [
+    *(b"ok", b"", b"{", b"[]", b"null", b'{"ok":true}', b'{"seq":5}'),
+    *(b'{"error":"bad"}', b'{"error":{"code":500}}', b'{"stream":"other"}'),
+]
+"""What another responder answers to the messages of a stream."""
+
+
+def size(dice: random.Random) -> int:
+    """Return the size of a message, which is now and then too large for one of the servers."""
+    return 2 * SMALL if dice.random() < 0.03 else dice.choice([0, 10, 100, 2000])
+
+
+# Publishes ----------------------------------------------------------------------------
+
+
+def publish(world: World, name: str, dice: random.Random) -> None:
+    """Publish one message after the other, each with the wait for its ack."""
+    model = world.model
+    js = world.connect().jetstream(timeout=TIMEOUT)
+    while not world.over.wait(dice.uniform(0, 0.01)):
+        number, data = model.begin(name, dice, size(dice))
+        try:
+            ack = model.call(name, TIMEOUT, partial(js.publish, f"s.{name}", data))
+        except errors.Error as error:
+            model.failed(name, number, error)
+        else:
+            model.end(name, number, "acked", ack.seq)
+
+
+def second(world: World, name: str, dice: random.Random) -> None:
+    """Publish to the subjects of the other writers, without ids, and tell the model."""
+    model = world.model
+    with connect(world.cluster.urls, Events(), connect_timeout=LONG) as nc:
+        js = nc.jetstream(timeout=TIMEOUT)
+        while not world.over.wait(0.02):
+            subject = dice.choice(["one", "ahead", "again", "single", "batch"])
+            number, data = model.begin(name, dice, 10)
+            try:
+                ack = js.publish(f"s.{subject}", data)
+            except errors.Error as error:
+                model.failed(name, number, error)
+            else:
+                model.end(name, number, "acked", ack.seq)
+
+
+def publish_ahead(world: World, name: str, dice: random.Random) -> None:
+    """Publish ahead of the acks, with or without a second try after a loss."""
+    model = world.model
+    again = name != "ahead"
+    nc = world.connect(reconnect_to_server=partial(choose, dice) if again else None)
+    publisher = nc.jetstream().publisher(
+        window=1 if name == "single" else 64,
+        resend=again,
+        ack_timeout=ACK_TIMEOUT,
+        stall_timeout=TIMEOUT,
+    )
+
+    def told(number: int, future: jsync.PubAckFuture) -> None:
+        error = future.exception()
+        if error is None:
+            model.end(name, number, "acked", future.result().seq)
+        else:
+            model.failed(name, number, error)
+
+    while not world.over.wait(dice.choice([0, 0, 0, 0.02])):
+        number, data = model.begin(name, dice, size(dice))
+        msg_id = f"{name}-{number}" if again else None
+        try:
+            future = model.call(
+                name,
+                # The message waits for the window, then for the write buffer.
+                TIMEOUT + 2,
+                partial(publisher.publish, f"s.{name}", data, msg_id=msg_id),
+            )
+        except errors.Error:
+            model.end(name, number, "absent")  # as the docstring promises
+        else:
+            future.add_done_callback(partial(told, number))
+    with contextlib.suppress(errors.PublisherError):
+        model.call("close", ACK_TIMEOUT, partial(publisher.close, ACK_TIMEOUT + 1))
+    # The callbacks come before the end of the drain.
+    model.call("drain", LONG, partial(drain, nc))
+
+
+def choose(
+    dice: random.Random, servers: list[PoolServer], info: jsync.ServerInfo
+) -> Any:
+    """Choose the next server, now and then in a way that is not allowed."""
+    server = dice.choice(servers)
+    return dice.choice([server, (server, 0.01), None, "that one", (server, -1)])
+
+
+def drain(nc: jsync.Connection) -> None:
+    with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
+        nc.drain()
+
+
+def publish_batches(world: World, name: str, dice: random.Random) -> None:
+    model = world.model
+    js = world.connect().jetstream(timeout=TIMEOUT)
+    while not world.over.wait(dice.uniform(0, 0.1)):
+        batch = [model.begin(name, dice, 100) for _ in range(BATCH)]
+        rows = [(f"s.{name}", data) for _, data in batch]
+        try:
+            # A first call asks whether the stream takes batches.
+            ack = model.call(name, 2 * TIMEOUT, partial(js.publish_batch, rows))
+        except errors.UnclearCommitError:
+            for number, _ in batch:
+                model.end(name, number, "maybe")
+        except errors.Error:
+            for number, _ in batch:
+                model.end(name, number, "absent")
+        else:
+            for number, _ in batch:
+                left = BATCH - 1 - number % BATCH
+                model.end(name, number, "acked", ack.seq - left)
+
+
+CHILD = """
+    import sys, time
+    import jsync
+
+    nc = jsync.connect(
+        sys.argv[1].split(","), connect_timeout=60, reconnect_wait=0.02, ping_interval=0.5
+    )
+    js = nc.jetstream(timeout=2)
+    try:
+        for number in range(1 << 30):
+            print("sent", number, flush=True)
+            try:
+                ack = js.publish("s.child", f"{sys.argv[2]} {number} 0 ".encode())
+            except jsync.errors.Error:
+                print("maybe", number, flush=True)
+            else:
+                print("acked", number, ack.seq, flush=True)
+            time.sleep(0.005)
+    except KeyboardInterrupt:
+        pass
+    nc.close()
+    print("closed", flush=True)
+"""
+
+
+def publish_in_processes(world: World, name: str, dice: random.Random) -> None:
+    """Have processes publish, each of which is killed or gets Ctrl-C."""
+    model = world.model
+    for count in itertools.count():
+        writer = f"{name}-{count}"
+        with Child(CHILD, ",".join(world.cluster.urls), writer, options=()) as child:
+            lines: list[str] = []
+            until = time.monotonic() + dice.uniform(0.5, 4)
+            while time.monotonic() < until or not lines:
+                if not (line := child.line()):
+                    break
+                lines.append(line)
+            kind = dice.choice([signal.SIGINT, signal.SIGINT, signal.SIGKILL])
+            child.process.send_signal(kind)
+            while line := child.line():
+                lines.append(line)
+            code, _, problems = child.finish()
+        if kind == signal.SIGINT and (code, lines[-1:]) != (0, ["closed"]):
+            model.wrong(f"a process ended with {code} after Ctrl-C: {problems}")
+        outcomes: dict[int, tuple[Outcome, int]] = {}
+        for line in lines:
+            match line.split():
+                case ["acked", said, sequence]:
+                    outcomes[int(said)] = "acked", int(sequence)
+                case ["sent" | "maybe", said]:
+                    outcomes[int(said)] = "maybe", 0
+        for number, (outcome, place) in sorted(outcomes.items()):
+            assert model.begin(writer, dice, 0)[0] == number
+            model.end(writer, number, outcome, place)
+        if world.over.is_set():
+            return
+
+
+# Requests, subscriptions, strangers ---------------------------------------------------
+
+
+def serve(world: World, name: str, dice: random.Random) -> None:
+    """Answer requests, and the messages of the stream now and then, with no acks."""
+    answers = itertools.cycle(STRANGE)
+
+    def disturb(msg: jsync.Msg) -> None:
+        if msg.reply is not None:
+            msg.respond(next(answers))
+
+    with connect(world.cluster.urls, Events(), connect_timeout=LONG) as nc:
+        nc.subscribe("service", callback=lambda msg: msg.respond(msg.data))
+        while not world.over.is_set():
+            with nc.subscribe("s.>", callback=disturb):
+                world.over.wait(dice.uniform(0.5, 2))
+            world.over.wait(dice.uniform(0.1, 1))
+
+
+def ask(world: World, name: str, dice: random.Random) -> None:
+    """Ask, and get the answer to each question or one of the errors of a request."""
+    nc = world.connect()
+
+    def once() -> jsync.Msg | None:
+        return nc.request("service", data, timeout=1)
+
+    def many() -> jsync.Msg | None:
+        replies = nc.request_many("service", data, timeout=1, max_messages=1)
+        return next(replies, None)
+
+    for number in itertools.count():
+        if world.over.wait(dice.uniform(0, 0.02)):
+            return
+        data = b"%s %d" % (name.encode(), number)
+        reply: jsync.Msg | None = None
+        with contextlib.suppress(
+            errors.TimeoutError, errors.NoRespondersError, errors.ConnectionError
+        ):
+            reply = world.model.call("request", 1, dice.choice([once, once, many]))
+            world.model.count("request")
+        if reply is not None and reply.data != data:
+            world.model.wrong(f"{reply.data!r} answers {data!r}")
+
+
+def listen(world: World, name: str, dice: random.Random) -> None:
+    """Have subscriptions that outlive each connection, and get no message twice."""
+    nc = world.connect()
+    called: set[int] = set()
+
+    def got(msg: jsync.Msg) -> None:
+        number = int(msg.data)
+        if number in called:
+            world.model.wrong(f"{number} came twice to the callback of {name}")
+        called.add(number)
+
+    nc.subscribe(name, callback=got)
+    sub = nc.subscribe(name)
+    taken: set[int] = set()
+    numbers = itertools.count()
+
+    def comes_back() -> bool:
+        """Whether a message comes to both subscriptions."""
+        sent = next(numbers)
+        with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
+            nc.publish(name, b"%d" % sent)
+            while sent not in taken:
+                number = int(world.model.call("next", 0.3, partial(sub.next, 0.3)).data)
+                if number in taken:
+                    world.model.wrong(f"{number} came twice to {name}")
+                taken.add(number)
+            wait_for(lambda: sent in called, 5)
+            world.model.count("came back")
+            return True
+        return False
+
+    while not world.over.wait(dice.uniform(0, 0.1)):
+        comes_back()
+    try:
+        wait_for(comes_back, LONG)
+    except TimeoutError:
+        world.model.wrong(f"the subscriptions of {name} did not outlive their servers")
+    model = world.model
+    twice = [Thread(model.call, "drain", LONG, partial(drain, nc)) for _ in range(2)]
+    for thread in twice:
+        thread.result()
+
+
+# Ends ---------------------------------------------------------------------------------
+
+
+def end(world: World, name: str, dice: random.Random) -> None:
+    """Begin and end connections, in ways that are hard on them."""
+    ways = [end_in_callback, end_beside_full_buffer, end_in_drain, end_of_several]
+    for way in itertools.cycle(dice.sample(ways, len(ways))):
+        if world.over.wait(dice.uniform(0, 0.2)):
+            return
+        before = len(world.model.faults)
+        with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
+            way(world, dice)
+            world.model.count(way.__name__)
+        if len(world.model.faults) > before:
+            return
+
+
+def end_in_callback(world: World, dice: random.Random) -> None:
+    """A callback closes or drains its own connection, and `on_error` raises."""
+
+    def raises(error: Exception) -> None:
+        raise ValueError("on_error")
+
+    nc = world.connect(on_error=raises)
+    done = threading.Event()
+
+    def close(msg: jsync.Msg) -> None:
+        try:
+            if dice.random() < 0.5:
+                nc.close()
+            else:
+                nc.drain()
+        finally:
+            done.set()
+        raise ValueError("the callback")
+
+    nc.subscribe("end.callback", callback=close)
+    until = time.monotonic() + LONG
+    while not done.wait(0.05):
+        if time.monotonic() > until:
+            world.model.wrong("a callback did not end its connection")
+            break
+        with contextlib.suppress(errors.ConnectionClosedError):
+            nc.publish("end.callback", b"")
+    nc.close()
+
+
+def end_beside_full_buffer(world: World, dice: random.Random) -> None:
+    """A connection is closed while a publish waits for room, and tells what is lost."""
+    server = world.cluster.servers[0]
+    with FaultProxy(
+        "127.0.0.1", server.port, scheme="nats", receive_buffer=16_384
+    ) as proxy:
+        events = Events()
+        nc = world.connect(
+            [proxy.url],
+            events,
+            write_buffer_size=1 << 20,
+            write_timeout=LONG,
+            ping_interval=LONG,
+        )
+        proxy.deaf("client")
+
+        def fill() -> None:
+            while True:
+                nc.publish("end.full", bytes(SMALL - 1))
+
+        filling = Thread(fill)
+        wait_until_blocked(filling._thread, lambda: filling.ended)
+        world.model.call("close", 1, nc.close)
+        error = filling.error()
+        if not isinstance(error, errors.ConnectionError):
+            world.model.wrong(f"a publish that waited for room raised {error!r}")
+        if isinstance(error, errors.ConnectionClosedError):
+            events.wait("closed")
+            if not any("unsent" in str(told) for told in events.of("error")):
+                world.model.wrong("nobody was told of what a close has lost")
+
+
+def end_in_drain(world: World, dice: random.Random) -> None:
+    """A drain handles what has come, and no subscription begins meanwhile in silence."""
+    nc = world.connect()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def handle(msg: jsync.Msg) -> None:
+        entered.set()
+        go_on.wait(LONG)
+
+    sub = nc.subscribe("end.drain", callback=handle)
+    nc.publish("end.drain", b"")
+    if entered.wait(5):
+        threads = [Thread(drain, nc) for _ in range(2)]
+        wait_for(lambda: not sub.is_active, LONG)
+        try:
+            nc.subscribe("end.other")
+        except errors.ConnectionClosedError:
+            pass
+        else:
+            world.model.wrong("a subscription began during a drain")
+        go_on.set()
+        for thread in threads:
+            world.model.call("drain", 30, thread.result)
+    nc.close()
+
+
+def end_of_several(world: World, dice: random.Random) -> None:
+    """Threads that wait for all sorts of things end with the connection."""
+    nc = world.connect()
+    sub = nc.subscribe("end.several")
+    nc.subscribe("end.silent", callback=lambda msg: None)
+    publisher = nc.jetstream().publisher(resend=True, ack_timeout=LONG)
+    silent = publisher.publish("end.silent", b"", msg_id="x")
+    calls: dict[str, Callable[[], object]] = {
+        "next": partial(sub.next, None),
+        "request": partial(nc.request, "end.silent", b"", timeout=LONG),
+        "result": partial(silent.result, LONG),
+        "flush": partial(publisher.flush, LONG),
+    }
+    threads: dict[str, Thread[object]] = {
+        name: Thread(call) for name, call in calls.items()
+    }
+    world.over.wait(dice.uniform(0, 0.3))
+    world.model.call("close", 1, nc.close)
+    for name, thread in threads.items():
+        error = thread.error()
+        seen = name == "flush" and error is None  # by the thread with the future
+        if not (
+            seen or isinstance(error, errors.ConnectionError | errors.PublisherError)
+        ):
+            world.model.wrong(f"{name} ended with {error!r} as the connection closed")
+
+
+# Kept messages and steering, while nothing else fails ---------------------------------
+
+
+class Steered:
+    """A connection with proxies of its own. What happens to it is known to the byte."""
+
+    def __init__(self, world: World, dice: random.Random) -> None:
+        self._world, self._dice = world, dice
+        self._proxies, self._urls = world.fronted("steered")
+        self._events = Events()
+        self._nc = world.connect(self._urls, self._events, ping_interval=LONG)
+        self._witness = connect(world.cluster.urls, Events())
+        self._seen = self._witness.subscribe("kept.>")
+        self._rounds = itertools.count()
+
+    def close(self) -> None:
+        self._nc.close()
+        self._witness.close()
+        for proxy in self._proxies:
+            proxy.close()
+
+    def __call__(self) -> None:
+        if self.steer() and self.steer():
+            self.keep()
+
+    def _wait(self, words: str, condition: Callable[[], bool]) -> bool:
+        try:
+            wait_for(condition, SLACK)
+        except TimeoutError:
+            self._world.model.wrong(words)
+            return False
+        return True
+
+    def steer(self) -> bool:
+        """Wish for another server in the middle of a reconnect: the wish comes true."""
+        for proxy in self._proxies:
+            proxy.delay(0.02)
+            proxy.cut()
+        self._world.over.wait(self._dice.uniform(0, 0.12))
+        url = self._dice.choice(self._urls[:-1])  # one that takes large messages
+        self._nc.set_servers(url)
+        self._nc.force_reconnect()
+        granted = self._wait(
+            f"{url} was wished for, and another server kept",
+            lambda: self._world.is_on(self._nc, url),
+        )
+        for proxy in self._proxies:
+            proxy.delay(0)
+        return granted
+
+    def keep(self) -> None:
+        """Publish without a connection: each message arrives, or its loss is told."""
+        nc, model, dice = self._nc, self._world.model, self._dice
+        names = f"kept.{next(self._rounds)}"
+        # Each server knows of the witness.
+        if not self._wait("nothing came to the witness", partial(self._arrives, names)):
+            return
+        for proxy in self._proxies:
+            proxy.refuse()
+            proxy.cut()
+        if not self._wait("a cut was not noticed", lambda: not nc.is_connected):
+            return
+        sizes = {f"{names}.{n}": dice.choice([0, 500, 2 * SMALL]) for n in range(20)}
+        for subject, length in sizes.items():
+            nc.publish(subject, bytes(length))
+        number = dice.choice([0, len(self._urls) - 1])
+        lost = nc.stats().reconnects
+        nc.set_servers(self._urls[number])
+        self._proxies[number].accept()
+        if not self._wait("no reconnect", lambda: nc.stats().reconnects > lost):
+            return
+        nc.publish(f"{names}.end", b"")
+        arrived: list[str] = []
+        with contextlib.suppress(errors.TimeoutError):
+            while not arrived or arrived[-1] != f"{names}.end":
+                msg = self._seen.next(10)
+                if msg.subject in sizes and len(msg.data) != sizes[msg.subject]:
+                    model.wrong(f"{msg.subject} came with {len(msg.data)} bytes")
+                if msg.subject.startswith(f"{names}.") and msg.data != b"probe":
+                    arrived.append(msg.subject)
+        told = [
+            error.subject
+            for error in self._events.of("error")
+            if isinstance(error, errors.MaxPayloadError)
+        ]
+        expected = [*sizes, f"{names}.end"]
+        if number:
+            expected = [s for s in expected if sizes.get(s, 0) <= SMALL]
+        if arrived != expected:
+            model.wrong(f"of {expected} came {arrived}")
+        silent = set(sizes) - set(arrived) - set(told)
+        if silent:
+            model.wrong(f"nobody was told that {sorted(silent)} were not sent")
+        for proxy in self._proxies:
+            proxy.accept()
+        nc.set_servers(self._urls)
+        model.count("kept messages")
+
+    def _arrives(self, names: str) -> bool:
+        with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
+            self._nc.publish(f"{names}.probe", b"probe")
+            while self._seen.next(0.2).data != b"probe":
+                pass
+            return True
+        return False
+
+
+# Faults -------------------------------------------------------------------------------
+
+
+class Faults:
+    """What happens to the servers and proxies, each in its turn, and ends again."""
+
+    def __init__(self, world: World, dice: random.Random) -> None:
+        self._world, self._dice = world, dice
+        kinds = [self.kill, self.freeze, self.lame_duck, self.outage, self.names]
+        self._turns = itertools.cycle(dice.sample(kinds, len(kinds)))
+
+    def __call__(self) -> None:
+        turn = next(self._turns)
+        self._world.model.count(turn.__name__)
+        for proxy in self._world.proxies:
+            side: Any = self._dice.choice(["client", "server"])
+            proxy.cut_after(self._dice.randrange(1, 100_000), side)
+        turn(self._dice.choice(self._world.cluster.servers))
+        self._world.repair()
+        self._world.cluster.wait_until_ready()
+
+    def kill(self, server: Any) -> None:
+        server.kill()
+        self._wait(1)
+        server.start()
+
+    def freeze(self, server: Any) -> None:
+        server.pause()
+        self._wait(3)
+        server.resume()
+
+    def lame_duck(self, server: Any) -> None:
+        server.lame_duck()
+        self._wait(1)
+        server.kill()
+        server.start()
+
+    def outage(self, server: Any) -> None:
+        """No server takes connections, for longer than publishes wait."""
+        for proxy in self._world.proxies:
+            proxy.refuse()
+            proxy.cut()
+        self._world.over.wait(OUTAGE)
+
+    def names(self, server: Any) -> None:
+        """A name does not resolve, and its server is away: the others are connected to."""
+        world = self._world
+        number = world.cluster.servers.index(server)
+        world.resolver.hang(world.urls[number])
+        for proxy in world.proxies:
+            proxy.cut()
+        nc = world.connections()
+        try:
+            wait_for(lambda: all(each.is_connected for each in nc), SLACK)
+        except TimeoutError:
+            world.model.wrong("a name that does not resolve costs the other servers")
+        world.resolver.release()
+
+    def _wait(self, seconds: float) -> None:
+        self._world.over.wait(self._dice.uniform(seconds / 3, seconds))
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
+    resolver = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", resolver)
+    return resolver
+
+
+@pytest.fixture
+def small() -> Iterator[Cluster]:
+    with SmallCluster() as cluster:
+        yield cluster
+
+
+def test_publishes_and_requests_tell_the_truth(
+    small: Cluster, resolver: Resolver, campaign: Campaign
+) -> None:
+    world = World(small, resolver, campaign)
+    model = world.model
+    world.prepare()
+    faults = Faults(world, campaign.random("faults"))
+    steered = Steered(world, campaign.random("steered"))
+    for work in (serve, second, ask, listen, end):
+        world.start(work.__name__, work)
+    for name in ("one", "two"):
+        world.start(name, publish)
+    for name in ("ahead", "again", "single"):
+        world.start(name, publish_ahead)
+    world.start("batch", publish_batches)
+    world.start("child", publish_in_processes)
+    try:
+        for _ in campaign.rounds():
+            steered()
+            faults()
+            if model.hanging():
+                model.wrong(f"these calls hang: {model.hanging()}")
+            if model.faults:
+                break
+    finally:
+        world.repair()
+        world.end()
+        steered.close()
+    small.wait_until_ready()
+    with connect(small.urls, Events()) as nc:
+        stream = nc.jetstream(timeout=10).stream("S")
+        stored = [(m.sequence, m.data) for m in stream.get_messages()]
+    model.judge_stream(stored)
+    model.judge_batches("batch", BATCH, stored)
+    for name in ("one", "two", "single"):
+        model.judge_order(name)
+    model.judge()
