@@ -422,6 +422,7 @@ class Membership:
 
     def _revise(self) -> None:
         """The configuration has changed, or was not read for long."""
+        before = self._revision
         try:
             found = self._look()
         except Error as error:
@@ -438,7 +439,8 @@ class Membership:
             return
         assert self._config is not None
         partitions = self._config.partitions_of(self.member)
-        self._pause = FIRST_PAUSE
+        if self._revision > before:
+            self._pause = FIRST_PAUSE
         if self.state is MemberState.ACTIVE:
             if partitions == self._partitions:
                 self._missing_since = None

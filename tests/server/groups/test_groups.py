@@ -100,6 +100,11 @@ def acknowledge(member: jsync.GroupMember) -> None:
         msg.ack()
 
 
+def refuse_consumers(js: jsync.JetStream, stream: str) -> None:
+    """Have the server refuse the consumers of members, which live longer than this."""
+    js.stream(stream).update(consumer_limits={"inactive_threshold": 0.1})
+
+
 def refill(group: jsync.ConsumerGroup, name: str) -> None:
     group.map({})
     group.add(name)
@@ -531,6 +536,43 @@ def test_a_member_continues_after_its_stream_is_restored(
         )
         js.publish(f"{orders}.k", b"1")
         assert waiting.result().data == b"1"
+
+
+def test_a_refused_member_asks_less_and_less(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    """The pauses between its requests grow, and a change of the group ends them."""
+    refuse_consumers(js, f"{orders}-g")
+    group.add("a")
+    asked: list[float] = []
+    with group.join("a", on_error=lambda _: asked.append(time.monotonic())) as member:
+        waiting = Thread(lambda: list(member))
+        wait_for(lambda: len(asked) >= 6)
+        assert asked[5] - asked[0] > (1 + 2 + 4 + 8) * driver.FIRST_PAUSE
+        member.stop()
+        waiting.result()
+
+
+def test_a_refused_member_hears_of_changes_at_once(
+    js: jsync.JetStream,
+    group: jsync.ConsumerGroup,
+    orders: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+        monkeypatch.setattr(driver, pause, 3600.0)
+    refuse_consumers(js, f"{orders}-g")
+    group.add("a")
+    told = Recorder()
+    with group.join("a", on_error=told) as member:
+        waiting = Thread(lambda: list(member))
+        assert isinstance(told.get(), errors.APIError)
+        group.drop("a")
+        wait_for(lambda: member.state is MemberState.IDLE)
+        group.add("a")
+        assert isinstance(told.get(), errors.APIError)
+        member.stop()
+        waiting.result()
 
 
 def test_a_change_beyond_the_members_ends_a_member_with_an_error(
