@@ -65,6 +65,12 @@ class _Logs(logging.Handler):
     help="Time for a process to start, without the time in which no server answers. Default: 5m.",
 )
 @click.option(
+    "--heartbeat-timeout",
+    type=DURATION,
+    default=engine.HEARTBEAT_SECONDS,
+    help="Time without a sign of life until a process is replaced. Default: 1m.",
+)
+@click.option(
     "--logs",
     type=click.Choice(["json", "text"]),
     default="json",
@@ -83,6 +89,7 @@ def worker(
     http: str | None,
     grace: float,
     start_timeout: float,
+    heartbeat_timeout: float,
     logs: str,
     reload: bool,
 ) -> None:
@@ -91,7 +98,8 @@ def worker(
     MODULE:NAME is a `jsync.Worker`. Modules are imported from the working directory. A
     process that ends is restarted, with growing pauses. If five processes in a row end
     before they are ready, the command fails. A process that does not start within --start-timeout
-    is replaced. While no server answers, the processes retry. SIGTERM and Ctrl-C let the handlers
+    is replaced, and so is one that is frozen for --heartbeat-timeout. While no server answers, the
+    processes retry. SIGTERM and Ctrl-C let the handlers
     end within --grace. SIGHUP replaces the processes one by one, and so does --reload after each
     change of a Python file below the working directory. --http serves /livez, /readyz and /metrics.
     """
@@ -111,7 +119,9 @@ def worker(
         )
         return
     command = [sys.executable, "-m", "jsync", *sys.argv[1:]]
-    crew = supervisor.Supervisor(command, processes, grace, start_timeout)
+    crew = supervisor.Supervisor(
+        command, processes, grace, start_timeout, heartbeat_timeout
+    )
     with contextlib.ExitStack() as stack:
         if http is not None:
             port = stack.enter_context(web.serving(web.address_of(http), crew))

@@ -14,6 +14,8 @@ MOST_FAILED_STARTS: Final = 5
 """Processes in a row that ended before they were ready: a crash loop."""
 START_SECONDS: Final = 300.0
 """Seconds after which a process that is still starting is replaced. Waiting for a server is left out."""
+HEARTBEAT_SECONDS: Final = 60.0
+"""Seconds without a sign of life after which a process that was ready is replaced."""
 USAGE: Final = 2
 """The exit code of a process that cannot be started. A restart would not help."""
 
@@ -174,6 +176,12 @@ class Crew:
         """The processes that are not ready yet, and have not been told to end."""
         return [
             process for process, phase in self.phases.items() if phase is Phase.STARTING
+        ]
+
+    def serving(self) -> list[int]:
+        """Return the processes that are ready, and have not been told to end."""
+        return [
+            process for process, phase in self.phases.items() if phase is Phase.READY
         ]
 
     def superseded(self) -> list[int]:

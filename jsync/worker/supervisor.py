@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import WorkerError
 from ..health import ALIVE_SECONDS, FRESH_SECONDS, REPORT_SECONDS
-from .engine import START_SECONDS, Crew, Phase
+from .engine import HEARTBEAT_SECONDS, START_SECONDS, Crew, Phase
 from .figures import Figures, Report, prometheus_text
 from .process import STOPS, VARIABLE
 from .sources import PLACE
@@ -133,16 +133,18 @@ class Supervisor:
         processes: int = 1,
         grace: float = 30.0,
         start_timeout: float = START_SECONDS,
+        heartbeat_timeout: float = HEARTBEAT_SECONDS,
     ) -> None:
         self._command = command
         self._grace = grace
         self._start_timeout = start_timeout
+        self._heartbeat_timeout = heartbeat_timeout
         self._crew = Crew(processes)
         self._processes: dict[int, Process] = {}
         self._next = 0
         self._past: dict[str, Figures] = {}
         self._lock = threading.Lock()
-        self._turns = monotonic()
+        self._turns = self._listens_since = monotonic()
         # A signal handler may interrupt any code, so it only puts into a queue.
         self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
 
@@ -202,6 +204,9 @@ class Supervisor:
 
     def _turn(self) -> None:
         crew, now = self._crew, monotonic()
+        if now - self._turns >= FRESH_SECONDS:
+            # This process was frozen itself, and has not heard the others meanwhile.
+            self._listens_since = now
         self._turns = now
         for place in crew.due(now):
             self._start(place)
@@ -218,6 +223,15 @@ class Supervisor:
                 logger.error(
                     "process %d has not started within %g s",
                     *(process.pid, self._start_timeout),
+                )
+                process.end(now + self._grace + _SLACK)
+        for number in crew.serving():
+            process = self._processes[number]
+            silent = now - max(process.heard, self._listens_since)
+            if process.kill_at is None and silent >= self._heartbeat_timeout:
+                logger.error(
+                    "process %d has given no sign of life for %g s",
+                    *(process.pid, silent),
                 )
                 process.end(now + self._grace + _SLACK)
         waits = [REPORT_SECONDS]

@@ -289,7 +289,8 @@ def stop():
 
 @app.handle("jobs.*", consumer="w", retry=retry)
 def handle(data: bytes) -> None:
-    open("begun", "w").close()
+    with open("begun", "w") as begun:
+        begun.write(str(os.getpid()))
     if data == b"fail":
         raise LookupError("no such job")
     if data == b"stay":
@@ -425,6 +426,30 @@ sys.argv[0] = "jsync"
 from jsync.cli import main
 main()
 """
+
+
+def test_a_frozen_process_is_replaced(
+    lone: Path, own_server: StartServer, tmp_path: Path
+) -> None:
+    """A handler that takes longer than the timeout is left alone."""
+    port, server = free_port(), own_server()
+    options = ["-n", "2", "--grace", "0", "--heartbeat-timeout", "3s"]
+    with (
+        Process(
+            server, "worker", "lone:app", *options, "--http", f"127.0.0.1:{port}"
+        ) as process,
+        jsync.connect(server.url) as nc,
+    ):
+        running = Running(process, port, tmp_path)
+        wait_for(running.is_ready)
+        nc.jetstream().publish("jobs.a", b"stay")
+        wait_for(lambda: (lone / "begun").exists() and (lone / "begun").read_text())
+        busy = int((lone / "begun").read_text())
+        (idle,) = running.children() - {busy}
+        os.kill(idle, signal.SIGSTOP)
+        process.await_words(f"process {idle} has ended: SIGKILL")
+        wait_for(running.is_ready)
+        assert busy in running.children()
 
 
 def test_a_stuck_process_shows_in_livez(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import jsync
 from jsync import errors
 from jsync.testing import message
-from jsync.worker import process as worker_process
+from jsync.worker import process as worker_process, supervisor
 from jsync.worker.engine import (
     FIRST_PAUSE,
     HEALTHY_SECONDS,
@@ -264,6 +265,32 @@ def test_a_process_that_is_still_starting_is_replaced_at_once() -> None:
     made.is_ready(2, 1.0)
     assert made.to_replace() is None
     assert made.fatal is None
+
+
+def test_a_supervisor_that_was_frozen_replaces_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has not read their signs of life meanwhile."""
+    now = 0.0
+    monkeypatch.setattr(supervisor, "monotonic", lambda: now)
+    crew = supervisor.Supervisor(["no command"], heartbeat_timeout=60.0)
+    crew._crew.started(0, 0)
+    crew._crew.is_ready(0, now)
+    ended: list[float] = []
+    process = SimpleNamespace(pid=1, heard=0.0, kill_at=None, end=ended.append)
+    crew._processes[0] = process  # type: ignore[assignment]
+
+    def turn(at: float) -> None:
+        nonlocal now
+        now = at
+        crew._events.put(lambda: None)
+        crew._turn()
+
+    turn(1000.0)
+    assert ended == []
+    for second in range(1001, 1061):
+        turn(second)
+    assert len(ended) == 1
 
 
 def test_a_replacement_that_hangs_gives_way_to_the_next_one() -> None:
