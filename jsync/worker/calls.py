@@ -226,6 +226,14 @@ class Calls:
         """The messages that are being handled."""
         return sum(len(slot.hand) for slot in list(self._slots))
 
+    def has(self, sequence: int) -> bool:
+        """Whether a handler has the message of this sequence of the stream. For any thread."""
+        return any(
+            msg.metadata.stream_sequence == sequence
+            for slot in list(self._slots)
+            for msg in list(slot.hand)
+        )
+
     def figures(self) -> Figures:
         """The counts so far."""
         with self._lock:

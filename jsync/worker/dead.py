@@ -66,10 +66,13 @@ class Stranded:
         retrier: Retrier,
         report: Callable[[Exception], object],
         told: Callable[[Outcome], object],
+        handles: Callable[[int], bool],
     ) -> None:
+        """`handles` says whether a handler of this process has the message of a sequence."""
         self._js, self._stream = js, stream
         self._route, self._retrier = route, retrier
         self._report, self._told = report, told
+        self._handles = handles
         self._advisories = js.advisories(
             MaxDeliveries, stream=route.stream, consumer=route.consumer
         )
@@ -156,6 +159,8 @@ class Stranded:
         assert subject is not None
         reason = f"delivered {advisory.deliveries} times: max_deliver is reached"
         origin: Origin | None = None
+        if self._handles(advisory.stream_seq):
+            return False  # its ack may still count
         try:
             info = self._stream.consumer(self._route.consumer).info()
             message = self._stream.get_message(advisory.stream_seq)
@@ -201,9 +206,13 @@ def _confirms(
     """Whether a consumer may have given a message up, as an advisory says.
 
     Any program may publish advisories, and an old one may name the sequence of another message,
-    if the stream or the consumer was created again.
+    if the stream or the consumer was created again. A server does not tell which messages are under
+    way, so a forged advisory of one that another process handles, with the right number of
+    deliveries, passes while any message is being redelivered.
     """
     at, times = advisory.timestamp, (message.timestamp, info.created)
+    if advisory.deliveries < (info.config.max_deliver or 0):
+        return False
     if at is not None and any(each is not None and at < each for each in times):
         return False
     return info.num_redelivered > 0 and info.delivered.stream_seq >= message.sequence

@@ -376,7 +376,8 @@ class RunningWorker(Closing, Single):
         if policy.dead_letter is not None and (config.max_deliver or 0) > 0:
             stream = self._js.stream(of.stream)
             stranded = Stranded(
-                self._js, stream, of, call.retrier, self._report, call.told
+                *(self._js, stream, of, call.retrier, self._report, call.told),
+                handles=call.has,
             )
             self._stranded.append(stranded)
             self._thread("stranded", stranded.run)

@@ -990,6 +990,83 @@ def test_each_stranded_message_is_buried_once_in_a_round(
     stream.delete()
 
 
+def test_a_message_acknowledged_just_now_is_not_buried(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    dead: jsync.Stream,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The servers count its ack before the stream removes it."""
+    stream = js.create_stream(
+        name=f"{unique}Q", subjects=[f"{unique}Q"], retention="workqueue"
+    )
+    js.publish(stream.name)
+    consumer = stream.create_consumer(durable_name="w", max_deliver=3)
+    consumer.next(SOON).nak()
+    held = consumer.next(SOON)
+    search, looks = Stranded._search, 0
+
+    def look(self: Stranded) -> dict[int, MaxDeliveries]:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            return search(self)
+        about = {"stream": stream.name, "consumer": "w"}
+        return {1: MaxDeliveries(**about, stream_seq=1, deliveries=3)}
+
+    monkeypatch.setattr(Stranded, "_search", look)
+    monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letters, "PAUSE", 0.02)
+    retry = Retry(attempts=2, dead_letter=f"dead.{unique}")
+    app = jsync.Worker(stream=stream.name, retry=retry)
+    app.handle(">", consumer="w")(lambda _: None)
+    with app.start(nc):
+        wait_for(lambda: looks > 3)
+        assert stream.info().state.messages == 1
+        held.ack_sync()
+    assert dead.info().state.messages == 0
+    stream.delete()
+
+
+def test_a_forged_advisory_buries_no_message_in_hand(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    dead: jsync.Stream,
+    unique: str,
+    told: Recorder,
+) -> None:
+    stream = js.create_stream(
+        name=f"{unique}Q", subjects=[f"{unique}Q"], retention="workqueue"
+    )
+    js.publish(stream.name)
+    consumer = stream.create_consumer(durable_name="w", max_deliver=3)
+    consumer.next(SOON).nak()
+    begun, go_on = threading.Event(), threading.Event()
+    retry = Retry(attempts=2, dead_letter=f"dead.{unique}")
+    app = jsync.Worker(stream=stream.name, retry=retry, on_error=told)
+
+    @app.handle(">", consumer="w")
+    def handle(_: jsync.JetStreamMsg) -> None:
+        begun.set()
+        go_on.wait(SOON)
+
+    kind = "io.nats.jetstream.advisory.v1.max_deliver"
+    about = {"stream": stream.name, "consumer": "w", "stream_seq": 1, "deliveries": 3}
+    forged = json.dumps({"type": kind} | about).encode()
+    where = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream.name}.w"
+    with app.start(nc):
+        assert begun.wait(SOON)
+        nc.publish(where, forged)
+        nc.publish(where, b"the next one")
+        assert isinstance(told.get(), errors.JetStreamError)
+        assert stream.info().state.messages == 1
+        go_on.set()
+        wait_for(lambda: stream.info().state.messages == 0)
+    assert dead.info().state.messages == 0
+    stream.delete()
+
+
 def test_advisories_are_heeded_where_searches_are_forbidden(
     own_server: StartServer, told: Recorder
 ) -> None:
@@ -1050,6 +1127,7 @@ def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
         advise(stream_seq=-1),
         advise(stream_seq=1 << 64),
         advise(stream_seq=undelivered),
+        advise(stream_seq=ids[0], deliveries=2),
         advise(stream_seq=ids[0], timestamp="2026-01-01T00:00:00Z"),
     ]
     unknown = advise(stream_seq=(1 << 64) - 1)
@@ -1061,7 +1139,7 @@ def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
             nc.publish(f"$JS.EVENT.ADVISORY.{where}", data)
         kinds = [type(told.get()) for _ in (*bad, *ids)]
     # Each one is reported once: nothing that cannot be stored waits for another attempt.
-    assert kinds == [errors.JetStreamError] * 7 + [errors.MessageGivenUpError] * 2
+    assert kinds == [errors.JetStreamError] * 8 + [errors.MessageGivenUpError] * 2
     assert told.waiting == 0
     assert dead.info().state.messages == 2
 
