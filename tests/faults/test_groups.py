@@ -1,7 +1,8 @@
 """A campaign against consumer groups: the messages of each key stay in order, and none is stuck.
 
 Members are processes. They report the begin and the end of each message. They join, leave, freeze
-and die, the server dies, and two operators change the group.
+and die, the server dies, two operators change the group, and one deletes another group of the stream
+and is cut off in the middle.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+import jsync
 from jsync import errors
 
+from ..proxy import FaultProxy, frame_filter
 from ..server.support import LONG, Child, Thread
 from ..servers import wait_for
 from ..support.connection_faults import Events, connect
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
 
-    import jsync
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
@@ -38,6 +40,8 @@ PARTITIONS = 6
 PATIENT = 4 * LONG
 KEYS = [f"k{number}" for number in range(16)]
 ACK_WAIT = 1.5
+STEPS = (b"$KV.", b"STREAM.DELETE.", b"stream_delete_response")
+"""What the messages of a deletion have in them, and of the answer to its last step."""
 
 MEMBER = """
     import sys, time, jsync
@@ -180,7 +184,7 @@ class World:
         dice: random.Random,
         stack: contextlib.ExitStack,
     ) -> None:
-        self.server, self.dice = server, dice
+        self.server, self.js, self.dice = server, js, dice
         self.orders, self.log = Orders(js), Log()
         self.group = self.orders.group
         self.other = js.consumer_group("S", "g")
@@ -245,6 +249,24 @@ class World:
         with pytest.raises(errors.ConfigError, match="more members"):
             self.other.add(*names)
 
+    def delete_another_group(self) -> None:
+        """Each step is lost once. The operator repeats the deletion, and nothing is left."""
+        for step in STEPS:
+            self.js.create_consumer_group(
+                "S", "other", partitions=2, filters={"s.*": [1]}, members=["a"]
+            )
+            with (
+                FaultProxy("127.0.0.1", self.server.port) as proxy,
+                jsync.connect(proxy.url) as nc,
+            ):
+                passing = frame_filter(lambda frame, _, lost=step: lost not in frame)  # type: ignore[misc]
+                proxy.rewrite(passing)
+                with contextlib.suppress(errors.Error):
+                    nc.jetstream(timeout=0.3).delete_consumer_group("S", "other")
+            with contextlib.suppress(errors.ConsumerGroupNotFoundError):
+                self.js.delete_consumer_group("S", "other")
+            assert "S-other" not in self.js.stream_names()
+
     def change_the_partitions(self) -> None:
         """Two operators at the same time."""
         numbers = [*range(PARTITIONS)]
@@ -282,17 +304,19 @@ def test_keys_stay_in_order_through_all_faults(
         world = World(server, nc.jetstream(), dice, stack)
         faults: list[Callable[[], None]] = [
             *(world.kill_an_instance, world.kill_a_member, world.freeze_an_instance),
-            *(world.kill_the_server, world.add_too_many, world.end_a_reader),
-            world.change_the_partitions,
+            *(world.kill_the_server, world.change_the_partitions),
         ]
+        # These take little time, and few rounds fit into a short campaign.
+        short = [world.add_too_many, world.delete_another_group, world.end_a_reader]
         dice.shuffle(faults)
         world.publish()
         world.await_done()
         for number in campaign.rounds():
-            world.publish()
-            fault = faults[number % len(faults)]
-            print(fault.__name__)  # noqa: T201 (pytest shows it if the test fails)
-            fault()
-            world.await_done()
+            dice.shuffle(short)
+            for fault in [*short, faults[number % len(faults)]]:
+                world.publish()
+                print(fault.__name__)  # noqa: T201 (pytest shows it if the test fails)
+                fault()
+                world.await_done()
         repeated = world.log.check(world.orders.count, frozen=world.frozen)
     LOG.info("%d messages, %d again", world.log.done(), repeated)

@@ -32,7 +32,7 @@ def make_app(url: str) -> Celery:
         task_acks_late=True,
         worker_redirect_stdouts=False,
     )
-    for task in (add, pid, slow, note, fail_once, reject):
+    for task in (add, big, pid, slow, note, fail_once, reject):
         app.task(task, bind=task in (fail_once, reject), name=f"tasks.{task.__name__}")
     return app
 
@@ -44,6 +44,13 @@ def _more() -> dict[str, Any]:
 
 def add(a: int, b: int) -> int:
     return a + b
+
+
+def big(size: int, *, fails: bool = False) -> str:
+    """Return so many bytes, or raise them."""
+    if fails:
+        raise ValueError("x" * size)
+    return "x" * size
 
 
 def pid() -> int:
