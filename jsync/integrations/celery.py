@@ -16,7 +16,7 @@ from uuid import uuid4
 from celery import states
 from celery._state import get_current_worker_task
 from celery.backends.base import KeyValueStoreBackend
-from celery.exceptions import TimeoutError as CeleryTimeoutError
+from celery.exceptions import BackendStoreError, TimeoutError as CeleryTimeoutError
 from celery.result import ResultSet
 
 from jsync import errors
@@ -42,6 +42,8 @@ PAUSE_SECONDS = 0.5
 ADDITIONS = "Jsync-Additions"
 """The header of a number that has the ids of its last additions."""
 MAX_ADDITIONS = 50
+MAX_TEXT = 1000
+"""Characters of an error, and of its traceback, that is too large to be stored as it is."""
 COUNTED = b"counted"
 CHORD_PART = "chord_part"
 """The field in the result of a part of a chord."""
@@ -335,6 +337,31 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         except errors.KeyExistsError:
             return self._newest(f"{key}.body").value == part
         return True
+
+    def _store_result(
+        self,
+        task_id: str,
+        result: Any,
+        state: str,
+        traceback: str | None = None,
+        request: Any = None,
+        **options: Any,
+    ) -> Any:
+        """Store the result of a task. An error that is too large is cut.
+
+        Celery stores an error for a result that is too large, and nothing for such an error:
+        whoever waits for it would wait for ever.
+        """
+        store = super()._store_result
+        try:
+            return store(task_id, result, state, traceback, request, **options)
+        except (errors.MaxPayloadError, errors.MessageTooLargeError) as error:
+            if state not in states.EXCEPTION_STATES:
+                raise
+            failure = BackendStoreError(f"{str(result)[:MAX_TEXT]}... ({error})")
+            where = None if traceback is None else str(traceback)[:MAX_TEXT]
+            cut = self.prepare_exception(failure)
+            return store(task_id, cut, state, where, request, **options)
 
     def _get_result_meta(
         self, result: Any, state: str, traceback: Any, request: Any, **options: Any

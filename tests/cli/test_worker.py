@@ -443,7 +443,8 @@ def test_a_frozen_process_is_replaced(
         running = Running(process, port, tmp_path)
         wait_for(running.is_ready)
         nc.jetstream().publish("jobs.a", b"stay")
-        wait_for(lambda: (lone / "begun").exists() and (lone / "begun").read_text())
+        wait_for((lone / "begun").exists)
+        wait_for(lambda: (lone / "begun").read_text() != "")
         busy = int((lone / "begun").read_text())
         (idle,) = running.children() - {busy}
         os.kill(idle, signal.SIGSTOP)

@@ -287,8 +287,8 @@ class World:
             os.kill(each.pid, signal.SIGSTOP)
         begun = time.time_ns()
         try:
-            with contextlib.suppress(errors.TimeoutError):
-                Thread(instance.next, 3 * ACK_WAIT).result()
+            self.orders.publish(1)  # each member has some of the keys
+            assert Thread(instance.next, PATIENT).result() is not None
             instance.stop()
         finally:
             for each in self.running[name]:

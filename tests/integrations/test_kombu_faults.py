@@ -11,7 +11,7 @@ from amqp.exceptions import NotFound, PreconditionFailed, RecoverableConnectionE
 from kombu import Connection, Exchange, Producer, Queue
 
 import jsync
-from jsync.errors import Error
+from jsync.errors import ConfigError, Error
 
 from ..proxy import FaultProxy, frame_filter
 from ..servers import wait_for
@@ -277,6 +277,27 @@ def test_a_forked_child_publishes_through_what_it_inherits(
 
 
 # Exchanges and bindings ----------------------------------------------------------------
+
+
+def test_a_queue_of_interest_is_refused(broker: LocalServer) -> None:
+    """Its stream would drop each message that comes before the first worker."""
+    with jsync.connect(broker.url) as nc, another(broker) as connection:
+        nc.jetstream().create_stream(
+            name="kombu-jobs", subjects=["kombu.queue.jobs.0"], retention="interest"
+        )
+        with pytest.raises(ConfigError, match="workqueue"):
+            publish(connection, JOBS, "lost")
+
+
+def test_arguments_without_effect_are_named(
+    broker: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments = {"x-dead-letter-exchange": "dead", "x-message-ttl": 60_000}
+    queue = Queue("jobs", routing_key="jobs", queue_arguments=arguments)
+    with another(broker) as connection:
+        publish(connection, queue, "first", "second")
+    told = [each for each in caplog.messages if "without effect" in each]
+    assert told == ["queue jobs: without effect: x-dead-letter-exchange"]
 
 
 def test_a_passive_exchange_has_to_exist(broker: LocalServer) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Celery
+from celery.exceptions import BackendStoreError
 from celery.result import GroupResult
 
 import jsync
@@ -77,6 +78,21 @@ def test_results_are_stored_and_read_once_the_server_is_back(
     with away(broker, 0.6):
         keys = [backend.get_key_for_task(name) for name in ("a", "b")]
         assert [value is not None for value in backend.mget(keys)] == [True, False]
+
+
+def test_an_error_that_is_too_large_is_cut(
+    app: Celery, broker: LocalServer, backend: JetStreamBackend
+) -> None:
+    """Nobody waits for the result of its task for ever."""
+    with jsync.connect(broker.url) as nc:
+        small = nc.jetstream().stream("KV_kombu-results")
+        for task, limit in (("a", None), ("b", 10_000)):
+            small.update(max_msg_size=limit or -1)
+            size = limit or 2_000_000
+            error, where = ValueError("x" * size), "y" * size
+            backend.store_result(task, error, "FAILURE", traceback=where)
+            with pytest.raises(BackendStoreError, match=r"ValueError.*xxx"):
+                app.AsyncResult(task).get(timeout=SECONDS)
 
 
 def test_a_result_is_waited_for_through_an_outage(

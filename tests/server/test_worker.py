@@ -1012,8 +1012,10 @@ def test_a_message_acknowledged_just_now_is_not_buried(
         looks += 1
         if looks > 1:
             return search(self)
-        about = {"stream": stream.name, "consumer": "w"}
-        return {1: MaxDeliveries(**about, stream_seq=1, deliveries=3)}
+        given_up = MaxDeliveries(
+            stream=stream.name, consumer="w", stream_seq=1, deliveries=3
+        )
+        return {1: given_up}
 
     monkeypatch.setattr(Stranded, "_search", look)
     monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0.0)

@@ -39,6 +39,14 @@ log = logging.getLogger("jsync.kombu")
 LEVELS = "kombu.levels"
 """The key in the metadata of a stream that has the number of its priorities."""
 MAX_PRIORITY = 9
+ARGUMENTS = {
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+    "x-message-ttl",
+}
+"""The arguments of a queue that have an effect. `x-expires` has one with `auto_delete`."""
 PAUSE_SECONDS = 0.25
 PURGE_BATCH = 500
 RETRIES, RETRIES_UNTIL_TIMEOUT = 2, -1
@@ -98,6 +106,11 @@ class Queues:
         except StreamNotFoundError:
             self.forget(queue)
             return None
+        if info.config.retention == "interest":
+            raise ConfigError(
+                f"stream {name!r} has retention='interest', which drops what no worker waits "
+                "for: create it with retention='workqueue'"
+            )
         text = (info.config.metadata or {}).get(LEVELS, "1")
         if not text.isdecimal() or not 1 <= int(text) <= MAX_PRIORITY + 1:
             raise ConfigError(
@@ -138,7 +151,10 @@ class Queues:
         with self._lock:
             before = self._declared.get(queue)
             bindings = set() if before is None else before.bindings
+            ignored = sorted(arguments.keys() - ARGUMENTS) if before is None else []
             self._declared[queue] = Declaration(arguments, durable, bindings)
+        if ignored:
+            log.warning("queue %s: without effect: %s", queue, ", ".join(ignored))
         wanted = arguments.get("x-max-priority")
         levels = max(0, min(int(wanted or 0), MAX_PRIORITY)) + 1
         found = self.look(queue)
