@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ...checks import call, callback as check_callback, patience, whole
@@ -76,7 +77,9 @@ class PushConsumer(ManagedConsumer):
             retry: Deliver failed messages again with growing delays, and end them as
                 dead letters. See `Retry`. `on_error` gets `MessageGivenUpError` for each
                 message that ended, and `DeadLetterError` if its dead letter could not be
-                stored.
+                stored. The server sends `max_ack_pending` messages ahead, and counts an
+                attempt for each of them if your program dies. Give the consumer a
+                `max_ack_pending` of `workers`, or you get a `RuntimeWarning`.
             on_error: Called on the connection's callback thread. Default: the
                 connection's `on_error`.
 
@@ -103,6 +106,8 @@ class PushConsumer(ManagedConsumer):
         heartbeat_patience = patience(heartbeat_patience, "heartbeat_patience")
         info = self.info()
         check_push(info)
+        if retry is not None:
+            _warn_of_attempts(retry, info.config, workers)
         if not info.config.deliver_group:
             check_free(info)
         session = self._api.session
@@ -130,6 +135,20 @@ class PushConsumer(ManagedConsumer):
 
     def __repr__(self) -> str:
         return f"<PushConsumer {self.name!r} of {self.stream_name!r}>"
+
+
+def _warn_of_attempts(retry: Retry, config: ConsumerConfig, workers: int) -> None:
+    """Warn if attempts may be counted for messages that no handler has had."""
+    ahead = config.max_ack_pending or 0
+    if retry.attempts is None or 0 < ahead <= workers:
+        return
+    warnings.warn(
+        f"the server sends a push consumer messages ahead (max_ack_pending={ahead}), and "
+        "counts an attempt for each of them if the program dies; set max_ack_pending of the "
+        f"consumer to {workers}, or use a pull consumer, which waits for a free thread",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def push_consumer(

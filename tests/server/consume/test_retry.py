@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
@@ -97,7 +98,9 @@ def test_a_push_consumer_retries_as_well(
 ) -> None:
     fill(nc, stream, 1)
     pushed = stream.create_push_consumer(
-        durable_name="pushed", deliver_subject=f"{stream.name}-deliver"
+        durable_name="pushed",
+        deliver_subject=f"{stream.name}-deliver",
+        max_ack_pending=1,
     )
     handler, told = Failing(), Recorder()
     with pushed.consume(handler, retry=quick, on_error=told):
@@ -366,6 +369,7 @@ def test_messages_behind_a_slow_handler_are_kept_alive(
 ) -> None:
     """Otherwise the server counts attempts of messages that no handler has had."""
     consumer: jsync.Consumer | jsync.PushConsumer
+    warned: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if way == "pull":
         consumer = stream.create_consumer(durable_name="slow", ack_wait=1)
         consume = functools.partial(consumer.consume, max_messages=3)
@@ -374,6 +378,10 @@ def test_messages_behind_a_slow_handler_are_kept_alive(
             durable_name="slow", ack_wait=1, deliver_subject=f"{unique}-deliver"
         )
         consume = functools.partial(consumer.consume)
+        # A process that dies would use up an attempt of each of them.
+        warned = pytest.warns(
+            RuntimeWarning, match="max_ack_pending of the consumer to 1,"
+        )
     attempts: list[int] = []
     go = threading.Event()
 
@@ -385,7 +393,9 @@ def test_messages_behind_a_slow_handler_are_kept_alive(
     retry = Retry(attempts=1, dead_letter=f"dead.{unique}")
     fill(nc, stream, 3)
     with nc.subscribe(f"$JS.ACK.{stream.name}.slow.>") as acks:
-        with consume(handle, retry=retry):
+        with warned:
+            running = consume(handle, retry=retry)
+        with running:
             # Three requests for each message take longer than its `ack_wait`.
             extended: dict[str, int] = {}
             while len(extended) < 3 or min(extended.values()) < 4:
