@@ -25,10 +25,11 @@ from kombu.exceptions import OperationalError
 
 import jsync
 from jsync.errors import StreamNotFoundError
+from jsync.integrations.kombu.bindings import Binding
 
 from ..proxy import FaultProxy
 from ..servers import wait_for
-from .celery_tasks import ACK_WAIT, make_app
+from .celery_tasks import ACK_WAIT, QUEUES, make_app
 
 if TYPE_CHECKING:
     import random
@@ -50,6 +51,16 @@ SHUTDOWN_SECONDS = 90
 """A process of a pool waits half a minute for its parent to have read its last results."""
 PRODUCERS = 2
 OUTAGE = ACK_WAIT / 6
+PREFETCH = 8
+"""The tasks that both workers hold at most: two processes with twice as many tasks each."""
+STEPS: list[tuple[Side, bytes]] = [
+    ("server", b"+ACK"),
+    ("server", b"$KV.shop-results."),
+    ("server", b"CONSUMER.MSG.NEXT.shop-"),
+    ("client", b'"stream":"shop-'),
+    ("client", b'"stream":"KV_shop-results"'),
+]
+"""Text of what is sent in a step, and where to: an ack, a result, a pull, the answers to publishes."""
 POOLS = ("prefork", "threads")
 
 
@@ -135,6 +146,7 @@ class World:
         url = proxy.url.replace("nats://", "jetstream://") + "/shop"
         self.url = url
         self.app = make_app(url)
+        self.declare_otherwise()
         self.workers = [self.start(pool) for pool in POOLS]
         self.tasks: list[Task] = []
         self.results: list[tuple[Any, object]] = []
@@ -166,6 +178,55 @@ class World:
             back.cancel()
             self.proxy.accept()
         self.workers[place] = self.start(POOLS[place])
+
+    def declare_otherwise(self) -> None:
+        """An older program has declared an exchange with another type."""
+        with jsync.connect(self.broker.url) as nc:
+            bucket = nc.jetstream().create_key_value(bucket="shop-bindings")
+            for queue, key in (("", ""), ("routed", "work.#")):
+                old = Binding("work", "direct", key, queue)
+                bucket.put(old.key, json.dumps(old).encode())
+
+    def cut_at(self, chosen: random.Random) -> None:
+        """Lose what is sent in a step, and all connections with it."""
+        to, text = chosen.choice(STEPS)
+        done = threading.Event()
+
+        def hook(data: bytes, side: Side) -> bytes:
+            if side != to or text not in data or done.is_set():
+                return data
+            done.set()
+            self.proxy.cut()
+            return b""
+
+        self.proxy.rewrite(hook)
+        done.wait(OUTAGE)
+        self.proxy.rewrite(None)
+
+    def check_prefetch(self) -> None:
+        """Another worker gets what these may not hold, while they are busy."""
+        names = [f"prefetch-{number}" for number in range(PREFETCH + 4)]
+        for number, name in enumerate(names):
+            queue = QUEUES[number % 3].name
+            more = {"routing_key": "work.to.do"} if queue == "routed" else {}
+            self.app.send_task("run", (name, 2.0), queue=queue, **more)
+
+        def begun() -> int:
+            return len(set(names) & set(self.counts()))
+
+        wait_for(lambda: begun() >= PREFETCH / 2, SETTLE_SECONDS)
+        free: list[jsync.JetStreamMsg] = []
+        with jsync.connect(self.broker.url) as nc:
+            js = nc.jetstream()
+            streams = [js.stream(f"shop-{each.name}") for each in QUEUES[:3]]
+            consumers = [each for stream in streams for each in stream.consumers()]
+            while begun() == PREFETCH / 2 and len(free) < 4:
+                for consumer in consumers:
+                    free += consumer.fetch_nowait(1)
+            for msg in free:
+                msg.nak()
+        assert len(free) >= 4, "the workers hold more than they may"
+        wait_for(lambda: begun() == len(names), SETTLE_SECONDS)
 
     def delete_victim(self) -> None:
         """Another client deletes a queue, with its tasks and its bindings."""
@@ -211,7 +272,7 @@ class World:
         self.app.backend.close()  # each thread has its own
 
     def _call(self, chosen: random.Random, name: str) -> None:
-        kind = chosen.choice(["task"] * 8 + ["chain", "chord"])
+        kind = chosen.choice(["task"] * 7 + ["chain", "chord", "chord"])
         queue = "plain"
         began = time.monotonic()
         names = [name] if kind == "task" else [f"{name}.{part}" for part in range(3)]
@@ -225,7 +286,7 @@ class World:
                 steps = [run.clone((each,)).set(immutable=True) for each in names]
                 result, value = chain(*steps).apply_async(), names[-1]
             else:
-                value, parts = names, [run.clone((each,)) for each in names]
+                value, parts = names, [run.clone((each, 0.1)) for each in names]
                 names = [*names, f"{name}.body"]
                 result = chord(parts)(self.app.signature("total", (f"{name}.body",)))
         except OperationalError:
@@ -315,11 +376,15 @@ def test_each_task_runs_once_while_connections_break(world: World) -> None:
     world.begin()
     for _ in world.campaign.rounds():
         time.sleep(chosen.uniform(0.05, 0.6))
-        fault = chosen.choice(["cut", "cut after", "refuse", "freeze", "delay"])
+        fault = chosen.choice(
+            ["cut", "cut after", "step", "step", "refuse", "freeze", "delay"]
+        )
         world.faults[fault] += 1
         match fault:
             case "cut":
                 world.proxy.cut(chosen.choice(["reset", "fin"]))
+            case "step":
+                world.cut_at(chosen)
             case "cut after":
                 side: Side = "client" if chosen.random() < 0.5 else "server"
                 world.proxy.cut_after(chosen.randrange(20_000), side)
@@ -338,6 +403,7 @@ def test_each_task_runs_once_while_connections_break(world: World) -> None:
                 world.proxy.delay(0)
     world.stop_producing()
     world.judge(once=True)
+    world.check_prefetch()
 
 
 def test_no_task_is_lost_when_processes_are_killed(
@@ -349,14 +415,19 @@ def test_no_task_is_lost_when_processes_are_killed(
     world.begin()
     for _ in world.campaign.rounds():
         time.sleep(chosen.uniform(0.1, 1.0))
+        if chosen.random() < 0.5:  # this takes little time
+            world.faults["queue"] += 1
+            world.delete_victim()
         fault = chosen.choice(
-            ["cut", "outage", "broker", "worker", "child", "shutdown", "queue"]
+            ["cut", "step", "outage", "broker", "worker", "child", "shutdown"]
         )
         world.faults[fault] += 1
         place = chosen.randrange(len(POOLS))
         match fault:
             case "cut":
                 world.proxy.cut(chosen.choice(["reset", "fin"]))
+            case "step":
+                world.cut_at(chosen)
             case "outage":
                 world.proxy.refuse()
                 world.proxy.cut()
@@ -373,7 +444,7 @@ def test_no_task_is_lost_when_processes_are_killed(
                 world.workers[place].kill_child(chosen)
             case "shutdown":
                 world.shut_down(place, chosen)
-            case "queue":
-                world.delete_victim()
+    world.delete_victim()
+    time.sleep(2)  # its tasks come again
     world.stop_producing()
     world.judge(once=False)

@@ -191,6 +191,8 @@ class World:
         """The group as another operator has it."""
         self.frozen: dict[int, list[tuple[int, int]]] = {}
         self._stack = stack
+        self._stopped: list[jsync.GroupMember] = []
+        """Kept, because the garbage collector would end them."""
         self.running = {name: [self._begun(name) for _ in "12"] for name in "ab"}
 
     def _begun(self, name: str) -> Child:
@@ -283,6 +285,7 @@ class World:
         """A thread gets a message and ends, and another one stops the member."""
         name = self.dice.choice("ab")
         instance = self.group.join(name, ack_wait=ACK_WAIT)
+        self._stopped.append(instance)
         for each in self.running[name]:
             os.kill(each.pid, signal.SIGSTOP)
         begun = time.time_ns()
