@@ -6,6 +6,7 @@ The map of the package, lowest first; each part imports only from those above it
     errors      every error
     checks      numbers and callbacks that the user gives
     headers     message headers
+    subjects    which subjects a pattern with wildcards matches
     contexts    the contexts that the nats command stores
     health      what connected, current, ready and alive mean
     _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting

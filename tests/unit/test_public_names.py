@@ -39,6 +39,7 @@ MODULES = {
         "server",
         "services",
         "spark",
+        "subjects",
         "system",
         "terminal",
         "testing",
