@@ -145,6 +145,8 @@ class IOThread:
         self._stream: Stream | None = None
         self._resolving: dict[tuple[str, int], Dialing[list[Address]]] = {}
         """The names that the system did not resolve in time."""
+        self._hanging: dict[str, threading.Event] = {}
+        """Set when a callable of the user returns that did not in time, by its name."""
         self._round_began = float("-inf")
         self._next_ping = 0.0
         self._move: Move | None = None
@@ -307,6 +309,34 @@ class IOThread:
                 return opened
         return None
 
+    def _call(
+        self, seconds: float, what: str, function: Callable[[], Result]
+    ) -> Result:
+        """Call user code on a thread; raises `TimeoutError` after so many seconds.
+
+        A call that hangs holds up the next one, so that threads do not pile up.
+        """
+        deadline = monotonic() + seconds
+        earlier = self._hanging.get(what)
+        if earlier is not None and not earlier.wait(max(0.0, seconds)):
+            raise LateError(f"{what} has not returned from an earlier call")
+        self._hanging.pop(what, None)
+        returned = threading.Event()
+
+        def call() -> Result:
+            try:
+                return function()
+            finally:
+                returned.set()
+
+        left = deadline - monotonic()
+        try:
+            return call_within(left, self._session.spawner, what, call)
+        except LateError:
+            if not returned.is_set():  # else it has raised that itself
+                self._hanging[what] = returned
+            raise
+
     def _choose(self) -> float | None:
         """Have the user choose the next server; the seconds to wait, if the user said so."""
         choose = self._options.reconnect_to_server
@@ -314,9 +344,8 @@ class IOThread:
             return None
         candidates, info = self.pool.candidates(), self._session.info
         try:
-            choice = call_within(
+            choice = self._call(
                 self._options.connect_timeout,
-                self._session.spawner,
                 "reconnect_to_server",
                 lambda: choose(list(candidates), info),
             )
@@ -347,9 +376,8 @@ class IOThread:
         tls = self._wants_tls(server)
         if self._options.reconnect_delay is not None:
             try:
-                return call_within(
+                return self._call(
                     self._options.connect_timeout,
-                    self._session.spawner,
                     "reconnect_delay",
                     lambda: self._backoff.delay(pause, tls=tls),
                 )
@@ -576,7 +604,7 @@ class IOThread:
             return check_headers(headers or {})
         left = deadline - monotonic()
         try:
-            found = call_within(left, self._session.spawner, "ws_headers", headers)
+            found = self._call(left, "ws_headers", headers)
         except (LateError, RuntimeError) as error:  # no time, or no more threads
             raise WebSocketError(f"no ws_headers: {error}") from error
         return check_headers(found)
@@ -603,7 +631,7 @@ class IOThread:
             return fields()
         left = deadline - monotonic()
         try:
-            return call_within(left, self._session.spawner, "credentials", fields)
+            return self._call(left, "credentials", fields)
         except (LateError, RuntimeError) as error:
             # No time left, or no thread could be started.
             raise AuthenticationError(f"no credentials: {error}") from error

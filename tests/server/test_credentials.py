@@ -16,6 +16,7 @@ from jsync import errors
 from ..accounts import Key, nkey_config, password_config, token_config
 from ..proxy import FaultProxy
 from ..servers import wait_for
+from ..support.connection_faults import Events, connect
 from .support import LONG, SOON, Recorder, works
 
 if TYPE_CHECKING:
@@ -202,6 +203,29 @@ def test_a_secret_that_takes_too_long_ends_with_connect_timeout(
         assert time.monotonic() - begin < SOON
     finally:
         released.set()
+
+
+def test_secrets_that_hang_pile_up_no_threads(own_server: StartServer) -> None:
+    server = own_server(config="authorization { token: secret }")
+    released, asked = threading.Event(), Recorder()
+    released.set()
+
+    def slow() -> str:
+        asked()
+        released.wait(LONG)
+        return "secret"
+
+    with connect(server.url, Events(), token=slow, connect_timeout=0.5) as nc:
+        asked.get()
+        released.clear()
+        nc.force_reconnect()
+        pool = nc.session.io.pool
+        wait_for(lambda: pool.candidates()[0].attempts > 3)
+        asked.get()
+        assert not asked.waiting, "no second thread hangs"
+        released.set()
+        wait_for(lambda: nc.stats().reconnects == 1)
+        assert works(nc)
 
 
 def raise_from_vault() -> str:
