@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -42,9 +43,23 @@ def leaderless(infos: Iterable[StreamInfo]) -> Iterator[str]:
             yield info.config.name or ""
 
 
-def is_away(peer: PeerInfo) -> bool:
-    """Whether a server that holds a replica does not answer its leader."""
-    return peer.offline or (not peer.current and peer.active > _SILENT_SECONDS)
+def is_away(peer: PeerInfo, led: float) -> bool:
+    """Whether a server that holds a replica does not answer its leader.
+
+    Args:
+        peer: The server.
+        led: The seconds since the leader was elected. A leader says that it heard from a server
+            0 seconds ago if it has never heard from it, such as from its killed predecessor.
+    """
+    silence = peer.active or led
+    lags = not peer.current and not peer.pending
+    return peer.offline or (lags and silence > _SILENT_SECONDS)
+
+
+def _led(info: StreamInfo) -> float:
+    """The seconds since the leader was elected, which servers before 2.11.9 do not tell."""
+    since = info.cluster and info.cluster.leader_since
+    return (info.ts - since).total_seconds() if info.ts and since else inf
 
 
 def replicas_away(infos: Iterable[StreamInfo]) -> Counter[str]:
@@ -53,7 +68,7 @@ def replicas_away(infos: Iterable[StreamInfo]) -> Counter[str]:
         peer.name
         for info in infos
         for peer in (info.cluster.replicas if info.cluster else None) or []
-        if is_away(peer)
+        if is_away(peer, _led(info))
     )
 
 

@@ -186,7 +186,9 @@ def _cluster(cluster: ClusterInfo | None, now: datetime | None) -> dict[str, Any
         known = "current" if peer.current else "outdated"
         state = "offline" if peer.offline else known
         lag = f", {peer.lag:,} operations behind" if peer.lag else ""
-        facts[f"Replica {peer.name}"] = f"{state}, seen {brief(peer.active)} ago{lag}"
+        heard = peer.active or peer.current
+        seen = f"seen {brief(peer.active)} ago" if heard else "not seen by this leader"
+        facts[f"Replica {peer.name}"] = f"{state}, {seen}{lag}"
     return facts
 
 

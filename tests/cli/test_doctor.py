@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jsync.cli.diagnosis import is_away
 from jsync.cli.doctor import _Rules
+from jsync.models import PeerInfo
 
 from ..matrix.lines import binary_of
 from ..server.support import refusing_url
@@ -152,3 +154,22 @@ def test_permissions_are_read_as_the_server_does(
     allow: list[str] | None, deny: list[str] | None, *, may: bool
 ) -> None:
     assert _Rules(allow, deny).let("$JS.API.>") is may
+
+
+@pytest.mark.parametrize(
+    ("current", "active", "led", "away"),
+    [
+        (True, 0.0, 60.0, False),
+        (False, 0.0, 1.0, False),
+        (False, 0.0, 60.0, True),
+        (False, 1.0, 60.0, False),
+        (False, 6.0, 60.0, True),
+    ],
+)
+def test_a_server_that_its_leader_never_heard_is_away(
+    current: bool, active: float, led: float, away: bool
+) -> None:
+    peer = PeerInfo(current=current, active=active)
+    assert is_away(peer, led) is away
+    assert not is_away(PeerInfo(current=current, active=active, pending=True), led)
+    assert is_away(PeerInfo(offline=True), led)

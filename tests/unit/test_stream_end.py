@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -74,6 +74,15 @@ def test_the_only_server_is_the_leader() -> None:
 def test_the_word_of_a_leader_is_as_old_as_its_majority() -> None:
     assert made(ask_end("S"), info(peer(0.5), peer(60))).silence == 0.5
     assert made(ask_end("S"), info(peer(2), peer(1), peer(3), peer(9))).silence == 2
+
+
+def test_a_leader_that_heard_nobody_is_old() -> None:
+    reply = info(peer(0, current=False), peer(0, current=False))
+    now = datetime.fromisoformat(CREATED) + timedelta(seconds=MAX_SILENCE - 1)
+    assert made(ask_end("S"), {**reply, "ts": now.isoformat()}).silence == 2.5
+    reply["ts"] = (now + timedelta(seconds=2)).isoformat()
+    with pytest.raises(errors.JetStreamUnavailableError, match="do not answer"):
+        made(ask_end("S"), reply)
 
 
 @pytest.mark.parametrize(

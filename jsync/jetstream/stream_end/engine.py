@@ -73,7 +73,7 @@ def end_in(info: StreamInfo) -> StreamEnd:
     """Read the end from an answer; raises `JetStreamUnavailableError` for an old word."""
     silence = 0.0
     if info.cluster is not None:
-        silence = _silence(info.cluster)
+        silence = _silence(info.cluster, info.ts)
         if not info.cluster.leader or not info.cluster.is_of_leader:
             raise _old_word(f"stream {info.config.name!r} has no leader now")
         if silence > MAX_SILENCE:
@@ -98,11 +98,17 @@ def is_alone(info: StreamInfo | None, now: float) -> bool:
     )
 
 
-def _silence(cluster: ClusterInfo) -> float:
-    """Seconds since the leader and the servers that it heard from last were most of all."""
+def _silence(cluster: ClusterInfo, now: datetime | None) -> float:
+    """Seconds since the leader and the servers that it heard from last were most of all.
+
+    A leader says 0 seconds of a server that it never heard from: since it was elected.
+    """
+    since = cluster.leader_since
+    led = (now - since).total_seconds() if now and since else 0.0
     peers = [peer for peer in cluster.replicas or () if not peer.pending]
     heard = sorted(
-        inf if peer.offline and not peer.active else peer.active for peer in peers
+        peer.active or (inf if peer.offline else 0.0 if peer.current else led)
+        for peer in peers
     )
     needed = (len(peers) + 1) // 2
     return heard[needed - 1] if needed else 0.0
