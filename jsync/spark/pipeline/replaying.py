@@ -102,15 +102,21 @@ def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
 
 
 def range_of(pipeline: Pipeline) -> str:
-    """The range of a replay, for people."""
+    """The messages of a replay, for people."""
     for source in pipeline.sources.values():
-        if isinstance(source, JetStreamSource) and "endingOffsets" in source.options:
-            start, end = (
-                source.options["startingOffsets"],
-                source.options["endingOffsets"],
+        if isinstance(source, JetStreamSource) and not source.static:
+            starts, ends = (
+                json.loads(source.options.get(place, "{}"))
+                for place in ("startingOffsets", "endingOffsets")
             )
-            return f"from {start} to before {end}"
-    return ""
+            if ends:
+                return ", ".join(
+                    f"{name} from {starts[name]} to {end - 1}"
+                    if starts[name] < end
+                    else f"no messages of {name}"
+                    for name, end in ends.items()
+                )
+    return "no messages"
 
 
 def _source(pipeline: Pipeline, wanted: Range) -> str:
