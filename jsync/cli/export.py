@@ -158,7 +158,7 @@ def _readable(value: Any) -> Any:
     "-o",
     type=FILE,
     metavar="FILE",
-    help="The output file. Default: standard output.",
+    help="The output file. Default, or `-`: standard output.",
 )
 @click.option(
     "--format",
@@ -193,7 +193,7 @@ def export(settings: Settings, /, **options: Any) -> int | None:
     command was interrupted, repeat it with --resume: it continues a file of NDJSON after
     its last message.
     """
-    target: str | None = options["output"]
+    target: str | None = options["output"] if options["output"] != "-" else None
     form = options["form"] or ("raw" if options["raw"] else _format_of(target))
     if options["raw"] and form != "raw":
         raise click.UsageError("--raw and --format exclude each other")

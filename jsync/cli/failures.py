@@ -106,7 +106,7 @@ def words_of(error: BaseException) -> str:
         return f"{error.description}: {fields} (err_code {error.err_code})"
     words = " ".join("; ".join([str(error), *_notes(error)]).split())
     words = words or type(error).__name__
-    if isinstance(error, errors.Error | OSError):
+    if isinstance(error, errors.Error | OSError | click.ClickException):
         return words
     return f"{type(error).__name__}: {words}"
 

@@ -32,7 +32,12 @@ class PartialFile:
         self._check_target()
 
     def _check_target(self) -> None:
-        if os.path.exists(self.target) and not self._force:
+        if not os.path.exists(self.target):
+            return
+        if not os.path.isfile(self.target):
+            # A rename would put a file in the place of a device or a pipe.
+            raise ConfigError(f"{self.target} is not a file that can be replaced")
+        if not self._force:
             raise ConfigError(f"{self.target} exists: pass --force to replace it")
 
     @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import time
@@ -127,6 +128,19 @@ def test_a_file_is_not_replaced_unless_that_is_wanted(
     assert (refused.code, path.read_text()) == (2, "mine")
     assert jsync("export", flights.name, "-o", str(path), "--force").code == 0
     assert path.read_text().startswith("{")
+
+
+def test_an_export_replaces_no_pipe_or_directory(
+    jsync: Jsync, flights: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+    os.mkdir("directory")
+    for name in ("pipe", "directory"):
+        refused = jsync("export", flights.name, "-o", name, "--force")
+        assert (refused.code, "not a file" in refused.errors) == (2, True)
+    assert jsync("export", flights.name, "-o", "-").output.startswith("{")
+    assert sorted(os.listdir()) == ["directory", "pipe"]
 
 
 def test_an_invalid_export_is_rejected_in_one_line(jsync: Jsync, unique: str) -> None:

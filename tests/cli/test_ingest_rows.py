@@ -232,6 +232,28 @@ def test_rows_of_parquet_are_objects_with_their_types(tmp_path: Path) -> None:
         read(written(tmp_path / "b.parquet", "x"))
 
 
+def test_a_value_that_json_cannot_hold_is_a_bad_row(tmp_path: Path) -> None:
+    numbers = [float("inf"), float("nan"), None, -1.5]
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"a": numbers}), path)
+    rows = read(path)
+    assert str(rows[0]) == f"{path}, row 1: 'a' is inf, which JSON cannot hold"
+    assert values(rows) == [{"a": None}, {"a": None}, {"a": -1.5}]
+
+
+def test_parquet_needs_a_name_for_each_column(tmp_path: Path) -> None:
+    table = pyarrow.Table.from_arrays([pyarrow.array([1])] * 2, names=["a", "a"])
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(ConfigError, match=r"a\.parquet: each column"):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_quote_that_stays_open_names_its_lines(tmp_path: Path) -> None:
+    good, bad = read(written(tmp_path / "a.csv", 'a,b\nx,1\n"y,2\nz,3\nw,4\n'))
+    assert isinstance(good, Row)
+    assert str(bad).endswith("line 3: unexpected end of data (up to line 5)")
+
+
 def test_a_column_can_be_the_message(tmp_path: Path) -> None:
     path = written(tmp_path / "a.ndjson", '{"a": "x y"}\n{"a": {"b": 1}}\n{"b": 1}\n')
     first, second, third = read(path, data="a")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, isinf
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -214,7 +214,9 @@ def _csv_rows(
         except StopIteration:
             return
         except (csv.Error, UnicodeDecodeError) as error:
-            yield source.bad_row(number, str(error))
+            # A quote that is never closed takes all lines behind it.
+            end = f" (up to line {lines.number})" if lines.number > number else ""
+            yield source.bad_row(number, f"{error}{end}")
             continue
         if not values:
             continue
@@ -351,6 +353,17 @@ def _parquet(source: Source, reading: Reading) -> Rows:
     except pyarrow.ArrowException as error:
         raise ConfigError(f"{source.name} is not Parquet: {error}") from error
 
+    names = tuple(file.schema_arrow.names)
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            f"{source.name}: each column needs a name of its own, not {list(names)}"
+        )
+    floats = [
+        column.name
+        for column in file.schema_arrow
+        if pyarrow.types.is_floating(column.type)
+    ]
+
     def rows() -> Iterator[Row | BadRowError]:
         number = 0
         batches = file.iter_batches(batch_size=5000)
@@ -364,12 +377,21 @@ def _parquet(source: Source, reading: Reading) -> Rows:
             for fields in batch.to_pylist():
                 number += 1
                 try:
+                    if reading.data is None:
+                        _check_finite(fields, floats)
                     yield Row(number, fields, payload(fields, reading.data))
                 except (BadValueError, msgspec.MsgspecError) as error:
                     yield source.bad_row(number, str(error))
 
-    names = tuple(file.schema_arrow.names)
     return Rows(source, names, rows(), file.metadata.num_rows)
+
+
+def _check_finite(fields: Mapping[str, Any], floats: list[str]) -> None:
+    """Refuse what JSON cannot hold, except NaN, which stands for a missing value."""
+    for column in floats:
+        value = fields[column]
+        if value is not None and isinf(value):
+            raise BadValueError(f"{column!r} is {value}, which JSON cannot hold")
 
 
 def _seekable(source: Source) -> IO[bytes]:

@@ -302,6 +302,9 @@ class ObjectStore:
         target = Path(path)
         if target.is_dir():
             raise IsADirectoryError(f"a directory: {target}; name a file in it")
+        if target.exists() and not target.is_file():
+            # A rename would put a file in the place of a device or a pipe.
+            raise FileExistsError(f"not a file: {target}; name a file that is one")
 
         def read(by_leader: bool) -> ObjectInfo:
             part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")

@@ -458,6 +458,9 @@ def test_a_file_that_was_not_got_whole_is_not_there(
     assert target.read_bytes() == b"former"
     with pytest.raises(IsADirectoryError):
         files.get_file("a", tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="not a file"):
+        files.get_file("a", tmp_path / "pipe")
     with pytest.raises(FileNotFoundError):
         files.put_file(tmp_path / "nobody")
 
