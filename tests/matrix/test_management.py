@@ -239,9 +239,13 @@ def test_a_stream_gets_another_name_where_the_server_can_give_it(
     js.publish(f"{unique}.a", b"1")
     stream.backup(tmp_path)
     stream.delete()
+    name = "stream.arc.s2" if line >= (2, 15) else "stream.tar.s2"
+    assert (tmp_path / name).exists()
     if line >= (2, 15):
         assert js.restore_stream(tmp_path, name=f"{unique}B").name == f"{unique}B"
         return
+    # In a cluster of several versions, jsync once gave the archive the newer name.
+    (tmp_path / name).rename(tmp_path / "stream.arc.s2")
     with pytest.raises(errors.ConfigError, match=r"before 2\.15.*keeps its name"):
         js.restore_stream(tmp_path, name=f"{unique}B")
     assert js.restore_stream(tmp_path).info().state.messages == 1

@@ -16,7 +16,7 @@ from jsync import errors
 from jsync.jetstream.backups.engine import CHUNK
 
 from ..liar import Said, lying
-from ..proxy import FaultProxy
+from ..proxy import FaultProxy, Side
 from ..servers import wait_for
 from ..support.connection_faults import FakeServer
 from .support import SOON
@@ -359,14 +359,28 @@ def test_a_stream_is_restored_under_another_name(
             js.restore_stream(tmp_path, name=wrong)
 
 
-def test_a_backup_by_an_older_server_keeps_its_name(
-    js: jsync.JetStream, unique: str, tmp_path: Path
+def test_a_restore_that_the_server_may_have_begun_says_so(
+    server: LocalServer, js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     stream = filled(js, unique, 1)
     stream.backup(tmp_path)
-    (tmp_path / "stream.arc.s2").rename(tmp_path / "stream.tar.s2")
-    with pytest.raises(errors.ConfigError, match=r"before 2\.15.*keeps its name"):
-        js.restore_stream(tmp_path, name=f"{unique}B")
+    stream.delete()
+    asked = False
+
+    def drop_replies(data: bytes, to: Side) -> bytes:
+        nonlocal asked
+        asked = asked or (to == "server" and b"STREAM.RESTORE" in data)
+        return b"" if asked and to == "client" else data
+
+    with (
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        jsync.connect(proxy.url) as nc,
+    ):
+        proxy.rewrite(drop_replies)
+        with pytest.raises(errors.TimeoutError) as late:
+            nc.jetstream(timeout=0.3).restore_stream(tmp_path, timeout=0.3)
+        proxy.rewrite(None)
+    assert "may be left on the server" in late.value.__notes__[0]
 
 
 # Accounts -----------------------------------------------------------------------------

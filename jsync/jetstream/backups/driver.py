@@ -15,7 +15,7 @@ from ...core.subscription import subscribe
 from ...errors import APIError, BackupError, ConfigError, TimeoutError as LateError
 from ...models.info import StreamState
 from ..replies import part_of
-from ..versions import MEMORY_BACKUP, line_of_server, unsupported
+from ..versions import MEMORY_BACKUP, unsupported
 from .engine import (
     ARCHIVE,
     CHUNK,
@@ -73,8 +73,7 @@ def backup(
     where = Path(directory)
     check_unused(where)
     where.mkdir(parents=True, exist_ok=True)
-    name = archive_name(line_of_server(api.session.info))
-    partial = where / f"{name}.partial"
+    partial = where / f"{ARCHIVE}.partial"
     inbox = f"{api.session.options.inbox_prefix}.{os.urandom(11).hex()}"
     wanted: dict[str, Any] = {"deliver_subject": inbox, "chunk_size": CHUNK}
     if not consumers:
@@ -106,7 +105,7 @@ def backup(
             raise BackupError(f"the archive ends too early, at {size} bytes: {_AGAIN}")
         manifest = Manifest(config, state, size, digest.hexdigest())
         check_unused(where)  # another program may have written one meanwhile
-        _publish(file, partial, where / name)
+        _publish(file, partial, where / archive_name(file))
     meta = where / f"{META}.partial"
     with _new_file(meta) as file:
         file.write(manifest.text())

@@ -26,13 +26,21 @@ OLD_ARCHIVE: Final = "stream.tar.s2"
 CHUNK: Final = 128 * 1024
 UNFINISHED: Final = "jsync.restore"
 """The key in the metadata of a stream while its messages are being restored."""
+_FIRST_OF_TAR: Final = b"meta.inf"
+_HEAD: Final = 64
+"""Bytes of an archive that have the name of its first file."""
 _FRAME_HEADER: Final = 4
 _STREAM_START: Final = 0xFF
 
 
-def archive_name(line: tuple[int, int]) -> str:
-    """The name of the archive that a server of this line makes."""
-    return ARCHIVE if line >= (2, 15) else OLD_ARCHIVE
+def archive_name(archive: IO[bytes]) -> str:
+    """The name of an archive, by its format.
+
+    The leader of the stream makes the archive, and may be older than the server of the
+    connection. The compression leaves the name of the first file of a tar readable.
+    """
+    archive.seek(0)
+    return OLD_ARCHIVE if _FIRST_OF_TAR in archive.read(_HEAD) else ARCHIVE
 
 
 class Chunks:

@@ -41,6 +41,7 @@ from .engine import (
     OLD_ARCHIVE,
     UNFINISHED,
     Manifest,
+    archive_name,
     is_whole,
     read_manifest,
     subjects_of,
@@ -87,10 +88,12 @@ def restore(
             f"{where} holds no whole backup: there is no {META} in it"
         ) from None
     archive = _archive(where)
+    with archive.open("rb") as file:
+        is_old = archive_name(file) == OLD_ARCHIVE
     wanted = _wanted(manifest, name, config)
     stream = str(wanted["name"])
     if stream != manifest.stream:
-        if archive.name == OLD_ARCHIVE:
+        if is_old:
             raise ConfigError(
                 f"{where} is a backup by a nats-server before 2.15: stream "
                 f"{manifest.stream} keeps its name, so it cannot become {stream!r}"
@@ -100,9 +103,7 @@ def restore(
     check_overlap(api, stream, subjects_of(wanted))
     restoring = _Restore(api, stream, wanted, timeout)
     # Of an older archive a server creates nothing before it is complete.
-    return restoring.run(
-        archive, manifest.state, on_progress, hidden=archive.name == ARCHIVE
-    )
+    return restoring.run(archive, manifest.state, on_progress, hidden=not is_old)
 
 
 def _wanted(
@@ -168,6 +169,9 @@ class _Restore:
                 with contextlib.suppress(APIError, LateError):
                     check_finished(self._api, self._stream)
             raise
+        except Error as error:
+            self._clean_up(error, hidden=hidden)  # the server may have begun
+            raise
         subject = part_of(reply, "deliver_subject", "", str)
         try:
             self._send_all(archive, subject, on_progress)
@@ -175,15 +179,16 @@ class _Restore:
             return self._finish() if hidden else made
         except BaseException as error:
             self._stop(subject)
-            if hidden and not self._is_gone(ended=isinstance(error, APIError)):
-                error.add_note(self._rest())
+            self._clean_up(error, hidden=hidden)
             raise
 
-    def _rest(self) -> str:
-        return (
-            f"a part of stream {self._stream} may be left on the server, without its "
-            "subjects: delete it before you restore it again"
-        )
+    def _clean_up(self, error: BaseException, *, hidden: bool) -> None:
+        """Remove what is on the server, or say in the error that it may be there."""
+        if hidden and not self._is_gone(ended=isinstance(error, APIError)):
+            error.add_note(
+                f"a part of stream {self._stream} may be left on the server, without its "
+                "subjects: delete it before you restore it again"
+            )
 
     def _send_all(
         self, archive: Path, subject: str, on_progress: Progress | None
