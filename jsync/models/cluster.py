@@ -84,8 +84,15 @@ class ClusterInfo(Model, kw_only=True, frozen=True):
 
     @property
     def is_of_leader(self) -> bool:
-        """Whether this comes from the leader itself, by nats-server 2.11.9 or newer.
+        """Whether this comes from the leader itself.
 
         Without a leader, and in the first seconds of a stream, others answer too.
         """
-        return self.raft_group is None or self.leader_since is not None
+        if self.raft_group is None or self.leader_since is not None:
+            return True
+        if self.traffic_account is not None:
+            return (
+                False  # from nats-server 2.11.9 on, a leader says since when it leads
+            )
+        names = [peer.name for peer in self.replicas or ()]
+        return bool(self.leader) and self.leader not in names

@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING
 import pyarrow
 import pytest
 
+import jsync
 from jsync import errors
 
+from ..matrix.lines import binary_of
 from ..routed import RoutedCluster
 from ..server.support import LONG, Recorder, Thread
-from ..servers import wait_for
+from ..servers import Cluster, wait_for
 from ..support.connection_faults import Events, connect
 from .test_ordered import host, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import jsync
     from jsync.server import LocalServer
-
-    from ..servers import Cluster
 
 pytestmark = pytest.mark.cluster
 
@@ -196,3 +195,30 @@ def hosted_by(
 def consumers(cluster: Cluster, stream: str) -> list[str]:
     with connect(cluster.urls, Events()) as nc:
         return list(nc.jetstream().consumer_names(stream))
+
+
+@pytest.mark.bulk
+def test_an_old_cluster_is_read_to_its_end() -> None:
+    with (
+        Cluster(binary=binary_of("2.10")) as cluster,
+        jsync.connect(cluster.urls) as nc,
+    ):
+        js = nc.jetstream(timeout=10)
+        made: list[jsync.KeyValue] = []
+
+        def create() -> bool:
+            # After their start, servers of 2.10 take some peers for offline.
+            with contextlib.suppress(errors.Error):
+                made.append(js.create_key_value(bucket="B", replicas=3))
+            return bool(made)
+
+        wait_for(create, 60)
+        (kv,) = made
+        for number in range(5):
+            kv.put(f"k{number}", b"v")
+        wait_for(lambda: cluster.stream_leader("KV_B") is not None)
+        assert sorted(kv.keys()) == [f"k{number}" for number in range(5)]
+        with js.ordered_consumer("KV_B").messages(until_end=True) as messages:
+            assert len(list(messages)) == 5
+        with kv.watch() as watch:
+            assert len(list(watch.initial())) == 5

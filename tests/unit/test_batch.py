@@ -569,7 +569,9 @@ def test_a_leader_has_stored_the_messages_of_a_majority(
 
 def test_only_the_leader_reports_the_stored_messages() -> None:
     replicas = [PeerInfo(current=True, active=0.1)] * 2
-    cluster = ClusterInfo(raft_group="S-R3F-x", replicas=replicas)
+    cluster = ClusterInfo(
+        raft_group="S-R3F-x", replicas=replicas, traffic_account="$SYS"
+    )
     assert not has_settled(StreamInfo(cluster=cluster), 1.0)
     led = cluster.replace(leader_since=datetime.now(UTC))
     assert has_settled(StreamInfo(cluster=led), 1.0)

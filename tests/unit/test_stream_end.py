@@ -33,7 +33,15 @@ def info(
         "state": {"messages": 1, "first_seq": first, "last_seq": last},
         "cluster": {
             "leader": "a",
-            **({"raft_group": "g", "leader_since": CREATED} if peers else {}),
+            **(
+                {
+                    "raft_group": "g",
+                    "leader_since": CREATED,
+                    "traffic_account": "$SYS",
+                }
+                if peers
+                else {}
+            ),
             "replicas": list(peers),
             **cluster,
         },
@@ -74,6 +82,16 @@ def test_the_only_server_is_the_leader() -> None:
 def test_the_word_of_a_leader_is_as_old_as_its_majority() -> None:
     assert made(ask_end("S"), info(peer(0.5), peer(60))).silence == 0.5
     assert made(ask_end("S"), info(peer(2), peer(1), peer(3), peer(9))).silence == 2
+
+
+def test_a_leader_of_an_old_server_is_not_among_the_others() -> None:
+    old: dict[str, Any] = {"leader_since": None, "traffic_account": None}
+    end = made(ask_end("S"), info(peer(0.5), peer(1), **old))
+    assert (end.sequence, end.silence) == (10, 0.5)
+    for replica, leader in ((peer(0.5, name="a"), "a"), (peer(0.5), None)):
+        reply = info(replica, peer(1), **old, leader=leader)
+        with pytest.raises(errors.JetStreamUnavailableError, match="no leader"):
+            made(ask_end("S"), reply)
 
 
 def test_a_leader_that_heard_nobody_is_old() -> None:

@@ -21,7 +21,7 @@ from jsync.spark.pipeline.replaying import range_of
 def test_a_replay_names_its_messages(
     starts: dict[str, int], ends: dict[str, int], words: str
 ) -> None:
-    def source(*, static: bool = False, **options: str) -> JetStreamSource:
+    def source(options: dict[str, str], *, static: bool = False) -> JetStreamSource:
         return JetStreamSource(format="jetstream", options=options, static=static)
 
     places = {
@@ -33,9 +33,9 @@ def test_a_replay_names_its_messages(
         nats={},
         streaming=None,
         sources={
-            "fixed": source(static=True, endingOffsets='{"C": 9}'),
-            "others": source(),
-            "chosen": source(**{f"{name}Offsets": at for name, at in places.items()}),
+            "fixed": source({"endingOffsets": '{"C": 9}'}, static=True),
+            "others": source({}),
+            "chosen": source({f"{name}Offsets": at for name, at in places.items()}),
         },
         steps={},
         sinks={},
