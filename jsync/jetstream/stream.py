@@ -295,6 +295,7 @@ class Stream:
 
         If the stream has `allow_direct`, any server with a replica or a mirror may
         answer. This is fast, but that server may lag behind the latest publishes. A
+        mirror does not answer for several subjects, since it may not have all of them. A
         stream from `bind_stream` asks its leader, until you call `info`.
 
         Args:
@@ -369,7 +370,8 @@ class Stream:
             An iterator over the messages.
 
         Raises:
-            DirectGetNotAllowedError: The stream has no `allow_direct`.
+            DirectGetNotAllowedError: The stream has no `allow_direct`, or only a mirror
+                answers that lacks some of its messages.
             TimeoutError: No message came in time.
             ConnectionLostError: The connection was lost repeatedly.
             UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
@@ -420,7 +422,8 @@ class Stream:
 
         Raises:
             TooManyResultsError: More than 1024 subjects match.
-            DirectGetNotAllowedError: The stream has no `allow_direct`.
+            DirectGetNotAllowedError: The stream has no `allow_direct`, or only a mirror
+                answers that lacks some of its messages.
             TimeoutError: No message came in time.
             ConnectionLostError: The connection was lost repeatedly.
             UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.

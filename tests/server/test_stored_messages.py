@@ -267,27 +267,45 @@ def test_a_message_of_a_deleted_stream_raises_not_found(
         list(stream.get_last_messages(">"))
 
 
-def test_a_mirror_that_lags_hides_no_message(own_server: StartServer) -> None:
+PARTS: list[tuple[dict[str, Any], dict[str, Any], int]] = [
+    ({"filter_subject": "o.a"}, {}, 5),
+    ({}, {}, 10),
+    ({}, {"max_msgs": 9}, 9),
+]
+
+
+@pytest.mark.parametrize(("source", "limits", "count"), PARTS)
+def test_a_mirror_hides_no_message_of_its_origin(
+    own_server: StartServer, source: dict[str, Any], limits: dict[str, Any], count: int
+) -> None:
     with jsync.connect(own_server().url) as nc:
         js = nc.jetstream()
-        js.create_stream(name="ORIGIN", subjects=["o.*"])
-        # The mirror answers for the origin, but does not have all its messages.
-        js.create_stream(
-            name="MIRROR",
-            mirror={"name": "ORIGIN", "filter_subject": "o.a"},
-            mirror_direct=True,
-        )
-        js.update_stream(name="ORIGIN", allow_direct=True)
-        js.publish("o.a", b"1")
-        js.publish("o.b", b"2")
+        js.create_stream(name="ORIGIN", subjects=["o.*"], allow_direct=True)
+        # It answers direct gets of the origin as well.
+        source = {"name": "ORIGIN", **source}
+        config = {"mirror_direct": True, "allow_direct": True, **limits}
+        js.create_stream(name="MIRROR", mirror=source, **config)
+        for number in range(10):
+            js.publish(f"o.{'ba'[number % 2]}", b"%d" % number)
         mirror, origin = js.stream("MIRROR"), js.stream("ORIGIN")
-        wait_for(lambda: mirror.info().state.messages == 1)
-        answers = set()
-        for _ in range(50):
-            answers.add(origin.get_message(1).stream)
-            assert origin.get_message(2).data == b"2"
-        assert answers <= {"ORIGIN", "MIRROR"}
-        assert mirror.get_message(1).stream == "MIRROR"
+        wait_for(lambda: mirror.info().state.messages == count)
+        answers = {origin.get_message(2).stream for _ in range(50)}
+        assert answers == {"ORIGIN", "MIRROR"}
+        for _ in range(6):
+            assert origin.get_message(1).data == b"0"
+            assert origin.get_message(1, next_by_subject="o.*").data == b"0"
+            assert origin.get_message(last_by_subject="o.*").data == b"9"
+            assert numbers(origin.get_messages()) == list(range(10))
+            assert numbers(origin.get_messages("o.b")) == [0, 2, 4, 6, 8]
+            assert numbers(origin.get_messages(batch=3, sequence=2)) == list(
+                range(1, 10)
+            )
+            assert numbers(origin.get_last_messages("o.*")) == [8, 9]
+        assert len(numbers(mirror.get_messages())) == count
+
+
+def numbers(messages: Iterator[jsync.StoredMessage]) -> list[int]:
+    return [int(message.data) for message in messages]
 
 
 # Many messages ------------------------------------------------------------------------

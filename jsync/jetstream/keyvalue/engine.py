@@ -393,7 +393,9 @@ class LastEntries(LastOfEach["Entry"]):
         self._layout = layout
 
     def take_ready(self, mailbox: Mailbox) -> list[Entry]:
-        """The entries at hand."""
+        """The entries at hand, once the first one has told who answers."""
+        if self.whole and not self._previous:
+            return []
         layout, given = self._layout, self._given
         stored: list[Entry]
         stored, last, pending = read_entries(

@@ -5,7 +5,9 @@ Pure: no socket, thread or clock. A request is answered by a page of messages an
 it, so what was lost on the way is noticed and asked for again.
 
 Any server that has the stream answers, or a mirror of it, and it may be behind the leader.
-So the last page is not the end: the leader is asked for what is behind it.
+So the last page is not the end: the leader is asked for what is behind it. A mirror may lack
+messages in the middle, too: by its filter, its limits, or since they were deleted there. So only
+pages of mirrors that are `whole` are taken.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ class Step(Enum):
     SKIP = "wait for the next answer"
     ASK = "send the next request"
     CONFIRM = "the server has no more, so ask the leader"
+    MIRROR = "a mirror answers, so ask what it has"
     END = "everything has come"
 
 
@@ -79,6 +82,8 @@ class Pages(ABC, Generic[Item]):
         self._came = 0  # messages of this page
         self.answered_by = ""
         """The stream that sent the last message of this page: a mirror may answer, too."""
+        self.whole: set[str] = set()
+        """The streams that lack no message between two others. Empty: not known."""
         self._singles = 0  # pages in a row of which one message came, and then nothing
         self._end: int | None = None  # where to end, once that is known
         self._futile = 0
@@ -101,8 +106,10 @@ class Pages(ABC, Generic[Item]):
             raise unsupported(DIRECT_BATCH, "2.10", "the server answers one by one")
         if answer.previous != self._previous:
             return self._again(DirectGetError("messages were lost on the way"))
-        self._reached(answer.sequence, answer.pending)
         self.answered_by = answer.stream
+        if self.whole and answer.stream not in self.whole:
+            return Step.MIRROR
+        self._reached(answer.sequence, answer.pending)
         return self._passes(answer) or self._make(msg, answer)
 
     def take_ready(self, mailbox: Mailbox) -> Sequence[Item]:

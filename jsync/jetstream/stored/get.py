@@ -17,6 +17,7 @@ from ...errors import (
     ConnectionLostError,
     DirectGetError,
     DirectGetNotAllowedError,
+    Error,
     InvalidSubjectError,
     JetStreamError,
     JetStreamNotEnabledError,
@@ -71,7 +72,8 @@ def get_message(
     if direct:
         with contextlib.suppress(NoRespondersError):
             message = _direct_get(api, stream, wanted, deadline)
-            if message is not None:
+            # A mirror may not have all subjects, and so pass over the right message.
+            if message is not None and (message.stream == stream or _is_exact(wanted)):
                 return message
     reply = api.request(
         f"STREAM.MSG.GET.{stream}", wanted, timeout=deadline - monotonic()
@@ -148,6 +150,12 @@ def _direct_get(
     return StoredMessage.from_direct(msg)
 
 
+def _is_exact(wanted: dict[str, Any]) -> bool:
+    """Whether only messages of one subject, or of one sequence, come into question."""
+    subject = wanted.get("last_by_subj")
+    return "next_by_subj" not in wanted and (subject is None or _is_literal(subject))
+
+
 def _is_literal(subject: str) -> bool:
     try:
         check_publish_subject(subject)
@@ -183,6 +191,7 @@ def _read(
     until = monotonic() + seconds
     pause = FIRST_LOOK
     step = Step.ASK
+    pages.whole.add(stream)
     while step is not Step.END:
         data = _encode(pages.request())
         mailbox, token = request_replies(
@@ -196,7 +205,10 @@ def _read(
                     pause = FIRST_LOOK
                     until = monotonic() + seconds
                 try:
-                    answer: Item | Step = pages.take(mailbox.next(seconds))
+                    msg = mailbox.next(seconds)
+                    answer: Item | Step = pages.take(msg)
+                    if answer is Step.MIRROR and _is_whole(api, stream, pages, until):
+                        answer = pages.take(msg)
                 except (ConnectionLostError, LateError) as error:
                     answer = pages.interrupted(error)
                     until = monotonic() + seconds
@@ -213,6 +225,16 @@ def _read(
                     return
         finally:
             session.replies.discard(token)
+        if step is Step.MIRROR:
+            step = Step.ASK
+            if monotonic() + pause >= until:
+                raise DirectGetNotAllowedError(
+                    f"mirror {pages.answered_by!r} answers direct gets of stream {stream!r}, "
+                    "and lacks some of its messages: read with a consumer, or set "
+                    "mirror_direct=False on the mirror"
+                )
+            session.sleep(pause)
+            pause = min(2 * pause, LAST_LOOK)
         if step is Step.CONFIRM and alone and pages.answered_by == stream:
             return
         if step is Step.CONFIRM:
@@ -226,6 +248,28 @@ def _read(
                     )
                 session.sleep(pause)
                 pause = min(2 * pause, LAST_LOOK)
+
+
+def _is_whole(api: API, stream: str, pages: Pages[Any], until: float) -> bool:
+    """Whether the mirror that answers has all that the stream has, but for the end; blocks."""
+    name = pages.answered_by
+    try:
+        copy = stream_info(api, name, timeout=max(0.0, until - monotonic()))
+        state = stream_info(api, stream, timeout=max(0.0, until - monotonic())).state
+    except Error:
+        return False
+    source = copy.config.mirror
+    if (
+        source is None
+        or source.name != stream
+        or source.filter_subject
+        or source.subject_transforms
+        or copy.state.first_seq > max(1, state.first_seq)
+        or copy.state.num_deleted > state.num_deleted
+    ):
+        return False
+    pages.whole.add(name)
+    return True
 
 
 def _left(api: API, stream: str, pages: Pages[Any], seconds: float) -> int | None:
