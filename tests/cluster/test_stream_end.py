@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -143,6 +144,58 @@ def test_a_follower_that_is_behind_shortens_no_read(
                 time.sleep(max(0.0, 3.0 - (time.monotonic() - begun)))
             for read, thread in reading:
                 assert thread.result() == list(range(KEYS)), read.__name__
+        patiently(lambda: js.delete_key_value(unique))
+
+
+def test_a_follower_that_is_behind_hides_no_last_change(
+    routed: RoutedCluster, unique: str
+) -> None:
+    stream = f"KV_{unique}"
+    with connect(routed.urls, Events()) as nc:
+        js = nc.jetstream(timeout=10)
+        bucket = patiently(lambda: js.create_key_value(bucket=unique, replicas=3))
+        acked = [bucket.put("k", b"")]
+        numbers = [bucket.put("n.0", b"")]
+        late = follower(routed, stream)
+        group = js.stream(stream).cached_info.cluster
+        assert group is not None
+        assert group.raft_group is not None
+        filters = f"$KV.{unique}.n.>"
+        over = threading.Event()
+
+        def write() -> None:
+            with connect(routed.stream_leader(stream).url, Events()) as writer:
+                target = writer.jetstream(timeout=10).key_value(unique)
+                while not over.is_set():
+                    acked.append(target.put("k", b""))
+                    numbers.append(target.put(f"n.{len(numbers)}", b""))
+
+        def read() -> None:
+            with connect(routed.urls, Events()) as reader:
+                source = reader.jetstream(timeout=10).key_value(unique)
+                while not over.is_set():
+                    before = acked[-1]
+                    assert source.history("k")[-1].revision >= before
+
+        def fetch() -> None:
+            with connect(routed.urls, Events()) as reader:
+                source = reader.jetstream(timeout=0.2).bind_stream(stream)
+                while not over.is_set():
+                    before = numbers[-1]
+                    with (
+                        contextlib.suppress(errors.TimeoutError),
+                        source.ordered_consumer(filter_subjects=filters) as consumer,
+                        consumer.fetch_nowait(10_000) as batch,
+                    ):
+                        last = [msg.metadata.stream_sequence for msg in batch]
+                        assert batch.error is not None or last[-1] >= before
+
+        with routed.behind(late, group.raft_group):
+            threads = [Thread(write), Thread(fetch), *(Thread(read) for _ in range(4))]
+            over.wait(2.5)
+            over.set()
+        for thread in threads:
+            thread.result()
         patiently(lambda: js.delete_key_value(unique))
 
 

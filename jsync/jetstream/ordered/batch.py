@@ -227,6 +227,9 @@ class OrderedFetch:
         if rest is None or not (lost or pull.passed_over or behind):
             self._turn(FetchState.ENDED)
         elif self._deadline - monotonic() < SHORTEST or isinstance(error, LateError):
+            if error is None and self._request.no_wait:
+                stream = self._place.stream
+                error = LateError(f"not all messages of stream {stream} came in time")
             self.error = error
             self._turn(FetchState.ENDED)
         else:

@@ -325,9 +325,10 @@ class Changes(Generic[Item]):
         if compares and self._rounds >= MAX_ROUNDS and initial.exact:
             self._compare_keys(deadline)
             return
+        # Without a bound: what was there and is replaced meanwhile comes with the next entry.
         rest = stream_rest(
             place.api,
-            lambda: ask_rest(place.stream, place.cursor.filters, after, until),
+            lambda: ask_rest(place.stream, place.cursor.filters, after),
             deadline,
         )
         if rest.first is None:
