@@ -12,6 +12,7 @@ import msgspec
 from ...core.deadline import deadline_after
 from ...core.shared import RLock
 from ...errors import (
+    BadObjectInfoError,
     ConnectionLostError,
     Error,
     MessageNotFoundError,
@@ -45,7 +46,6 @@ from .watch import ObjectWatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...errors import BadObjectInfoError
     from ...models import StoredMessage, StreamInfo
     from ..api import API
     from .engine import ObjectInfo
@@ -201,18 +201,30 @@ class Objects:
     ) -> ObjectInfo | None:
         """The info of that name, on whichever subject a client has stored it.
 
-        A deleted one is only returned if there is no other.
+        One that cannot be read counts if no other subject has a good one, and a deleted one
+        if there is nothing else.
         """
         found: ObjectInfo | None = None
+        bad: BadObjectInfoError | None = None
+        unreadable: UnreadableInfo | None = None
         for token in tokens_of(check_object(name)):
             message = get(self.layout.infos + token)
             if message is None:
                 continue
-            info = read(message)
-            if not info.deleted:
+            try:
+                info = read(message)
+            except BadObjectInfoError as error:
+                bad = bad or error
+                continue
+            if isinstance(info, UnreadableInfo):
+                unreadable = unreadable or info
+            elif not info.deleted:
                 return info
-            found = found or info
-        return found
+            else:
+                found = found or info
+        if bad is not None:
+            raise bad
+        return unreadable or found
 
     def _last(
         self, subject: str, timeout: float | None, direct: bool

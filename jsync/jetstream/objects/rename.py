@@ -41,6 +41,8 @@ class Rename:
         self._deadline = deadline_after(seconds)
         self._mark = 0
         """The revision of the mark that this rename has stored last."""
+        self._token: str | None = None
+        """The last token of the subject that the new name has, see `ObjectInfo`."""
 
     def run(self) -> ObjectInfo:
         """Rename the object; blocks."""
@@ -75,6 +77,7 @@ class Rename:
         """
         objects = self._objects
         there = objects.occupied(self._wanted, self._seconds)
+        self._token = None if there is None else there.subject_token
         if there is None:
             return 0, None
         if there.deleted or is_former(there, current):
@@ -107,7 +110,7 @@ class Rename:
             name=self._wanted,
             renamed_to=None,
             renamed_from=self._name,
-            subject_token=None,
+            subject_token=self._token,
             **self._changes,
         )
         revision = objects.put_info(info, last, self._seconds)

@@ -308,6 +308,36 @@ def test_an_object_with_the_subject_of_jnats_is_found(store: Store) -> None:
     assert (files.get("a"), len(list(files.list()))) == (b"3", 1)
 
 
+def test_an_unreadable_info_hides_no_object_of_jnats(store: Store) -> None:
+    files, (ours, plain) = store.files, tokens_of("*.>")
+    files.put("*.>", b"1")
+    store.write("*.>", json.dumps(store.info_of("*.>")).encode(), plain)
+    store.write("*.>", b"{", ours)
+    assert (files.get("*.>"), files.info("*.>").subject_token) == (b"1", plain)
+    assert files.update_meta("*.>", description="words").subject_token == plain
+    files.put("*.>", b"2")
+    assert (files.get("*.>"), len(list(files.list()))) == (b"2", 1)
+    assert len(chunks_of(store.js, files)) == 1
+    # A deleted one hides no unreadable one, which can be deleted too.
+    assert files.delete("*.>").subject_token == plain
+    with pytest.raises(errors.BadObjectInfoError):
+        files.info("*.>")
+    files.delete("*.>")
+    with pytest.raises(errors.ObjectDeletedError):
+        files.info("*.>")
+
+
+def test_a_name_that_jnats_deleted_is_free(store: Store) -> None:
+    files, (ours, plain) = store.files, tokens_of("*.>")
+    files.put("*.>", b"1")
+    store.write("*.>", json.dumps(store.info_of("*.>")).encode(), plain)
+    store.js.stream(f"OBJ_{files.bucket}").purge(subject=f"$O.{files.bucket}.M.{ours}")
+    assert files.delete("*.>").subject_token == plain
+    files.put("a", b"2")
+    files.update_meta("a", new_name="*.>", timeout=2)
+    assert (files.get("*.>"), len(list(files.list()))) == (b"2", 1)
+
+
 def test_links_lead_nowhere_by_an_error(store: Store) -> None:
     files, bucket = store.files, store.files.bucket
     files.put("a", b"1")
