@@ -182,6 +182,10 @@ def test_messages_with_unreadable_headers_are_shown(
         assert ended.code == 0, ended.errors
         assert "jsync: messages with unreadable headers: 2\n" in ended.errors
     assert jsync("dead", "ls", stream.name).rows == []
+    letter = b"NATS/1.0\r\nDead-Letter-Stream: S\r\nB\r\n\r\n"
+    publish_block(server.url, subject, letter, b"letter")
+    [found] = jsync("dead", "ls", stream.name, "--json").json
+    assert (found["data"], found["headers_error"]) == ("letter", half)
     flow = begun(jsync, server, "sub", subject, "--count", "1", subjects=(subject,))
     publish_block(server.url, subject, b"FOO\r\n\r\n", b"five")
     lines = flow.result().lines
