@@ -77,13 +77,13 @@ class RoutedCluster(Cluster):
                 proxy.accept()
 
     @contextlib.contextmanager
-    def behind(self, server: LocalServer, raft_group: str) -> Iterator[None]:
-        """Keep what the leader of a stream replicates from one server, for less than 4 seconds.
+    def behind(self, server: LocalServer, *raft_groups: str) -> Iterator[None]:
+        """Keep what leaders of streams replicate from one server, for less than 4 seconds.
 
         Everything else reaches that server. After 4 seconds it would stand for election.
         """
         here = self.servers.index(server)
-        subject = f"$NRG.AE.{raft_group}".encode()
+        subjects = {f"$NRG.AE.{group}".encode() for group in raft_groups}
         hooked: list[tuple[FaultProxy, Side]] = []
         for there in range(len(self.servers)):
             if there != here:
@@ -91,7 +91,7 @@ class RoutedCluster(Cluster):
                 hooked += [(self.proxies[there, here], "server")]
                 hooked += [(self.proxies[here, there], "client")]
         for proxy, to in hooked:
-            proxy.rewrite(Withheld(subject, to))
+            proxy.rewrite(Withheld(subjects, to))
         try:
             yield
         finally:
@@ -100,10 +100,10 @@ class RoutedCluster(Cluster):
 
 
 class Withheld:
-    """A hook for `FaultProxy.rewrite` that drops messages of one subject on a route."""
+    """A hook for `FaultProxy.rewrite` that drops messages of some subjects on a route."""
 
-    def __init__(self, subject: bytes, to: Side) -> None:
-        self._subject = subject
+    def __init__(self, subjects: set[bytes], to: Side) -> None:
+        self._subjects = subjects
         self._to = to
         self._rest = 0  # bytes of the present frame that are still to come
         self._drops = False
@@ -128,7 +128,7 @@ class Withheld:
             words = self._line.split()
             is_message = words[:1] in ([b"RMSG"], [b"HMSG"], [b"LMSG"])
             self._rest = int(words[-1]) + 2 if is_message else 0
-            self._drops = is_message and words[2] == self._subject
+            self._drops = is_message and words[2] in self._subjects
             self.dropped += self._drops
             if not self._drops:
                 passed += self._line

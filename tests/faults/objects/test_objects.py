@@ -19,6 +19,7 @@ from jsync.jetstream.objects import marks
 from jsync.jetstream.objects.driver import Objects
 from jsync.jetstream.objects.engine import encode_name
 
+from ...routed import RoutedCluster
 from ...server.objects.support import chunks_of
 from ...server.support import Thread
 from ...servers import wait_for
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...conftest import StartServer
-    from ...servers import Cluster
     from ..campaign import Campaign
 
 AGE = 1.0
@@ -98,6 +98,7 @@ class World:
             ("moving notes", self._change_moving_notes),
             ("links", self._link),
             ("lister", self._list),
+            *((f"own {n}", self._put_own) for n in range(2)),
             ("reader", self._read),
             ("shared reader", self._read_shared),
             ("slow", self._put_slowly),
@@ -149,7 +150,7 @@ class World:
     def _is_expected(self, actor: str, error: errors.Error) -> bool:
         if isinstance(error, errors.ObjectReadError | errors.BadObjectInfoError):
             return False
-        return not actor.startswith(("reader", "lister", "notes"))
+        return not actor.startswith(("reader", "lister", "notes", "own"))
 
     # Actors ---------------------------------------------------------------------------
 
@@ -278,6 +279,20 @@ class World:
         if missing:
             self.wrong.append(f"list: {missing} missing of {len(names)}")
 
+    def _put_own(self, files: jsync.ObjectStore, choose: random.Random) -> None:
+        """Ask for an object that nobody else uses, as soon as it is put."""
+        name = f"own {threading.current_thread().name} {choose.randrange(2)}"
+        stored = files.put(name, b"1", timeout=3)
+        asked = choose.choice(["info", "list"])
+        if asked == "info":
+            found = {files.info(name, timeout=3).name}
+        else:
+            found = {info.name for info in files.list(timeout=3)}
+        if name not in found:
+            self.wrong.append(f"{asked}: {name} at {stored.revision} missing")
+        with contextlib.suppress(errors.Error):
+            files.delete(name, timeout=3)
+
     def _read(self, files: jsync.ObjectStore, choose: random.Random) -> None:
         name = choose.choice(STEADY)
         if content_of(files.get(name, timeout=3)) != name:
@@ -367,7 +382,11 @@ class World:
         assert chunks_of(js, files) == {
             info.nuid: info.chunks for info in objects.values() if info.chunks
         }
-        contents = {name: content_of(files.get(name)) for name in objects}
+        contents = {
+            name: content_of(files.get(name))
+            for name in objects
+            if not name.startswith("own")
+        }
         assert len({info.nuid for info in objects.values()}) == len(objects)
         for name in STEADY:
             assert contents.pop(name) == name
@@ -471,18 +490,23 @@ def test_a_store_outlives_the_absence_of_servers(
     _show(campaign)
 
 
+@pytest.fixture
+def routed() -> Iterator[RoutedCluster]:
+    with RoutedCluster() as cluster:
+        yield cluster
+
+
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 def test_a_replicated_store_keeps_its_objects_while_servers_fail(
-    cluster: Cluster, world: Callable[..., World]
+    routed: RoutedCluster, world: Callable[..., World]
 ) -> None:
-    cluster.start()
-    campaign = world(cluster.urls, 3)
+    campaign = world(routed.urls, 3)
 
     def fault(choose: random.Random) -> None:
         campaign.stop.wait(choose.uniform(0.3, 1.5))
-        server = choose.choice(cluster.servers)
-        match choose.randrange(4):
+        server = choose.choice(routed.servers)
+        match choose.randrange(6):
             case 0:
                 server.pause()
                 campaign.stop.wait(choose.uniform(0, 2 * AGE))
@@ -491,6 +515,14 @@ def test_a_replicated_store_keeps_its_objects_while_servers_fail(
                 server.kill()
                 campaign.stop.wait(choose.uniform(0, AGE))
                 server.start()
+            case 2 | 3:
+                with contextlib.suppress(errors.Error, TimeoutError):
+                    info = campaign.js.bind_stream("OBJ_FILES").info(timeout=3)
+                    leader = routed.stream_leader("OBJ_FILES", timeout=5)
+                    late = choose.choice([s for s in routed.servers if s is not leader])
+                    group = (info.cluster and info.cluster.raft_group) or ""
+                    with routed.behind(late, group):
+                        campaign.stop.wait(choose.uniform(0.5, 2.5))
             case _:
                 with contextlib.suppress(errors.Error):
                     campaign.js.bind_stream("OBJ_FILES").leader_step_down(timeout=3)
@@ -498,7 +530,7 @@ def test_a_replicated_store_keeps_its_objects_while_servers_fail(
     try:
         campaign.run(fault)
     finally:
-        cluster.start()
+        routed.start()
         with contextlib.suppress(errors.Error):
             campaign.js.delete_object_store("FILES")
     _show(campaign)
