@@ -118,6 +118,29 @@ class Stream:
         )
         return self._info
 
+    def leader_info(self, *, timeout: Seconds | None = None) -> StreamInfo:
+        """Get the info from the leader of the stream. Blocks until there is a leader.
+
+        Each message that was acknowledged before the call is in the `state`, except those
+        that are gone. `info` can get an older state: other servers answer while there is no
+        leader, and a leader that was cut off answers until it learns of its successor.
+
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The info, which `cached_info` keeps.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+            JetStreamUnavailableError: There was no leader, or most servers of the stream
+                did not answer it.
+            TimeoutError: Nobody has answered.
+        """
+        deadline = deadline_after(self._api.seconds(timeout))
+        self._info = stream_end(self._api, self.name, deadline).info
+        return self._info
+
     def update(
         self,
         config: StreamConfig | object | None = None,

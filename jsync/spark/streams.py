@@ -40,13 +40,14 @@ logger = logging.getLogger("jsync.spark")
 
 
 def find(js: JetStream, name: str) -> Stream:
-    """Ask for a stream by its name. Blocks.
+    """Ask the leader of a stream for its info. Blocks.
 
     Raises:
         StreamNotFoundError: There is none. The error has a name that is near.
     """
+    stream = js.bind_stream(name)
     try:
-        return js.stream(name)
+        stream.leader_info()
     except StreamNotFoundError as error:
         near = difflib.get_close_matches(name, _names(js), n=1)
         hint = f": did you mean {near[0]!r}?" if near else ": create it first"
@@ -56,6 +57,7 @@ def find(js: JetStream, name: str) -> Stream:
             err_code=error.err_code,
             description=error.description,
         ) from error
+    return stream
 
 
 def _names(js: JetStream) -> list[str]:

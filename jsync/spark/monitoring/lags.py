@@ -44,8 +44,8 @@ def measure(js: JetStream, query: QueryFigures) -> Error | None:
 def _lag(
     js: JetStream, name: str, place: StreamFigures
 ) -> tuple[int | None, float | None]:
-    stream = js.stream(name)
-    info = stream.cached_info
+    stream = js.bind_stream(name)
+    info = stream.leader_info()
     if info.created is None or info.created.isoformat() != place.created:
         return None, None  # the stream was recreated
     state = info.state
