@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -179,7 +179,11 @@ def encode(entry: Entry) -> bytes:
     return _encoder.encode(entry)
 
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What `decode` raises for bytes that others have stored."""
+
+
 def decode(data: bytes) -> Entry:
-    """Raises `msgspec.MsgspecError` for what is no entry."""
+    """Read an entry. Raises one of `UNREADABLE` for what is none."""
     entry: Entry = _decoder.decode(data)
     return entry

@@ -18,11 +18,12 @@ from ...terminal import printable
 from ..marks import contradiction
 from ..offsets import behind
 from ..patience import RETRY_SECONDS, patiently
-from ..streams import holding_of, look_behind
+from ..streams import find, holding_of, look_behind
 from .bucket import Bucket
 from .fence import (
     ENDS,
     TIMED,
+    UNREADABLE,
     UNSEEN,
     Attempt,
     Begun,
@@ -90,7 +91,7 @@ class Guard:
             committed, _ = _read(bucket, f"{key}.committed", Committed)
             begun, begun_at = _read(bucket, f"{key}.begun", Begun)
             task, task_at = _read(bucket, self._task_key, Tasked)
-            last = self._js.stream(self._target.stream).cached_info.state.last_seq
+            last = find(self._js, self._target.stream).cached_info.state.last_seq
             where = standing(attempt, committed, begun, task, last)
             if committed is not None and where in UNSEEN:
                 self._check_fence(committed)
@@ -115,7 +116,7 @@ class Guard:
                 continue  # another task was faster
             break
         if where is Standing.BEHIND:
-            raise self._behind()
+            raise _behind(self._bucket_name, key, attempt.batch)
         self._begun = begun
         if where in TIMED:
             entered = task_at if where is Standing.RETRIED else begun_at
@@ -218,14 +219,6 @@ class Guard:
                 stream=name,
             )
 
-    def _behind(self) -> CheckpointError:
-        return CheckpointError(
-            f"batch {self._attempt.batch} of {self._key} is older than the last batch that "
-            f"the fence in the bucket {self._bucket_name} knows: this is an old checkpoint. "
-            "Start with a new one. Or, to write the later rows a second time, "
-            f"delete the keys {self._key}.committed and {self._key}.begun"
-        )
-
     def __repr__(self) -> str:
         return f"<Guard of {self._key}, {self._attempt}>"
 
@@ -254,25 +247,25 @@ def commit(
         retry_seconds: For how long a server that is away is waited for.
 
     Raises:
-        CheckpointError: An earlier run has stored the batch, and with other rows.
+        CheckpointError: Another run has stored the batch with other rows, or a later batch.
     """
+    sent = b""
 
     def put() -> None:
+        nonlocal sent
         js = connect()
         bucket = Bucket(js, bucket_name)
         if last and not (fenced is not None and report.skipped):
             bucket.forget(f"{key}.>")
             return
-        committed, _ = _read(bucket, f"{key}.committed", Committed)
-        if fenced is not None and report.skipped:
-            if committed is not None and committed.digest != report.digest:
-                raise CheckpointError(
-                    f"batch {batch} of {key} was stored with other rows "
-                    f"({committed.digest.rows}, now {report.digest.rows}): the checkpoint "
-                    "or the source of the query was changed since. Nothing was written. To "
-                    f"write these rows, delete the key {key}.committed of the bucket "
-                    f"{bucket_name}"
-                )
+        committed, committed_at = _read(bucket, f"{key}.committed", Committed)
+        if committed_at is not None and committed_at.data == sent:
+            return  # only the answer was lost
+        if fenced is not None and committed is not None and committed.batch >= batch:
+            if committed.batch > batch:
+                raise _behind(bucket_name, key, batch)
+            if committed.digest != report.digest:
+                raise _changed(bucket_name, key, batch, report, committed)
             return
         if fenced is not None and committed is None and key.startswith(QUERY):
             _warn_of_another(bucket, key, fenced)
@@ -284,7 +277,7 @@ def commit(
             totals=(before or Totals()) + report.totals(),
         )
         if fenced is not None:
-            holding = holding_of(js.stream(fenced))
+            holding = holding_of(find(js, fenced))
             begun, _ = _read(bucket, f"{key}.begun", Begun)
             entry = msgspec.structs.replace(
                 entry,
@@ -293,9 +286,35 @@ def commit(
                 mark=holding.mark,
                 since=_since(committed, begun, holding.next - 1),
             )
-        bucket.put(f"{key}.committed", encode(entry))
+        sent = encode(entry)
+        try:
+            _put(bucket, f"{key}.committed", entry, committed_at)
+        except WrongLastSequenceError:
+            put()  # another run was faster, or only the answer was lost
 
     patiently(put, retry_seconds)
+
+
+def _behind(bucket_name: str, key: str, batch: int) -> CheckpointError:
+    return CheckpointError(
+        f"batch {batch} of {key} is older than the last batch that the fence in the bucket "
+        f"{bucket_name} knows: this is an old checkpoint, or another driver runs the query. "
+        "Start with a new one. Or, to write the later rows a second time, delete the keys "
+        f"{key}.committed and {key}.begun"
+    )
+
+
+def _changed(
+    bucket_name: str, key: str, batch: int, report: BatchReport, before: Committed
+) -> CheckpointError:
+    written = report.rows - report.skipped
+    return CheckpointError(
+        f"batch {batch} of {key} was stored with other rows ({before.digest.rows}, now "
+        f"{report.digest.rows}): the checkpoint or the source of the query was changed "
+        "since, or two jobs have its name. "
+        f"{f'{written} rows were' if written else 'Nothing was'} written. To write these "
+        f"rows, delete the key {key}.committed of the bucket {bucket_name}"
+    )
 
 
 def _warn_of_another(bucket: Bucket, key: str, stream: str) -> None:
@@ -305,7 +324,10 @@ def _warn_of_another(bucket: Bucket, key: str, stream: str) -> None:
     the fence does not know.
     """
     for other in bucket.keys(f"{QUERY}*.committed"):
-        before, _ = _read(bucket, other, Committed)
+        try:
+            before, _ = _read(bucket, other, Committed)
+        except CheckpointError:
+            continue  # it says nothing of this query
         if before is not None and before.stream == stream:
             logger.warning(
                 "%s is new, and %s has written into stream %s before. If both are one "
@@ -322,7 +344,14 @@ def _read(
     value = bucket.get(key)
     if value is None or not value.data:
         return None, value
-    entry = decode(value.data)
+    try:
+        entry = decode(value.data)
+    except UNREADABLE as error:
+        raise CheckpointError(
+            f"the key {key} of the fence is unreadable ({error}): put back what the sink "
+            "wrote, from a backup of the bucket. Or delete the keys of this query or job "
+            "that end in .committed and .begun, and have the rows of its last batch twice"
+        ) from error
     return (entry if isinstance(entry, kind) else None), value
 
 

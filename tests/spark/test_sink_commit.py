@@ -1,0 +1,113 @@
+"""Tests of what a commit notes in the fence while others write there too. No JVM is needed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+from jsync.spark.sink.bucket import Bucket, open_bucket
+from jsync.spark.sink.fence import Digest
+from jsync.spark.sink.guard import commit
+from jsync.spark.sink.report import BatchReport, TaskReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import jsync
+
+
+class Fence:
+    """A fence, and the commits of one query into it."""
+
+    key = "query.q"
+
+    def __init__(self, js: jsync.JetStream, stream: jsync.Stream) -> None:
+        self._js = js
+        self._stream = stream
+        self.name = f"{stream.name}fence"
+        self.bucket = open_bucket(js, self.name)
+
+    def commit(self, batch: int, rows: int, **report: Any) -> None:
+        task = TaskReport(rows=rows, digest=Digest(rows), key=self.key, **report)
+        commit(
+            lambda: self._js,
+            self.name,
+            self.key,
+            batch,
+            BatchReport.of([task]),
+            fenced=self._stream.name,
+            last=False,
+        )
+
+    def put(self, key: str, data: bytes) -> None:
+        self._js.publish(f"$KV.{self.name}.{key}", data)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        subject = f"$KV.{self.name}.{self.key}.committed"
+        message = self.bucket.get_message(last_by_subject=subject)
+        found: dict[str, Any] = json.loads(message.data)
+        return found
+
+
+@pytest.fixture
+def fence(js: jsync.JetStream, stream: jsync.Stream) -> Iterator[Fence]:
+    fence = Fence(js, stream)
+    yield fence
+    fence.bucket.delete()
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_a_fence_never_goes_back(fence: Fence, rows: int) -> None:
+    """Two drivers run a query, and one of them was held up. Or its checkpoint is old."""
+    fence.commit(4, 10)
+    with pytest.raises(errors.CheckpointError, match="older than the last batch"):
+        fence.commit(3, rows)
+    assert fence.entry["batch"] == 4
+
+
+@pytest.mark.parametrize("rows", [0, 5])
+def test_two_jobs_of_one_name_are_noticed(fence: Fence, rows: int) -> None:
+    """Both have written before one of them commits."""
+    fence.commit(4, 10)
+    with pytest.raises(errors.CheckpointError, match=f"other rows .10, now {rows}"):
+        fence.commit(4, rows)
+    fence.commit(4, 10)
+    assert fence.entry["digest"]["rows"] == 10
+
+
+def test_a_commit_without_an_answer_counts_once(
+    fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, lost = Bucket.put, [True]
+
+    def unanswered(self: Bucket, *args: Any, **options: Any) -> int:
+        revision = put(self, *args, **options)
+        if lost and lost.pop():
+            raise errors.TimeoutError("the answer was lost")
+        return revision
+
+    monkeypatch.setattr(Bucket, "put", unanswered)
+    fence.commit(0, 10, dead_letters=2)
+    lost.append(False)
+    fence.commit(1, 10, dead_letters=1)
+    assert fence.entry["totals"]["dead_letters"] == 3
+    assert not lost
+
+
+def test_a_damaged_entry_stops_its_query_alone(
+    fence: Fence, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "jsync.spark")
+    fence.put("query.other.committed", b"\xff")
+    fence.put("query.third.committed", b'{"type": "committed"}')
+    fence.commit(0, 10)
+    fence.put("query.q.committed", b'{"type": 1}')
+    with pytest.raises(
+        errors.CheckpointError, match=r"query\.q\.committed .* unreadable"
+    ):
+        fence.commit(1, 10)
