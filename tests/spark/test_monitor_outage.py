@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsync
 from jsync.spark import monitor, statuses
+from jsync.spark.monitoring.board import BUCKET
 
 from ..server.support import SOON
 from ..servers import monitor as page, wait_for
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from ..conftest import StartServer
 
 
-def session(stream: jsync.Stream) -> Any:
-    """Return a session with one query, which has read a stream."""
+def session(stream: jsync.Stream, rows: int = 0) -> Any:
+    """Return a session with one query, which has read some rows of a stream."""
     created = stream.cached_info.created
     assert created is not None
     place = {"created": created.isoformat(), "next": 1}
@@ -37,7 +38,9 @@ def session(stream: jsync.Stream) -> Any:
         "runId": "r",
         "name": "q",
         "batchId": 0,
-        "numInputRows": 0,
+        "numInputRows": rows,
+        "inputRowsPerSecond": 1.0,
+        "processedRowsPerSecond": 1.0,
         "sources": [{"endOffset": json.dumps({"streams": {stream.name: place}})}],
     }
 
@@ -90,6 +93,40 @@ def test_a_monitor_is_ready_while_it_measures(
         assert found.is_alive()
         server.start()
         await_measurement(found)
+
+
+def test_counters_wait_for_those_of_earlier_runs(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is away when the monitor sees the query first."""
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="S", subjects=["s"])
+        board = js.create_key_value(bucket=BUCKET)
+        board.put("q1", b'{"id":"q1","batches":9,"rows":90,"malformed":4}')
+        monkeypatch.setattr("jsync.spark.monitoring.monitor.PAUSE", 0.02)
+        spark = session(stream, 7)
+        begin = spark.streams.addListener
+
+        def interrupted(listener: Any) -> None:
+            server.kill()
+            begin(listener)
+
+        spark.streams.addListener = interrupted
+        options = {"nats.servers": server.url, "nats.timeout": "0.2"}
+        with monitor(spark, options, interval=0.1) as found:
+            wait_for(lambda: bool(found.queries()))
+            (query,) = found.queries()
+            assert (query.is_complete, query.rows, query.batch) == (False, 7, 0)
+            assert "query_running{" in found.prometheus_text()
+            assert "_total{" not in found.prometheus_text()
+            server.start()
+            await_measurement(found)
+            assert 'jsync_spark_rows_total{query="q"} 97' in found.prometheus_text()
+            assert 'jsync_spark_batches_total{query="q"} 10' in found.prometheus_text()
+        (kept,) = statuses(js)
+    assert (kept.rows, kept.batches, kept.malformed, kept.batch) == (97, 10, 4, 0)
 
 
 def test_a_monitor_connects_again_with_a_new_password(

@@ -17,6 +17,13 @@ MALFORMED: Final = "malformed"
 """The name of the observed column that counts malformed messages."""
 
 
+_LAST: Final = (
+    *("name", "time", "batch", "input_rate", "processed_rate", "streams"),
+    *("dead_letters", "duplicates", "collisions"),
+)
+"""Attributes of `QueryFigures` that stay as they were until a run tells them."""
+
+
 class Position(msgspec.Struct, frozen=True):
     """Where a query is in a stream."""
 
@@ -52,6 +59,9 @@ class QueryFigures(msgspec.Struct, kw_only=True):
     """When the monitor measured the lag, ISO 8601."""
     batch: int | None = None
     """The number of the last micro-batch."""
+    is_complete: bool = True
+    """Whether the counts include the earlier runs, which the monitor's bucket remembers. It is
+    False until the bucket has been read."""
     batches: int = 0
     """Micro-batches with rows. A repeated micro-batch counts again."""
     rows: int = 0
@@ -95,6 +105,18 @@ class QueryFigures(msgspec.Struct, kw_only=True):
         """The age of the oldest unread message. None: unknown."""
         ages = [each.lag_seconds for each in self.streams.values()]
         return max((age for age in ages if age is not None), default=None)
+
+    def add(self, before: QueryFigures) -> None:
+        """Add the earlier runs, and keep what this run has told."""
+        self.batches += before.batches
+        self.rows += before.rows
+        self.malformed += before.malformed
+        for name in _LAST:
+            if getattr(self, name) in (None, "", {}):
+                setattr(self, name, getattr(before, name))
+        if not self.run_id:
+            self.run_id, self.state = before.run_id, before.state
+            self.error = before.error
 
     def take(self, report: Mapping[str, Any]) -> None:
         """Take in Spark's report of a micro-batch."""
@@ -196,6 +218,8 @@ _METRICS: Final = (
         *("When the lag was measured, in seconds since 1970.", "measured"),
     ),
 )
+_SUMS: Final = frozenset({"batches", "rows", MALFORMED})
+"""Counters that would restart without the earlier runs."""
 # Name, help, attribute of `StreamFigures`.
 _LAGS: Final = (
     ("lag_messages", "Unread messages of the stream.", "lag"),
@@ -214,7 +238,11 @@ def prometheus_text(queries: Iterable[QueryFigures]) -> str:
         ((labels, each.state == "running") for labels, each in labelled),
     )
     for name, kind, words, field in _METRICS:
-        values = ((labels, getattr(each, field)) for labels, each in labelled)
+        values = (
+            (labels, getattr(each, field))
+            for labels, each in labelled
+            if each.is_complete or field not in _SUMS
+        )
         text.add(name, kind, words, values)
     for name, words, field in _LAGS:
         lags = (

@@ -25,7 +25,7 @@ from ..connecting import ConnectionOptions, dial
 from ..options import Options
 from ..pipeline.explain import explain
 from ..sink.bucket import Bucket
-from ..sink.fence import Committed, decode
+from ..sink.fence import UNREADABLE, Committed, decode
 from ..sink.settings import FENCE_BUCKET
 from .board import BUCKET, note, open_board, read
 from .figures import QueryFigures, prometheus_text
@@ -256,7 +256,11 @@ class Monitor:
             return key  # only to wake the thread
         query = self._queries.get(key)
         if query is None:
-            query = self._queries[key] = self._known(key)
+            query = self._queries[key] = QueryFigures(id=key, is_complete=False)
+            try:
+                self._complete(query)
+            except Error as failure:
+                logger.warning("the progress so far of %s is unknown: %s", key, failure)
         match kind:
             case "started":
                 query.run_id, query.name = about["run_id"], about["name"]
@@ -269,25 +273,26 @@ class Monitor:
                 query.error = None if error is None else explain(error)[0][:_LONGEST]
         return key
 
-    def _known(self, key: str) -> QueryFigures:
-        """The figures of the runs before, or new ones."""
-        try:
-            board = self._open_board()
-            known = None if board is None else read(board, key)
-        except Error as error:
-            logger.warning("the progress so far of %s cannot be read: %s", key, error)
-            known = None
-        return known or QueryFigures(id=key)
+    def _complete(self, query: QueryFigures) -> KeyValue[bytes] | None:
+        """Add the earlier runs once, and return the bucket, see `_open_board`."""
+        board = self._open_board()
+        if not query.is_complete:
+            before = None if board is None else read(board, query.id)
+            if before is not None:
+                query.add(before)
+            query.is_complete = True
+        return board
 
     def _measure(self, query: QueryFigures) -> None:
         self._measured = {query.id: monotonic(), **self._measured}
         failure: Error | None
         try:
-            board = self._open_board()
+            self._connect()
             failure = measure(self._js, query)
             if failure is None:
                 query.time = datetime.now(UTC).isoformat(timespec="milliseconds")
             self._count(query)
+            board = self._complete(query)
             if board is not None:
                 note(board, query)
             if failure is None:
@@ -323,7 +328,7 @@ class Monitor:
             value = bucket.get(f"{key}.committed")
             try:
                 entry = None if value is None or not value.data else decode(value.data)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except UNREADABLE as error:
                 logger.warning("the counts of %s are unreadable: %s", key, error)
                 continue
             if isinstance(entry, Committed) and entry.totals is not None:
