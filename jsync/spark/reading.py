@@ -118,9 +118,15 @@ class RangeReader:
             for batch in found:
                 sequences = batch.column("sequence")
                 last = sequences[-1].as_py()
-                if coverage.has_gap(batch.num_rows, last):
-                    missing = first_missing(coverage.position, sequences)
-                    self._is_there(missing, self._look()[1])
+                has_gap = coverage.has_gap(batch.num_rows, last)
+                # A consumer ends with its stream. Direct gets go on in one that has its name.
+                if has_gap or self._part.mode == "direct":
+                    holding = self._look()[1]
+                    if holding.created != self._part.created:
+                        return
+                    if has_gap:
+                        missing = first_missing(coverage.position, sequences)
+                        self._is_there(missing, holding)
                 coverage.took(batch.num_rows, last)
                 yield batch
 

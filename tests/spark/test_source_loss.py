@@ -227,6 +227,29 @@ def test_a_purge_during_a_read_fails_the_executor(
     assert len(found) < 80
 
 
+@pytest.mark.parametrize("mode", ["consumer", "direct"])
+def test_no_row_comes_from_a_recreated_stream(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream, mode: str
+) -> None:
+    """The range is larger than the prefetch, so that the read reaches the other stream."""
+    fill(js, stream, *([b"o" * (1 << 19)] * 80))
+    strict = batch(options, readMode=mode)
+    lenient = batch(options, readMode=mode, failOnDataLoss=False)
+    readings = [
+        reader.read(part)
+        for reader in (strict, lenient)
+        for part in reader.partitions()
+    ]
+    found = [next(reading) for reading in readings]
+    config = stream.cached_info.config
+    stream.delete()
+    fill(js, js.create_stream(config), *([b"n" * (1 << 19)] * 80))
+    with pytest.raises(errors.DataLossError, match=r"recreated|deleted"):
+        list(readings[0])
+    found += readings[1]
+    assert {data[:1] for rows in found for data in rows["data"].to_pylist()} == {b"o"}
+
+
 def test_the_leader_and_not_the_consumer_ends_a_range(
     options: dict[str, str],
     js: jsync.JetStream,
