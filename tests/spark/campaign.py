@@ -9,6 +9,8 @@ import os
 import random
 
 KILLS = int(os.environ.get("JSYNC_SPARK_KILLS", "2"))
+STARTS = int(os.environ.get("JSYNC_SPARK_KILLS", "1"))
+"""The same for tests that start Spark for each kill of a driver."""
 
 
 def dice(number: int = 0) -> random.Random:

@@ -1,6 +1,6 @@
 """Tests that each row is stored exactly once when processes are killed during a batch.
 
-`JSYNC_SPARK_KILLS` sets the number of kills, and `JSYNC_SEED` their moments.
+`JSYNC_SPARK_KILLS` sets the number of rounds, and `JSYNC_SEED` their moments.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ import jsync
 from jsync import errors
 
 from ..servers import wait_for
-from .campaign import KILLS, dice
+from .campaign import STARTS, dice
 from .sink_support import stored
 
 if TYPE_CHECKING:
@@ -64,13 +65,18 @@ class Copying:
         self.published = 0
         self.starts = 0
 
-    def feed(self, rows: int) -> None:
+    def start_with(self, rows: int, master: str) -> None:
+        """Publish so many rows more, and start the job."""
+        self._feed(rows)
+        self._start(master)
+
+    def _feed(self, rows: int) -> None:
         with self._js.publisher() as publisher:
             for number in range(self.published, self.published + rows):
                 publisher.publish("IN.n", b"%d" % number)
         self.published += rows
 
-    def start(self, master: str | None = None) -> None:
+    def _start(self, master: str | None = None) -> None:
         """Start the job. It runs until all messages that are available by then are copied."""
         self._master = master or self._master
         job = Path(__file__).with_name("copy_job.py")
@@ -141,14 +147,14 @@ class Copying:
         while self.stored < rows:
             assert time.monotonic() < deadline, self.log
             if self._process is None or self._process.poll() is not None:
-                self.start()
+                self._start()
             time.sleep(0.01)
 
     def finish(self) -> None:
         """Let the job copy all published messages and end."""
         for _ in range(10):
             if self._process is None or self._process.poll() is not None:
-                self.start()
+                self._start()
             assert self._process is not None
             if self._process.wait(LONG) == 0 and self.stored >= self.published:
                 return
@@ -208,34 +214,26 @@ def copying(
     copying.close()
 
 
-def test_a_killed_driver_continues_at_its_place(copying: Copying) -> None:
-    hits = 0
-    for batch in range(KILLS * 5):
-        copying.feed(ROWS)
-        copying.start()
-        copying.wait_until_midway(batch)
-        copying.kill_driver()
-        hits += copying.broken_off
-        if hits == KILLS:
-            break
-    assert hits == KILLS
-    copying.finish()
-    copying.check()
-
-
-@pytest.mark.parametrize("killed", ["server", "task", "executor"])
-def test_a_killed_process_below_the_driver_is_recovered_from(
-    copying: Copying, pyspark_work: None, killed: str
+def test_killed_processes_double_and_lose_no_row(
+    copying: Copying, pyspark_work: None
 ) -> None:
-    copying.feed(KILLS * ROWS)
-    # Separate executors, as on a cluster: after a shuffle the rows come in any order.
-    copying.start("local-cluster[2,1,1024]" if killed == "executor" else LOCAL)
-    for batch in range(KILLS):
-        copying.wait_until_midway(batch)
-        if killed == "server":
-            copying.kill_server()
-        else:
-            kill = copying.kill_task if killed == "task" else copying.kill_executor
-            wait_for(kill, 60)
-    copying.finish()
+    """A start of Spark takes most of the time, so one job has to bear several kills."""
+    for _ in range(STARTS):
+        batches = count(copying.published // ROWS)
+        copying.start_with(4 * ROWS, LOCAL)
+        copying.wait_until_midway(next(batches))
+        wait_for(copying.kill_task, 60)
+        copying.wait_until_midway(next(batches))
+        copying.kill_server()
+        copying.wait_until_midway(next(batches))
+        copying.kill_driver()
+        while not copying.broken_off:
+            copying.start_with(ROWS, LOCAL)
+            copying.wait_until_midway(next(batches))
+            copying.kill_driver()
+        # Separate executors, as on a cluster: after a shuffle the rows come in any order.
+        copying.start_with(ROWS, "local-cluster[2,1,1024]")
+        copying.wait_until_midway(next(batches))
+        wait_for(copying.kill_executor, 60)
+        copying.finish()
     copying.check()
