@@ -1,14 +1,13 @@
 """The `jsync` command.
 
     app         the frame: commands loaded when they are used, options that all of them take
-    commands    the table of commands: where each is, and its line of help
-    settings    what those options come to: a connection
-    contexts    the contexts of the nats command line tool
+    commands    the table of commands: the module and the line of help of each
+    settings    the connection that those options describe
     values      durations, sizes and times as people write them
     output      tables for people, tab-separated lines for pipes, JSON for programs
-    failures    errors to one line and an exit code
+    failures    errors as one line and an exit code
 
-and a module for each family of commands.
+Each family of commands has a module of its name.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
 
 
 def _fill_closed_streams() -> None:
-    """Give the standard streams that the caller has closed, as by `<&-`, a file each.
+    """Open the null device for each standard stream that is closed, as by `<&-`.
 
-    Python has None for them, and the next socket would get their number. Nothing can be
-    read of the input, and the output refuses what is written: it would be lost.
+    Python sets a closed stream to None, and the next socket would get its file
+    descriptor. The input is then empty. The output refuses what is written, because it
+    would be lost.
     """
     for name, flags, mode in (
         ("stdin", os.O_RDONLY, "r"),
@@ -45,8 +45,8 @@ def _fill_closed_streams() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments`, by default the process's own.
 
-    Blocks until the command has ended, and returns its exit code; raises nothing. Errors
-    are one line on the standard error.
+    Blocks until the command has ended, and returns its exit code. Errors are one line
+    on the standard error, so no exception is raised.
     """
     _fill_closed_streams()
     if not all(map(find_spec, ("click", "rich"))):
@@ -57,6 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .app import run
 
     if sys.platform == "win32" and current_thread() is main_thread():
-        # Ctrl-Break would end the process at once, and Ctrl-C lets a command clean up.
+        # By default Ctrl-Break kills the process. As Ctrl-C, it lets a command clean up.
         signal.signal(signal.SIGBREAK, signal.default_int_handler)
     return run(sys.argv[1:] if arguments is None else arguments)

@@ -69,7 +69,7 @@ def info(settings: Settings) -> None:
 
 
 def _user(nc: jsync.Connection, timeout: float) -> dict[str, Any]:
-    """The words of the server about the user; empty where it does not say."""
+    """Return the server's description of the user, {} if it does not send one."""
     try:
         answer = json.loads(nc.request(_USER, b"", timeout=timeout).data)
         found = answer["data"]

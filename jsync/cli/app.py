@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Keep an option of all commands; what stands behind the command wins."""
+    """Store an option of all commands. If it is given twice, the last value counts."""
     if value is not None and value is not False:
         assert param.name is not None
         ctx.ensure_object(Settings).given[param.name] = value
@@ -68,7 +68,7 @@ OPTIONS = [
 
 
 def adopt(command: click.Command) -> click.Command:
-    """Have a command, and those below it, take the options of all."""
+    """Add the options of all commands to a command and its subcommands."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             adopt(below)
@@ -82,7 +82,7 @@ def adopt(command: click.Command) -> click.Command:
 
 
 class _Unlisted(click.Option):
-    """An option of all commands, on one of them: its help is where all of them are."""
+    """An option of all commands, on one of them. `jsync options` shows its help."""
 
     def __init__(self, option: click.Option) -> None:
         super().__init__(
@@ -147,7 +147,10 @@ def app(ctx: click.Context) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; the exit code. Blocks until the command has ended."""
+    """Run a command line and return its exit code.
+
+    Blocks until the command has ended.
+    """
     instruction = os.environ.get(VARIABLE)
     if instruction:
         return shell_complete(app, {}, _NAME, VARIABLE, instruction)
@@ -155,7 +158,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> Code | None:
-    # Not `app.main`: it ends the process itself at a broken pipe.
+    # Do not call `app.main`, because it exits the process at a broken pipe.
     with app.make_context(_NAME, arguments) as ctx:
         code: Code | None = app.invoke(ctx)
         return code

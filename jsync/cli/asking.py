@@ -1,4 +1,4 @@
-"""Questions before changes that cannot be undone."""
+"""Confirmation of changes that cannot be undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backups: `jsync stream backup` and `restore`, and the same of `jsync account`."""
+"""Backups: `backup` and `restore` of `jsync stream` and `jsync account`."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def account_restore(settings: Settings, directory: str, skip_existing: bool) -> 
 
 
 class _Moved:
-    """How many bytes of a backup have been moved."""
+    """The progress of a backup: a callback for the backup, and a bar for people."""
 
     def __init__(self) -> None:
         self._stream, self._done, self._total = "", 0, 0

@@ -1,4 +1,4 @@
-"""`jsync bench`: a look at what the server and the line to it can do."""
+"""`jsync bench`: quick figures of the server and the connection to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `jsync bench` measures: publishing, consuming, and waiting for one answer."""
+"""The scenarios of `jsync bench`: publish, consume, and wait for one answer."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     import jsync
 
 _GLANCE = 256
-"""Messages between looks at the clock."""
+"""The number of messages between two looks at the clock."""
 
 
 class Figure(NamedTuple):
-    """What a scenario came to."""
+    """The result of a scenario."""
 
     what: str
     messages: int
     seconds: float
     cpu: float
-    """Seconds that this process has computed for it."""
+    """CPU time of this process, in seconds."""
     latency: tuple[float, float] | None = None
-    """Median and 99th percentile in seconds, where each was waited for."""
+    """Median and 99th percentile in seconds, if the scenario waits for each message."""
 
     @property
     def rate(self) -> float:
@@ -31,7 +31,7 @@ class Figure(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How much is measured, and on what."""
+    """The amount of work, and the stream and connection to measure."""
 
     nc: jsync.Connection
     js: jsync.JetStream
@@ -40,14 +40,14 @@ class Plan(NamedTuple):
     payload: bytes
     messages: int
     seconds: float
-    """At most so long for each scenario."""
+    """The longest duration of each scenario."""
 
 
 Scenario = tuple[str, "Callable[[Plan], tuple[int, list[float]]]"]
 
 
 def run(plan: Plan, scenario: Scenario) -> Figure:
-    """Run one; blocks."""
+    """Run a scenario. Blocks."""
     what, work = scenario
     begin, cpu = perf_counter(), process_time()
     messages, waits = work(plan)
@@ -60,7 +60,10 @@ def run(plan: Plan, scenario: Scenario) -> Figure:
 
 
 def scenarios(*, fast_ingest: bool) -> Iterator[Scenario]:
-    """In the order in which they have to run: what is consumed is published before."""
+    """Yield the scenarios in the order in which they must run.
+
+    The first ones publish the messages that the last ones consume.
+    """
     yield "request, one at a time", _requests
     yield "publish, one at a time", _publish
     yield "core publish", _core
@@ -72,7 +75,7 @@ def scenarios(*, fast_ingest: bool) -> Iterator[Scenario]:
 
 
 def _within(plan: Plan) -> Iterator[int]:
-    """Numbers, until there are enough or the time is up."""
+    """Yield numbers until there are enough messages or the time is up."""
     until = perf_counter() + plan.seconds
     for number in range(plan.messages):
         if number % _GLANCE == 0 and perf_counter() > until:

@@ -1,7 +1,7 @@
-"""Every command: where it is, and what it does in a line.
+"""The table of commands: the module and the line of help of each.
 
-The lines are all that `jsync --help` needs, so that no command is imported for it. A test
-holds them against the commands' own help.
+The lines are all that `jsync --help` needs, so it imports no command. A test checks
+that they equal the commands' own help.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class Command(NamedTuple):
-    """Where a command is, and what it does."""
+    """The place of a command's code, and its line of help."""
 
     where: str
     """`module:name`, below `jsync.cli`."""

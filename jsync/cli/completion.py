@@ -1,4 +1,4 @@
-"""`jsync completion`, and what the shell is told of streams, buckets, contexts and so on."""
+"""`jsync completion`, and the names that it completes: streams, buckets, contexts."""
 
 from __future__ import annotations
 
@@ -29,19 +29,22 @@ if TYPE_CHECKING:
     Asking: TypeAlias = Callable[[jsync.JetStream, str, str], Iterable[str]]
 
 VARIABLE: Final = "_JSYNC_COMPLETE"
-"""Set by the shell's script when it asks for completions."""
+"""The variable that the shell's script sets when it requests completions."""
 _PATIENCE: Final = 1.0
-"""Seconds that somebody who pressed Tab waits for a server."""
+"""The seconds that a person who pressed Tab waits for a server."""
 _MOST_KEYS: Final = 10_000
-"""Keys of a bucket that are looked at."""
+"""The maximum number of keys of a bucket that are read."""
 _WORD: Final = re.compile(r"[\w@%+=:,./-]+")
-"""A name that a shell takes as it is: a server could offer `$(...)`, and Enter runs that."""
+"""A name that needs no quotes in a shell.
+
+A server could offer a name such as `$(...)`, which the shell would run at Enter.
+"""
 
 
 class _Name(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
-    """A name, completed by those that the server has.
+    """A name, completed from the names on the server.
 
-    `below` is the parameter that has to stand before it, for example its stream.
+    `below` is the parameter that must stand before it, for example the stream.
     """
 
     def __init__(self, kind: str, ask: Asking, below: str | None = None) -> None:
@@ -68,7 +71,7 @@ def _objects(js: jsync.JetStream, store: str, _: str) -> Iterable[str]:
 
 
 class _Context(click.ParamType):  # type: ignore[type-arg]
-    """The name of a context, completed by those there are."""
+    """The name of a context, completed from the existing contexts."""
 
     name = "context"
 
@@ -79,7 +82,7 @@ class _Context(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Path(click.ParamType):  # type: ignore[type-arg]
-    """The name of a file, or of a directory, completed by the shell itself."""
+    """The name of a file or directory, which the shell completes."""
 
     def __init__(self, kind: str) -> None:
         self.name = kind
@@ -108,7 +111,10 @@ def _asked(
     incomplete: str,
     ask: Callable[[jsync.JetStream], Iterable[str]],
 ) -> list[CompletionItem]:
-    """What the server says; nothing when it cannot, since nobody sees errors here."""
+    """Return completions from the server.
+
+    Returns none if the request fails, because the shell shows no errors here.
+    """
     settings = ctx.find_object(Settings) or Settings()
     settings.given.setdefault("timeout", os.environ.get("NATS_TIMEOUT", _PATIENCE))
     try:
@@ -119,7 +125,10 @@ def _asked(
 
 
 def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    """The names that begin so; without any that would be more than a word to a shell."""
+    """Return the names with this beginning.
+
+    Leaves out names that a shell would not take as one plain word.
+    """
     return [
         CompletionItem(name)
         for name in names
@@ -129,7 +138,10 @@ def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
 
 @add_completion_class
 class _Fish(FishComplete):
-    """The script for fish; click's own ends a line of help at its first comma."""
+    """The script for fish.
+
+    The script of click cuts a line of help off at its first comma.
+    """
 
     source_template = """\
 function %(complete_func)s

@@ -41,9 +41,10 @@ unset_option = click.option(
 
 
 def read_config(path: Path, kind: type[Config]) -> Config:
-    """A configuration in the server's own form, by itself or within an info.
+    """Read a configuration in the server's form, alone or as `config` of an info.
 
-    Raises `click.UsageError` for what is no JSON, `ConfigError` for a bad value.
+    Raises `click.UsageError` for a file without valid JSON, and `ConfigError` for a bad
+    value.
     """
     try:
         text = standard_input().read() if str(path) == "-" else path.read_bytes()
@@ -60,16 +61,21 @@ def read_config(path: Path, kind: type[Config]) -> Config:
 
 
 def first(path: Path | None, otherwise: Config) -> Config:
-    """The configuration that options change: that of a file, if there is one."""
+    """Return the configuration that options change: the file's, or `otherwise`."""
     return otherwise if path is None else read_config(path, type(otherwise))
 
 
 def settle(
     path: Path | None, start: Config, changes: Mapping[str, Any], **names: str | None
 ) -> Config:
-    """The configuration that `start`, of a file at `path` or not, and changes make.
+    """Return the configuration that results from `start` and the changes.
 
-    `names` are the fields that the command line's arguments say; a file has to agree.
+    Args:
+        path: The file that `start` was read from, if any.
+        start: The configuration before the changes.
+        changes: The fields from options.
+        names: Fields from arguments of the command line. A file must not contradict them.
+
     Raises `click.UsageError` and `ConfigError`.
     """
     fields = dict(changes)
@@ -82,7 +88,10 @@ def settle(
 
 
 def show_changes(old: Config, new: Config) -> bool:
-    """Say what an edit changes, on the standard error; whether that is anything."""
+    """Write the changes of an edit to the standard error.
+
+    Returns whether there are any.
+    """
     changes = new.differences(old)
     for name, (after, before) in changes.items():
         words = f"{name}: {_words(before)} -> {_words(after)}"
@@ -93,7 +102,10 @@ def show_changes(old: Config, new: Config) -> bool:
 
 
 def write_dry_run(old: Config, new: Config, settings: Settings) -> None:
-    """Write what an edit would come to, for programs; people have been shown."""
+    """Write the result of an edit as JSON, if `--json` is given.
+
+    People have read the changes from `show_changes`.
+    """
     if settings.json:
         was, will_be = old.to_wire(), new.to_wire()
         write_json(
@@ -107,7 +119,7 @@ def write_dry_run(old: Config, new: Config, settings: Settings) -> None:
 def shown(
     config: StreamConfig | ConsumerConfig | KeyValueConfig, *but: str
 ) -> dict[str, object]:
-    """The fields that say something, for people; without those named in `but`."""
+    """Return the fields that are set, for people, except those named in `but`."""
     facts: dict[str, object] = {}
     for name, value in config.to_wire().items():
         if name in but or value in (None, -1, 0, "", False, {}, []):

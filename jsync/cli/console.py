@@ -1,4 +1,4 @@
-"""What `rich` draws: tables, bars and what moves."""
+"""Output by `rich`: tables, bars and moving pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _SafeConsole(Console):
-    """Escapes all text that it draws: only its own colors and movements are obeyed."""
+    """A console that escapes all text, but not the control codes of `rich`."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

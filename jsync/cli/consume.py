@@ -37,7 +37,7 @@ def _ack_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _write_all(messages: Iterable[jsync.JetStreamMsg], form: Form, reply: str) -> None:
-    """Write messages, and answer each when it is written."""
+    """Write messages, and send the reply of each once it is written."""
     for msg in messages:
         form.write(msg)
         if reply:
@@ -45,7 +45,10 @@ def _write_all(messages: Iterable[jsync.JetStreamMsg], form: Form, reply: str) -
 
 
 def _bind(js: jsync.JetStream, stream: str, consumer: str) -> jsync.Consumer:
-    """The consumer, known to be there; raises `click.UsageError` for one that pushes."""
+    """Return the consumer, after a request that checks that it exists.
+
+    Raises `click.UsageError` if it is a push consumer.
+    """
     found = js.consumer(stream, consumer)
     subject = found.info().config.deliver_subject
     if subject:
@@ -215,7 +218,10 @@ def consume(
 def _place(
     start: str | None, sequence: int | None, since: datetime | None
 ) -> dict[str, Any]:
-    """Where to begin, as an ordered consumer has it."""
+    """Return the arguments of an ordered consumer for the first message to read.
+
+    Raises `click.UsageError` if more than one place is given.
+    """
     if sum(value is not None for value in (start, sequence, since)) > 1:
         raise click.UsageError("several options say where to start: give one")
     if sequence is not None:

@@ -166,7 +166,7 @@ _PRIORITIES: Final = ("pinned_client", "overflow", "prioritized")
 
 
 def consumer_options(*, creating: bool) -> Callable[..., Any]:
-    """The options of `create`, or of `edit`, which cannot change all fields."""
+    """Return a decorator with the options of `create`, or of `edit`, which has fewer."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(_ALWAYS + (_AT_CREATION if creating else ())):
@@ -177,9 +177,10 @@ def consumer_options(*, creating: bool) -> Callable[..., Any]:
 
 
 def consumer_fields(given: Mapping[str, Any], before: ConsumerConfig) -> dict[str, Any]:
-    """The fields that options stand for; what they leave out is as `before`.
+    """Return the fields that the options set.
 
-    Raises `click.UsageError` for options that exclude one another.
+    `before` has the metadata that new entries are added to. Raises `click.UsageError`
+    for mutually exclusive options.
     """
     fields = {name: value for name, value in given.items() if value not in (None, ())}
     for name in ("pull", "ephemeral"):
@@ -209,7 +210,10 @@ def consumer_fields(given: Mapping[str, Any], before: ConsumerConfig) -> dict[st
 
 
 def start_of(where: str) -> dict[str, Any]:
-    """The fields for where a consumer starts; raises `click.UsageError`."""
+    """Return the fields for the value of `--deliver`.
+
+    Raises `click.UsageError` if the value is not valid.
+    """
     if where in ("all", "new", "last"):
         return {"deliver_policy": where}
     if where in ("subject", "last_per_subject"):

@@ -29,7 +29,7 @@ _OPEN: Final = frozenset(
         *("windows_cert_match", "windows_cert_match_by"),
     )
 )
-"""Fields without a secret. Files are named, and not read."""
+"""The fields without secrets. A file is shown by its name, not its content."""
 _URLS: Final = frozenset(("url", "socks_proxy"))
 _REFERENCES: Final = ("env://", "file://", "op://", "nsc://")
 _SECRET_TEXTS: Final = ("data:", "SU", "SA", "SO", "-----")
@@ -148,7 +148,7 @@ def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
 
 
 def _summary(root: Path, name: str, selected: str | None) -> dict[str, Any]:
-    """A context of the list; `error` if its file is not usable."""
+    """Return a context for the list, with `error` if its file is not valid."""
     found: dict[str, Any] = {"name": name, "selected": name == selected}
     try:
         stored, error = contexts.stored(root, name), None
@@ -162,7 +162,7 @@ def _summary(root: Path, name: str, selected: str | None) -> dict[str, Any]:
 
 
 def _safe(field: str, value: Any) -> Any:
-    """A value of a context; a secret is hidden, and a reference to one is not."""
+    """Return a value of a context. Secrets are hidden, references to them are not."""
     if field in _URLS:
         return ",".join(_without_user(url) for url in str(value).split(","))
     if not isinstance(value, str):
@@ -175,7 +175,7 @@ def _safe(field: str, value: Any) -> Any:
 
 
 def _without_user(url: str) -> str:
-    """A URL without the user, the password or the token in it."""
+    """Return a URL in which the user, the password or the token is hidden."""
     try:
         parts = urlsplit(url.strip())
     except ValueError:

@@ -142,7 +142,7 @@ def _selected(
 
 
 def _all(stream: jsync.Stream) -> Iterator[DeadLetter]:
-    """The dead letters in a stream, which may hold other messages as well."""
+    """Yield the dead letters in a stream, which may hold other messages as well."""
     with stream.ordered_consumer().messages(until_end=True) as messages:
         for msg in messages:
             about = msg.metadata

@@ -1,4 +1,4 @@
-"""`jsync demo`: what JetStream does, on a server of its own, in a few seconds."""
+"""`jsync demo`: the features of JetStream on a private server, in a few seconds."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _PLANES = 0x20000
-"""The code points that have names of their own are mostly below."""
+"""The number of code points to look at. Most named characters are below."""
 _ACCEPTED = 500
-"""Messages at a time that the worker asks for."""
+"""The prefetch of the worker, in messages."""
 
 
 class Character(msgspec.Struct):
@@ -35,7 +35,7 @@ class Character(msgspec.Struct):
 
 
 class Step(NamedTuple):
-    """Something that was done."""
+    """A step of the demonstration, with its figures."""
 
     what: str
     messages: int

@@ -1,4 +1,4 @@
-"""What is wrong with streams, consumers and servers, from their infos."""
+"""Problems of streams, consumers and servers, found in their infos."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from jsync.system import System
 
 _SILENT_SECONDS: Final = 5.0
-"""A server that sends nothing for so long is away. Servers in a group send every second, but
-they call another one offline only after half a minute."""
+"""The seconds after which a silent server counts as away.
+
+Servers in a group send every second, but they call another one offline only after half
+a minute.
+"""
 
 
 def stranded(info: ConsumerInfo, state: StreamState) -> int:
-    """The messages that reached `max_deliver`: the server never delivers them again.
+    """Return the number of messages that reached `max_deliver`.
 
-    The server counts them as redelivered until somebody acknowledges them, which nobody does.
-    Messages that are under way can be among the redelivered ones, too. Before 2.14 the server
-    also counts messages that were deleted since, so no more count than the stream can hold.
+    The server never delivers them again, but counts them as redelivered until they are
+    acknowledged. Messages that are delivered but not acknowledged yet can be among the
+    redelivered ones, too. Before 2.14 the server also counts messages that were deleted
+    since, so the result is at most the number of messages in the stream.
 
     Args:
         info: The consumer.
-        state: The state of its stream, asked for after `info`.
+        state: The state of its stream, requested after `info`.
     """
     if (info.config.max_deliver or 0) <= 0:
         return 0
@@ -37,19 +41,19 @@ def stranded(info: ConsumerInfo, state: StreamState) -> int:
 
 
 def leaderless(infos: Iterable[StreamInfo]) -> Iterator[str]:
-    """The names of the streams without a leader."""
+    """Yield the names of the streams without a leader."""
     for info in infos:
         if info.cluster and info.cluster.name and not info.cluster.leader:
             yield info.config.name or ""
 
 
 def is_away(peer: PeerInfo, led: float) -> bool:
-    """Whether a server that holds a replica does not answer its leader.
+    """Return whether a server that holds a replica does not answer its leader.
 
     Args:
         peer: The server.
-        led: The seconds since the leader was elected. A leader says that it heard from a server
-            0 seconds ago if it has never heard from it, such as from its killed predecessor.
+        led: The seconds since the leader was elected. A leader that has never heard from a
+            server, such as its killed predecessor, reports 0 seconds since the last message.
     """
     silence = peer.active or led
     lags = not peer.current and not peer.pending
@@ -57,13 +61,13 @@ def is_away(peer: PeerInfo, led: float) -> bool:
 
 
 def _led(info: StreamInfo) -> float:
-    """The seconds since the leader was elected, which servers before 2.11.9 do not tell."""
+    """Return the seconds since the leader was elected, or inf before 2.11.9."""
     since = info.cluster and info.cluster.leader_since
     return (info.ts - since).total_seconds() if info.ts and since else inf
 
 
 def replicas_away(infos: Iterable[StreamInfo]) -> Counter[str]:
-    """The servers that are away, and how many streams have a replica there."""
+    """Return the servers that are away, each with its number of replicas."""
     return Counter(
         peer.name
         for info in infos
@@ -73,9 +77,10 @@ def replicas_away(infos: Iterable[StreamInfo]) -> Counter[str]:
 
 
 def silent_servers(system: System, replied: Iterable[str]) -> dict[str, str | None]:
-    """The servers of JetStream's cluster that did not reply, each with the cluster's name.
+    """Return the servers of JetStream's cluster that did not reply, by name.
 
-    Blocks. Servers without JetStream are not known to anybody once they are away.
+    The value is the name of the cluster. Blocks. A server without JetStream is missing
+    here, because no other server reports it once it is away.
     """
     names = set(replied)
     return {

@@ -1,4 +1,4 @@
-"""`jsync doctor`: what works here, a line each, with what to do about the rest."""
+"""`jsync doctor`: a line for each part that works, and advice for the others."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ _PARTS: Final = (
 )
 _OLDEST: Final = (2, 10)
 _COUNTS_HELD: Final = (2, 14)
-"""Since then consumers count no redelivered message that was deleted."""
+"""The first version that does not count deleted messages as redelivered."""
 _MAX_NAMES: Final = 5
-"""The names that one finding has."""
+"""The maximum number of names in one finding."""
 _SPARK_JAVA: Final = (17, 21)
 _MARKS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
 _LEVELS: Final = {2: "atomic batches", 4: "fast ingest"}
-"""What came with an API level that jsync makes use of."""
+"""The features that jsync uses, by the API level that introduced them."""
 
 
 class Finding(NamedTuple):
-    """What was found of a part."""
+    """The result for one part."""
 
     part: str
     state: State
-    """`note` is worth knowing; `broken` is what somebody has asked for."""
+    """`broken` makes the exit code 1, while `note` is only worth knowing."""
     says: str
     do: str = ""
-    """What to do about it."""
+    """The advice."""
 
 
 @click.command(short_help="Check the server and this machine, and suggest fixes.")
@@ -178,7 +178,10 @@ def _server(settings: Settings, nc: jsync.Connection) -> Finding:
 
 
 def _failures(settings: Settings) -> Iterator[str]:
-    """Why each of several named servers cannot be reached, of those that cannot."""
+    """Yield the error of each named server that cannot be reached.
+
+    Yields nothing if only one server is named, because the command is connected to it.
+    """
     servers = settings.servers
     for url in servers if len(servers) > 1 else ():
         try:
@@ -273,7 +276,7 @@ def _streams(settings: Settings, nc: jsync.Connection) -> Finding:
 
 
 def _stranded(streams: list[jsync.Stream]) -> Iterator[str]:
-    """The consumers with messages that the server never delivers again."""
+    """Yield the consumers with messages that the server never delivers again."""
     for stream in streams:
         if not stream.cached_info.state.consumer_count:
             continue
@@ -298,7 +301,7 @@ class _Rules(msgspec.Struct):
     deny: list[str] | None = None
 
     def let(self, subject: str) -> bool:
-        """Whether all of `subject` may be used."""
+        """Return whether the user may use every subject that `subject` matches."""
         if any(intersection(rule, subject) for rule in self.deny or ()):
             return False
         return not self.allow or any_covers(self.allow, subject)
@@ -320,7 +323,7 @@ class _UserInfo(msgspec.Struct):
 
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What reading JSON of a stranger raises."""
+"""The errors of decoding JSON from an untrusted sender."""
 
 
 def _permissions(settings: Settings, nc: jsync.Connection) -> Finding:

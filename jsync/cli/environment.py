@@ -1,4 +1,4 @@
-"""The options that a command works with: given, of the environment, or of a context."""
+"""The options of a command: from the command line, the environment and a context."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ VARIABLES: Final = {
 """The environment variables of the nats command line tool, by our options."""
 
 _API: Final = frozenset(("domain", "js_api_prefix"))
-"""The options that say where JetStream is."""
+"""The options that name the JetStream API to use."""
 
 
 def resolve(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """All options: those given, then the environment's, then the context's.
+    """Return all options: those given, then the environment's, then the context's.
 
-    Credentials go together: any that is given or in the environment takes the place of all
-    that the context has. So do the domain and the prefix of JetStream's API.
+    Credentials belong together: if one is given or in the environment, none is taken
+    from the context. The domain and the prefix of JetStream's API belong together in
+    the same way.
     """
     options = {
         option: environ[variable]

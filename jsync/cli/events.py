@@ -1,4 +1,4 @@
-"""`jsync events`: advisories of JetStream and events of servers, as they come."""
+"""`jsync events`: advisories of JetStream and events of servers, as they arrive."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _SERVERS: Final = (
 )
 _TITLES: Final = frozenset(("type", "id", "timestamp", "schema"))
 _NAMES: Final = ("name", "host", "user", "acc", "id")
-"""The fields that say most of a client."""
+"""The fields that identify a client best."""
 _LONGEST: Final = 60
 _GLANCE: Final = 0.5
-"""Seconds between looks at whether anything can still come."""
+"""The seconds between two checks whether more events can arrive."""
 
 
 @click.command()
@@ -108,7 +108,10 @@ def events(
 def _subscribe(
     nc: jsync.Connection, kinds: list[str], come: SimpleQueue[Msg], timeout: float
 ) -> None:
-    """Subscribe to the kinds that the account may see; raises if that is none."""
+    """Subscribe to the kinds of events that the account may see.
+
+    Raises `PermissionsError` if it may see none.
+    """
     allowed: list[str] = []
     for subject in kinds:
         before = nc.last_error
@@ -140,7 +143,10 @@ def _wanted(pattern: str | None) -> re.Pattern[str]:
 def _write(
     msg: Msg, stream: str | None, wanted: re.Pattern[str], settings: Settings
 ) -> bool:
-    """Write an event that is wanted; whether it is."""
+    """Write an event if it matches the stream and the pattern.
+
+    Returns whether it was written.
+    """
     text = msg.data.decode(errors="replace")
     try:
         event = json.loads(text)
@@ -160,7 +166,7 @@ def _write(
 
 
 def _line(event: dict[str, Any]) -> Iterable[str | Styled]:
-    """`TIME TYPE name=value ...`, on one line."""
+    """Return the parts of a line `TIME TYPE name=value ...`."""
     time = str(event.get("timestamp") or "-")[:19].replace("T", " ")
     kind = str(event.get("type") or "-").rpartition(".")[2]
     yield f"{_flat(time)}  "

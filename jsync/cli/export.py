@@ -1,4 +1,4 @@
-"""`jsync export`: the messages of a stream into a file, or to the standard output."""
+"""`jsync export`: write the messages of a stream to a file or the standard output."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ FORMATS: Final = ("ndjson", "raw", "parquet")
 
 
 class Writer(Protocol):
-    """Reads a range of a stream, and writes it."""
+    """An object that reads a range of a stream and writes it to a file."""
 
     count: int
     last: int
-    """The sequence of the last message that is written; 0 before the first."""
+    """The sequence of the last written message, or 0 before the first."""
     unreadable: int
-    """The messages with headers that are unreadable."""
+    """The number of messages with unreadable headers."""
 
     def run(
         self, stream: jsync.Stream, filters: list[str], start: int, end: int
     ) -> None:
-        """Block until all of it is written."""
+        """Read and write the range. Blocks until all of it is written."""
 
     def close(self) -> None:
-        """Leave what is written complete in itself."""
+        """Finish the file so that the written part is valid."""
 
 
 class LineWriter:
-    """A line for each message: as JSON, or nothing but its payload."""
+    """A writer of lines: each message as JSON, or only its payload."""
 
     def __init__(self, file: IO[bytes] | Screen, *, raw: bool) -> None:
         self._file = file
@@ -83,7 +83,7 @@ class LineWriter:
 
 
 class ParquetWriter:
-    """Columns, as `Stream.read_arrow` has them."""
+    """A writer of Parquet, with the columns of `Stream.read_arrow`."""
 
     def __init__(self, file: IO[bytes] | Screen) -> None:
         self._file = file
@@ -250,7 +250,10 @@ def export(settings: Settings, /, **options: Any) -> int | None:
 
 
 def _advice(form: str, last: int | None) -> str:
-    """How to go on after a part was written; `last` is its last sequence, if it is known."""
+    """Return how to continue after an incomplete export, as the end of a sentence.
+
+    `last` is the last sequence in the file, or None if it is not known.
+    """
     if form == "ndjson":
         return "; continue with --resume"
     if last is None:
@@ -259,9 +262,9 @@ def _advice(form: str, last: int | None) -> str:
 
 
 def _behind(stream: jsync.Stream, partial: PartialFile, file: IO[bytes]) -> int:
-    """The sequence behind the last message in the part of a file; blocks.
+    """Return the sequence after the last message in the partial file.
 
-    Raises `ConfigError` if the file is not of this stream.
+    Blocks. Raises `ConfigError` if the file is not an export of this stream.
     """
     line = last_line(file)
     if line is None:
@@ -283,7 +286,7 @@ def _behind(stream: jsync.Stream, partial: PartialFile, file: IO[bytes]) -> int:
 
 
 class _Written(msgspec.Struct):
-    """A line of a file."""
+    """A line of the file, without its payload."""
 
     subject: str
     sequence: int
@@ -305,7 +308,7 @@ def _check_parquet(target: str | None) -> None:
 
 
 def _range(stream: jsync.Stream, options: dict[str, Any]) -> tuple[int, int]:
-    """The first and the last sequence; blocks."""
+    """Return the first and the last sequence to write. Blocks."""
     state = stream.cached_info.state
     start = options["start"] or state.first_seq or 1
     if options["since"] is not None:
@@ -329,7 +332,10 @@ def _write(
     *,
     shown: bool,
 ) -> bool:
-    """Read and write it; whether Ctrl-C has cut it short."""
+    """Run the export with a progress bar, and close the writer.
+
+    Returns whether Ctrl-C has interrupted it.
+    """
     from .progress import Bar
 
     with Bar(look, "written", shown=shown):

@@ -1,4 +1,4 @@
-"""Errors to one line on the standard error and an exit code; never a traceback."""
+"""Errors as one line on the standard error and an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class Code(enum.IntEnum):
-    """How a command ended."""
+    """The exit codes."""
 
     DONE = 0
     FAILED = 1
-    """The server or the system refused, or something broke."""
+    """The server or the system refused the request, or something broke."""
     USAGE = 2
-    """The command line, or a value in it, cannot be."""
+    """The command line, or a value in it, is not valid."""
     NOT_FOUND = 3
-    """There is no such stream, bucket, message or key, or nobody answers the subject."""
+    """The stream, bucket, message or key is missing, or there are no responders."""
     TIMEOUT = 4
-    """It did not come, or was not done, in time."""
+    """The timeout passed before the command was done."""
     INTERRUPTED = 130
-    """Ctrl-C, as shells have it."""
+    """Ctrl-C, with the code that shells use."""
     BROKEN_PIPE = 141
-    """The reader of the output has gone, as shells have it."""
+    """The reader of the output has gone, with the code that shells use."""
 
 
 _CODES: tuple[tuple[type[BaseException], Code], ...] = (
@@ -54,7 +54,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
 
 
 def code_of(error: BaseException) -> Code:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
@@ -62,14 +62,14 @@ def code_of(error: BaseException) -> Code:
 
 
 def say(line: str) -> None:
-    """A line for people, on the standard error."""
+    """Write a line for people to the standard error."""
     echo(f"jsync: {line}", err=True)
 
 
 def guard(command: Callable[[], Code | None]) -> int:
-    """Run a command; the exit code, once what went wrong has been said.
+    """Run a command, report its error, and return the exit code.
 
-    A command may return its code, as one that Ctrl-C ends in good order.
+    A command may return its code, for example after Ctrl-C has ended it in good order.
     """
     try:
         code = command()
@@ -96,7 +96,7 @@ def guard(command: Callable[[], Code | None]) -> int:
 
 
 def words_of(error: BaseException) -> str:
-    """What to say of an error, in one line."""
+    """Return the text of an error for people, in one line."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return " ".join(f"{where}{error.strerror}".split())
@@ -112,7 +112,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    """What an error says besides its text, such as what was left behind."""
+    """Return the notes of an error, such as the names of leftovers."""
     return list(getattr(error, "__notes__", ()))
 
 

@@ -1,4 +1,4 @@
-"""A command of commands, which also answers to the names that the nats tool has for them."""
+"""A command with subcommands, which also accepts the names that the nats tool uses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _OTHER_NAMES: Final = {
 
 
 class Family(click.Group):
-    """Commands that belong together, `jsync stream ...`; alone, the help for them."""
+    """A command with subcommands, such as `jsync stream`.
+
+    Without a subcommand it shows its help.
+    """
 
     other_names: Mapping[str, str] = _OTHER_NAMES
 

@@ -1,4 +1,4 @@
-"""The infos of streams and consumers in groups, as people read them."""
+"""The infos of streams and consumers in sections, for people."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ _CONSUMER: Final = {
     "rate_limit_bps": (_LIMITS, "Rate Limit Bits"),
     "metadata": ("Metadata", "Entries"),
 }
-"""The group and the words of a field, mostly those of the nats tool."""
+"""The section and the words of each field, mostly those of the nats tool."""
 _SIZES: Final = frozenset(("max_bytes", "max_msg_size"))
 
 
 def stream_sections(info: StreamInfo) -> dict[str, dict[str, object]]:
-    """The configuration and the state of a stream."""
+    """Return the configuration and the state of a stream."""
     config, state = info.config, info.state
     sections = _configured(config, _STREAM, "name")
     for field in ("max_msgs", "max_bytes", "max_age"):
@@ -109,7 +109,10 @@ def stream_sections(info: StreamInfo) -> dict[str, dict[str, object]]:
 def consumer_sections(
     info: ConsumerInfo, state: StreamState | None
 ) -> dict[str, dict[str, object]]:
-    """The configuration and the state of a consumer; `state` is that of its stream."""
+    """Return the configuration and the state of a consumer.
+
+    `state` is the state of its stream.
+    """
     config = info.config
     sections = _configured(config, _CONSUMER, "name")
     general = {"Mode": "push" if config.deliver_subject else "pull"}
@@ -138,7 +141,7 @@ def consumer_sections(
 
 
 def ago(when: datetime | None, now: datetime | None) -> str:
-    """The time, and how long it is past: `2026-11-23 12:00:00Z, 5m ago`."""
+    """Return a time and its age: `2026-11-23 12:00:00Z, 5m ago`."""
     if when is None:
         return "never"
     text = f"{when:%F %TZ}"

@@ -1,4 +1,4 @@
-"""The keyboard of a terminal, key by key and without an echo. Needs POSIX."""
+"""Single keys from the keyboard of a terminal, without an echo. Needs POSIX."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ESCAPE: Final = 0x1B
 
 
 def keys_of(data: bytes) -> Iterator[str]:
-    """The keys in what a terminal has sent: characters, and names of other keys."""
+    """Yield the keys in bytes from a terminal: characters, and names of other keys."""
     while data:
         length = _length(data)
         part, data = data[:length], data[length:]
@@ -59,7 +59,7 @@ def keys_of(data: bytes) -> Iterator[str]:
 
 
 def _length(data: bytes) -> int:
-    """The bytes of the first key."""
+    """Return the number of bytes of the first key."""
     if data[0] == _ESCAPE:
         if data[1:2] not in (b"[", b"O"):
             return 1
@@ -74,7 +74,7 @@ def _length(data: bytes) -> int:
 class Keyboard:
     """The standard input as keys, in a `with` statement that restores the terminal.
 
-    `wake` may be called on any thread and in a handler of a signal.
+    `wake` may be called on any thread and in a signal handler.
     """
 
     def __init__(self) -> None:
@@ -101,23 +101,23 @@ class Keyboard:
             os.close(self._waker)
 
     def take(self) -> None:
-        """Have each key at once. Ctrl-C and Ctrl-Z stay signals."""
+        """Let the terminal send each key immediately. Ctrl-C and Ctrl-Z are signals."""
         self._before = termios.tcgetattr(self._fd)
         tty.setcbreak(self._fd, termios.TCSADRAIN)
 
     def give_back(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the settings of the terminal."""
         before, self._before = self._before, None
         if before is not None:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, before)
 
     def wake(self) -> None:
-        """End the wait for a key, now or the next one."""
+        """End the present wait for a key, or the next one."""
         with suppress(BlockingIOError):  # it has already been woken
             os.write(self._waker, b"x")
 
     def keys(self) -> Iterator[str]:
-        """Every key in its order, blocking for the next one.
+        """Yield the keys in their order. Blocks for the next one.
 
         Raises `EOFError` once the terminal is gone.
         """
@@ -125,7 +125,7 @@ class Keyboard:
             yield from self.wait(None)
 
     def wait(self, timeout: float | None) -> Iterable[str]:
-        """Block until a key, `wake` or the timeout, in seconds; the keys.
+        """Wait for keys, `wake` or the timeout, in seconds, and return the keys.
 
         Raises `EOFError` once the terminal is gone.
         """

@@ -489,7 +489,7 @@ def watch(
 def _follow(
     changes: jsync.Watch, form: EntryForm, count: int | None, wait: float | None
 ) -> None:
-    """Write `count` entries, or as many as come until none has come for `wait` seconds."""
+    """Write `count` entries, or fewer if none arrives for `wait` seconds."""
     written = 0
     with suppress(LateError):
         while count is None or written < count:

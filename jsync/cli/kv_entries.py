@@ -1,4 +1,4 @@
-"""Entries of a bucket as people, pipes and programs read them."""
+"""Entries of a bucket in the forms for people, pipes and programs."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _COLORS = {"PUT": "green", "DEL": "red", "PURGE": "red"}
 
 
 class EntryForm(NamedTuple):
-    """The form of entries."""
+    """The form in which entries are written."""
 
     json: bool
     raw: bool
-    """Values alone, and nothing for a marker. Values are escaped on a terminal."""
+    """Write only values, and nothing for a marker. A terminal gets them escaped."""
     values: bool = True
 
     def write(self, entry: Entry, end: bytes = b"\n") -> None:
-        """Write one entry at once, with `end` after a raw value."""
+        """Write one entry immediately, with `end` after a raw value."""
         if self.json:
             write_line(document_of(entry, values=self.values))
         elif self.raw:
@@ -56,7 +56,10 @@ class EntryForm(NamedTuple):
 
 
 def entry_form(settings: Settings, *, raw: bool, values: bool = True) -> EntryForm:
-    """Return the form that the options ask for, or raise `click.UsageError`."""
+    """Return the form that the options select.
+
+    Raises `click.UsageError` if the options are mutually exclusive.
+    """
     if raw and settings.json:
         raise click.UsageError("--json and --raw exclude each other")
     if raw and not values:

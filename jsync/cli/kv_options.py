@@ -79,7 +79,7 @@ _AT_CREATION: Final = (
 
 
 def bucket_options(*, creating: bool) -> Callable[..., Any]:
-    """The options of `add`, or of `edit`, which cannot change all fields."""
+    """Return a decorator with the options of `add`, or of `edit`, which has fewer."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(_ALWAYS + (_AT_CREATION if creating else ())):

@@ -1,4 +1,4 @@
-"""Lists of streams and consumers: all of them, or those that answer."""
+"""Lists of streams and consumers, even if some of them do not answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Info = TypeVar("Info")
 
 
 def write_names(names: Iterable[str], settings: Settings) -> None:
-    """Write names, a line each."""
+    """Write names, one on each line."""
     if settings.json:
         write_json(list(names))
     else:
@@ -33,9 +33,16 @@ def write_infos(
     row: Callable[[Info], Sequence[object]],
     document: Callable[[Info], object] = methodcaller("to_wire"),
 ) -> None:
-    """Write what there is of each; then raise `IncompleteListError` for those that fail.
+    """Write the infos that arrive, and then raise the error for the missing ones.
 
-    `row` makes its cells of each, and `document` its JSON. Iterating may block, and raise what listing raises.
+    Args:
+        infos: The infos. Iteration may block, and may raise the errors of a list request.
+        settings: The options of all commands.
+        columns: The headings of the table.
+        row: Returns the cells of one info.
+        document: Returns the JSON of one info.
+
+    Raises `IncompleteListError` if some of the infos are missing.
     """
     found, missing = gathered(infos)
     if settings.json:
@@ -49,7 +56,10 @@ def write_infos(
 def gathered(
     infos: Iterable[Info],
 ) -> tuple[list[Info], IncompleteListError | None]:
-    """Those that answer, and the error for the others. Iterating may block."""
+    """Return the infos that arrive, and the error for the missing ones.
+
+    Iteration may block.
+    """
     found: list[Info] = []
     try:
         for info in infos:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_PORT: Final = 4222
 _GLANCE: Final = 0.2
-"""Seconds between looks at whether it still runs."""
+"""The seconds between two checks whether the server still runs."""
 
 
 @click.command()
