@@ -263,7 +263,7 @@ def _streams(settings: Settings, nc: jsync.Connection) -> Finding:
     if lost:
         notes.append(f"lost messages in {_few(lost)}")
     if left := list(_stranded(bound)):
-        # Until then the server also counts messages that were deleted since.
+        # Before 2.14 the server also counts messages that were deleted since.
         sure = _line_of(nc.server_info.version) >= _COUNTS_HELD
         perhaps = "" if sure else "perhaps "
         notes.append(f"messages that reached max_deliver: {perhaps}{_few(left)}")

@@ -278,7 +278,7 @@ def _behind(stream: jsync.Stream, partial: PartialFile, file: IO[bytes]) -> int:
         raise ConfigError(
             f"{other}it has message {last.sequence}, and the stream not yet"
         )
-    with contextlib.suppress(MessageNotFoundError):  # it has been removed since
+    with contextlib.suppress(MessageNotFoundError):  # removed since
         found = stream.get_message(last.sequence, direct=False)
         if (found.subject, found.timestamp) != (last.subject, last.timestamp):
             raise ConfigError(f"{other}message {last.sequence} is another one")

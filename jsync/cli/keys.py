@@ -113,7 +113,7 @@ class Keyboard:
 
     def wake(self) -> None:
         """End the present wait for a key, or the next one."""
-        with suppress(BlockingIOError):  # it has already been woken
+        with suppress(BlockingIOError):  # the pipe is full of earlier calls
             os.write(self._waker, b"x")
 
     def keys(self) -> Iterator[str]:

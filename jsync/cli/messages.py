@@ -1,4 +1,4 @@
-"""Messages as people, pipes and programs read them."""
+"""Messages in the forms for people, pipes and programs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 
 class Form(NamedTuple):
-    """What to write of each message."""
+    """The parts of each message to write, and their form."""
 
     json: bool
     raw: bool
-    """Payloads alone, a line break behind each; on a terminal escaped."""
+    """Write only payloads, each with a line break. A terminal gets them escaped."""
     headers_only: bool = False
     subjects_only: bool = False
 
     def write(self, msg: Msg | StoredMessage, number: int = 1) -> None:
-        """Write one message, at once.
+        """Write one message immediately.
 
-        `number` counts those that have no sequence; 0 is for one that needs no heading.
+        `number` is the heading of a message without a sequence. 0 leaves the heading
+        out.
         """
         if self.json:
             document = document_of(msg)
@@ -60,7 +61,7 @@ class Form(NamedTuple):
 
 
 def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a command that writes messages; `form_of` takes them."""
+    """Add the options of a command that writes messages, for `form_of`."""
     for option in (
         click.option("--subjects-only", is_flag=True, help="Write only the subjects."),
         click.option("--headers-only", is_flag=True, help="Leave out the payloads."),
@@ -73,7 +74,10 @@ def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def form_of(
     settings: Settings, raw: bool, headers_only: bool, subjects_only: bool
 ) -> Form:
-    """The form that the options ask for; raises `click.UsageError`."""
+    """Return the form that the options select.
+
+    Raises `click.UsageError` if the options are mutually exclusive.
+    """
     asked = {
         "--json": settings.json,
         "--raw": raw,
@@ -91,7 +95,7 @@ def pairs(headers: Headers | None) -> list[tuple[str, str]]:
 
 
 def heading(msg: Msg | StoredMessage, number: int) -> str:
-    """The line above a message."""
+    """Return the line above a message."""
     if isinstance(msg, StoredMessage):
         return f"#{msg.sequence} {msg.subject} {msg.timestamp:%FT%T.%fZ}"
     if not isinstance(msg, JetStreamMsg):
@@ -106,7 +110,7 @@ def heading(msg: Msg | StoredMessage, number: int) -> str:
 
 
 def document_of(msg: Msg | StoredMessage) -> dict[str, Any]:
-    """A message as JSON: `data` when that is text, else `data_base64`."""
+    """Return a message as JSON: `data` if the payload is text, else `data_base64`."""
     document: dict[str, Any] = {"subject": msg.subject}
     if isinstance(msg, StoredMessage):
         document["stream"] = msg.stream
@@ -130,7 +134,7 @@ def document_of(msg: Msg | StoredMessage) -> dict[str, Any]:
 
 
 def body_document(name: str, data: bytes) -> dict[str, str]:
-    """Bytes as JSON, by that name when they are text, else in base64."""
+    """Return bytes as JSON: under `name` if they are text, else in base64."""
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
@@ -138,7 +142,7 @@ def body_document(name: str, data: bytes) -> dict[str, str]:
 
 
 def body_text(data: bytes) -> str:
-    """Bytes as people read them; what is no text is not shown."""
+    """Return bytes as text for people, or their number if they are not text."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -209,7 +209,10 @@ def get(
 
 
 def _last_part(name: str) -> str:
-    """The name of a file in this directory, whatever somebody has called an object."""
+    """Return the name of a file in this directory for an object of any name.
+
+    Raises `ConfigError` if the last part of the object's name cannot be one.
+    """
     part = name.replace("\\", "/").rpartition("/")[2]
     if part in ("", ".", "..") or "\x00" in part or Path(part).name != part:
         raise ConfigError(f"no file can be called {name!r}; name one with --output")

@@ -1,10 +1,11 @@
 """Tables for people, tab-separated lines for pipes, JSON for programs.
 
-A command says what it has found as a document, and how that looks as a table. With `--json`
-the document is written, one to a command; what flows is one document to a line.
+A command has its result as a document and as a table. With `--json` it writes one
+document, or one document per line if results arrive over time.
 
-This module and `console` write everything that the command writes. A server, a message or a
-file can hold characters that a terminal obeys, so both escape them (`jsync.terminal`).
+This module and `console` write everything that the command writes. A server, a message
+or a file can hold characters that a terminal obeys, so both escape them
+(`jsync.terminal`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _PLAIN = "{}"
-"""The form of a number for programs."""
+"""The format of a number for programs."""
 
 
 class Styled(NamedTuple):
@@ -36,7 +37,7 @@ class Styled(NamedTuple):
 
 
 class Size(int):
-    """Bytes: `1.5 MiB` for people, a number for programs."""
+    """A number of bytes: `1.5 MiB` for people, a number for programs."""
 
     @property
     def words(self) -> str:
@@ -44,7 +45,7 @@ class Size(int):
 
 
 class Duration(float):
-    """Seconds: `1m5s` for people, a number for programs."""
+    """A number of seconds: `1m5s` for people, a number for programs."""
 
     @property
     def words(self) -> str:
@@ -52,12 +53,12 @@ class Duration(float):
 
 
 def is_terminal() -> bool:
-    """Whether people look at the standard output."""
+    """Return whether the standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def write_bytes(data: bytes) -> None:
-    """Write bytes at once: the reader of a pipe may wait for them.
+    """Write bytes immediately, because the reader of a pipe may wait for them.
 
     A pipe or a file gets the bytes as they are. A terminal gets them as text, escaped.
     """
@@ -72,10 +73,10 @@ def byte_output() -> IO[bytes] | Screen:
 
 
 class Screen:
-    """The standard output for bytes, if it is a terminal: shows them as text, escaped."""
+    """A terminal as the output for bytes. It shows them as text, escaped."""
 
     def write(self, data: bytes) -> None:
-        """Write whole characters."""
+        """Write bytes that do not end within a character."""
         write_text(data.decode(errors="surrogateescape"))
 
     def flush(self) -> None:
@@ -83,7 +84,7 @@ class Screen:
 
 
 def write_text(*spans: str | Styled, err: bool = False) -> None:
-    """Write text for people at once, without a line break of its own.
+    """Write text for people immediately, without adding a line break.
 
     A pipe or a file gets UTF-8. A terminal of another encoding gets escapes for the
     characters that it cannot show.
@@ -105,22 +106,25 @@ def _styled(span: str | Styled) -> str:
 
 
 def echo(*spans: str | Styled, err: bool = False) -> None:
-    """Write a line for people at once."""
+    """Write a line for people immediately."""
     write_text(*spans, "\n", err=err)
 
 
 def ask(question: str) -> bool:
-    """Ask a question on the standard error; blocks. Whether the answer is yes."""
+    """Write a question to the standard error and wait for the answer.
+
+    Returns whether it is yes. Blocks.
+    """
     return click.confirm(printable(question), err=True)
 
 
 def write_json(document: Any) -> None:
-    """One document, indented for people who look at it."""
+    """Write the only document of a command, with indentation."""
     write_bytes(_json(document, indent=2))
 
 
 def write_line(document: Any) -> None:
-    """One document of a flow on a line of its own, at once."""
+    """Write one of several documents immediately, on one line."""
     write_bytes(_json(document, separators=(",", ":")))
 
 
@@ -130,7 +134,7 @@ def _json(document: Any, **form: Any) -> bytes:
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on a terminal; else a line of headings and lines, tab-separated."""
+    """Write a table on a terminal, or a line of headings and tab-separated lines."""
     if not is_terminal():
         echo("\t".join(columns))
         for row in rows:
@@ -158,7 +162,7 @@ def write_row(cells: Iterable[object]) -> None:
 
 
 def write_facts(title: str, facts: Mapping[str, object]) -> None:
-    """Names and values of one thing; those that are None are left out."""
+    """Write the names and values of one thing, except values that are None."""
     known = {name: value for name, value in facts.items() if value is not None}
     if not is_terminal():
         for name, value in known.items():
@@ -172,9 +176,9 @@ def write_facts(title: str, facts: Mapping[str, object]) -> None:
 
 
 def write_sections(title: str, sections: Mapping[str, Mapping[str, object]]) -> None:
-    """Names and values of one thing, in groups with a heading, for a terminal.
+    """Write the names and values of one thing, in groups with headings, for a terminal.
 
-    Values that are None, and groups without any, are left out.
+    Values that are None and empty groups are left out.
     """
     known = {
         heading: {name: value for name, value in facts.items() if value is not None}

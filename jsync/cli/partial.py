@@ -1,4 +1,4 @@
-"""A file that is called FILE.partial until it is complete, and that one process writes."""
+"""A file with the name FILE.partial until it is complete, and with one writer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _BLOCK = 1 << 16
 
 
 class PartialFile:
-    """FILE.partial, open for writing. It replaces neither FILE nor the part of another run."""
+    """FILE.partial, which becomes FILE. By default it replaces no existing file."""
 
     def __init__(self, target: str, *, force: bool) -> None:
-        """Check that the file may be written. `force` allows to replace what is there.
+        """Check that the file may be written. With `force` it may exist.
 
-        Raises `ConfigError`.
+        Raises `ConfigError` if it may not.
         """
         self.target = target
         self.path = f"{target}.partial"
@@ -42,10 +42,11 @@ class PartialFile:
 
     @contextlib.contextmanager
     def open(self, *, resume: bool) -> Iterator[IO[bytes]]:
-        """Open the file, new and empty, or with `resume` the one of an interrupted run.
+        """Open a new, empty file, or with `resume` the file of an interrupted run.
 
-        An empty file is removed at the end of the block. Errors of the system name the file.
-        Raises `ConfigError` for a file that exists, or that another process writes.
+        The end of the block removes an empty file. Errors of the system get the name of
+        the file. Raises `ConfigError` if the file exists, or if another process writes
+        it.
         """
         file = self._opened(resume=resume)
         try:
@@ -83,7 +84,7 @@ class PartialFile:
 
     def _lock(self, file: IO[bytes]) -> None:
         if sys.platform == "win32":
-            return  # where nobody can rename a file that another process has open
+            return  # Windows does not rename a file that another process has open
         with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The process that had the lock may have renamed or removed the file.
@@ -101,17 +102,17 @@ class PartialFile:
         file.close()
 
     def publish(self, file: IO[bytes]) -> None:
-        """Give the complete file its name, once the disk has it, and close it."""
-        self._check_target()  # another process may have made one meanwhile
+        """Flush the complete file to the disk, give it its name, and close it."""
+        self._check_target()  # another process may have created one since
         file.flush()
         os.fsync(file.fileno())
         self._close_then(file, os.replace, self.path, self.target)
 
 
 def last_line(file: IO[bytes]) -> bytes | None:
-    """Cut off a line that is not complete, and return the last one that is, if any.
+    """Cut off an incomplete line at the end, and return the last complete one, if any.
 
-    The file continues behind it.
+    Writes continue after it.
     """
     end = _line_end(file, file.seek(0, os.SEEK_END))
     file.truncate(end)
@@ -123,7 +124,7 @@ def last_line(file: IO[bytes]) -> bytes | None:
 
 
 def _line_end(file: IO[bytes], before: int) -> int:
-    """The place behind the last line break in front of `before`."""
+    """Return the position after the last line break before `before`, or 0."""
     while before > 0:
         start = max(0, before - _BLOCK)
         file.seek(start)

@@ -1,4 +1,4 @@
-"""A bar on the standard error for what takes a while; nothing where nobody looks at it."""
+"""A progress bar on the standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class Look(NamedTuple):
-    """How far it is."""
+    """The progress at one moment."""
 
     what: str
     done: float
     total: float | None
-    """In the unit of `done`; None when it is not known."""
+    """The end, in the unit of `done`, or None if it is not known."""
     messages: int
-    """So far."""
+    """The number of messages so far."""
 
 
 class Bar(Progress):
-    """Shows what `look` tells, several times a second, on a thread of its own.
+    """A bar that shows the result of `look` several times a second, on another thread.
 
-    `look` is called on that thread, and so may only read. Lines written to the standard
-    error meanwhile stand above the bar.
+    `look` is called on that thread, so it may only read. Lines that are written to the
+    standard error while the bar runs stand above it.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Bar(Progress):
 
 
 class _Count(ProgressColumn):
-    """`123,456 stored, 65,432/s`."""
+    """The column `123,456 stored, 65,432/s`."""
 
     def __init__(self, verb: str) -> None:
         super().__init__(Column(no_wrap=True))

@@ -36,9 +36,10 @@ headers_option = click.option(
 
 
 def bodies(body: str | None, send_on: str) -> Iterator[bytes]:
-    """What to send: the argument; else the standard input, whole or line by line.
+    """Yield the payloads: the argument, or the standard input, whole or line by line.
 
-    Nobody is kept waiting for input at a terminal: then it is one empty message.
+    If the standard input is a terminal, the only payload is empty, so the command does
+    not wait.
     """
     if body is not None:
         yield body.encode(errors="surrogateescape")
@@ -158,7 +159,10 @@ def _store(
     *,
     is_lone: bool,
 ) -> dict[str, Any]:
-    """Store messages: a lone one by itself, several ahead of their acks."""
+    """Store messages, and return the counts as JSON.
+
+    A lone message is published and awaited. Several are sent ahead of their acks.
+    """
     published = duplicates = 0
     last: jsync.PubAck | None = None
 
@@ -180,7 +184,7 @@ def _store(
                         each.subject, each.data, headers=each.headers, **options
                     )
                 )
-                # The next line of a pipe may come much later.
+                # Read acks here, because the next line of a pipe may come much later.
                 while waiting and (waiting[0].done() or len(waiting) > _WINDOW):
                     count(waiting.popleft().result())
         for future in waiting:

@@ -1,4 +1,4 @@
-"""`jsync stream report` and `jsync consumer report`: all of them, side by side."""
+"""`jsync stream report` and `jsync consumer report`: tables for comparison."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def consumer_report(settings: Settings, stream: str, leaders: bool) -> None:
 
 
 def _write(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a table. On a terminal without the columns that say nothing."""
+    """Write a table. A terminal gets only the columns with a value other than 0."""
     kept = list(range(len(columns)))
     if is_terminal() and rows:
         kept = [at for at in kept if any(row[at] not in ("", "0") for row in rows)]
@@ -169,7 +169,7 @@ def _placed(info: StreamInfo) -> str:
 
 
 def _replicas(cluster: ClusterInfo | None) -> list[str]:
-    """The servers: `*` behind the leader, `!` behind one that is not current."""
+    """Return the servers, with `*` after the leader and `!` after lagging ones."""
     if cluster is None:
         return []
     names = [

@@ -86,7 +86,7 @@ def request(
 
 
 class _Many(NamedTuple):
-    """The replies to wait for; 0 for as many as come."""
+    """The number of replies to wait for, or 0 for any number, and the timeouts."""
 
     replies: int
     timeout: float
@@ -96,7 +96,10 @@ class _Many(NamedTuple):
 def _ask_many(
     nc: jsync.Connection, message: Filled, many: _Many, form: Form, before: int
 ) -> int:
-    """Write the replies to one request; their number. Raises `TimeoutError` for too few."""
+    """Write the replies to one request, and return their number.
+
+    Raises `TimeoutError` if there are fewer than requested, or none.
+    """
     number = 0
     for number, msg in enumerate(
         nc.request_many(

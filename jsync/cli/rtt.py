@@ -1,4 +1,4 @@
-"""`jsync rtt`: the time that a ping and its answer take."""
+"""`jsync rtt`: the round-trip time of a ping."""
 
 from __future__ import annotations
 

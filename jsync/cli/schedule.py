@@ -1,4 +1,4 @@
-"""`jsync schedule`: messages that a server publishes later, or again and again."""
+"""`jsync schedule`: messages that a server publishes later or repeatedly."""
 
 from __future__ import annotations
 

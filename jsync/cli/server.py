@@ -1,4 +1,4 @@
-"""`jsync server`: run a nats-server here, and look at and steer those of the system account."""
+"""`jsync server`: run a nats-server here, or manage servers as the system account."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME: Final = click.argument("name", metavar="SERVER")
 
 
 class _ServerFamily(Family):
-    """Without the name of a command, `run` is meant."""
+    """The commands of `jsync server`. Without the name of a command, it is `run`."""
 
     other_names: Mapping[str, str] = {
         "list": "ls",

@@ -47,7 +47,7 @@ def service() -> None:
 
 
 def _asking(*arguments: Decorator) -> Decorator:
-    """Give a command these arguments, and the options of all that ask services."""
+    """Add these arguments, and the options of all commands about services."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         command = _STALL(_PREFIX(click.pass_obj(command)))
@@ -65,7 +65,10 @@ def _ask(
     instance: str | None = None,
     **options: Any,
 ) -> list[Answer]:
-    """Call a method of `jsync.Services`; raises `NoRespondersError` if no NAME answers."""
+    """Call a method of `jsync.Services`.
+
+    Raises `NoRespondersError` if NAME is given and no service of that name answers.
+    """
     with settings.connect() as nc:
         found = ask(nc.services, name, instance, timeout=settings.timeout, **options)
     if not found and name is not None:
@@ -221,7 +224,7 @@ def _facts(endpoint: EndpointInfo) -> dict[str, Any]:
 
 
 def _duration(seconds: float) -> str:
-    """Write a duration in a readable unit."""
+    """Return a duration in s, ms or µs."""
     for unit, of in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= of:
             return f"{seconds / of:.3g} {unit}"

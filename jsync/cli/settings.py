@@ -1,4 +1,4 @@
-"""What the options of all commands come to: how to connect, and how to write."""
+"""The options of all commands, and the connection and the output that they select."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOCAL = "nats://127.0.0.1:4222"
 
 
 class Settings:
-    """The options of all commands, as they are given: before the command, or behind it."""
+    """The options of all commands, given before the command or after it."""
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
@@ -31,12 +31,12 @@ class Settings:
 
     @property
     def json(self) -> bool:
-        """Whether to write JSON."""
+        """True if the output is JSON."""
         return bool(self.given.get("json"))
 
     @property
     def timeout(self) -> float:
-        """Seconds that the answer to one request may take."""
+        """The timeout of one request, in seconds."""
         timeout = self._all.get("timeout", _TIMEOUT)
         if isinstance(timeout, str):  # from the environment
             try:
@@ -49,12 +49,12 @@ class Settings:
 
     @property
     def names_a_server(self) -> bool:
-        """Whether an option, the environment or a context says where the server is."""
+        """True if an option, the environment or a context names a server."""
         return "server" in self._all
 
     @property
     def servers(self) -> list[str]:
-        """The URLs to connect to. They can hold secrets."""
+        """The URLs of the servers. They can hold secrets."""
         given: str = self._all.get("server") or _LOCAL
         return [url.strip() for url in given.split(",")]
 
@@ -65,7 +65,11 @@ class Settings:
         return self._options
 
     def connect(self, *, flow: bool = False, **options: Any) -> jsync.Connection:
-        """Connect; blocks. A `flow` says on the standard error what becomes of the line."""
+        """Connect to a server. Blocks.
+
+        With `flow`, changes and errors of the connection are reported on the standard
+        error.
+        """
         if flow:
             options.setdefault("on_error", _say_error)
             options.setdefault("on_disconnect", _say_disconnected)
@@ -89,7 +93,7 @@ class Settings:
             ) from error
 
     def jetstream(self, nc: jsync.Connection) -> jsync.JetStream:
-        """JetStream, of the domain or with the prefix that the options name."""
+        """Return JetStream with the domain or the prefix from the options."""
         return nc.jetstream(timeout=self.timeout, **jetstream_keywords(self._all))
 
     def __repr__(self) -> str:
@@ -97,7 +101,10 @@ class Settings:
 
 
 def flush(nc: jsync.Connection, timeout: float) -> None:
-    """Block until the server has read all; raise what it does not allow."""
+    """Block until the server has read everything that was sent.
+
+    Raises the last error of the connection if that is a `PermissionsError`.
+    """
     nc.flush(timeout)
     if isinstance(nc.last_error, errors.PermissionsError):
         raise nc.last_error
@@ -108,10 +115,10 @@ def _say_error(error: Exception) -> None:
 
 
 def _say_disconnected(error: Exception) -> None:
-    # We closed it ourselves, at the end.
+    # The command itself has closed the connection, at its end.
     if not isinstance(error, errors.ConnectionClosedError):
         say(f"connection lost, reconnecting: {words_of(error)}")
 
 
 def _ignore(error: Exception) -> None:
-    """What matters to a single request, that raises itself."""
+    """Ignore errors that concern only one request, because that request raises them."""

@@ -1,4 +1,4 @@
-"""The standard input, which Ctrl-C can end at any moment."""
+"""The standard input, with reads that Ctrl-C can interrupt at any moment."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _LOOK_SECONDS = 0.1
-"""The longest time until a signal is seen."""
+"""The longest delay until a signal is noticed, in seconds."""
 _BUFFER = 1 << 16
 
 
 class _Input(io.RawIOBase):
-    """Waits in slices.
+    """An input that waits in slices.
 
-    A signal does not end a `read` of the system that begins just after it, nor one of the main
-    thread if another thread takes the signal. Ctrl-C would then wait for the next input.
+    A signal does not interrupt a system call `read` that begins just after it. It does
+    not interrupt a `read` of the main thread either if another thread receives the
+    signal. Without slices, Ctrl-C would take effect only at the next input.
     """
 
     def __init__(self, fd: int) -> None:
@@ -39,9 +40,9 @@ class _Input(io.RawIOBase):
 
 
 def standard_input() -> BinaryIO:
-    """Return the standard input as bytes. Call it once: it reads ahead."""
+    """Return the standard input as bytes. Call it once, because it reads ahead."""
     stream = sys.stdin.buffer
-    if sys.platform == "win32":  # it cannot select a pipe
+    if sys.platform == "win32":  # Windows cannot select a pipe
         return stream
     try:
         fd = stream.fileno()

@@ -165,7 +165,7 @@ _AT_CREATION: Final = (
 
 
 def stream_options(*, creating: bool) -> Callable[..., Any]:
-    """The options of `create`, or of `edit`, which cannot change all fields."""
+    """Return a decorator with the options of `create`, or of `edit`, which has fewer."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in reversed(_ALWAYS + (_AT_CREATION if creating else ())):
@@ -176,9 +176,10 @@ def stream_options(*, creating: bool) -> Callable[..., Any]:
 
 
 def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, Any]:
-    """The fields that options stand for; what they leave out is as `before`.
+    """Return the fields that the options set.
 
-    Raises `click.UsageError` for options that need one another.
+    `before` has the metadata and the placement that the options change. Raises
+    `click.UsageError` if an option needs another one.
     """
     fields = {name: value for name, value in given.items() if value not in (None, ())}
     subjects = fields.pop("subjects", ())
@@ -210,7 +211,10 @@ def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, A
 
 
 def settle_placement(fields: dict[str, Any], before: Placement | None) -> None:
-    """Make a `placement` of `cluster` and `tags`; what is not given is as `before`."""
+    """Replace `cluster` and `tags` by a `placement`.
+
+    A value that is not given is taken from `before`.
+    """
     cluster, tags = fields.pop("cluster", None), fields.pop("tags", None)
     if cluster or tags:
         changes = {"cluster": cluster, "tags": tags and [*tags]}
@@ -220,7 +224,10 @@ def settle_placement(fields: dict[str, Any], before: Placement | None) -> None:
 
 
 def settle_republish(fields: dict[str, Any]) -> None:
-    """Make a `republish` of its options; raises `click.UsageError`."""
+    """Replace the options of republishing by a `republish`.
+
+    Raises `click.UsageError` if the destination is missing.
+    """
     headers_only = fields.pop("republish_headers", False)
     if republish := _two(fields, "republish"):
         fields["republish"] = Republish(
@@ -231,7 +238,10 @@ def settle_republish(fields: dict[str, Any]) -> None:
 
 
 def _two(fields: dict[str, Any], what: str) -> tuple[str, str] | None:
-    """A pair of subjects, of which the first is all by default."""
+    """Return the source and the destination of `what`, or None if neither is given.
+
+    The default source is all subjects.
+    """
     source = fields.pop(f"{what}_source", None)
     destination = fields.pop(f"{what}_destination", None)
     if destination is None:

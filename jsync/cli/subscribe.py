@@ -1,4 +1,4 @@
-"""`jsync sub`: what is published, as it comes."""
+"""`jsync sub`: published messages, as they arrive."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _AHEAD: Final = 1000
-"""Messages of several subscriptions that wait to be written."""
+"""The number of messages of several subscriptions that are buffered for writing."""
 _GLANCE: Final = 0.5
-"""Seconds between looks at whether anything can still come."""
+"""The seconds between two checks whether more messages can arrive."""
 
 
 @click.command()
@@ -90,7 +90,10 @@ def _several(
     group: str | None,
     wait: float | None,
 ) -> Generator[jsync.Msg]:
-    """The messages of several subscriptions: each has a thread, which waits for us."""
+    """Yield the messages of several subscriptions.
+
+    Each subscription has a thread, which waits while the buffer is full.
+    """
     waiting: queue.Queue[jsync.Msg] = queue.Queue(_AHEAD)
     over = False
 

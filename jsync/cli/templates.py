@@ -1,4 +1,4 @@
-"""Templates in subjects, payloads and headers, as the nats tool has them: `{{Count}}`."""
+"""Templates in subjects, payloads and headers, such as `{{Count}}` of the nats tool."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _ACTION: Final = re.compile(r"\{\{\s*\.?(.*?)\s*\}\}", re.DOTALL)
 _LETTERS: Final = string.ascii_letters
 _ID_LETTERS: Final = string.digits + _LETTERS
 _ID_LENGTH: Final = 22
-"""Letters and digits with the entropy of a UUID, as many as a NUID has."""
+"""The length of an id. It has the entropy of a UUID and the length of a NUID."""
 _MOST: Final = 64 << 20
-"""The longest random string: nats-server allows no larger payload."""
+"""The longest random string, because nats-server allows no larger payload."""
 
 
 class Moment(NamedTuple):
-    """The facts that a template may insert."""
+    """The facts that templates may insert into a message."""
 
     number: int
     """The number of the message, from 1."""
     now: datetime
-    """An aware time."""
+    """The present time, with a time zone."""
     request: str = ""
-    """The payload of the request that is answered."""
+    """The payload of the request, if the message is a reply."""
 
 
 def _timestamp(moment: Moment) -> str:
@@ -71,7 +71,7 @@ templates_option = click.option(
 class Template:
     """A text in which `{{Name}}` stands for a value of each message.
 
-    Raises `click.UsageError` for a name that is not known.
+    Raises `click.UsageError` for an unknown name.
     """
 
     def __init__(self, text: str, *, answers: bool = False) -> None:
@@ -89,7 +89,7 @@ class Template:
         self._parts.append(text[at:])
 
     def fill(self, moment: Moment) -> str:
-        """The text for one message."""
+        """Return the text for one message."""
         return "".join(
             part if isinstance(part, str) else part(moment) for part in self._parts
         )
@@ -131,7 +131,7 @@ def _random_text(action: str, arguments: list[str]) -> Callable[[Moment], str]:
 
 
 class Filled(NamedTuple):
-    """A message to send."""
+    """A message to publish."""
 
     subject: str
     data: bytes
@@ -164,7 +164,7 @@ class Draft:
             self._same = self._filled(Moment(0, datetime.now().astimezone()), b"")
 
     def fill(self, number: int, given: bytes = b"", request: bytes = b"") -> Filled:
-        """The message of this number. `given` is its payload if there is no body."""
+        """Return the message with this number, with the payload `given` if there is no body."""
         if self._same is not None:
             if self._body is not None:
                 return self._same

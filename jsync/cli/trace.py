@@ -1,4 +1,4 @@
-"""`jsync trace`: the way of a message."""
+"""`jsync trace`: the route of a message."""
 
 from __future__ import annotations
 

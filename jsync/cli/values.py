@@ -31,7 +31,10 @@ _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 def seconds(text: str) -> float:
-    """`1h30m`, `500ms`, `2d`, or a plain number of seconds; raises `ValueError`."""
+    """Read `1h30m`, `500ms`, `2d`, or a plain number of seconds.
+
+    Raises `ValueError` for anything else.
+    """
     try:
         number = float(text)
     except ValueError:
@@ -47,7 +50,7 @@ def seconds(text: str) -> float:
 
 
 def spelled(duration: float) -> str:
-    """A duration as people write it: `1h30m`, `500ms`."""
+    """Return a duration as people write it: `1h30m`, `500ms`."""
     for unit, least in (("d", 86400), ("h", 3600), ("m", 60)):
         whole, rest = divmod(duration, least)
         if whole:
@@ -56,7 +59,7 @@ def spelled(duration: float) -> str:
 
 
 def brief(duration: float) -> str:
-    """A duration in its two largest units: `3d4h`, `1m5s`, `12ms`, `340µs`."""
+    """Return a duration in its two largest units: `3d4h`, `1m5s`, `12ms`, `340µs`."""
     if duration < 0:
         return f"-{brief(-duration)}"
     if duration >= 86400:
@@ -73,7 +76,7 @@ def brief(duration: float) -> str:
 
 
 def spelled_size(count: int) -> str:
-    """A number of bytes as people read it, by 1024: `512 B`, `1.5 MiB`."""
+    """Return a number of bytes in units of 1024: `512 B`, `1.5 MiB`."""
     if count < 1024:
         return f"{count} B"
     power = 1
@@ -84,7 +87,10 @@ def spelled_size(count: int) -> str:
 
 
 def size(text: str) -> int:
-    """`512`, `64k`, `1.5MB`, `2GiB`, each by 1024; -1 for no limit; raises `ValueError`."""
+    """Read `512`, `64k`, `1.5MB` or `2GiB`, in units of 1024, or -1 for no limit.
+
+    Raises `ValueError` for anything else.
+    """
     if text == "-1":
         return -1
     match = _SIZE.fullmatch(text.strip())
@@ -98,10 +104,10 @@ def size(text: str) -> int:
 
 
 def time(text: str, now: datetime, direction: int = 1) -> datetime:
-    """RFC 3339, `2026-11-21 12:00` in local time, or a duration from `now`.
+    """Read RFC 3339, `2026-11-21 12:00` in local time, or a duration from `now`.
 
-    The duration leads into the future, with `direction` -1 into the past. Raises
-    `ValueError`.
+    A duration is added to `now`, or subtracted if `direction` is -1. Raises
+    `ValueError` for anything else.
     """
     try:
         when = datetime.fromisoformat(text)
@@ -116,7 +122,10 @@ def time(text: str, now: datetime, direction: int = 1) -> datetime:
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
-    """A parameter whose text `read` turns into a value, or refuses with `ValueError`."""
+    """A type of parameters.
+
+    `read` converts the text, or raises `ValueError`.
+    """
 
     def read(self, text: str) -> Any:
         raise NotImplementedError
@@ -154,7 +163,7 @@ class _Until(_Value):
 
 
 class _Pair(_Value):
-    """A name and a value with `mark` between them."""
+    """A name and a value, with `mark` between them."""
 
     def __init__(self, name: str, mark: str) -> None:
         self.name = name

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _MOST = 1000
-"""Messages on one page."""
+"""The maximum number of messages on one page."""
 
 
 @click.command()
@@ -59,10 +59,10 @@ def view(
         raise click.UsageError("--id and --since exclude each other")
     form = form_of(settings, raw, headers_only, subjects_only)
     asks = is_terminal() and sys.stdin.isatty() and not settings.json
-    asks = asks and sys.platform != "win32"  # whose terminals `keys` does not know
+    asks = asks and sys.platform != "win32"  # `keys` does not support its terminals
     with settings.connect() as nc, _keys(asks) as keys:
         js = settings.jetstream(nc)
-        js.stream(stream)  # raises at once if the stream does not exist
+        js.stream(stream)  # raises immediately if the stream does not exist
         starts: list[dict[str, Any]] = [_start(sequence, since)]
         while True:
             last, left = _write_page(
@@ -98,8 +98,9 @@ def _write_page(
     form: Form,
     timeout: float,
 ) -> tuple[int | None, int]:
-    """Write a page; the sequence of its last message, and how many are behind that.
+    """Write a page.
 
+    Returns the sequence of its last message, and the number of messages after it.
     Raises `TimeoutError` if the server sends none for `timeout` seconds.
     """
     last, left, count = None, 0, 0
@@ -124,7 +125,7 @@ def _write_page(
 
 @contextmanager
 def _keys(asks: bool) -> Iterator[Iterator[str]]:
-    """The keys that you press, also those that you press while a page is written."""
+    """Give the pressed keys, including those pressed while a page is written."""
     if not asks:
         yield iter(())
         return
@@ -135,7 +136,7 @@ def _keys(asks: bool) -> Iterator[Iterator[str]]:
 
 
 def _ask(keys: Iterator[str], *, more: bool, before: bool, left: int) -> str:
-    """Wait for a key: `next`, `before` or `end`."""
+    """Wait for a key that means `next`, `before` or `end`, and return that word."""
     if not more and not before:
         return "end"
     choices = [f"Enter next page ({left:,} more)"] if more else []

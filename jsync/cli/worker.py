@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Logs(logging.Handler):
-    """Writes logs to the standard error, where text of strangers is escaped."""
+    """A handler that writes logs to the standard error, escaped."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -110,7 +110,7 @@ def worker(
         else logging.Formatter(logging.BASIC_FORMAT)
     )
     logging.basicConfig(level=logging.INFO, handlers=[written], force=True)
-    if process.VARIABLE in os.environ:  # started by the command below
+    if process.VARIABLE in os.environ:  # a child that `jsync worker` has started
         app = _load(target)
         process.run(
             lambda: app.connect(lambda: _connect(settings, target)),
@@ -132,12 +132,12 @@ def worker(
 
 
 def _connect(settings: Settings, target: str) -> jsync.Connection:
-    """Connect by the options of the command."""
+    """Connect with the options of the command."""
     try:
         return settings.connect(name=f"jsync worker {target}")
     except click.ClickException as error:
         if isinstance(error.__cause__, jsync.errors.ConnectionError):
-            # With the advice of the command, and of a kind that is tried again.
+            # Keep the advice of the command, but raise an error that is retried.
             raise jsync.errors.ConnectionError(error.message) from error.__cause__
         raise
 
@@ -150,7 +150,7 @@ def _load(target: str) -> jsync.Worker:
         found: object = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module that the user's module imports
+            raise  # the missing module is imported by the user's module
         raise click.UsageError(
             f"{target}: there is no module {error.name} here; give MODULE:NAME, such as "
             "billing:app for app of billing.py"
