@@ -1,4 +1,4 @@
-"""What is wrong with the data, rather than with the command."""
+"""Errors in the data, as opposed to errors in the command."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from jsync.errors import Error
 
 
 class BadValueError(Error, ValueError):
-    """A value that cannot be used for what it is wanted for."""
+    """A value that is not valid for its use."""
 
 
 class BadRowError(Error, ValueError):
-    """A row that cannot be read or sent; the message says where it stands."""
+    """A row that cannot be read or sent. The message contains its position."""

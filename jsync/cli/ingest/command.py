@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     from .template import Template
 
 _TOLD = 5
-"""Bad rows that are told one by one."""
+"""The number of bad rows that are reported one by one."""
 
 
 class End(enum.Enum):
-    """How an ingest ended, if not by an error."""
+    """The way in which an ingest ended without an error."""
 
     DONE = enum.auto()
     INTERRUPTED = enum.auto()
-    """By Ctrl-C, once what was sent was stored."""
+    """Ctrl-C was pressed, and the sent rows are stored."""
     GIVEN_UP = enum.auto()
-    """By Ctrl-C, pressed again."""
+    """Ctrl-C was pressed again."""
 
 
 class Wish(NamedTuple):
-    """What is to be done with which files."""
+    """The files to ingest, and how."""
 
     files: tuple[str, ...]
     form: str | None
@@ -78,7 +78,7 @@ class Wish(NamedTuple):
 
     @property
     def has_ids(self) -> bool:
-        """Whether every row gets one."""
+        """True if every row gets a message id."""
         if self.no_ids:
             return False
         return bool(self.ids) or None not in self.identities
@@ -90,7 +90,7 @@ class Wish(NamedTuple):
         return [identity_of(path) for path in self.files]
 
     def first_rows(self) -> dict[str, int]:
-        """The smallest number that a row of each file can have."""
+        """Return the smallest possible number of a row, by the file's identity."""
         found: dict[str, int] = {}
         for path, identity in zip(self.files, self.identities, strict=True):
             if identity is not None:
@@ -99,7 +99,7 @@ class Wish(NamedTuple):
         return found
 
     def rows_with_ids(self) -> Iterator[tuple[str, int, str]]:
-        """Read the files: the name of each, with the numbers and the ids of its rows."""
+        """Read the files. Yield the file's name, the number and the id of each row."""
         for path in self.files:
             with self.open(path) as source:
                 ids = self.ids_of(source)
@@ -109,7 +109,10 @@ class Wish(NamedTuple):
                             yield source.name, row.number, ids.of(row)
 
     def check(self) -> None:
-        """Look at all that can be known before anything is sent; raises `ConfigError`."""
+        """Check the files as far as possible before a message is sent.
+
+        Raises `ConfigError` if the files or their columns do not fit the options.
+        """
         if self.source is not None and len(self.files) > 1:
             raise ConfigError("source: a name for the rows of one file, not of several")
         if self.files.count(STDIN) > 1:
@@ -306,7 +309,7 @@ def _finish_rows_before(load: Load) -> None:
 
 
 def _load(load: Load, wish: Wish) -> End:
-    """Send everything, and wait until it is stored."""
+    """Send all rows, and wait until they are stored."""
     end = End.DONE
     try:
         for path in wish.files:
@@ -331,7 +334,7 @@ def _load(load: Load, wish: Wish) -> End:
 
 
 class _Bad:
-    """What becomes of bad rows: the first ends it, or they are left out and told."""
+    """The handler of bad rows. It raises the first error, or reports and skips them."""
 
     def __init__(self, *, skip: bool) -> None:
         self._skip = skip
@@ -373,7 +376,7 @@ def _reached(load: Load, stream: jsync.Stream) -> str:
 
 
 def _advice(stream: jsync.Stream, wish: Wish) -> str:
-    """How to go on after an ingest that did not end well."""
+    """Return how to continue after an ingest that was interrupted or failed."""
     if not wish.has_ids:
         return "the rows have no ids, so begin again with an empty stream"
     if stream.cached_info.config.retention in ("workqueue", "interest"):

@@ -1,4 +1,4 @@
-"""Files as they come: by their names, compressed or not, or standard input."""
+"""Files and the standard input, decompressed, with their format by name."""
 
 from __future__ import annotations
 
@@ -37,28 +37,31 @@ _OPENERS: Final[dict[str, Callable[..., Any]]] = {
     ".xz": lzma.open,
 }
 BROKEN: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)
-"""What reading a file raises that is damaged, or was cut off."""
+"""The errors of reading a file that is damaged or was cut off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A file that is being read."""
+    """An open file."""
 
     name: str
-    """What people call it."""
+    """The name for people."""
     identity: str | None
-    """What the ids of its rows begin with; None when nothing tells it from others."""
+    """The beginning of the ids of its rows.
+
+    None for the standard input and for pipes, because their content has no identity.
+    """
     format: str
     file: IO[bytes]
-    """Its bytes, decompressed."""
+    """The decompressed bytes."""
     size: int | None
-    """Bytes on the disk, compressed."""
+    """The size on the disk, compressed, in bytes."""
     position: Callable[[], int]
-    """How many of them have been read."""
+    """A function that returns how many of these bytes have been read."""
 
     @property
     def unit(self) -> str:
-        """What its rows are counted in."""
+        """The unit in which the rows are counted."""
         return "row" if self.format == "parquet" else "line"
 
     def bad_row(self, number: int, what: str) -> BadRowError:
@@ -66,16 +69,17 @@ class Source:
 
 
 def is_pipe(path: str) -> bool:
-    """Whether it can be read once: standard input, a pipe, a device."""
+    """Return whether a path can be read only once, such as a pipe or standard input."""
     if path == STDIN:
         return True
     return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def identity_of(path: str) -> str | None:
-    """The name of a file, and a sum of its whole path: the same wherever one stands.
+    """Return the name of a file and a checksum of its absolute path.
 
-    None for a pipe, whose path says nothing of what comes out of it.
+    It does not depend on the working directory. Returns None for a pipe, because its
+    path does not identify its content.
     """
     if is_pipe(path):
         return None
@@ -84,7 +88,7 @@ def identity_of(path: str) -> str | None:
 
 
 def format_of(path: str, given: str | None) -> str:
-    """The format that was asked for, or the one that the name ends with."""
+    """Return the given format, or the one that the ending of the name means."""
     if given is not None:
         if given not in FORMATS:
             raise ConfigError(f"format: one of {', '.join(FORMATS)}, not {given!r}")
@@ -109,9 +113,10 @@ def format_of(path: str, given: str | None) -> str:
 def open_source(
     path: str, *, form: str | None, identity: str | None, stdin: IO[bytes]
 ) -> Iterator[Source]:
-    """Open a file by its path, `-` for standard input; closed at the end of the block.
+    """Open a file, or the standard input for `-`, until the end of the block.
 
-    Raises `ConfigError` for what cannot be opened. A zip has to hold one file.
+    Raises `ConfigError` if the file cannot be opened, or if a zip does not hold exactly
+    one file.
     """
     form = format_of(path, form)
     with ExitStack() as opened:

@@ -1,8 +1,8 @@
-"""Message ids of rows, by which a stream knows what it has already.
+"""Message ids of rows, by which the stream finds duplicates.
 
-Without any choice an id is `FILE@SUM:LINE:CONTENT`: the file's name, a sum of its path,
-the line, and a sum of the message. So the same line of the same file is the same message
-however often it is sent, and another line, file or content never is.
+The default id is `FILE@SUM:LINE:CONTENT`: the file's name, a checksum of its path, the
+line, and a checksum of the message. So a line of a file has the same id however often
+it is sent, and a different line, file or content has a different id.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _POSITION: Final = re.compile(r"(?s)(.+):([0-9]+):([0-9a-f]{8})")
 
 
 class Ids(Protocol):
-    """The ids of the rows of a source."""
+    """A maker of ids for the rows of a source."""
 
     def of(self, row: Row) -> str: ...
 
 
 class Place(NamedTuple):
-    """Where a message comes from, as its id tells."""
+    """The position and the checksum of a row, read from the id of its message."""
 
     identity: str
     number: int
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 class PositionIds:
-    """From the file, the line and the content."""
+    """Ids from the file, the line and the content."""
 
     def __init__(self, source: Source) -> None:
         assert source.identity is not None
@@ -45,7 +45,7 @@ class PositionIds:
 
 
 class TemplateIds:
-    """From columns."""
+    """Ids from columns."""
 
     def __init__(self, template: Template) -> None:
         self._template = template
@@ -55,7 +55,7 @@ class TemplateIds:
 
 
 def place_of(msg_id: str) -> Place | None:
-    """Where the message with that id comes from; None for an id of another kind."""
+    """Return the parts of a default id, or None for another kind of id."""
     match = _POSITION.fullmatch(msg_id)
     if match is None:
         return None

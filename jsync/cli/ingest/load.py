@@ -1,4 +1,4 @@
-"""Rows of sources into a sink, one after the other, with what became of them."""
+"""Rows of several sources into a sink, with counts."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 
 
 _BAD: Final = (BadValueError, MaxPayloadError, InvalidSubjectError, InvalidHeaderError)
-"""What is wrong with one row: nothing of it was sent."""
+"""The errors of one row that was not sent."""
 _HEADER_SIZE: Final = len(b"NATS/1.0\r\nNats-Msg-Id: \r\n\r\n")
-"""The bytes of the headers of a message with an id, without the id."""
+"""The size of the headers of a message with an empty id."""
 
 
 @dataclass
 class Counts:
-    """What became of the rows."""
+    """The numbers of rows, by their outcome."""
 
     sent: int = 0
     skipped: int = 0
-    """Left out since the stream has them: `--resume`."""
+    """Skipped with `--resume`, because the stream has them."""
     bad: int = 0
-    """Left out since they cannot be read or sent: `--skip-bad`."""
+    """Skipped with `--skip-bad`, because they cannot be read or sent."""
     stored: int = 0
     bytes: int = 0
-    """Of the messages, without subjects and headers."""
+    """The size of the payloads, without subjects and headers."""
 
 
 class Load:
-    """One ingest: call `run` for each source, then `finish`."""
+    """One ingest. Call `run` for each source, and then `finish`."""
 
     def __init__(
         self,
@@ -72,20 +72,20 @@ class Load:
         self._on_bad = on_bad
         self.counts = Counts()
         self.source: Source | None = None
-        """What is being read."""
+        """The source that is being read."""
         self.last: tuple[Source, int] | None = None
-        """The last row that is known to be stored: all before it are stored."""
+        """The last row of those that are stored without a gap."""
         self._under_way: deque[tuple[Source, int]] = deque()
 
     @property
     def first_open(self) -> tuple[Source, int] | None:
-        """The first row that was sent, and is not known to be stored."""
+        """The first row that was sent and is not known to be stored, if any."""
         return self._under_way[0] if self._under_way else None
 
     def run(self, rows: Rows, ids: Ids | None) -> None:
-        """Send the rows of a source; returns before all of them are stored.
+        """Send the rows of a source, without waiting until all of them are stored.
 
-        Raises `BadRowError`, unless `on_bad` swallows it, and what ends the sink.
+        Raises `BadRowError`, unless `on_bad` swallows it, and the errors of the sink.
         """
         self.source = source = rows.source
         for row in rows:
@@ -102,7 +102,7 @@ class Load:
             except _BAD as error:
                 self._bad(source.bad_row(row.number, str(error)))
                 continue
-            # Nothing, this row, or rows before it.
+            # The resume may choose none, this row, or earlier rows.
             self.counts.skipped += 1
             self._send_all(self._resume.choose(sending))
         if self._resume is not None:
@@ -162,14 +162,17 @@ class Load:
         self.counts.bad += 1
 
     def settle(self) -> None:
-        """Look at how much is stored."""
+        """Update the number of stored rows."""
         stored = self._sink.stored
         while self.counts.stored < stored and self._under_way:
             self.last = self._under_way.popleft()
             self.counts.stored += 1
 
     def finish(self) -> None:
-        """Block until all that was sent is stored; raises for what is not."""
+        """Block until all sent rows are stored.
+
+        Raises the error of the sink, or `Error` if rows are not known to be stored.
+        """
         try:
             self._sink.close()
         finally:
@@ -178,6 +181,6 @@ class Load:
             raise Error(f"{len(self._under_way):,} rows are not known to be stored")
 
     def give_up(self) -> None:
-        """End without waiting; what is known to be stored is."""
+        """End without waiting. Rows that are known to be stored still count."""
         self._sink.abandon()
         self.settle()

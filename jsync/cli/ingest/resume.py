@@ -1,7 +1,8 @@
-"""Which rows a resumed ingest leaves out, and which it sends.
+"""The choice of the rows that a resumed ingest sends.
 
-A row that the stream does not hold is sent, even if the stream holds later ones: it was
-rejected, or lost. `stored` says why only the last rows need to be looked for.
+A row that the stream does not hold is sent, even if the stream holds later ones,
+because it was rejected or lost. `stored` explains why only the last rows need this
+check.
 """
 
 from __future__ import annotations
@@ -32,27 +33,31 @@ class Sending(NamedTuple):
 
 
 class Resume(Protocol):
-    """Chooses the rows to send."""
+    """A strategy that chooses the rows to send."""
 
     def choose(self, sending: Sending) -> Iterator[Sending | None]:
-        """Yield the rows to send now. None waits until all rows before it are stored."""
+        """Yield the rows to send now, and None to wait until those are stored."""
 
     def end_file(self, source: Source) -> None:
-        """Raise `ConfigError` when a file cannot be what was ingested."""
+        """Raise `ConfigError` if the file is not the one that was ingested."""
 
     def end(self) -> None:
-        """Raise `ConfigError` when the files together cannot be what was ingested."""
+        """Raise `ConfigError` if the files are not those that were ingested."""
 
 
 class BehindPlaces:
-    """Continues in each file after its last stored row, and sends missing rows before it."""
+    """A resume by default ids, which contain the positions of the rows.
+
+    It continues in each file after the last stored row. Before that, it sends the
+    missing ones of the last `WINDOW` rows.
+    """
 
     def __init__(
         self, backwards: Backwards, places: Mapping[str, StoredPlaces]
     ) -> None:
         self._backwards = backwards
         self._places = dict(places)
-        """Of the files whose last stored row has not come yet."""
+        """The files whose last stored row has not been read yet."""
         self._missing: list[tuple[int, Sending]] = []
 
     def choose(self, sending: Sending) -> Iterator[Sending | None]:
@@ -82,7 +87,7 @@ class BehindPlaces:
         return Place(sending.source.identity or "", sending.row.number, content)
 
     def _send_missing(self, places: StoredPlaces) -> Iterator[Sending | None]:
-        """Yield the missing rows that the stream would hold now, had they been stored."""
+        """Yield the missing rows that no limit of the stream would have removed."""
         chosen: list[Sending] = []
         later: Counter[str] = Counter()
         for number, sending in reversed(self._missing):
@@ -97,7 +102,7 @@ class BehindPlaces:
     def _was_removed(
         self, places: StoredPlaces, number: int, subject: str, later: Counter[str]
     ) -> bool:
-        """Whether a limit of the stream has removed the row, or would have."""
+        """Return whether a limit of the stream has removed the row, or would have."""
         backwards = self._backwards
         if backwards.is_whole and backwards.limits.oldest and number < places.first:
             return True
@@ -123,15 +128,15 @@ class BehindPlaces:
 
 
 class BehindRows(BehindPlaces):
-    """The same for ids of columns, which do not tell their place: the rows are numbered.
+    """A resume by ids from columns, which do not contain the position of a row.
 
-    The files count as one.
+    It numbers the rows of all files as if they were one file.
     """
 
     def __init__(
         self, backwards: Backwards, places: StoredPlaces, before: Mapping[str, int]
     ) -> None:
-        """`before` has the rows in front of each file."""
+        """Initialize. `before` has the number of rows before each file."""
         super().__init__(backwards, {"": places})
         self._before = before
 
@@ -144,10 +149,11 @@ class BehindRows(BehindPlaces):
 
 
 class BehindIds:
-    """Continues with the rows whose ids the stream does not hold, of rows that come only once.
+    """A resume for rows that can be read only once. It sends those whose ids are new.
 
-    The rows before the first one that the stream holds are stored, too, if the ids reach far
-    enough back.
+    The rows before the first one that the stream holds count as stored. They are sent
+    only if the whole stream was read and has removed nothing. If the ids do not reach
+    far enough back, `end` raises an error.
     """
 
     def __init__(self, backwards: Backwards, stored: StoredIds) -> None:
@@ -156,9 +162,9 @@ class BehindIds:
         self._before: deque[Sending] = deque(maxlen=WINDOW + 1)
         """The last rows before the first one that the stream holds."""
         self._rows = 0
-        """The rows since the first one that the stream holds."""
+        """The number of rows since the first one that the stream holds."""
         self._span = 0
-        """The rows from that one to the last one that the stream holds."""
+        """The number of rows from that one to the last one that the stream holds."""
         self._sent = False
 
     def choose(self, sending: Sending) -> Iterator[Sending | None]:
@@ -169,7 +175,7 @@ class BehindIds:
             self._span = self._rows
             if self._sent:
                 self._sent = False
-                yield None  # the rows sent so far were missing
+                yield None  # store these missing rows before the others
         elif self._rows:
             self._rows += 1
             self._sent = True
@@ -178,7 +184,7 @@ class BehindIds:
             self._before.append(sending)
 
     def _missing(self) -> Iterator[Sending]:
-        """The rows before the first stored one, if they were never stored for sure."""
+        """Yield the rows before the first stored one if they are surely missing."""
         before, self._before = self._before, deque()
         if not before or not self._backwards.is_whole or self._backwards.limits.oldest:
             return
@@ -202,7 +208,7 @@ class BehindIds:
 
 
 def none_of(stored: StoredIds) -> ConfigError:
-    """The error when no row of the files is in the stream."""
+    """Return the error for files none of whose rows is in the stream."""
     return ConfigError(
         f"resume: the last message of the stream has the id {stored.last!r}, which no row "
         "has: nothing was sent"
@@ -210,7 +216,7 @@ def none_of(stored: StoredIds) -> ConfigError:
 
 
 def too_few_rows() -> ConfigError:
-    """The error when the end of the stream does not show which rows are missing."""
+    """Return the error for a stream whose end does not show the missing rows."""
     return ConfigError(
         "resume: messages of others fill the end of the stream, so rows before the last stored "
         "ones may be missing. Repeat the ingest without --resume"

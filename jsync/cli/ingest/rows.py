@@ -1,7 +1,7 @@
-"""Rows of files: NDJSON, CSV, Parquet, and lines, compressed or not, or from a pipe.
+"""Rows of files in NDJSON, CSV, Parquet or lines.
 
-A reader gives rows lazily, in their order. What cannot be read is a `BadRowError` that
-says where; a reader goes on behind it when it is asked for the next row.
+A reader yields rows lazily, in their order. For a row that it cannot read, it yields a
+`BadRowError` with the position, and continues with the next row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .files import Source
 
 _INDEX: Final = "index"
-"""The name of a first column that has none."""
+"""The name for a first column without one."""
 _LONGEST_FIELD: Final = 64 << 20
 _ENCODE: Final = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -35,29 +35,29 @@ class Row(NamedTuple):
     """A row of a file."""
 
     number: int
-    """The line that it begins in, from 1; of Parquet the number of the row."""
+    """The line in which it begins, from 1. In Parquet, the number of the row."""
     fields: Mapping[str, Any]
-    """Its columns, none where it has no names for them."""
+    """The columns, empty for a format without names."""
     data: bytes
-    """What is to be its message."""
+    """The payload of the message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How files are read."""
+    """The options for reading files."""
 
     delimiter: str | None = None
-    """What is between the columns of CSV. Default: a comma, a tab for TSV."""
+    """The character between the columns of CSV. Default: a comma, a tab for TSV."""
     header: tuple[str, ...] = ()
-    """The columns of CSV that has no header of its own."""
+    """The columns of CSV without a header."""
     infer: bool = False
-    """Make numbers and truth values of the texts of CSV that look just like one."""
+    """True to convert texts of CSV that look exactly like a number or truth value."""
     types: Mapping[str, str] = field(default_factory=dict)
     """The types of columns of CSV: `text`, `int`, `float` or `bool`."""
     nulls: frozenset[str] = field(default_factory=frozenset)
-    """Texts of CSV that stand for no value."""
+    """The texts of CSV that mean a missing value."""
     data: str | None = None
-    """The column that is the message. Default: all of them, as a JSON object."""
+    """The column with the payload. Default: all columns, as a JSON object."""
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and len(self.delimiter) != 1:
@@ -72,7 +72,7 @@ class Reading:
 
 
 class Rows:
-    """The rows of one source: iterate over them."""
+    """The rows of one source, as an iterable."""
 
     def __init__(
         self,
@@ -83,13 +83,16 @@ class Rows:
     ) -> None:
         self.source = source
         self.columns = columns
-        """Their names where all rows have the same, which is known before the first."""
+        """The names of the columns, or None if they differ from row to row."""
         self.total = total
-        """How many rows there are, if that is known."""
+        """The number of rows, if it is known."""
         self._rows = rows
 
     def __iter__(self) -> Iterator[Row | BadRowError]:
-        """Raises `BadRowError` when the file is damaged, or was cut off."""
+        """Iterate over the rows.
+
+        Raises `BadRowError` if the file is damaged or was cut off.
+        """
         try:
             yield from self._rows
         except BROKEN as error:
@@ -101,7 +104,7 @@ def _damaged(source: Source, error: Exception) -> BadRowError:
 
 
 def open_rows(source: Source, reading: Reading) -> Rows:
-    """Begin to read a source, as far as the names of its columns."""
+    """Start to read a source, up to the names of its columns."""
     if reading.data is not None and source.format == "lines":
         raise ConfigError("data: the format lines has no columns")
     try:
@@ -121,7 +124,7 @@ def open_rows(source: Source, reading: Reading) -> Rows:
 
 
 def payload(fields: Mapping[str, Any], column: str | None) -> bytes:
-    """The message of a row: one column as it stands, or all of them as JSON."""
+    """Return the payload of a row: one column unchanged, or all of them as JSON."""
     if column is None:
         return _ENCODE(fields)
     if column not in fields:
@@ -214,7 +217,7 @@ def _csv_rows(
         except StopIteration:
             return
         except (csv.Error, UnicodeDecodeError) as error:
-            # A quote that is never closed takes all lines behind it.
+            # A quote that is never closed spans all lines after it.
             end = f" (up to line {lines.number})" if lines.number > number else ""
             yield source.bad_row(number, f"{error}{end}")
             continue
@@ -237,12 +240,12 @@ def _csv_rows(
 
 
 class _Text:
-    """Lines of UTF-8, which go on behind one that is none."""
+    """Lines of UTF-8. Iteration can continue after a line that raised an error."""
 
     def __init__(self, source: Source) -> None:
         self._lines = iter(source.file)
         self.number = 0
-        """Lines so far, those that are no UTF-8 too."""
+        """The number of lines so far, including those that are not UTF-8."""
 
     def __iter__(self) -> Self:
         return self
@@ -254,11 +257,11 @@ class _Text:
 
 
 def _converter(reading: Reading, column: str) -> Callable[[str], Any] | None:
-    """The function for the texts of a column, None for one that keeps them."""
+    """Return the function that converts the texts of a column, or None to keep them."""
     nulls = reading.nulls
     if (kind := reading.types.get(column)) is not None:
         read = TYPES[kind]
-        # An empty text is no number, and stands for a missing one.
+        # An empty text is not a number, so it means a missing value.
         none = nulls if kind == "text" else nulls | {""}
     elif reading.infer:
         read, none = _infer, nulls
@@ -294,7 +297,10 @@ def _float(text: str) -> float:
 
 
 def _digits(text: str) -> str:
-    """The text, without what only Python takes for a number."""
+    """Return the text.
+
+    Raises `ValueError` for a number that only Python reads, such as `1_000`.
+    """
     if "_" in text or not text.isascii():
         raise ValueError(text)
     return text
@@ -316,7 +322,7 @@ TYPES: Final[dict[str, Callable[[str], Any]]] = {
 
 
 def _infer(text: str) -> Any:
-    """The number or truth value that is written just so; else the text."""
+    """Return the number or truth value that has exactly this text, or else the text."""
     if text in _TRUTH:
         return _TRUTH[text]
     first = text[:1]
@@ -387,7 +393,11 @@ def _parquet(source: Source, reading: Reading) -> Rows:
 
 
 def _check_finite(fields: Mapping[str, Any], floats: list[str]) -> None:
-    """Refuse what JSON cannot hold, except NaN, which stands for a missing value."""
+    """Check that JSON can hold the floats.
+
+    Raises `BadValueError` for an infinite value. NaN is allowed, because it stands for
+    a missing value.
+    """
     for column in floats:
         value = fields[column]
         if value is not None and isinf(value):

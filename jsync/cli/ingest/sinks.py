@@ -1,6 +1,6 @@
-"""Ways into a stream: a fast ingest, or a publisher where there is none.
+"""Ways into a stream: fast ingest, or a publisher if the stream does not support it.
 
-Both keep the order of the rows, and know how many of them are stored: all up to one.
+Both keep the order of the rows, and count the rows that are stored without a gap.
 """
 
 from __future__ import annotations
@@ -16,36 +16,42 @@ if TYPE_CHECKING:
 
 
 _WINDOW: Final = 4000
-"""Rows behind the first one without an ack. Fewer than `stored.WINDOW`."""
+"""The maximum number of rows after the first one without an ack.
+
+It is smaller than `stored.WINDOW`.
+"""
 
 
 class Sink(Protocol):
-    """Where rows go to. One thread at a time."""
+    """The destination of rows. Only one thread at a time may use it."""
 
     name: str
 
     def add(self, subject: str, data: bytes, msg_id: str | None) -> None:
-        """Send one; blocks while too much is under way. Raises for what was refused."""
+        """Send one row.
+
+        Blocks while too many are in flight. Raises the error of a rejected one.
+        """
 
     @property
     def stored(self) -> int:
-        """How many are known to be stored, without one missing before them."""
+        """The number of rows that are known to be stored, without a gap."""
 
     def flush(self) -> None:
-        """Block until what was added is stored, or later rows can no longer pass it.
+        """Block until the added rows are stored, or no later row can overtake them.
 
-        Raises for what is not stored.
+        Raises the error of a row that is not stored.
         """
 
     def close(self) -> None:
-        """Block until all is stored; raises for what is not."""
+        """Block until all rows are stored. Raises the error of one that is not."""
 
     def abandon(self) -> None:
-        """End it without waiting; does not raise."""
+        """End without waiting, and without an error."""
 
 
 class IngestSink:
-    """By fast ingest."""
+    """A sink that uses fast ingest."""
 
     name = "fast ingest"
 
@@ -61,7 +67,7 @@ class IngestSink:
         return self._ingest.acked
 
     def flush(self) -> None:
-        """Do nothing: the stream stores no row behind one that it rejects."""
+        """Do nothing, because the stream stores no row after one that it rejects."""
 
     def close(self) -> None:
         self._ingest.close()
@@ -72,7 +78,7 @@ class IngestSink:
 
 
 class PublisherSink:
-    """By a publisher: each message with its ack."""
+    """A sink that uses a publisher, with one ack per message."""
 
     name = "publisher"
 
@@ -86,13 +92,16 @@ class PublisherSink:
     def add(self, subject: str, data: bytes, msg_id: str | None) -> None:
         if self._publisher.failed or len(self._waiting) >= _WINDOW:
             self._settle()
-            # One row may wait for its ack while thousands behind it get theirs.
+            # One row may wait for its ack while thousands after it have theirs.
             while len(self._waiting) >= _WINDOW:
                 self._settle_first()
         self._waiting.append(self._publish(subject, data, msg_id=msg_id))
 
     def _settle(self) -> None:
-        """Count the rows up to the first one without an ack; raises for a rejected one."""
+        """Count the rows up to the first one without an ack.
+
+        Raises the error of a rejected row.
+        """
         while self._waiting and self._waiting[0].done():
             self._settle_first()
 

@@ -1,9 +1,9 @@
-"""The rows that a stream holds already, as the ids of its messages tell.
+"""The rows that a stream holds, found by the ids of its messages.
 
-A row can be rejected while later rows are stored, because rows are sent ahead of their acks.
-At most `WINDOW` rows are sent behind a rejected one, and a resumed ingest sends no new row
-before the missing ones are stored. So the rows that are further back than `WINDOW` behind the
-last one are stored, and only the last ones have to be looked for one by one.
+Rows are sent ahead of their acks, so a row can be rejected while later rows are stored.
+At most `WINDOW` rows are sent after a rejected one, and a resumed ingest sends no new
+row before the missing ones are stored. So all rows further back than `WINDOW` before
+the last stored one are stored, and only the last ones must be looked up one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WINDOW: Final = 5_000
 """More rows than a publisher or an ingest sends ahead of the acks."""
 _FIRST_LOOK: Final = 5_000
-"""Messages at the end of the stream that are read first. Then ten times as many."""
+"""The number of messages in the first part. It grows tenfold up to `_MAX_LOOK`."""
 _MAX_LOOK: Final = 100_000
 _MAX_IDS: Final = 200_000
 _MAX_LOOKED_AT: Final = 2_000_000
@@ -43,12 +43,12 @@ class Found(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What can have removed messages of the stream."""
+    """The limits by which the stream can have removed messages."""
 
     per_subject: int
-    """The messages that it keeps of each subject. 0: all."""
+    """The number of messages that the stream keeps of each subject. 0 means all."""
     oldest: bool
-    """Whether it removes its oldest messages, and has removed some."""
+    """True if the stream removes its oldest messages, and has removed some."""
 
     @classmethod
     def of(cls, info: jsync.StreamInfo) -> Limits:
@@ -65,9 +65,9 @@ class Limits(NamedTuple):
 
 
 class Backwards:
-    """Reads the ids of a stream from its end: a part, then the larger part before it.
+    """The ids of a stream, read from its end in parts that grow.
 
-    Iterate over the parts. The messages of each are in their order.
+    Iterate over the parts. Within a part, the messages are in their order.
     """
 
     def __init__(self, stream: jsync.Stream, subjects: str) -> None:
@@ -77,7 +77,7 @@ class Backwards:
         self.limits = Limits.of(info)
         self._state = info.state
         self.is_whole = not info.state.messages
-        """Whether the beginning of the stream was reached."""
+        """True once the beginning of the stream has been read."""
         self._sequences: defaultdict[str, list[int]] = defaultdict(list)
 
     def __iter__(self) -> Iterator[list[Found]]:
@@ -109,9 +109,9 @@ class Backwards:
                 yield Found(sequence, msg.subject, msg_id)
 
     def sequences(self, subject: str, after: int) -> list[int]:
-        """Those of the messages of a subject behind a sequence, of the parts read so far.
+        """Return the sequences of a subject above `after`, in the parts read so far.
 
-        They are known only if the stream limits the messages of each subject.
+        They are recorded only if the stream limits the messages of each subject.
         """
         known = self._sequences.get(subject, [])
         return known[bisect_right(known, after) :]
@@ -123,8 +123,8 @@ class StoredPlaces:
     def __init__(self, first: int) -> None:
         self.last = 0
         """The number of the last row."""
-        self._first = first  # the smallest number that a row can have
-        self._rows: dict[int, dict[str, int]] = {}  # the sequences of contents
+        self._first = first  # smallest possible number of a row
+        self._rows: dict[int, dict[str, int]] = {}  # sequences by number and checksum
         self._reaches_back = False
 
     def add(self, place: Place, sequence: int) -> None:
@@ -141,26 +141,27 @@ class StoredPlaces:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every row that can be missing is known to be stored or not."""
+        """True if it is known of every row that can be missing whether it is stored."""
         return self._reaches_back or len(self._rows) == self.last - self._first + 1
 
     @property
     def first(self) -> int:
-        """The number of the first row, of those within the window."""
+        """The smallest number of a row that is stored and not forgotten."""
         return min(self._rows)
 
     def is_before(self, number: int) -> bool:
-        """Whether a row is too far back to be missing."""
+        """Return whether a row is too far back to be missing."""
         return number <= self.last - WINDOW
 
     def contents_of(self, number: int) -> Collection[str]:
-        """The checksums of a row, none if it is not stored."""
+        """Return the checksums of a row, none if it is not stored."""
         return self._rows.get(number, ())
 
     def sequence_before(self, number: int) -> int:
-        """The sequence of a stored row before a missing one, or 0.
+        """Return the sequence of a stored row before a missing one, or 0.
 
-        A row that was itself missing, and stored later than those behind it, does not count.
+        A row that was itself missing, and was stored after its successors, does not
+        count.
         """
         rows, smallest = self._sequences
         at = bisect_left(rows, (number, 0))
@@ -168,12 +169,16 @@ class StoredPlaces:
         return next((each for each in before if each < smallest[at]), 0)
 
     def number_at(self, sequence: int) -> int:
-        """The number of the row of a message, 0 for a message of others."""
+        """Return the number of a message's row, or 0 for a message from elsewhere."""
         return self._numbers.get(sequence, 0)
 
     @cached_property
     def _sequences(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """The number and the sequence of each row, and the smallest sequence from there on."""
+        """The number and sequence of each row, and minimums of the sequences.
+
+        The minimum at an index is that of the row with this index and all rows after
+        it.
+        """
         rows = sorted(
             (number, min(found.values())) for number, found in self._rows.items()
         )
@@ -194,10 +199,13 @@ class StoredPlaces:
 def stored_places(
     backwards: Backwards, files: Mapping[str, int]
 ) -> dict[str, StoredPlaces]:
-    """The last rows of each file, of those that have any; blocks.
+    """Find the last stored rows of each file, and leave out files without any. Blocks.
 
-    From the end of the stream towards its beginning, until all are known. `files` has the
-    smallest number of a row for each identity.
+    Reads the stream from its end towards its beginning, until all of them are known.
+
+    Args:
+        backwards: The ids of the stream.
+        files: The smallest number of a row, by the identity of the file.
     """
     places = {identity: StoredPlaces(first) for identity, first in files.items()}
     for found in backwards:
@@ -213,7 +221,7 @@ def stored_places(
 
 
 class StoredIds(NamedTuple):
-    """The ids of the last messages of a stream, each with the sequence of its message."""
+    """The ids of the last messages of a stream, with the sequences of the messages."""
 
     ids: dict[str, int]
     last: str
@@ -221,7 +229,7 @@ class StoredIds(NamedTuple):
 
 
 def stored_ids(backwards: Backwards) -> StoredIds:
-    """The last ids of a stream; blocks."""
+    """Read the last ids of a stream. Blocks."""
     ids: dict[str, int] = {}
     looked_at = 0
     for found in backwards:

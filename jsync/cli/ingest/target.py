@@ -1,4 +1,4 @@
-"""The stream that rows go to, and the way into it."""
+"""The stream for the rows, and the choice of the sink and the resume."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def find_stream(
     js: jsync.JetStream, template: SubjectTemplate, name: str | None, *, create: bool
 ) -> jsync.Stream:
-    """The stream for these subjects, created if that is wanted; blocks.
+    """Return the stream for these subjects, and create it if `create` is set. Blocks.
 
-    Raises `StreamNotFoundError` and `ConfigError` with what to do.
+    Raises `StreamNotFoundError` and `ConfigError`, with advice.
     """
     wanted = template.filter
     if create:
@@ -80,7 +80,7 @@ def _create(js: jsync.JetStream, template: SubjectTemplate, name: str) -> jsync.
 def choose_sink(
     js: jsync.JetStream, stream: jsync.Stream, how: str, *, ids: bool
 ) -> tuple[Sink, str | None]:
-    """The way into the stream, and a word on why it is not the fastest."""
+    """Return a sink, and for `auto` the reason if it is not the fastest one."""
     batched = bool(stream.cached_info.config.allow_batched)
     if how == "ingest" and not batched:
         raise ConfigError(
@@ -101,9 +101,9 @@ def choose_sink(
 def find_resume(
     stream: jsync.Stream, template: SubjectTemplate, files: Mapping[str, int]
 ) -> Resume:
-    """Where to go on in each file; blocks.
+    """Return a resume by default ids. Blocks.
 
-    `files` has the smallest number of a row for each identity.
+    `files` has the smallest number of a row, by the identity of the file.
     """
     backwards = _backwards(stream, template)
     return BehindPlaces(backwards, stored_places(backwards, files))
@@ -114,10 +114,10 @@ def find_resume_by_ids(
     template: SubjectTemplate,
     rows: Callable[[], Iterable[tuple[str, int, str]]] | None,
 ) -> Resume | None:
-    """Where to go on if ids are made of columns, None for the start; blocks.
+    """Return a resume by ids from columns, or None to start at the first row. Blocks.
 
-    `rows` reads the files: the name of the file, the number of the row and its id. None is for
-    rows that can be read only once.
+    `rows` reads the files, and yields the file's name, the number of the row and its
+    id. It is None if the rows can be read only once.
     """
     backwards = _backwards(stream, template)
     stored = stored_ids(backwards)
@@ -168,5 +168,5 @@ def _backwards(stream: jsync.Stream, template: SubjectTemplate) -> Backwards:
             f"resume: stream {stream.name} changes subjects and limits the messages of each, "
             "so a removed row cannot be told from a missing one"
         )
-    # A transform stores messages on other subjects than they were sent to.
+    # A transform changes the subjects, so read the ids of all messages.
     return Backwards(stream, ">" if changes else template.filter)

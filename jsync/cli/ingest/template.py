@@ -1,6 +1,6 @@
 """Subjects and message ids from the columns of a row: `flights.{carrier}.{origin}`.
 
-Pure: a template is read and checked once, and then filled for each row.
+Pure: a template is parsed and checked once, and then filled for each row.
 """
 
 from __future__ import annotations
@@ -17,16 +17,22 @@ if TYPE_CHECKING:
 
 _NO_TOKEN: Final = frozenset(". *>\t\r\n\f\v\0")
 _REMEMBERED: Final = 50_000
-"""Values whose tokens are kept: columns of few different values are checked once each."""
+"""The maximum number of values whose tokens are cached.
+
+Each value of a column with few distinct values is checked only once.
+"""
 
 
 class Template:
-    """A text with `{columns}` in it. `{{` and `}}` are braces; `{user.id}` looks inside."""
+    """A text with `{columns}` in it.
+
+    `{{` and `}}` are braces. `{user.id}` is the field `id` of the object in `user`.
+    """
 
     def __init__(self, text: str, what: str) -> None:
         self.text = text
         self.what = what
-        """Which option it is, for errors."""
+        """The name of the option, for errors."""
         parts: list[tuple[str, str | None]] = []
         try:
             for literal, column, spec, conversion in Formatter().parse(text):
@@ -43,7 +49,7 @@ class Template:
         )
 
     def check_columns(self, there: Iterable[str]) -> None:
-        """Raise `ConfigError` for a column that is not among those which there are."""
+        """Raise `ConfigError` if `there` lacks a column of the template."""
         names = list(there)
         for column in self.columns:
             if column not in names and column.split(".")[0] not in names:
@@ -52,7 +58,10 @@ class Template:
                 )
 
     def fill(self, fields: Mapping[str, Any]) -> str:
-        """The text for one row; raises `BadValueError` where it has no such value."""
+        """Return the text for one row.
+
+        Raises `BadValueError` if the row lacks a value or has no single one.
+        """
         return "".join(
             literal if column is None else literal + as_text(self.value(column, fields))
             for literal, column in self._parts
@@ -80,9 +89,10 @@ class Template:
 class SubjectTemplate(Template):
     """A subject with columns as its tokens, or as parts of them.
 
-    A template that is one column and nothing else may hold whole subjects. Values that
-    cannot be part of a token are refused, or have `replacement` in the place of what
-    cannot be; an empty value then is the replacement.
+    A template that is one column and nothing else may hold whole subjects. In all
+    others, a value with characters that a token cannot have is an error, and so is an
+    empty value. With `replacement`, it takes the place of such characters, and of empty
+    and null values.
     """
 
     def __init__(self, text: str, replacement: str | None = None) -> None:
@@ -96,7 +106,7 @@ class SubjectTemplate(Template):
         self._replacement = replacement
         self.is_column = len(self._parts) == 1 and self._parts[0][0] == ""
         self.filter = ">" if self.is_column else self._wildcards()
-        """What matches all its subjects."""
+        """The filter that matches all subjects of the template."""
         self._known: dict[object, str] = {}
 
     def _wildcards(self) -> str:
@@ -156,7 +166,7 @@ class SubjectTemplate(Template):
 
 
 def as_text(value: object) -> str:
-    """A value as it stands in a subject or an id."""
+    """Return a value as text for a subject or an id."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
@@ -165,7 +175,7 @@ def as_text(value: object) -> str:
 
 
 def column_or_template(text: str, what: str) -> Template:
-    """A template, or the name of a column, which stands for a template of that column."""
+    """Return the template of the text, or of the column that the text names."""
     if "{" in text or "}" in text:
         template = Template(text, what)
         if not template.columns:

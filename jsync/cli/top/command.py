@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SORTS = list(dict.fromkeys(name for view in View for name in COLUMNS[view]))
 _GLANCE = 1.0
-"""Seconds between two drawings while nothing happens: the age of a loss is shown."""
+"""The seconds between two drawings without events: the age of an error grows."""
 
 
 @click.command()
@@ -94,7 +94,7 @@ def top(
 
 
 def _write(settings: Settings, state: State, interval: float, count: int) -> None:
-    """Write the figures of as many intervals, without a screen."""
+    """Write the figures of `count` intervals, without a screen."""
     from .sampler import measure
 
     figures = Figures()
@@ -141,17 +141,20 @@ def _document(row: StreamRow | ConsumerRow) -> dict[str, Any]:
 
 
 class _Live:
-    """The screen, the keyboard, the signals and the thread that measures."""
+    """The screen, the keyboard, the signals and the sampling thread, put together."""
 
     def __init__(self, settings: Settings, state: State, interval: float) -> None:
         self._settings, self._state, self._interval = settings, state, interval
         self._figures: Figures | None = None
         self._failed: tuple[float, str] | None = None
-        """Since when there is no measurement, and why."""
+        """The time since which measurements fail, and the reason."""
         self._signals: list[int] = []
 
     def run(self) -> Code:
-        """Block until the person at the keyboard leaves; the exit code."""
+        """Run until a key or a signal ends it, and return the exit code.
+
+        Blocks.
+        """
         from rich.live import Live
 
         from ..console import console
@@ -188,7 +191,7 @@ class _Live:
                     with live:
                         while True:
                             self._take(sampler, nc)
-                            # Not from COLUMNS and LINES, which do not follow a resize.
+                            # COLUMNS and LINES do not change when the window does.
                             screen.size = os.get_terminal_size(sys.stdout.fileno())
                             live.update(self._drawn(screen.size, nc, ascii_only))
                             live.refresh()
@@ -204,14 +207,17 @@ class _Live:
                 except EOFError:
                     return Code.INTERRUPTED
                 finally:
-                    nc.close()  # at once: requests in flight fail
+                    nc.close()  # requests in flight fail immediately
                     sampler.end()
 
     def _nothing(self, error: Exception) -> None:
-        """The screen shows whether there are figures."""
+        """Ignore connection errors, because the screen shows missing figures."""
 
     def _take(self, sampler: Any, nc: jsync.Connection) -> None:
-        """Take the measurements that have come; raises once the connection is closed."""
+        """Take all measurements that are ready.
+
+        Raises the last error once the connection is closed.
+        """
         while True:
             try:
                 result: Measurement | Exception = sampler.results.get_nowait()
@@ -253,7 +259,7 @@ class _Live:
         return Facts(server, self._interval, away, ascii_only)
 
     def _suspend(self, live: Any, keyboard: Any) -> None:
-        """Give the terminal back, and stop until the shell continues the process."""
+        """Restore the terminal, and stop the process until the shell continues it."""
         self._signals.remove(signal.SIGTSTP)
         live.stop()
         keyboard.give_back()
@@ -263,9 +269,11 @@ class _Live:
 
 
 class _Signals:
-    """Signals that end, suspend or redraw, as a list; the earlier handlers at the end.
+    """Signal handlers for the time of a `with` statement.
 
-    A second Ctrl-C raises `KeyboardInterrupt`, wherever the process is.
+    SIGINT, SIGTERM and SIGTSTP are appended to a list, and SIGWINCH causes a redraw. A
+    SIGINT or SIGTERM that arrives again raises `KeyboardInterrupt`, wherever the
+    process is.
     """
 
     def __init__(self, come: list[int], wake: Any) -> None:

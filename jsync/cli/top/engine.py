@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 HISTORY: Final = 240
-"""Rates that are kept of each stream and consumer."""
+"""The number of rates that are kept of each stream and consumer."""
 
 
 class StreamCount(NamedTuple):
@@ -35,58 +35,58 @@ class ConsumerCount(NamedTuple):
     name: str
     created: datetime | None
     delivered: int
-    """Messages delivered since it was created, redeliveries included."""
+    """The messages delivered since the consumer was created, including redeliveries."""
     pending: int
-    """Messages that are not delivered yet."""
+    """The messages that are not delivered yet."""
     ack_pending: int
     redelivered: int
     waiting: int
-    """Waiting pulls."""
+    """The waiting pull requests."""
 
 
 class Measurement(NamedTuple):
     """The counts of an account at one moment."""
 
     at: float
-    """Seconds of a monotonic clock."""
+    """The time of a monotonic clock, in seconds."""
     streams: Sequence[StreamCount]
     consumers: Sequence[ConsumerCount]
     missing: str | None = None
-    """The error of streams and consumers that did not answer."""
+    """The error, if some streams or consumers did not answer."""
 
 
 class StreamRow(NamedTuple):
-    """A stream as it is shown."""
+    """A stream as a row of the screen."""
 
     name: str
     rate: float | None
-    """Messages stored each second; None before the second measurement."""
+    """The messages stored per second, or None before the second measurement."""
     history: Sequence[float]
     messages: int
     bytes: int
     consumers: int
     lag: int
-    """Messages that the slowest consumer has not got yet."""
+    """The messages that the slowest consumer has not received yet."""
     redelivered: int
 
 
 class ConsumerRow(NamedTuple):
-    """A consumer as it is shown."""
+    """A consumer as a row of the screen."""
 
     name: str
     """`STREAM > CONSUMER`."""
     rate: float | None
-    """Messages delivered each second."""
+    """The messages delivered per second, or None before the second measurement."""
     history: Sequence[float]
     lag: int
-    """Messages that are not delivered yet."""
+    """The messages that are not delivered yet."""
     ack_pending: int
     redelivered: int
     waiting: int
 
 
 class Figures:
-    """Measurements, one after the other, as rows with rates."""
+    """Rows with rates, computed from successive measurements."""
 
     def __init__(self) -> None:
         self.streams: list[StreamRow] = []
@@ -95,7 +95,7 @@ class Figures:
         self._trails: dict[tuple[str, ...], _Trail] = {}
 
     def add(self, measured: Measurement) -> None:
-        """Take the next measurement."""
+        """Add the next measurement."""
         before, self._trails = self._trails, {}
         self.missing = measured.missing
         lags: dict[str, int] = {}
@@ -154,7 +154,7 @@ class Figures:
 
 
 class _Trail:
-    """A count over time."""
+    """The values of a count over time, and its rates."""
 
     def __init__(self, created: datetime | None) -> None:
         self.created = created
@@ -178,18 +178,18 @@ class _Trail:
 
 
 class View(enum.Enum):
-    """The rows that are shown."""
+    """The kind of rows that the screen shows."""
 
     STREAMS = "streams"
     CONSUMERS = "consumers"
 
 
 class Mode(enum.Enum):
-    """The meaning of a key."""
+    """The mode of the keyboard."""
 
     BROWSING = "browsing"
     FILTERING = "filtering"
-    """Keys are the text of the filter, until Enter or Escape."""
+    """Keys edit the filter, until Enter or Escape."""
     LEAVING = "leaving"
 
 
@@ -206,11 +206,11 @@ COLUMNS: Final = {
     ),
     View.CONSUMERS: ("name", "rate", "lag", "ack_pending", "redelivered", "waiting"),
 }
-"""The fields of a row that rows can be sorted by."""
+"""The fields by which rows can be sorted."""
 
 
 class State:
-    """The choices of the person at the keyboard. One thread presses keys and looks."""
+    """The choices of the user. Only one thread presses keys and reads rows."""
 
     def __init__(self, view: View, sort: str = "rate", wanted: str = "") -> None:
         self.view = view
@@ -218,7 +218,7 @@ class State:
         self.paused = False
         self.mode = Mode.BROWSING
         self.first = 0
-        """The row at the top of the screen, from 0."""
+        """The index of the row at the top of the screen."""
         self._page = 1
         self._count = 0
         self._filter_before = wanted
@@ -236,13 +236,13 @@ class State:
 
     @property
     def upward(self) -> bool:
-        """Whether the smallest is at the top."""
+        """True if the smallest value is at the top."""
         return self.view in self._upward
 
     def rows(
         self, figures: Figures, room: int
     ) -> tuple[list[StreamRow | ConsumerRow], int]:
-        """The rows that fit into `room` lines, and the number of all that match."""
+        """Return the rows that fit into `room` lines, and the number of matches."""
         every: Iterable[StreamRow | ConsumerRow]
         every = figures.streams if self.view is View.STREAMS else figures.consumers
         found = [each for each in every if self._matches(each.name)]
@@ -260,7 +260,7 @@ class State:
         return list(islice(found, self.first, self.first + room)), len(found)
 
     def press(self, key: str) -> None:
-        """Do what a key means: a character, or the name of another key."""
+        """Handle a key: a character, or the name of another key."""
         if self.mode is Mode.FILTERING:
             self._edit(key)
         elif self.mode is Mode.BROWSING:
@@ -340,7 +340,7 @@ _ASCII: Final = "_.:-=+*#"
 
 
 def sparkline(rates: Sequence[float], width: int, *, ascii_only: bool = False) -> str:
-    """The last rates as a picture of `width` characters, the newest at the right."""
+    """Return a chart of the last rates, `width` characters wide, the newest last."""
     levels = _ASCII if ascii_only else _BLOCKS
     shown = rates[max(0, len(rates) - width) :]
     most = max(shown, default=0.0)
@@ -353,7 +353,7 @@ def sparkline(rates: Sequence[float], width: int, *, ascii_only: bool = False) -
 
 
 def short(number: float | None) -> str:
-    """A number in at most six characters: `999`, `12.3k`, `4.56M`; `-` for None."""
+    """Return a number in at most six characters: `999`, `12.3k`, `-` for None."""
     if number is None:
         return "-"
     if 0 < number < 9.95:

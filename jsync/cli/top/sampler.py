@@ -1,4 +1,4 @@
-"""Asks the server for the counts of streams and consumers, again and again."""
+"""A thread that requests the counts of streams and consumers repeatedly."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     import jsync
 
 _AT_ONCE: Final = 8
-"""Streams whose consumers are requested at the same time."""
+"""The number of streams whose consumers are requested at the same time."""
 _END: Final = 2.0
-"""Seconds to wait for the thread, once its connection is closed."""
+"""The seconds to wait for the thread, once its connection is closed."""
 
 
 def measure(js: jsync.JetStream, helpers: ThreadPoolExecutor) -> Measurement:
-    """Ask for all streams, and for the consumers of those that have some. Blocks.
+    """Request the counts of all streams and consumers. Blocks.
 
-    One request for 256 streams, and one for each stream with consumers.
+    It takes one request for 256 streams, and one for each stream with consumers.
     """
     streams: list[StreamCount] = []
     missing: list[str] = []
@@ -85,16 +85,17 @@ def _consumers(
 
 
 class Sampler:
-    """Measures every `interval` seconds on a thread of its own, and calls `wake` then.
+    """A thread that measures every `interval` seconds, and then calls `wake`.
 
-    The next measurement begins an interval after the last began, or once that has ended.
+    The next measurement begins an interval after the last began, or once that has
+    ended.
     """
 
     def __init__(
         self, js: jsync.JetStream, interval: float, wake: Callable[[], object]
     ) -> None:
         self.results: SimpleQueue[Measurement | Exception] = SimpleQueue()
-        """Each measurement, or the error that there was instead."""
+        """Each measurement, or the error if it failed."""
         self._js, self._interval, self._wake = js, interval, wake
         self._ended = threading.Event()
         self._allowed = threading.Event()
@@ -111,8 +112,9 @@ class Sampler:
             self._allowed.set()
 
     def end(self) -> None:
-        """Send no more requests. Wait for those under way, which a close of the
-        connection ends.
+        """Send no more requests, and wait for those in flight.
+
+        Close the connection before, because that ends them.
         """
         self._ended.set()
         self._allowed.set()

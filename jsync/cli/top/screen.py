@@ -1,4 +1,4 @@
-"""Draws the state of `jsync top`: one screen, whatever its size."""
+"""The drawing of `jsync top`: one screen of any size."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .engine import ConsumerRow, Figures, State
 
 _AROUND: Final = 4
-"""Lines above and below the rows: two of facts, the headings, and the keys."""
+"""The lines that are not rows: two of facts, the headings, and the keys."""
 _NARROW: Final = 72
-"""Columns below which there is no room for a picture of the rates."""
+"""The width below which there is no room for the charts of the rates."""
 _SMALL: Final = 8
-"""Columns of a number."""
+"""The width of a number."""
 _NAME: Final = 20
-"""Columns that a name has at least."""
+"""The minimum width of a name."""
 _DISPENSABLE: Final = (
     "waiting",
     "consumers",
@@ -34,7 +34,7 @@ _DISPENSABLE: Final = (
     "messages",
     "ack_pending",
 )
-"""The numbers that give way to the names on a narrow screen, the first one first."""
+"""The columns that a narrow screen leaves out to fit the names, in this order."""
 
 
 class _Column(NamedTuple):
@@ -63,19 +63,19 @@ _NAMES: Final = {View.STREAMS: "stream", View.CONSUMERS: "stream > consumer"}
 
 
 class Facts(NamedTuple):
-    """The connection, as it is now."""
+    """The present state of the connection."""
 
     server: str
     interval: float
     away: str | None
-    """The reason why there are no new figures."""
+    """The reason why there are no new figures, if any."""
     ascii_only: bool = False
 
 
 def draw(
     state: State, figures: Figures | None, facts: Facts, size: ConsoleDimensions
 ) -> RenderableType:
-    """The whole screen. `figures` is None before the first measurement."""
+    """Return the whole screen. `figures` is None before the first measurement."""
     room = max(size.height - _AROUND, 1)
     rows: list[StreamRow | ConsumerRow] = []
     count = 0
@@ -151,7 +151,7 @@ def _keys(state: State, rows: list[StreamRow | ConsumerRow], count: int) -> Text
 
 
 def _fitting(state: State, width: int) -> list[_Column]:
-    """The numbers that leave room for the names."""
+    """Return the columns of numbers that leave room for the names."""
     columns = list(_COLUMNS[state.view])
     for field in _DISPENSABLE:
         if width - len(columns) * (_SMALL + 1) >= _NAME:
