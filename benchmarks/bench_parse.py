@@ -65,7 +65,7 @@ def bench_line(benchmark: BenchmarkFixture, size: int, jetstream: bool) -> None:
 
 
 def bench_line_from_socket(benchmark: BenchmarkFixture) -> None:
-    """Measure the same with system calls (poll and receive), for messages of 128 bytes."""
+    """Parse messages of 128 bytes, with the system calls poll and receive."""
     ours, theirs = socket.socketpair()
     wake, other_end = os.pipe()
     outbox = Outbox()

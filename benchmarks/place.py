@@ -248,7 +248,7 @@ class Place:
 
 
 def machine(url: str, load: float) -> dict[str, str]:
-    """What ran where, with the load before and now."""
+    """Return the software, the hardware, the time, and the load before and now."""
     with jsync.connect(url) as nc:
         version = nc.server_info.version
     return {

@@ -6,11 +6,11 @@ and works for 20 µs. `consume(workers=n)` and separate processes are measured f
 On a free-threaded Python each case also runs with the GIL.
 
 Every figure is the median over rounds. Ratios are taken within a round, in which all cases
-run one after the other. The rate is that of the time in which every thread has messages:
+run one after the other. The rate is measured while every thread has messages:
 from the first message of the thread that begins last to the end of the one that ends first.
-`cores` is CPU time divided by wall time, of the whole run: on a busy machine it tells more
-than the rate. At the end the program says whether two threads have at least 1.7 times the
-rate of one.
+`cores` is CPU time divided by wall time, of the whole run. On a busy machine it is more
+reliable than the rate. At the end the program reports whether two threads have at least 1.7
+times the rate of one.
 
 The handlers are functions of a module, as most handlers are. CPython 3.13 makes such a
 function immortal. Threads that call a nested function write its reference count in turns.
@@ -62,7 +62,7 @@ class Case(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The words that `--only` is searched in."""
+        """The text that `--only` searches."""
         return f"{self.name}, {self.threads} threads, GIL {'on' if self.gil else 'off'}"
 
 
@@ -78,12 +78,12 @@ def cases() -> Iterator[Case]:
 
 
 class Span(NamedTuple):
-    """The work of one thread: when it had handled how many messages."""
+    """The work of one thread, as times with the number of messages handled by then."""
 
     stamps: list[tuple[float, int]]
 
     def handled_by(self, moment: float) -> float:
-        """Return how many messages it had handled by then."""
+        """Return the number of messages that the thread had handled at a moment."""
         before = (self.stamps[0][0], 0)
         for at, count in self.stamps:
             if at >= moment:
@@ -161,7 +161,7 @@ def consume(
     call: Callable[[jsync.JetStreamMsg], None],
     workers: int,
 ) -> Span:
-    """Have threads take from one consumer: they have messages to the end."""
+    """Consume with several threads, which share one consumer until its end."""
     consumer = js.create_consumer(STREAM, ack_policy="none")
     begin = time.monotonic()
     consumer.consume(call, stop_after=count, workers=workers, max_messages=2000).wait()

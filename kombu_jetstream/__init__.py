@@ -1,7 +1,8 @@
-"""Tells kombu of the transport `jetstream://` of jsync, without importing jsync.
+"""The entry point by which kombu finds the transport `jetstream://` of jsync.
 
-kombu loads serializers by entry points, and transports not. Celery loads the serializers
-before it connects, so that a URL is all that a program of Celery needs.
+kombu loads serializers by entry points, but not transports. So this module registers
+the transport when kombu loads it as a serializer, without importing jsync. Celery loads
+the serializers before it connects, so a program that uses Celery needs only the URL.
 """
 
 from kombu.transport import TRANSPORT_ALIASES
@@ -10,4 +11,4 @@ from kombu.utils.json import dumps, loads
 TRANSPORT_ALIASES.setdefault("jetstream", "jsync.integrations.kombu:Transport")
 
 serializer = (dumps, loads, "application/x-jetstream-json", "utf-8")
-"""kombu's JSON under another name: something has to be registered."""
+"""kombu's JSON under another name, because the entry point needs a serializer."""

@@ -1,7 +1,7 @@
-"""Where Spark finds `format("jetstream")` by itself.
+"""The module by which Spark finds `format("jetstream")` automatically.
 
-It imports every top-level module whose name begins with `pyspark_`, and takes its
-`DefaultSource`.
+Spark imports every top-level module whose name begins with `pyspark_`, and registers
+its `DefaultSource`.
 """
 
 from jsync.spark.data_source import JetStreamDataSource as DefaultSource

@@ -1,6 +1,7 @@
 """Fixtures of pytest for tests with real servers: `jsync_server` and `jsync_cluster`.
 
-pytest loads this module in every run, so it imports jsync only for a test that asks.
+pytest loads this module in every run, so it imports jsync only for a test that uses a
+fixture.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def consumed(
 
 
 def together(place: Place, commands: list[list[str]]) -> Result:
-    """Run several processes at once.
+    """Run several processes at the same time.
 
     Returns:
         The messages of all, the time of the slowest, and the CPU time of all.

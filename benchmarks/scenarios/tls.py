@@ -1,4 +1,4 @@
-"""The same jobs over TLS."""
+"""Read, consume, publish and send requests over TLS."""
 
 from __future__ import annotations
 

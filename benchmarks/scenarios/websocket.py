@@ -1,4 +1,4 @@
-"""The same jobs over WebSocket and over TCP, to the same server."""
+"""Read, publish and send requests over WebSocket and TCP, with one server."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SIZE = 1_000_000
 WINDOW = 8
 """The number of messages of a bare socket that fit into the window of jsync, 8 MiB."""
 FLOW, OUTSTANDING = 4, 2
-"""The same window for a fast ingest. jsync asks for this flow by itself."""
+"""The flow of a fast ingest with that window. jsync chooses it automatically."""
 
 
 def writers_jobs(place: Place) -> Iterator[tuple[str, Job]]:

@@ -73,7 +73,7 @@ class Place:
         self._stack.close()
 
     def facts(self) -> dict[str, str]:
-        """What ran where."""
+        """Return the software, the hardware, the time and the load."""
         return {**machine(self.server.url, self.load), "pyspark": self.spark.version}
 
     def filled(self, name: str, count: int) -> jsync.Stream:
@@ -128,7 +128,7 @@ class Taken:
 
     seconds: float
     cpu: float
-    """Of all processes, which others on the machine change less."""
+    """The CPU time of all processes, which other programs affect less."""
 
     def rate(self, count: int) -> str:
         per_million = self.cpu / count * 1_000_000
