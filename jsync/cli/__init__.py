@@ -28,8 +28,8 @@ def _fill_closed_streams() -> None:
     """Open the null device for each standard stream that is closed, as by `<&-`.
 
     Python sets a closed stream to None, and the next socket would get its file
-    descriptor. The input is then empty. The output refuses what is written, because it
-    would be lost.
+    descriptor. The input is then empty. Writes to the standard output fail, because the
+    text would be lost, while the standard error discards them.
     """
     for name, flags, mode in (
         ("stdin", os.O_RDONLY, "r"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Store an option of all commands. If it is given twice, the last value counts."""
+    """Store an option of all commands. One after the command overrides one before."""
     if value is not None and value is not False:
         assert param.name is not None
         ctx.ensure_object(Settings).given[param.name] = value

@@ -43,8 +43,8 @@ unset_option = click.option(
 def read_config(path: Path, kind: type[Config]) -> Config:
     """Read a configuration in the server's form, alone or as `config` of an info.
 
-    Raises `click.UsageError` for a file without valid JSON, and `ConfigError` for a bad
-    value.
+    Raises `click.UsageError` if the file cannot be read or has no configuration in
+    JSON, and `ConfigError` for a bad value.
     """
     try:
         text = standard_input().read() if str(path) == "-" else path.read_bytes()
@@ -70,13 +70,9 @@ def settle(
 ) -> Config:
     """Return the configuration that results from `start` and the changes.
 
-    Args:
-        path: The file that `start` was read from, if any.
-        start: The configuration before the changes.
-        changes: The fields from options.
-        names: Fields from arguments of the command line. A file must not contradict them.
-
-    Raises `click.UsageError` and `ConfigError`.
+    `start` was read from the file at `path`, if there is one. `names` are fields from
+    arguments of the command line. Raises `click.UsageError` if the file contradicts
+    them, and `ConfigError` for a bad value.
     """
     fields = dict(changes)
     for field, name in names.items():

@@ -1,4 +1,4 @@
-"""Output by `rich`: tables, bars and moving pictures."""
+"""Output by `rich`: tables, bars and live screens."""
 
 from __future__ import annotations
 

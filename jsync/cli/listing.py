@@ -35,14 +35,9 @@ def write_infos(
 ) -> None:
     """Write the infos that arrive, and then raise the error for the missing ones.
 
-    Args:
-        infos: The infos. Iteration may block, and may raise the errors of a list request.
-        settings: The options of all commands.
-        columns: The headings of the table.
-        row: Returns the cells of one info.
-        document: Returns the JSON of one info.
-
-    Raises `IncompleteListError` if some of the infos are missing.
+    `row` returns the cells of one info, and `document` its JSON. Iteration may block,
+    and may raise the errors of a list request. Raises `IncompleteListError` if some of
+    the infos are missing.
     """
     found, missing = gathered(infos)
     if settings.json:

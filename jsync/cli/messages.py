@@ -31,8 +31,8 @@ class Form(NamedTuple):
     def write(self, msg: Msg | StoredMessage, number: int = 1) -> None:
         """Write one message immediately.
 
-        `number` is the heading of a message without a sequence. 0 leaves the heading
-        out.
+        `number` stands in the heading of a message without a sequence. 0 leaves the
+        heading out.
         """
         if self.json:
             document = document_of(msg)

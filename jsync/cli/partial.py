@@ -45,8 +45,8 @@ class PartialFile:
         """Open a new, empty file, or with `resume` the file of an interrupted run.
 
         The end of the block removes an empty file. Errors of the system get the name of
-        the file. Raises `ConfigError` if the file exists, or if another process writes
-        it.
+        the file. Raises `ConfigError` if the file exists, unless `resume` or `force` is
+        set, or if another process writes it.
         """
         file = self._opened(resume=resume)
         try:

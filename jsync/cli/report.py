@@ -169,7 +169,7 @@ def _placed(info: StreamInfo) -> str:
 
 
 def _replicas(cluster: ClusterInfo | None) -> list[str]:
-    """Return the servers, with `*` after the leader and `!` after lagging ones."""
+    """Return the servers, `*` after the leader, `!` after lagging or offline ones."""
     if cluster is None:
         return []
     names = [

@@ -164,7 +164,7 @@ class Draft:
             self._same = self._filled(Moment(0, datetime.now().astimezone()), b"")
 
     def fill(self, number: int, given: bytes = b"", request: bytes = b"") -> Filled:
-        """Return the message with this number, with the payload `given` if there is no body."""
+        """Return message `number`. Its payload is `given` if there is no body."""
         if self._same is not None:
             if self._body is not None:
                 return self._same
