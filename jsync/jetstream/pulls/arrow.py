@@ -1,7 +1,7 @@
-"""Messages as columns, for whatever takes Arrow: without an object for each.
+"""Messages as Arrow columns, without a Python object for each message.
 
-The extension appends what comes to columns, straight from the wire. Statuses,
-heartbeats, order and reconnects are those of the pulls that bring it.
+The extension appends messages to columns straight from the wire. Statuses, heartbeats,
+order and reconnects are handled by the pulls that bring the messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .inbox import Source
 
 AHEAD_BYTES = 16 << 20
-"""What is asked for ahead when nothing is said of it."""
+"""The bytes to prefetch by default."""
 MOST_ROWS = 10_000
 
 
@@ -60,7 +60,7 @@ class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
         pull.mailbox.use_columns(columns)
 
     def _fill(self, timeout: Seconds | None) -> None:
-        """Wait for the next batch and take it; take none at the end."""
+        """Wait for the next batch and take it. At the end there is none to take."""
         deadline = inf if timeout is None else deadline_after(timeout)
         mailbox = self._pull.mailbox
         while self._await_first(mailbox, deadline):
@@ -72,7 +72,7 @@ class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
         raise_failure(mailbox)
 
     def _await_first(self, mailbox: JetStreamMailbox, deadline: float) -> bool:
-        """Wait for a message; False at the end."""
+        """Wait for a message. Returns False at the end."""
         begun = monotonic()
         while not len(mailbox):
             until = min(deadline, begun + (self._idle_timeout or inf))
@@ -137,7 +137,7 @@ def arrow_batches(
     max_bytes: int | None,
     idle_timeout: Seconds | None,
 ) -> ArrowBatches:
-    """What `Consumer.arrow_batches` does, but for the pull."""
+    """Check the options of `Consumer.arrow_batches`, then start `pull` and return batches."""
     max_rows = whole(max_rows, "max_rows", 1)
     max_wait = seconds(max_wait, "max_wait")
     if not 0 <= max_wait <= LONGEST_EXPIRY:

@@ -1,7 +1,7 @@
 """The continuous pull behind `messages()` and `consume()` (ADR-37).
 
-Pulls overlap: the next one is sent when half of what was asked for has been handed over,
-on the reading thread; statuses, heartbeats and reconnects act on the I/O thread as they
+Pulls overlap: the reading thread sends the next one when half of the requested messages
+have been handed over. Statuses, heartbeats and reconnects act on the I/O thread as they
 arrive, however long the user's code takes.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ContinuousPull(Feed):
-    """The pulls and the heartbeat watch behind both faces."""
+    """The pulls and the heartbeat watch behind `messages()` and `consume()`."""
 
     logger = logging.getLogger("jsync.consume")
 
@@ -56,8 +56,7 @@ class ContinuousPull(Feed):
         self._limits = limits
         self._holds = holds
         self._held = self._done = 0
-        """With `holds`: the messages that readers have taken, and those that are done since the last
-        count."""
+        """With `holds`: messages that readers have, and messages done since the last count."""
         # The engine's lock. Re-entrant, like the session's. No call blocks while we
         # hold it.
         self._lock = lock or RLock()
@@ -65,7 +64,7 @@ class ContinuousPull(Feed):
         self._retrying: Timer | None = None
         self._stopped = False
         self._refilling = False
-        """Whether the main thread is in a refill, or Ctrl-C has ended one in the middle."""
+        """True while the main thread refills, or after Ctrl-C has interrupted it there."""
         self._connected = monotonic()
         self._heartbeats = HeartbeatWatch(limits.idle_heartbeat, self._connected)
         self._presence = Presence(source.api, source.consumer, self.end)
@@ -92,7 +91,7 @@ class ContinuousPull(Feed):
 
     @property
     def name(self) -> str:
-        """Stream and consumer, for messages."""
+        """Stream and consumer, for error messages."""
         return self._consumer
 
     @property
@@ -100,7 +99,7 @@ class ContinuousPull(Feed):
         return self._inbox.acks
 
     def was_connected_for(self, seconds: float) -> bool:
-        """Whether the connection has been there, without a break, for so long."""
+        """Return whether the connection has lasted this long without a break."""
         return (
             self.session.state is ConnectionState.CONNECTED
             and monotonic() - self._connected >= seconds
@@ -109,7 +108,7 @@ class ContinuousPull(Feed):
     # Pulling --------------------------------------------------------------------------
 
     def _refill(self) -> None:
-        """Pull again if it is time; on the reading thread, or on the I/O thread."""
+        """Pull again if it is time. Runs on the reading thread or the I/O thread."""
         # Ctrl-C can raise between any two instructions, but only on the main thread.
         interruptible = threading.current_thread() is threading.main_thread()
         # No loop here: on Python 3.14, a `with` does not release its lock when Ctrl-C raises
@@ -126,7 +125,7 @@ class ContinuousPull(Feed):
             self._refilling = False
 
     def _ask(self, again: bool) -> list[PullRequest]:
-        """The pulls that are due. Called with the lock held.
+        """Return the pulls that are due. Called with the lock held.
 
         Args:
             again: Ctrl-C interrupted the last refill. We do not know what was counted or
@@ -150,11 +149,11 @@ class ContinuousPull(Feed):
                 return requests
 
     def _is_held(self) -> bool:
-        """Whether no pull may be sent now."""
+        """Return whether no pull may be sent now."""
         return self._retrying is not None
 
     def _account(self) -> tuple[int, int]:
-        """Count what the reader has taken; messages and bytes that are buffered."""
+        """Count what the reader has taken. Returns the buffered messages and bytes."""
         taken, buffered = self.mailbox.take_counts()
         if not self._holds:
             self._engine.taken(*taken)
@@ -165,7 +164,7 @@ class ContinuousPull(Feed):
         return buffered[0] + self._held, buffered[1]
 
     def done(self) -> None:
-        """A reader is done with a message: another one may come. For `holds`."""
+        """Count a message as done, so that another one may come. Used with `holds`."""
         with self._lock:
             self._done += 1
             left = self._engine.pending_messages - self._done
@@ -174,7 +173,7 @@ class ContinuousPull(Feed):
             self._refill()
 
     def _is_open(self) -> bool:
-        """Whether the server owes messages, or a word, for what was pulled."""
+        """Return whether the server still owes messages or a status for a pull."""
         with self._lock:
             return self._engine.is_open(*self._account())
 
@@ -216,7 +215,7 @@ class ContinuousPull(Feed):
             self._refill()
 
     def _retry_in(self, seconds: float) -> None:
-        """Pull again then, unless that is due earlier already."""
+        """Pull again in `seconds`, unless a retry is already due earlier."""
         before = self._retrying
         if before is not None:
             if before.when <= monotonic() + seconds:
@@ -284,14 +283,14 @@ class ContinuousPull(Feed):
     # The end --------------------------------------------------------------------------
 
     def end(self, error: Exception | None = None) -> None:
-        """End it: the reader gets what is buffered, then `error` or the end."""
+        """End the pull. The reader gets what is buffered, then `error` or the end."""
         self._stopped = True
         self._presence.stop()
         self._unwatch()
         self._inbox.close(error)
 
     def stop(self) -> None:
-        """End it now, and give what is not handed over back to the server."""
+        """End the pull now, and give unread messages back to the server."""
         self.drain()
         self._inbox.give_back()
 
@@ -299,14 +298,14 @@ class ContinuousPull(Feed):
         return self._inbox.take_rest()
 
     def drain(self) -> None:
-        """Pull no more, and end after what the server has sent already."""
+        """Pull no more, and end after the messages that the server has already sent."""
         self._stopped = True
         self._presence.stop()
         self._inbox.collect(self._is_open)
         self._unwatch()
 
     def abandon(self) -> None:
-        """Stop it without waiting, from a finaliser."""
+        """Stop without waiting. For finalisers."""
         self._stopped = True
         self._presence.abandon()
         self._unwatch()

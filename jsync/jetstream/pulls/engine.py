@@ -1,4 +1,4 @@
-"""Pull requests: what to ask, and what a status means (ADR-37).
+"""Pull requests, the meaning of their statuses, and their accounting (ADR-37).
 
 Pure: no socket, thread or clock.
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 NANOSECONDS: Final = 1_000_000_000
 MARGIN: Final = 1.0
-"""Seconds that a client waits longer than the server, since only it may err late."""
+"""Seconds that a client waits longer, so that the server ends the pull first."""
 LARGE_BATCH: Final = 1_000_000
 """The batch of a pull by bytes: an empty one would mean a single message (ADR-37)."""
 
 
 class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The payload of `CONSUMER.MSG.NEXT`; durations in nanoseconds, 0 is none."""
+    """The payload of `CONSUMER.MSG.NEXT`. Durations are nanoseconds, and 0 means none."""
 
     batch: int = 0
     max_bytes: int = 0
@@ -40,13 +40,13 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     no_wait: bool = False
     group: str = ""
     id: str = ""
-    """Of the pinned client of the group."""
+    """The id of the group's pinned client."""
     min_pending: int = 0
     min_ack_pending: int = 0
     priority: int = 0
 
     def within(self, seconds: float) -> PullRequest:
-        """The same with an earlier end; without heartbeats that it is too short for."""
+        """Return this request with an earlier end, without heartbeats if it is too short."""
         expires = round(seconds * NANOSECONDS)
         if expires >= self.expires:
             return self
@@ -54,7 +54,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return msgspec.structs.replace(self, expires=expires, idle_heartbeat=heartbeat)
 
     def less(self, messages: int, size: int) -> PullRequest | None:
-        """What is left to ask for once so much has come; None when nothing is."""
+        """Return a request for what is missing after so much has arrived, or None."""
         if self.max_bytes:
             room = self.max_bytes - size
             return msgspec.structs.replace(self, max_bytes=room) if room > 0 else None
@@ -66,16 +66,16 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 PROBE: Final = PullRequest(batch=1, max_bytes=1, no_wait=True)
-"""Asks whether a server has something to send for the pulls before it.
+"""Asks whether a server still has messages to send for earlier pulls.
 
-No message is small enough for it. A server deals with the pulls of a consumer one after
-the other and its answers leave in that order, so that this one's comes behind all that
-was sent before.
+No message is small enough for this pull. A server processes the pulls of a consumer in
+order and its replies leave in that order, so the reply to the probe arrives after
+everything that was sent for earlier pulls.
 """
 
 
 def says_more(status: int, text: str) -> bool:
-    """Whether the answer to a `PROBE` is that messages wait, for other pulls as well."""
+    """Return whether the reply to a `PROBE` says that messages wait for any pull."""
     return text.lower().startswith(
         "requests pending" if status == 408 else "message size exceeds"
     )
@@ -83,7 +83,7 @@ def says_more(status: int, text: str) -> bool:
 
 LONGEST_EXPIRY: Final = 24 * 3600.0
 HEARTBEATS_MISSED: Final = 2
-"""Intervals without a sign after which heartbeats are late (ADR-37)."""
+"""Silent intervals after which heartbeats are late (ADR-37)."""
 
 
 def _count(value: int | None, name: str, least: int = 1) -> int | None:
@@ -91,7 +91,7 @@ def _count(value: int | None, name: str, least: int = 1) -> int | None:
 
 
 def idle_seconds(idle_timeout: Seconds | None) -> float | None:
-    """How long an iteration may wait for a message; `ConfigError` for what cannot be."""
+    """Check the longest wait for a message. Raises `ConfigError` if it is out of range."""
     if idle_timeout is None:
         return None
     idle = seconds(idle_timeout, "idle_timeout")
@@ -111,10 +111,10 @@ def fetch_request(
     *,
     no_wait: bool = False,
 ) -> PullRequest:
-    """The pull of one fetch; `ConfigError` for what cannot be.
+    """Build the pull request of one fetch. Raises `ConfigError` for invalid options.
 
-    Heartbeats are on by default when the wait is 10 s or longer, at 5 s, which the ADR
-    asks for above 30 s.
+    By default there are heartbeats every 5 s if the timeout is 10 s or longer, although
+    the ADR requires them only above 30 s.
     """
     if max_messages is None and max_bytes is None:
         raise ConfigError("fetch needs max_messages or max_bytes")
@@ -146,7 +146,7 @@ def fetch_request(
 
 
 class Meaning(Enum):
-    """What a status does to the pull that it answers."""
+    """The effect of a status on the pull that it answers."""
 
     ALIVE = "it goes on"
     ENDED = "it has ended as it should"
@@ -157,7 +157,7 @@ class Meaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A status understood."""
+    """The interpretation of a status."""
 
     meaning: Meaning
     error: JetStreamError | NoRespondersError | None = None
@@ -179,7 +179,7 @@ _CONFLICTS: Final[tuple[tuple[str, Meaning], ...]] = (
 
 
 def judge(status: int, text: str) -> Verdict:
-    """What the status of a pull means (ADR-37, status handling)."""
+    """Interpret the status of a pull (ADR-37, status handling)."""
     words = text.lower()
     if status == 100:
         return _ALIVE
@@ -213,7 +213,7 @@ LAST_RETRY: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeLimits:
-    """How much `messages` and `consume` ask for, and when; checked by `consume_limits`."""
+    """The amounts and thresholds of `messages` and `consume`, from `consume_limits`."""
 
     max_messages: int
     max_bytes: int
@@ -223,7 +223,7 @@ class ConsumeLimits:
     expires: float
     idle_heartbeat: float
     stop_after: int
-    """0 is never."""
+    """The number of messages after which to stop. 0 means never."""
 
 
 def consume_limits(
@@ -236,7 +236,7 @@ def consume_limits(
     idle_heartbeat: Seconds | None = None,
     stop_after: int | None = None,
 ) -> ConsumeLimits:
-    """Defaults and constraints of ADR-37; `ConfigError` for what they exclude."""
+    """Apply the defaults of ADR-37. Raises `ConfigError` if a constraint is violated."""
     if max_messages is not None and max_bytes is not None:
         raise ConfigError("max_messages and max_bytes exclude each other: give one")
     max_messages = _count(max_messages, "max_messages")
@@ -284,12 +284,12 @@ def consume_limits(
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What follows from a status."""
+    """The reaction to a status: an error to report, the end, or a pause."""
 
     report: Exception | None = None
-    """To be told to the user, who goes on."""
+    """An error to report to the user while the pull continues."""
     end: Exception | None = None
-    """The end, and its reason."""
+    """The error that ends the pull."""
     retry_in: float = 0.0
     """Seconds to wait before the next pull, so that nothing spins."""
 
@@ -297,10 +297,10 @@ class Reaction:
 class PullEngine:
     """The accounting of a continuous pull (ADR-37, `Consume` specification).
 
-    Pending is what has been asked for and not been handed to the user yet. When it falls
-    to a threshold another pull asks for the difference. With `max_bytes` bytes alone are
-    counted: a pull that was filled to its last byte ends without a word, so nobody would
-    say how many of its messages were left.
+    Pending is what has been requested and not been handed to the user yet. When it falls
+    to a threshold, another pull requests the difference. With `max_bytes` only bytes are
+    counted, because a pull that was filled to its last byte ends without a status that
+    would report how many of its messages were left.
     """
 
     def __init__(self, limits: ConsumeLimits) -> None:
@@ -317,15 +317,15 @@ class PullEngine:
         return self.limits.max_bytes > 0
 
     def is_open(self, messages: int, size: int) -> bool:
-        """Whether more is pending than is buffered, so that the server owes a sign."""
+        """Return whether more is pending than buffered, so that a pull is unanswered."""
         if self.by_bytes:
             return self.pending_bytes > size
         return self.pending_messages > messages
 
     def ask(self, messages: int = 0, size: int = 0) -> PullRequest | None:
-        """The pull that is due, counted as pending; None when enough is.
+        """Return the pull that is due and count it as pending, or None if none is due.
 
-        `messages` and `size` are what is buffered.
+        `messages` and `size` are the number and the bytes of the buffered messages.
         """
         limits = self.limits
         if self._full:
@@ -356,7 +356,7 @@ class PullEngine:
         )
 
     def credit(self) -> tuple[int, int]:
-        """Messages and bytes that may be taken before another pull is due."""
+        """Return the messages and bytes that may be read before another pull is due."""
         limits = self.limits
         if self._full:
             return 1, UNLIMITED
@@ -365,7 +365,7 @@ class PullEngine:
         return max(1, self.pending_messages - limits.threshold_messages), UNLIMITED
 
     def taken(self, messages: int, size: int) -> None:
-        """Messages were handed to the user."""
+        """Count messages that were handed to the user."""
         if not messages:
             return
         self._retry = 0.0
@@ -377,15 +377,15 @@ class PullEngine:
             self.pending_messages = max(0, self.pending_messages - messages)
 
     def passed_over(self, messages: int, size: int) -> None:
-        """Messages came that nobody is handed."""
+        """Count messages that arrived but are not handed to the user."""
         self.pending_messages = max(0, self.pending_messages - messages)
         self.pending_bytes = max(0, self.pending_bytes - size)
 
     def reset(self, messages: int, size: int) -> None:
-        """No pull is open any more: pending is what lies in the buffer.
+        """Count only the buffer as pending, because no pull is open any more.
 
-        After a reconnect, when heartbeats stay away, and when a pull ended without
-        saying how much of it was left.
+        Used after a reconnect, when heartbeats are missing, and when a pull ended without
+        reporting how much of it was left.
         """
         self._full = False
         if self.by_bytes:
@@ -401,7 +401,7 @@ class PullEngine:
         left: tuple[int, int] | None,
         buffered: tuple[int, int],
     ) -> Reaction:
-        """Account for a status: `left` is what its pull had not been given."""
+        """Account for a status. `left` is the part of its pull that was not delivered."""
         verdict = judge(status, text)
         if verdict.meaning is Meaning.ALIVE:
             return Reaction()
@@ -423,7 +423,7 @@ class PullEngine:
             whole = left is not None and left[1] >= self.limits.max_bytes
             if not alone:
                 # The next message does not fit beside the buffered and requested bytes.
-                # A smaller request would be refused again, at once and for ever.
+                # A smaller request would be refused immediately, again and again.
                 self._full = True
             if not alone or not whole:
                 return Reaction()
@@ -433,7 +433,7 @@ class PullEngine:
             )
         if verdict.meaning is Meaning.UNPINNED and not self._unpinned:
             # Without the id the next pull waits its turn. Pause only if the server
-            # keeps answering so.
+            # repeats this reply.
             self._unpinned = True
             return Reaction(report=error)
         if verdict.meaning is Meaning.INTERRUPTED:
@@ -452,10 +452,9 @@ class PullEngine:
 
 
 class HeartbeatWatch:
-    """Whether heartbeats are late (ADR-37, idle heartbeats). The clock is the caller's.
+    """Detects late heartbeats (ADR-37, idle heartbeats). The caller passes the time.
 
-    Silence counts from the last thing that came, be it a message, a status or a
-    heartbeat, and not while disconnected.
+    Silence counts from the last message, status or heartbeat, and not while disconnected.
     """
 
     def __init__(
@@ -468,22 +467,22 @@ class HeartbeatWatch:
         self._paused = False
 
     def pause(self) -> None:
-        """Disconnected: nothing can come."""
+        """Stop counting silence, because nothing can arrive while disconnected."""
         self._paused = True
 
     def resume(self, now: float) -> None:
-        """Connected again: silence begins now."""
+        """Count silence from `now`, after a reconnect."""
         self._paused = False
         self._since = now
 
     def look_in(self, arrived: float, now: float) -> float:
-        """Seconds until it is worth looking again; something last came at `arrived`."""
+        """Return the seconds until the next check. The last arrival was at `arrived`."""
         alarm = max(arrived, self._since) + self.patience - now
         # Shortly after the alarm, and not unbounded: no pull may be open now.
         return max(0.01, min(alarm + 0.01, self._interval))
 
     def is_late(self, arrived: float, now: float) -> bool:
-        """Whether it has been silent for too long; if so, silence begins anew."""
+        """Return whether the silence is too long. If so, count it from `now` again."""
         if self._paused or now - max(arrived, self._since) < self.patience:
             return False
         self._since = now

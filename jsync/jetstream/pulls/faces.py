@@ -47,9 +47,10 @@ def check_exception(
     retry: Retry | None,
     config: ConsumerConfig | None,
 ) -> float | None:
-    """The delay of the naks in seconds; raises `ConfigError`.
+    """Check the options for failed messages, and return the delay of naks in seconds.
 
-    Warns, at the line that calls `consume`, when naks without delay use up `max_deliver`.
+    Raises `ConfigError` for invalid options. Warns, at the line that calls `consume`, if
+    naks without delay would use up `max_deliver`.
     """
     if retry is not None:
         if not isinstance(retry, Retry):
@@ -109,7 +110,7 @@ class Prefetched(Single, Generic[Item]):
 
     @property
     def closed(self) -> bool:
-        """Whether no more messages will come."""
+        """True once no more messages will come."""
         return self._pull.mailbox.closed
 
     def stop(self) -> list[Item]:
@@ -236,7 +237,7 @@ class ConsumeContext(Single):
         self._finished = Gate(session.outbox)
         self._error: Exception | None = None
         self._workers: set[threading.Thread] = set()
-        # Of the error and the count. Re-entrant: a signal handler may come in the middle.
+        # Guards the error and the count. Re-entrant: a signal handler may interrupt us.
         self._lock = RLock()
         self._at_work = workers
         try:
@@ -276,7 +277,7 @@ class ConsumeContext(Single):
 
     @property
     def closed(self) -> bool:
-        """Whether the consuming has ended, the last call of the handler included."""
+        """True once the consuming has ended, including the last call of the handler."""
         return self._finished.is_open
 
     @property
@@ -322,9 +323,9 @@ class ConsumeContext(Single):
         self._join(timeout)
 
     def silence(self) -> None:
-        """The first step of a drain of the connection: have the server send no more.
+        """Stop the server from sending, as the first step of a connection's drain.
 
-        Takes what the server has sent already, for a second at most.
+        Takes messages that the server has already sent, for at most a second.
         """
         if self._finished.is_open:
             return
@@ -336,12 +337,13 @@ class ConsumeContext(Single):
             self._feed.drain()
 
     def finish(self) -> None:
-        """The second: the drain of the feed has ended the backlog already."""
+        """Do nothing in the second step: the feed's drain has ended the backlog."""
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """The last: block until the handler has returned from the last message.
+        """Block until the handler has returned from the last message, as the last step.
 
-        What it has not begun by then goes back to the server.
+        Messages that no handler has by `deadline` go back to the server. Raises
+        `DrainTimeoutError` then.
         """
         if self._session.is_drained_by(self._workers):
             return
@@ -355,7 +357,7 @@ class ConsumeContext(Single):
 
     @property
     def _is_current(self) -> bool:
-        """Whether the caller runs on one of its threads."""
+        """True if the caller runs on one of the worker threads."""
         return threading.current_thread() in self._workers
 
     def _join(self, timeout: float) -> None:
@@ -365,7 +367,7 @@ class ConsumeContext(Single):
             raise DrainTimeoutError(f"the handler has not returned within {timeout} s")
 
     def _work(self) -> None:
-        """The life of a worker: they all take from the one backlog."""
+        """Run a worker thread. All workers take from the same backlog."""
         self._workers.add(threading.current_thread())
         mailbox = self._feed.mailbox
         try:

@@ -1,4 +1,4 @@
-"""What fills the backlog of a reader: pulls, or what a server pushes."""
+"""The base class of pulls and push subscriptions, which fill a reader's backlog."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Rest:
-    """Messages that could not be given back to the server, each for one taker."""
+    """Messages that could not be given back to the server, each handed out once."""
 
     def __init__(self) -> None:
         # Re-entrant: a signal handler may stop what the main thread is stopping.
@@ -33,7 +33,7 @@ class Rest:
             self._messages += messages
 
     def take(self) -> list[JetStreamMsg]:
-        """All that are kept, once."""
+        """Return all kept messages, and forget them."""
         with self._lock:
             rest, self._messages = self._messages, []
             return rest
@@ -43,7 +43,7 @@ class Rest:
 
 
 class Feed(ABC):
-    """The errors that it reports, and the messages that nobody has read."""
+    """Reports the errors of a backlog, and takes care of its unread messages."""
 
     logger: ClassVar[logging.Logger]
     mailbox: JetStreamMailbox
@@ -55,22 +55,22 @@ class Feed(ABC):
         self._on_error = on_error or session.options.on_error
         self._watch: Timer | None = None  # watches the heartbeats
         self.in_hand: dict[JetStreamMsg, None] = {}
-        """The messages that handlers have, for `keep_alive`. One operation of a dict is atomic."""
+        """The messages that handlers have, for `keep_alive`. Each operation of a dict is atomic."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Stream and consumer, for messages."""
+        """Stream and consumer, for error messages."""
 
     @property
     @abstractmethod
     def acks(self) -> bool:
-        """Whether `stop` gives what is not handed over back to the server."""
+        """True if `stop` gives unread messages back to the server."""
 
     def report(self, error: Exception, *, retry_in: float | None = None) -> None:
-        """Tell the user, and the log, of what does not end it.
+        """Report an error that does not end the feed to the user and to the log.
 
-        A handler that failed is logged with its traceback, unless another attempt follows in
+        If a handler failed, its traceback is logged, unless another attempt follows in
         `retry_in` seconds.
         """
         self.session.callbacks.post(self._tell, error, retry_in)
@@ -93,10 +93,10 @@ class Feed(ABC):
             self._on_error(error)
 
     def keep_alive(self, interval: float) -> None:
-        """Ask the server for more time every `interval` seconds, for all that is here.
+        """Ask the server for more time every `interval` seconds, for all messages here.
 
-        That is, for the messages that wait, and for those in `in_hand`. A message that waits for
-        longer than its `ack_wait` would be delivered again, although no handler has had it.
+        These are the waiting messages and the ones in `in_hand`. Otherwise the server would
+        redeliver a message that waits longer than `ack_wait`, although no handler has had it.
         """
 
         def extend() -> None:  # on the I/O thread
@@ -111,15 +111,15 @@ class Feed(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End it now, and give what is not handed over back to the server."""
+        """End the feed now, and give unread messages back to the server."""
 
     @abstractmethod
     def drain(self) -> None:
-        """End it after what the server has sent already."""
+        """End the feed after the messages that the server has already sent."""
 
     @abstractmethod
     def take_rest(self) -> list[JetStreamMsg]:
-        """What `stop` could not give back, once."""
+        """Return the messages that `stop` could not give back, and forget them."""
 
     def _unwatch(self) -> None:
         if self._watch is not None:
@@ -127,7 +127,7 @@ class Feed(ABC):
 
 
 def give_back(mailbox: JetStreamMailbox, *, acks: bool) -> list[JetStreamMsg]:
-    """Give what is not read back to the server; without `acks` it is returned."""
+    """Give unread messages back to the server, or return them if there are no `acks`."""
     rest = cast("list[JetStreamMsg]", mailbox.take_rest())
     if not acks:
         # Without acks, a delivered message is done: the server does not send it again.

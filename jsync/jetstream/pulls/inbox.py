@@ -1,4 +1,4 @@
-"""Where the answers to pulls come: a subscription, for them alone, and its backlog."""
+"""The subscription that receives only the replies to pulls, and its backlog."""
 
 from __future__ import annotations
 
@@ -25,29 +25,32 @@ if TYPE_CHECKING:
     from .priority import Claim
 
 ON_ITS_WAY = 1.0
-"""Seconds until everything has come that the server sent before it was told to stop."""
+"""Seconds to wait for messages that the server sent before it saw the unsubscribe."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
-"""Seconds between two looks at how far the answers are; it doubles."""
+"""Seconds between two probes. The pause doubles each time, up to the second value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How the end of what comes for open pulls is waited for, in seconds."""
+    """The limits, in seconds, of the wait for the last messages of open pulls."""
 
     limit: float
     silence: float
-    """For so long nothing may have come."""
+    """The wait ends once nothing has arrived for this long."""
 
 
 LAST_CHANCE = Patience(2.0, silence=0.02)
-"""What the server drops then is lost: the consumer wants no acks."""
+"""For consumers without acks: messages that the server drops are lost."""
 SECOND_CHANCE = Patience(0.1, silence=0.0)
-"""It comes again. A consumer with too many acks pending does not answer."""
+"""For consumers with acks, which redeliver dropped messages.
+
+The wait is short because a consumer with too many pending acks does not reply.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A consumer to pull from, and as whom."""
+    """A consumer to pull from, and the client's claim in its priority group."""
 
     api: API
     consumer: str
@@ -56,34 +59,34 @@ class Source:
     """False for a consumer whose ack policy is known to be `none`."""
     claim: Claim
     pin: Pin | None
-    """Of a priority group, shared by all that pull as the same client."""
+    """The pin of a priority group, shared by all pulls of the same client."""
     acks_all: bool = False
     """True for a consumer whose ack policy is known to be `all`."""
     max_ack_pending: int = 0
-    """So many messages may be without an ack; -1: any number, 0: not known."""
+    """The most messages without an ack. -1 means unlimited, and 0 means unknown."""
 
     def needs_no_ack_for(self, messages: int) -> bool:
-        """Whether the server gives so many messages without waiting for acks."""
+        """Return whether the server sends so many messages without waiting for acks."""
         return self.max_ack_pending < 0 or self.max_ack_pending >= messages
 
     def columns(self, names: Sequence[str] | None, most_rows: int = 0) -> Columns:
-        """Columns for what it gives; `most_rows` in a batch, 0: any number."""
+        """Build the columns of a batch. A `most_rows` of 0 means any number of rows."""
         return Columns(
             names, most_rows=most_rows, acks=self.acks, together=self.acks_all
         )
 
 
 def raise_failure(mailbox: JetStreamMailbox) -> None:
-    """Raise the error that has ended it, if one has."""
+    """Raise the error that has ended the mailbox, if there is one."""
     if mailbox.failure is not None:
         mailbox.next(0)
 
 
 class Inbox:
-    """Takes the answers to pulls, and gives back what nobody reads.
+    """Receives the replies to pulls, and gives unread messages back.
 
-    `open` it once its owner is ready: its callbacks run on the I/O thread. Without an
-    `on_lost` it ends with the connection.
+    Call `open` once the owner is ready, because the callbacks run on the I/O thread.
+    Without an `on_lost`, the inbox closes when the connection is lost.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Inbox:
         self._session = session = source.api.session
         self.use(source)
         self.reply = ""
-        """Where the answers come, once it is open."""
+        """The subject of the replies, set by `open`."""
         self._pulled_as = ""
         self._rest = Rest()
         self._leaving: Timer | None = None  # set when abandoned with messages in flight
@@ -111,7 +114,7 @@ class Inbox:
         self._on_lost, self._on_connected = on_lost, on_connected
 
     def open(self) -> None:
-        """Subscribe; that rides in the write of the first pull."""
+        """Subscribe. The SUB is written together with the first pull."""
         self._session.outbox.check_process()
         sid = self.mailbox.sid = self._session.next_sid()
         self.reply = f"{self._session.inbox}{sid}"
@@ -133,19 +136,19 @@ class Inbox:
 
     @property
     def acks(self) -> bool:
-        """Whether what nobody reads can be given back."""
+        """True if unread messages can be given back to the server."""
         return self._source.acks
 
     def renew(self) -> None:
-        """Take no answer any more to what was pulled so far, but what comes from now on.
+        """Subscribe again, so that only replies to future pulls are received.
 
-        On the I/O thread, where nothing comes meanwhile.
+        Called on the I/O thread, so that nothing can arrive in between.
         """
         self._unsubscribe()
         self.open()
 
     def pull(self, request: PullRequest) -> None:
-        """Send a pull; raises `ConnectionLostError` while disconnected."""
+        """Send a pull. Raises `ConnectionLostError` while disconnected."""
         self._session.outbox.publish(
             self._subject, self._with_claim(request).encode(), self.reply, request=True
         )
@@ -159,9 +162,9 @@ class Inbox:
         return source.claim.on(request, self._pulled_as)
 
     def unpinned(self) -> bool:
-        """The server does not take the pin id; whether the last pull had one.
+        """Drop the pin id that the server rejected. Returns whether the last pull had one.
 
-        An id that has come since is a newer one, and kept.
+        An id that has arrived since then is newer, so it is kept.
         """
         if self._source.pin is not None and self._pulled_as:
             self._source.pin.drop(self._pulled_as)
@@ -171,7 +174,7 @@ class Inbox:
     # The end --------------------------------------------------------------------------
 
     def close(self, error: Exception | None = None) -> None:
-        """Take no more: readers get what is there, then `error` or the end."""
+        """Take no more messages. Readers get the buffered ones, then `error` or the end."""
         if not self.mailbox.closed:
             self.mailbox.close(error)
         self._unsubscribe()
@@ -183,10 +186,10 @@ class Inbox:
         self._session.unsubscribe(self.mailbox.sid, lazy=True)
 
     def collect(self, is_open: Callable[[], bool]) -> None:
-        """Close, once all has come that the server sends for what was pulled.
+        """Close once everything that the server sends for open pulls has arrived.
 
-        `is_open` says whether any of it is owed. Blocks for two round trips; when messages
-        are coming until the pulls are answered, for so long as there is time.
+        `is_open` returns whether a pull is unanswered. Blocks for two round trips, or while
+        messages keep arriving for unanswered pulls, within the limit of `Patience`.
         """
         try:
             with contextlib.suppress(Error):
@@ -206,9 +209,9 @@ class Inbox:
     def _await_answers(self, is_open: Callable[[], bool]) -> None:
         """Block until the server has nothing to send for the pulls that are open.
 
-        What it has given to a pull it drops when the subscription ends before it is sent
-        (or a server on the way there does). It puts it up for the next pull when it wants
-        an ack and knows, and sends it no more when it wants none.
+        If the subscription ends first, the server (or one on the route to this client)
+        drops messages that it has already assigned to a pull. A consumer with acks
+        redelivers them to the next pull if it notices, while one without acks never does.
         """
         mailbox = self.mailbox
         patience = SECOND_CHANCE if self._source.acks else LAST_CHANCE
@@ -238,19 +241,19 @@ class Inbox:
         return self._source.pin is None or bool(self._source.pin.id)
 
     def give_back(self) -> None:
-        """Give what is not read back to the server, or keep it for `take_rest`."""
+        """Give unread messages back to the server, or keep them for `take_rest`."""
         mailbox = self.mailbox
         mailbox.on_credit = None
         self._rest.add(give_back(mailbox, acks=self._source.acks))
 
     def take_rest(self) -> list[JetStreamMsg]:
-        """What could not be given back, once."""
+        """Return the messages that could not be given back, and forget them."""
         return self._rest.take()
 
     def abandon(self) -> None:
-        """Nobody will read it: close it and give everything back, without waiting.
+        """Close without waiting, and give everything back, because no reader is left.
 
-        For finalisers, which run on any thread and in the middle of anything.
+        For finalisers, which run on any thread and interrupt any code.
         """
         mailbox = self.mailbox
         if mailbox.closed:
@@ -288,19 +291,19 @@ class Inbox:
 
 
 class LentInbox(Inbox):
-    """For a single pull: its subscription was another's before, and is the next one's.
+    """The inbox of a single pull, which borrows its subscription from the session.
 
-    It is given back once the pull has been answered in full, so that nothing more can
-    come of it. A pull that is left earlier takes its subscription along: the server has
-    nobody to send the rest to, and nothing is swallowed.
+    It returns the subscription, for the next pull, once its own pull has been answered in
+    full and nothing more can arrive. If the pull is left earlier, its subscription ends
+    instead. Then the server cannot send the remaining messages, so none is swallowed.
     """
 
     def __init__(self, source: Source, *, on_status: Callable[[Msg], object]) -> None:
         super().__init__(source, on_status=on_status)
         self.mailbox.lent = True
         self.answered = False
-        """Whether the server has said that the pull has ended."""
-        self._loan: list[Interest] = []  # whoever ends it takes it out, once
+        """True once the server has reported the end of the pull."""
+        self._loan: list[Interest] = []  # the thread that pops it ends it, once
 
     def open(self) -> None:
         self._loan.append(self._session.borrow(self.mailbox, self.close))
@@ -313,11 +316,11 @@ class LentInbox(Inbox):
         super().pull(request)
 
     def is_about(self, msg: Msg) -> bool:
-        """Whether a status is about the last pull."""
+        """Return whether a status belongs to the last pull."""
         return msg.subject == self.reply
 
     def leave(self) -> None:
-        """End the pull, once all has come that the server sends for it."""
+        """End the pull once everything that the server sends for it has arrived."""
         self.collect(lambda: not self.is_settled)
         if self.mailbox.closed:
             self._unsubscribe()
@@ -334,11 +337,11 @@ class LentInbox(Inbox):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing more can come of the pull."""
+        """True if nothing more can arrive for the pull."""
         return self.answered or self.mailbox.full
 
     def _unsubscribe(self) -> None:
-        """Give the subscription back, or have it end with the pull; once."""
+        """Return the subscription to the session, or end it with the pull, only once."""
         try:
             interest = self._loan.pop()
         except IndexError:
@@ -357,10 +360,10 @@ class LentInbox(Inbox):
 
 
 class KeptInbox(LentInbox):
-    """For pulls of one message, one after the other and all alike.
+    """An inbox for identical pulls of one message, one after the other.
 
-    Between two of them the connection, which knows of its subscription, does not know of
-    it: so it may be kept by what is to be collected when it is forgotten.
+    Between two pulls the connection refers to the subscription, but not to this object.
+    So an owner that is dropped can keep it and still be collected.
     """
 
     def __init__(
@@ -385,9 +388,9 @@ class KeptInbox(LentInbox):
     def ask(
         self, on_status: Callable[[Msg], object], deadline: float
     ) -> JetStreamMsg | None:
-        """Pull, and wait for the message; None when it has ended, or at `deadline`.
+        """Pull, and wait for the message. Returns None at the end, or at `deadline`.
 
-        Raises `ConnectionLostError` while disconnected, and nothing was sent then.
+        Raises `ConnectionLostError` while disconnected, without sending anything.
         """
         question = self._question
         if question is None:

@@ -1,4 +1,4 @@
-"""Whether a consumer that nobody answers for still exists."""
+"""Finds out whether a consumer still exists when requests to it have no responders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Presence:
 
     The deletion of a consumer is announced only to clients that are connected at that moment.
     `gone` is called on the I/O thread once two answers in a row say that the consumer, or its
-    stream, does not exist. No answer, and any other error, say nothing.
+    stream, does not exist. A missing answer or any other error proves nothing.
     """
 
     def __init__(
@@ -47,18 +47,19 @@ class Presence:
         self._api = api
         self._name = name
         self._gone = gone
-        # Of the two below. Re-entrant: a signal handler may stop the pull in the middle.
+        # Guards the inquiry and the timer. Re-entrant, because a signal handler may stop
+        # the pull in the middle.
         self._lock = RLock()
         self._inquiry: Inquiry | None = None
         self._timer: Timer | None = None
         self._over = False
 
     def doubt(self) -> None:
-        """Ask whether the consumer exists, unless that is being asked. Does not block."""
+        """Ask whether the consumer exists, unless a request is open. Does not block."""
         self._ask(None)
 
     def _ask(self, before: Exception | None) -> None:
-        """Ask, after an answer that it does not exist, or for the first time."""
+        """Send a request. `before` is an earlier answer that the consumer is gone."""
         with self._lock:
             if self._over or self._inquiry is not None or self._timer is not None:
                 return
@@ -90,7 +91,7 @@ class Presence:
                     again = partial(self._confirm, error)
                     self._timer = self._api.session.call_later(CONFIRM_SECONDS, again)
         except PermissionsError:
-            self.stop()  # this user may not ask
+            self.stop()  # this user may not send such requests
         except Error:
             pass  # the next sign asks again
 
@@ -100,7 +101,7 @@ class Presence:
         self._ask(before)
 
     def forget(self) -> None:
-        """Forget the answers so far: the connection was lost, and with it a request."""
+        """Forget earlier answers and the open request, because the connection was lost."""
         with self._lock:
             inquiry, self._inquiry = self._inquiry, None
             timer, self._timer = self._timer, None
@@ -110,12 +111,12 @@ class Presence:
             timer.cancel()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Send no more requests, and report nothing."""
         self.abandon()
         self.forget()
 
     def abandon(self) -> None:
-        """Report nothing any more. For finalisers: takes no lock."""
+        """Report nothing any more. Takes no lock, so finalisers may call it."""
         self._over = True
         self._gone = _nobody  # breaks the reference cycle with the owner
 
@@ -124,4 +125,4 @@ class Presence:
 
 
 def _nobody(_: ConsumerDeletedError) -> None:
-    """Nobody is to be called."""
+    """Ignore the error, because the owner is gone."""

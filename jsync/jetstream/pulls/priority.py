@@ -1,4 +1,4 @@
-"""Priority groups: which of a consumer's clients is served (ADR-42).
+"""Priority groups, which determine the client that a consumer serves (ADR-42).
 
 Pure: no socket, thread or clock.
 """
@@ -26,7 +26,7 @@ LOWEST: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What pulls say of their place in a priority group; checked by `claim`."""
+    """The place of a client's pulls in a priority group, from `claim`."""
 
     group: str = ""
     min_pending: int = 0
@@ -35,13 +35,13 @@ class Claim:
 
     @property
     def needs(self) -> Needs:
-        """What of it came after nats-server 2.10: older servers take no notice of it."""
+        """The features that servers of the line 2.10 and older would silently ignore."""
         if not self.group:
             return NOTHING
         return PRIORITIES if self.priority else PRIORITY_GROUPS
 
     def on(self, request: PullRequest, pin: str) -> PullRequest:
-        """`request` with this claim, and with the id of a pinned client if that is known."""
+        """Add this claim to `request`, and the id of the pinned client if it is known."""
         if not self.group:
             return request
         return msgspec.structs.replace(
@@ -61,9 +61,9 @@ def claim(
     priority: int | None,
     config: ConsumerConfig | None,
 ) -> Claim:
-    """Check the options of a pull; `config` is the consumer's, None when not known.
+    """Check the options of a pull. `config` is the consumer's, or None if unknown.
 
-    Raises `ConfigError` for what the server would refuse, or would not heed.
+    Raises `ConfigError` for options that the server would reject or ignore.
     """
     if min_pending is not None:
         min_pending = whole(min_pending, "min_pending", 1)
