@@ -35,7 +35,7 @@ class Claim:
 
     @property
     def needs(self) -> Needs:
-        """The features that servers of the line 2.10 and older would silently ignore."""
+        """The features newer than nats-server 2.10, since older servers ignore them."""
         if not self.group:
             return NOTHING
         return PRIORITIES if self.priority else PRIORITY_GROUPS

@@ -167,7 +167,7 @@ def put_push_consumer(
     fields: dict[str, Any],
     timeout: Seconds | None,
 ) -> PushConsumer:
-    """What the calls do that create and update."""
+    """Create or update a push consumer, by `action`."""
     whole = action != "update" or config is not None
     if whole and not ConsumerConfig.of(config, fields).deliver_subject:
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""What a push consumer sends, and what the server wants to hear in return (ADR-15).
+"""The delivery of a push consumer's messages and statuses (ADR-15).
 
-The NATS subscription of a push consumer, its backlog, and the management of statuses: all
-of them act on arrival, on the I/O thread, but for flow control, which is answered when its
-place among the messages is reached, by the thread that reads them.
+It consists of the NATS subscription, its backlog, and the handling of statuses. Statuses
+are handled on the I/O thread as they arrive. Only flow control waits until its place among
+the messages is reached, and is then answered by the thread that reads them.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ if TYPE_CHECKING:
     from ..api import API
 
 SILENCE_SECONDS: Final = 30.0
-"""Seconds without a message after which a consumer without heartbeats is asked for. The server
-does not tell a subscriber that its consumer was deleted."""
+"""Seconds without a message until we check that a consumer without heartbeats still exists. The
+server does not notify a subscriber when the consumer is deleted."""
 
 NO_ACKS = ("none", "flow_control")
-"""Ack policies of consumers that want no acks of messages."""
+"""Ack policies of consumers that expect no acks of messages."""
 
 
 class PushDelivery(Feed):
-    """Takes what a push consumer sends: `open` it, then `bind` it to the consumer.
+    """Receives what a push consumer sends. `open` it, then `bind` it to the consumer.
 
-    `raises` says who is told of a status that is an error: the reader, at its place among
-    the messages, or `on_error`, at once.
+    With `raises`, reading raises a status that is an error, at its place among the
+    messages. Otherwise `on_error` gets it immediately.
     """
 
     logger = logging.getLogger("jsync.subscribe")
@@ -91,7 +91,7 @@ class PushDelivery(Feed):
         self._rest = Rest()
         self._heartbeats: HeartbeatWatch | None = None
         self._presence: Presence | None = None
-        """Of a consumer that nobody replaces once it is gone."""
+        """Checks that the consumer exists. None if a lost consumer is replaced instead."""
         self.mailbox = JetStreamMailbox(
             session.outbox,
             session.next_sid(),
@@ -107,14 +107,14 @@ class PushDelivery(Feed):
 
     @property
     def name(self) -> str:
-        """Stream and consumer, for messages; the subject until that is known."""
+        """Stream and consumer, for error messages, or the subject until they are known."""
         if self.info is None:
             return self.expected or repr(self.subject)
         return f"{self.info.stream_name}.{self.info.name}"
 
     @property
     def acks(self) -> bool:
-        """Whether its messages are acknowledged."""
+        """True if the messages are acknowledged."""
         return self.info is None or self.info.config.ack_policy not in NO_ACKS
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class PushDelivery(Feed):
     # The beginning --------------------------------------------------------------------
 
     def open(self) -> None:
-        """Subscribe: nothing is handed over before `bind`, but kept."""
+        """Subscribe. Messages are buffered until `bind`."""
         interest = Interest(
             self.mailbox.sid,
             self.subject,
@@ -137,7 +137,7 @@ class PushDelivery(Feed):
         self.session.subscribe(interest)
 
     def rebind(self, deliver_subject: str, queue: str | None) -> None:
-        """Listen there instead; what has come so far is not of that consumer."""
+        """Listen there instead, and drop earlier messages, which are another consumer's."""
         self.session.unsubscribe(self.mailbox.sid)
         self.mailbox.take_rest()
         self.mailbox.sid = self.session.next_sid()
@@ -148,7 +148,7 @@ class PushDelivery(Feed):
     def bind(
         self, info: ConsumerInfo, *, created: bool, patience: float | None = None
     ) -> None:
-        """This is the consumer; `patience` in seconds is for its heartbeats."""
+        """Bind to the consumer, with a heartbeat alarm after `patience` seconds."""
         config = info.config
         self.info = info
         self.consumer.turn(Ownership.OURS if created else Ownership.THEIRS)
@@ -167,7 +167,7 @@ class PushDelivery(Feed):
         self._presence = Presence(self.api, self.name, self.end)
         self._watch_arrivals()
 
-    # What it tells --------------------------------------------------------------------
+    # Gaps -----------------------------------------------------------------------------
 
     def _on_gap(self) -> None:
         trail = self.mailbox.trail
@@ -205,7 +205,7 @@ class PushDelivery(Feed):
                 self._answer(subject)
 
     def _on_control(self, msg: Msg) -> None:
-        """What is no message has come to its turn; on the reading thread."""
+        """Handle a status at its place among the messages, on the reading thread."""
         if msg.status == 100:
             subject = msg.reply
             if subject is not None:
@@ -221,7 +221,7 @@ class PushDelivery(Feed):
             self.report(error)
 
     def _answer(self, subject: str) -> None:
-        """Publish nothing to `subject`, past a full write buffer: it is few bytes."""
+        """Publish an empty message to `subject`. Few bytes may exceed the write buffer."""
         try:
             if self.session.outbox.command(encode_publish(subject)):
                 return
@@ -280,13 +280,13 @@ class PushDelivery(Feed):
             self._heartbeats.resume(monotonic())
         self._watch_arrivals()
         if self._presence is not None:
-            # Nothing is sent to a push consumer that could find nobody.
+            # No request goes to a push consumer, so no 503 reveals that it is gone.
             self._presence.doubt()
 
     # The end --------------------------------------------------------------------------
 
     def end(self, error: Exception | None = None, *, discard: bool = False) -> None:
-        """Take no more: the reader gets what is there, then `error` or the end."""
+        """Take no more. The reader gets what is buffered, then `error` or the end."""
         if not self.mailbox.closed or discard:
             self.mailbox.close(error, discard=discard)
         if self._presence is not None:
@@ -295,11 +295,11 @@ class PushDelivery(Feed):
         self._unwatch()
 
     def silence(self) -> None:
-        """Have the server send no more to here; what it has sent still comes."""
+        """Stop the server from sending. Messages that it has already sent still arrive."""
         self.session.silence(self.mailbox.sid)
 
     def drain(self) -> None:
-        """Take what the server has sent already, for a second at most, and end."""
+        """End after the messages already sent, which are awaited for at most a second."""
         if self.mailbox.closed:
             return
         self.silence()
@@ -308,7 +308,7 @@ class PushDelivery(Feed):
         self.end()
 
     def stop(self) -> None:
-        """End it now, and give what is not handed over back to the server."""
+        """End the delivery now, and give unread messages back to the server."""
         self.drain()
         self._rest.add(give_back(self.mailbox, acks=self.acks))
 
@@ -316,7 +316,7 @@ class PushDelivery(Feed):
         return self._rest.take()
 
     def abandon(self) -> None:
-        """Nobody will read it: end it without waiting, from a finaliser."""
+        """End without waiting, because no reader is left. For finalisers."""
         self.consumer.left(self.api, self.info)
         if self._presence is not None:
             self._presence.abandon()
@@ -330,9 +330,9 @@ class PushDelivery(Feed):
         self.session.call_soon(lambda: self.end(discard=True))
 
     def delete(self, timeout: Seconds | None = None) -> None:
-        """Delete the consumer if that is for this subscription to do; blocks.
+        """Delete the consumer if it was created for this subscription. Blocks.
 
-        One that is gone already is no error.
+        A consumer that is already gone is no error.
         """
         info = self.info
         if info is not None:
@@ -342,7 +342,7 @@ class PushDelivery(Feed):
             )
 
     def settle(self) -> None:
-        """`delete` at the end of a drain: a failure goes to `on_error`."""
+        """Call `delete` at the end of a drain. A failure goes to `on_error`."""
         if self.session.state is ConnectionState.CLOSED:
             return
         try:

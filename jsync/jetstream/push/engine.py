@@ -1,6 +1,6 @@
-"""Push consumers: what their statuses mean, and when flow control is answered (ADR-15).
+"""The meaning of a push consumer's statuses, and when flow control is answered (ADR-15).
 
-Pure: no socket, thread or clock. Which messages are missing says `_fast.Trail`.
+Pure: no socket, thread or clock. `_fast.Trail` detects missing messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GONE: Final = ("consumer deleted", "consumer is push based")
 
 
 class Ownership(Enum):
-    """What a subscription has to do with the consumer that it reads."""
+    """The relation of a subscription to the consumer that it reads."""
 
     NONE = "its consumer is not known, or is gone"
     THEIRS = "its consumer was there before, and stays"
@@ -40,19 +40,19 @@ OWNERSHIP_MOVES: Final = {
     Ownership.OURS: {Ownership.NONE, Ownership.DELETING},
     Ownership.DELETING: {Ownership.NONE, Ownership.OURS},
 }
-"""What it may become. A deletion that has failed may be tried again."""
+"""Legal changes of ownership. A deletion that has failed may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What the headers of a heartbeat say; None for what they do not."""
+    """The headers of a heartbeat, with None for missing ones."""
 
     consumer_sequence: int | None
-    """Of the last message that was sent."""
+    """The consumer sequence of the last message that was sent."""
     stream_sequence: int | None
-    """The last that the consumer is done with in its stream."""
+    """The last stream sequence that the consumer is done with."""
     stalled: str | None
-    """The flow control that the server waits for an answer to."""
+    """The subject of the flow control message whose answer the server awaits."""
 
     @classmethod
     def of(cls, headers: Mapping[str, str] | None) -> Heartbeat:
@@ -72,9 +72,9 @@ def _number(text: str | None) -> int | None:
 
 
 def status_error(status: int, text: str) -> JetStreamError | NoRespondersError | None:
-    """The error that a status is, None for one that the user need not hear of.
+    """Return the error that a status stands for, or None if it concerns no user.
 
-    `ConsumerDeletedError` is the end; after the others it goes on.
+    `ConsumerDeletedError` ends the delivery, which continues after the other errors.
     """
     if status in (100, 404, 408):
         return None
@@ -86,7 +86,7 @@ def status_error(status: int, text: str) -> JetStreamError | NoRespondersError |
 
 
 def gap_error(consumer: str, gap: tuple[int, int, int, int]) -> MessageGapError:
-    """A gap of a `Trail` as the user gets it."""
+    """Make the user's error from a gap of a `Trail`."""
     first, last, after, before = gap
     if first == last:
         missing = f"the message with consumer sequence {first} did not arrive"
@@ -104,11 +104,11 @@ def gap_error(consumer: str, gap: tuple[int, int, int, int]) -> MessageGapError:
 
 
 class FlowControl:
-    """Which requests for flow control are answered, and which have been.
+    """Decides when to answer the server's flow control requests.
 
-    The server has one open at a time, and asks in each heartbeat until the answer has
-    come. A heartbeat may have crossed the answer; one more that still asks has not, so
-    that the answer is lost and given again.
+    The server has one request open at a time, and repeats it in each heartbeat until the
+    answer arrives. The first heartbeat after our answer may have crossed it on the way.
+    When a second one repeats the request, the answer was lost, so we answer again.
     """
 
     def __init__(self) -> None:
@@ -119,14 +119,14 @@ class FlowControl:
         return f"<FlowControl {self._answered or 'not asked'}>"
 
     def reached(self, subject: str) -> bool:
-        """The request is where it would have been handed over: whether to answer it."""
+        """Return whether to answer a request that the reader has reached."""
         return self._answer(subject) if subject != self._answered else False
 
     def stalled(self, subject: str, *, waits: bool) -> bool:
-        """A heartbeat asks for an answer: whether to give it.
+        """Return whether to answer a request that a heartbeat repeats.
 
-        Not while a request `waits` for its turn among the messages: it is answered then,
-        or a reader that is slow would be sent more and more.
+        It is not answered while the request `waits` for its turn among the messages,
+        because the server would send a slow reader more and more.
         """
         if waits:
             return False
@@ -136,7 +136,7 @@ class FlowControl:
         return False
 
     def lost(self) -> None:
-        """An answer that was given may not have arrived."""
+        """Forget the last answer, because it may not have arrived."""
         self._answered = None
 
     def _answer(self, subject: str) -> bool:

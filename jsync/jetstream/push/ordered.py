@@ -1,8 +1,8 @@
-"""Ordered consumers that push: one consumer after the other (ADR-15, ADR-37).
+"""Ordered push consumers: a read by one consumer after the other (ADR-15, ADR-37).
 
-What becomes of it is decided by the `Cursor`; this carries it out, on the I/O thread. Each
-consumer sends to a subject of its own, so that nothing of the last one is taken for
-something of the next.
+The `Cursor` decides what to do next, and this module does it on the I/O thread. Each
+consumer sends to another subject, so that a late message of one consumer is not taken for
+a message of its successor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class OrderedPush(PushDelivery):
-    """Fills one backlog from the consumers of one read, which push, in exact order."""
+    """Fills one backlog, in exact order, from the successive push consumers of a read."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class OrderedPush(PushDelivery):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more is taken."""
+        """True once no more messages are taken."""
         return self.mailbox.closed
 
     def begin(self, timeout: float, patience: float | None) -> None:
-        """Listen, and have the first consumer made; blocks. Raises what the server says."""
+        """Listen, and create the first consumer. Blocks. Raises the server's errors."""
         deadline = deadline_after(timeout)
         self._listen()
         try:
@@ -83,14 +83,14 @@ class OrderedPush(PushDelivery):
         self.session.call_soon(self._read.look)
 
     def _make(self, deadline: float) -> ConsumerInfo | None:
-        """Have the first one made; None if what it sends before it is known may be lost.
+        """Create the first consumer. Returns None if its first messages may be lost.
 
-        Where that has begun nobody could say, so that another one has to begin.
+        Then its first position cannot be known, so another consumer has to begin.
         """
         try:
             info = self._place.make(deadline)
         except ConsumerExistsError:
-            # The name is unique, so we created it: the answer was lost with the
+            # The name is unique, so we created it, but the reply was lost with the
             # connection.
             info = None
         order = self._read.order
@@ -106,7 +106,7 @@ class OrderedPush(PushDelivery):
     # One consumer ---------------------------------------------------------------------
 
     def renew(self) -> None:
-        """Take nothing of the last consumer any more, but what the next one sends."""
+        """Stop listening to the last consumer, and listen for the next one."""
         self.consumer.turn(Ownership.NONE)
         self.session.unsubscribe(self.mailbox.sid, lazy=True)
         self.mailbox.sid = self.session.next_sid()
@@ -120,7 +120,7 @@ class OrderedPush(PushDelivery):
         self.open()
 
     def made(self, info: ConsumerInfo) -> None:
-        """The next consumer is there, and may have sent messages already."""
+        """Switch to the next consumer, which may have sent messages already."""
         read = self._read
         with self._lock:
             if not read.turn(State.LIVE):
@@ -152,7 +152,7 @@ class OrderedPush(PushDelivery):
             follow(self._place.api, self._place.consumer_info(), self._on_asked)
 
     def _on_asked(self, info: ConsumerInfo | Error) -> None:
-        """The consumer is silent: it may have something to send all the same."""
+        """React to the info of a silent consumer, which may still have messages to send."""
         read = self._read
         if not read.live:
             return

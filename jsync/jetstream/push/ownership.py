@@ -1,4 +1,4 @@
-"""The consumer that a subscription may have been given: whose it is, and its deletion."""
+"""The ownership of a subscription's consumer, and its deletion."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class OwnConsumer:
-    """What a subscription has to do with its consumer; turned under its `lock`."""
+    """A subscription's ownership of its consumer, which changes under the `lock`."""
 
     def __init__(self, lock: RLock | None = None) -> None:
         self._lock = lock or RLock()
         self.ownership = Ownership.NONE
 
     def turn(self, ownership: Ownership) -> bool:
-        """Go on to `ownership`, if that is a legal move now; whether it was."""
+        """Change to `ownership` if that is a legal move. Returns whether it was."""
         with self._lock:
             if ownership not in OWNERSHIP_MOVES[self.ownership]:
                 return False
@@ -33,9 +33,9 @@ class OwnConsumer:
             return True
 
     def delete(self, delete: Callable[[], object]) -> None:
-        """Delete it if it goes with its subscription: once, whoever else asks for it.
+        """Delete the consumer if it is ours. Only one of several threads does it.
 
-        One that is gone already is no error.
+        A consumer that is already gone is no error.
         """
         if not self.turn(Ownership.DELETING):
             return
@@ -50,15 +50,16 @@ class OwnConsumer:
             self.turn(Ownership.NONE)
 
     def left(self, api: API, info: ConsumerInfo | None) -> None:
-        """Its subscription was collected: a drain of the connection deletes it.
+        """Let a drain of the connection delete the consumer of a collected subscription.
 
-        If it is to be deleted, and does not go by itself. For finalisers: takes no lock.
+        Only a durable consumer that is ours needs this, because the server itself removes
+        ephemeral ones. Takes no lock, so finalisers may call it.
         """
         if info is None or info.config.durable_name is None:
             return
         if self.ownership is not Ownership.OURS:
             return
-        # Not the API: the connection may be forgotten, and is collected then.
+        # Do not refer to the API, which would keep a dropped connection alive.
         session, seconds = api.session, api.timeout
         subject = f"{api.prefix}.CONSUMER.DELETE.{info.stream_name}.{info.name}"
 

@@ -1,7 +1,7 @@
-"""Subscriptions made: the stream found, the consumer looked up or created (ADR-15).
+"""Making a subscription: find the stream, then look up or create the consumer (ADR-15).
 
-What may be asked for, and whether an existing consumer fits, is decided in `wanted`. What a
-subscription delivers is in `subscription`.
+`wanted` checks the options and whether an existing consumer fits. `subscription` delivers
+the messages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Reader(NamedTuple):
-    """Who is to get the messages, and how."""
+    """The options of a subscription's reader: callbacks, acks, limits and patience."""
 
     callback: Callable[[JetStreamMsg], object] | None
     manual_ack: bool
@@ -73,7 +73,7 @@ def subscribe_ordered(
 
 
 def find_stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
-    """The stream that is named, or the one that takes the subject; blocks."""
+    """Return the given stream, or ask for the one that stores the subject. Blocks."""
     if wanted.stream is not None:
         return wanted.stream
     return management.stream_name_by_subject(api, wanted.subject or "", timeout)
@@ -82,7 +82,7 @@ def find_stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
 def look_up(
     api: API, stream: str, wanted: Wanted, timeout: Seconds | None
 ) -> ConsumerInfo | None:
-    """The consumer of that name, or None when it is to be created."""
+    """Look up the consumer. Returns None if it has to be created."""
     if wanted.name is None:
         return None
     try:
@@ -100,7 +100,7 @@ def _create_and_subscribe(
     if wanted.name is None:
         config = config.replace(name=secrets.token_hex(8))
     deliver = config.deliver_subject or _inbox(api)
-    # Subscribe first: only then can the server tell that a consumer is already in use.
+    # Subscribe first: only then does the server see that a consumer is already in use.
     name = f"{stream}.{wanted.name or config.name}"
     sub = _open(api, deliver, name, wanted, reader, timeout)
     try:

@@ -72,7 +72,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         super().__init__(delivery.session, delivery.mailbox, callback)
         self._manual_ack = manual_ack
         self._timeout = timeout
-        self._settles = False  # the server deletes the consumer with the last message
+        self._settles = False  # the consumer is deleted after the last message
 
     # Made by `JetStream.subscribe` ----------------------------------------------------
 
@@ -91,9 +91,9 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         timeout: Seconds | None = None,
         name: str | None = None,
     ) -> Self:
-        """Listen to `deliver_subject`; nothing is handed over before `bind`.
+        """Listen to `deliver_subject`, but hand nothing over before `bind`.
 
-        The server knows of it before of anything that is sent after this call.
+        The server gets the subscription before any request that is sent after this call.
         """
         options = api.session.options
         delivery = PushDelivery(
@@ -123,9 +123,9 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         heartbeat_patience: float | None = None,
         max_reset_attempts: int | None = RESET_ATTEMPTS,
     ) -> Self:
-        """Read `stream` in exact order, as `config` says where and what; blocks.
+        """Read `stream` in exact order, with the start and filters of `config`. Blocks.
 
-        What makes a consumer an ordered one is put in here. No `bind` follows.
+        This adds the options that make a consumer an ordered one. No `bind` follows.
         """
         token = secrets.token_hex(8)
         prefix = token if config.name is None else f"{config.name}_{token}"
@@ -157,17 +157,17 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         created: bool,
         heartbeat_patience: float | None = None,
     ) -> None:
-        """This is the consumer: hand its messages over from now on.
+        """Bind to the consumer, and hand its messages over from now on.
 
-        One that was `created` for this subscription alone is deleted with it. The heartbeat
-        alarm is raised after `heartbeat_patience` seconds, by default three heartbeats.
+        A consumer that was `created` for this subscription is deleted with it. The heartbeat
+        alarm comes after `heartbeat_patience` seconds, by default three heartbeats.
         """
         self._delivery.bind(info, created=created, patience=heartbeat_patience)
         self._begin()
         self._delivery.api.session.adopt(self)
 
     def abandon(self) -> None:
-        """There is no such consumer: end it, and leave all consumers alone."""
+        """End the subscription without deleting a consumer, because binding failed."""
         self._delivery.end(discard=True)
         self._finished.open()
 
@@ -206,7 +206,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
 
     @property
     def pending_msgs(self) -> int:
-        """The same as `pending`, by the name of nats-py."""
+        """Alias of `pending`, by the name of nats-py."""
         return len(self._mailbox)
 
     def consumer_info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
@@ -238,23 +238,23 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
     # Reading --------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
-        """Messages, without end until it is unsubscribed, drained or fails.
+        """Iterate over the messages until the subscription is unsubscribed, drained or fails.
 
-        Raises what ended it, after the messages that had come: `ConsumerDeletedError`,
-        `ConnectionClosedError`, `PermissionsError`; and in their place among the messages
-        the errors that the server sends: `PushError`, `NoRespondersError`. After one of
-        these iterate again to go on.
+        `ConsumerDeletedError`, `ConnectionClosedError` and `PermissionsError` end it, and
+        are raised after the messages that had come. The server's `PushError` and
+        `NoRespondersError` are raised at their place among the messages. After these,
+        iterate again to continue.
         """
         self._check_no_callback()
         return cast("Iterator[JetStreamMsg]", Messages(self._mailbox, self))
 
     @property
     def messages(self) -> Iterator[JetStreamMsg]:
-        """The same as iterating over the subscription, by the name of nats-py."""
+        """Alias of iterating over the subscription, by the name of nats-py."""
         return iter(self)
 
     def next_msg(self, timeout: Seconds | None = 1.0) -> JetStreamMsg:
-        """The same as `next`, by the name of nats-py and with its timeout.
+        """Alias of `next`, by the name of nats-py and with its timeout.
 
         Args:
             timeout: Seconds to wait. Default: 1.
@@ -361,11 +361,11 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         self._drain(timeout)
 
     def silence(self) -> None:
-        """The first step of a drain: have the server send no more."""
+        """Stop the server from sending, as the first step of a drain."""
         self._delivery.silence()
 
     def finish(self) -> None:
-        """The second, once all has arrived: the reader ends after the backlog."""
+        """End the reader after its backlog, as the second step, once all has arrived."""
         if len(self._mailbox) or self._callback is not None:
             self._settle_at_end()
         self._delivery.end()
@@ -376,7 +376,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
             self._delivery.mailbox.on_end = self._delivery.settle
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """Block until the callback has handled all there is; then delete the consumer."""
+        """Block until the callback has handled all messages, then delete the consumer."""
         if self._callback is None:
             if not len(self._mailbox):
                 self._delivery.settle()

@@ -1,8 +1,8 @@
-"""What a subscribe call asks for, and whether an existing consumer fits (ADR-15).
+"""The options of a subscribe call, and the check of an existing consumer (ADR-15).
 
-The call is put together, and refused if it cannot be, before the first request. The
-consumer is held against it as "Push Consumer active information and queue group binding"
-says.
+The options are merged, and rejected if they are invalid, before the first request. An
+existing consumer is compared with them by the rules of "Push Consumer active information
+and queue group binding".
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from ...models import ConsumerInfo
 
 HEARTBEAT_SECONDS: Final = 5.0
-"""How often, when flow control needs heartbeats and nobody has said how often."""
+"""The default interval of the heartbeats that flow control needs."""
 
 MOST_PENDING: Final = 512 * 1024
-"""Messages that a subscription holds for its reader at most; the limits are nats-py's."""
+"""The most messages that a subscription buffers, as in nats-py."""
 MOST_PENDING_BYTES: Final = 256 << 20
-"""Their size."""
+"""The most bytes that a subscription buffers, as in nats-py."""
 
 _PULL_ONLY: Final = (
     "max_waiting",
@@ -70,12 +70,12 @@ _ORDERED_IS: Final[Mapping[str, tuple[Any, ...]]] = {
     "sample_freq": (),
     "pause_until": (),
 }
-"""What an ordered consumer decides by itself, and may only be given as it will be."""
+"""Options that an ordered consumer sets itself, and the only values a caller may give."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a caller has said."""
+    """The arguments of a subscribe call."""
 
     subject: str | None = None
     stream: str | None = None
@@ -86,28 +86,28 @@ class Call:
     config: object | None = None
     """A `ConsumerConfig`, a mapping, or something with `as_dict()`."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the configuration, by themselves; None is not given."""
+    """Fields of the configuration, given as keywords. None counts as not given."""
     keep: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A subscription that can be, unless the consumer that is there is another one."""
+    """A valid subscription, which is possible unless an existing consumer does not fit."""
 
     push: bool
     subject: str | None
     stream: str | None
     name: str | None
-    """Of the consumer to look for; None: one is made for this subscription alone."""
+    """The consumer to look up. None creates one for this subscription alone."""
     bound: bool
-    """The consumer has to be there: none is created."""
+    """True if the consumer must exist, so that none is created."""
     queue: str | None
     config: ConsumerConfig
-    """To create it with."""
+    """The configuration to create the consumer with."""
     asked: frozenset[str]
-    """The fields of `config` that the caller has given, which have to be as they are."""
+    """The fields of `config` that the caller gave, which an existing consumer must match."""
     keep: bool | None = None
-    """Whether a consumer that is created outlasts the subscription. None: not given."""
+    """True if a created consumer outlasts the subscription. None if not given."""
 
 
 def check_call(
@@ -117,7 +117,7 @@ def check_call(
     max_pending_messages: int,
     max_pending_bytes: int,
 ) -> Callable[..., object] | None:
-    """The one callback; raises `ConfigError`."""
+    """Check the options, and return the callback. Raises `ConfigError`."""
     if callback is not None and cb is not None:
         raise ConfigError("callback and cb are the same thing: give one")
     chosen = cb if callback is None else callback
@@ -129,7 +129,7 @@ def check_call(
 
 
 def push_wanted(call: Call) -> Wanted:
-    """What a push subscription asks for; raises `ConfigError`."""
+    """Check the options of a push subscription. Raises `ConfigError`."""
     given, asked = _config(call)
     queue = _one("queue", call.queue, "deliver_group", given.deliver_group)
     if queue is not None:
@@ -150,7 +150,7 @@ def push_wanted(call: Call) -> Wanted:
 
 
 def pull_wanted(call: Call) -> Wanted:
-    """What a pull subscription asks for; raises `ConfigError`."""
+    """Check the options of a pull subscription. Raises `ConfigError`."""
     given, asked = _config(call)
     if given.ack_policy != "explicit":
         raise ConfigError(
@@ -162,7 +162,7 @@ def pull_wanted(call: Call) -> Wanted:
 
 
 def ordered_wanted(call: Call) -> Wanted:
-    """What an ordered subscription asks for; raises `ConfigError`."""
+    """Check the options of an ordered subscription. Raises `ConfigError`."""
     given, asked = _config(call)
     names = {
         "queue": call.queue or given.deliver_group,
@@ -249,7 +249,7 @@ def _wanted(
 
 
 def _config(call: Call) -> tuple[ConsumerConfig, frozenset[str]]:
-    """Configuration and keywords in one, and which of its fields were given."""
+    """Merge configuration and keywords. Returns the result and the given fields."""
     given = {
         name: value
         for name, value in call.fields.items()
@@ -270,7 +270,7 @@ def _config(call: Call) -> tuple[ConsumerConfig, frozenset[str]]:
 
 
 def _said(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
-    """The fields that a configuration says something of."""
+    """Return the fields that a configuration sets."""
     if config is None:
         return frozenset()
     said = {
@@ -292,7 +292,7 @@ def _said(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
 
 
 def _one(what: str, value: str | None, other: str, in_config: str | None) -> str | None:
-    """A value that can be given in two places; "" is none."""
+    """Return a value that can be given in two places. "" counts as not given."""
     value, in_config = a_word(what, value), in_config or None
     if value is not None and in_config not in (None, value):
         raise ConfigError(
@@ -302,7 +302,7 @@ def _one(what: str, value: str | None, other: str, in_config: str | None) -> str
 
 
 def a_word(what: str, value: object) -> str | None:
-    """A string that is given, or None; raises `ConfigError`."""
+    """Return a string, or None if it is not given. Raises `ConfigError`."""
     if value is None or value == "":
         return None
     if not isinstance(value, str):
@@ -330,9 +330,9 @@ def _check_start(given: ConsumerConfig) -> None:
 
 
 def warn_of_deletion(wanted: Wanted) -> None:
-    """Warn that a durable consumer, about to be created, goes with its subscription.
+    """Warn that a durable consumer, about to be created, is deleted with its subscription.
 
-    Two calls are between this one and the program.
+    The stack level assumes two calls between this one and the program.
     """
     if wanted.keep is None and wanted.config.durable_name is not None:
         warnings.warn(
@@ -347,9 +347,9 @@ def warn_of_deletion(wanted: Wanted) -> None:
 
 
 def check_existing(wanted: Wanted, info: ConsumerInfo, *, raced: bool = False) -> None:
-    """Raise the `SubscribeError` of what does not fit.
+    """Raise a `SubscribeError` if the consumer does not fit.
 
-    `raced` says that somebody has created it since it was looked up.
+    With `raced`, another client has created it since it was looked up.
     """
     if wanted.push:
         check_push(info)
@@ -365,10 +365,10 @@ def check_existing(wanted: Wanted, info: ConsumerInfo, *, raced: bool = False) -
 
 
 def can_be_made_within(seconds: float, info: ConsumerInfo) -> bool:
-    """Whether a creation that took so long can be the one that made this consumer.
+    """Return whether a creation that took so long can have made this consumer.
 
-    To create what is there already, alike in all, is answered as if it had been created.
-    Of several servers the clocks differ.
+    The server also reports success if an identical consumer already exists. In a cluster
+    the answer is always yes, because the clocks of its servers differ.
     """
     if info.ts is None or info.created is None or info.cluster is not None:
         return True
