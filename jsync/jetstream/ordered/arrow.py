@@ -1,4 +1,4 @@
-"""A range of a stream as columns, in order: what `Stream.read_arrow` returns."""
+"""A range of a stream as columns in exact order, as `Stream.read_arrow` returns it."""
 
 from __future__ import annotations
 
@@ -89,11 +89,11 @@ class ArrowRange:
         return pull
 
     def __arrow_c_schema__(self) -> object:
-        """Its schema, as a capsule; see `ArrowBatch`."""
+        """Return the schema as a capsule. See `ArrowBatch`."""
         return arrow_schema(self._columns())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """A stream of its record batches, as a capsule; `requested_schema` is ignored."""
+        """Return the record batches as a capsule. `requested_schema` is ignored."""
         return arrow_stream(self._columns(), iter(self))
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class ArrowRange:
 
 
 class _RangePull(OrderedPull):
-    """Reads a range for one reader, who goes on nowhere when it stops early."""
+    """Reads a range for one reader. After an early stop, no other read continues it."""
 
     fill = (1, 1)
 
@@ -123,7 +123,7 @@ class ArrowReading(Closing, Single, RowsReader):
         self._pull: _RangePull | None = None
 
     def _fill(self, _: None) -> None:
-        """Wait for the next batch and take it; take none at the end."""
+        """Wait for the next batch and take it. At the end there is none to take."""
         if self._begin is not None:
             # Not earlier: a read that Ctrl-C interrupts has not ended.
             self._pull = self._begin()
@@ -140,7 +140,7 @@ class ArrowReading(Closing, Single, RowsReader):
                 return
 
     def close(self) -> None:
-        """Read no more; does not block, and a second call does nothing."""
+        """Stop reading. Does not block, and a second call does nothing."""
         self._begin = None
         self._taken.clear()
         if self._pull is not None:

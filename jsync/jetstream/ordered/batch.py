@@ -1,4 +1,4 @@
-"""One fetch of an ordered consumer: what `OrderedConsumer.fetch` returns (ADR-37)."""
+"""One fetch of an ordered consumer, as `OrderedConsumer.fetch` returns it (ADR-37)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from .place import Place
 
 LOOK_SECONDS = 0.05
-"""How soon a server that is behind the leader is asked again."""
+"""Seconds to wait before the next pull from a server that is behind the leader."""
 
 
 class InOrder(SinglePull):
-    """A pull that takes messages in their order alone, and ends where that does."""
+    """A pull that takes messages only in their order, and ends where the order stops."""
 
     retries = 0  # create another consumer instead
 
@@ -80,7 +80,7 @@ class InOrder(SinglePull):
 
 
 class FetchState(Enum):
-    """How far a fetch is."""
+    """The progress of a fetch."""
 
     OPEN = "it is read"
     ABANDONED = "nobody reads it, and its place is still to be settled"
@@ -92,14 +92,14 @@ FETCH_MOVES: Final = {
     FetchState.ABANDONED: {FetchState.ENDED},
     FetchState.ENDED: set[FetchState](),
 }
-"""What a state may become. It ends once, whoever else closes it."""
+"""Legal changes of state. Only one of several threads that close a fetch ends it."""
 
 
 class OrderedFetch:
-    """The pulls of one fetch, one after the other when a consumer is lost.
+    """The pulls of one fetch, with another pull after each lost consumer.
 
-    One thread reads. Any thread may close it. The next reader, who closes it too, waits
-    until the cursor is settled.
+    One thread reads, but any thread may close it. The next reader closes it, too, and so
+    waits until the cursor is settled.
     """
 
     def __init__(
@@ -119,15 +119,15 @@ class OrderedFetch:
         self._latest: JetStreamMsg | None = None  # the message that is returned next
         self._returned: JetStreamMsg | None = None  # the message that was returned last
         self._taken = self._taken_bytes = 0
-        self._end: int | None = None  # of the stream, for a pull that does not wait
-        # Held where the state is turned, and until its end has settled the cursor.
+        self._end: int | None = None  # the stream's end, if the pull does not wait
+        # Held to change the state, and at the end until the cursor is settled.
         # Re-entrant, since a finaliser or a signal handler may close it in the middle.
         self._lock = RLock()
         self.state = FetchState.OPEN
         self.error: Exception | None = None
 
     def begin(self) -> None:
-        """Send the pull, once there is a consumer for it; blocks for that alone."""
+        """Send the pull. Blocks only if a consumer has to be created first."""
         try:
             self._send(self._request)
         except BaseException:
@@ -135,7 +135,7 @@ class OrderedFetch:
             raise
 
     def _turn(self, state: FetchState) -> bool:
-        """Go on to `state`, if that is a legal move now; whether it was."""
+        """Change to `state` if that is a legal move. Returns whether it was."""
         with self._lock:
             if state not in FETCH_MOVES[self.state]:
                 return False
@@ -159,7 +159,7 @@ class OrderedFetch:
         self._messages = Messages(pull.inbox.mailbox, pull, pull.deadline, pull.silence)
 
     def take(self) -> JetStreamMsg | None:
-        """The next message, None at the end; raises what ends it for good."""
+        """Return the next message, or None at the end. Raises errors that end the fetch."""
         while not self._is_over():
             pull, messages = self._pull, self._messages
             if pull is None or messages is None:
@@ -192,7 +192,7 @@ class OrderedFetch:
         return self.state is FetchState.ENDED
 
     def _go_on(self, pull: InOrder) -> None:
-        """The pull has ended, and is read: end with it, or send another one."""
+        """End with a pull that has ended and was read, or send another one."""
         self._note_use(pull)
         pull.leave()
         cursor, order = self._place.cursor, pull.order
@@ -239,9 +239,9 @@ class OrderedFetch:
             self._send(rest)
 
     def _is_behind(self) -> bool:
-        """Whether the leader has something that the server of the consumer lacks; blocks.
+        """Return whether the consumer's server lacks messages that the leader has. Blocks.
 
-        If so, gives that server a moment, or the consumer up.
+        If so, either waits a moment for that server or gives the consumer up.
         """
         place = self._place
         if place.end is not None and not place.end.is_replicated:
@@ -269,14 +269,14 @@ class OrderedFetch:
         return True
 
     def _note_use(self, pull: InOrder) -> None:
-        """Note when the server had last to do with the consumer.
+        """Note when the server last used the consumer.
 
-        A slow reader may end the pull long after its last message has come.
+        A slow reader may end the pull long after its last message has arrived.
         """
         self._place.note_arrival(pull.inbox.mailbox.last_arrival)
 
     def _rest(self) -> PullRequest | None:
-        """What is still to be asked for; None when nothing is."""
+        """Return the request for the missing messages, or None if there are none."""
         return self._request.less(self._taken, self._taken_bytes)
 
     def _report(self, error: Exception) -> None:
@@ -289,7 +289,7 @@ class OrderedFetch:
     # The end --------------------------------------------------------------------------
 
     def close(self) -> None:
-        """What is not read is read again by who reads next."""
+        """End the fetch. The next read begins with the unread messages."""
         with self._lock:
             if not self._turn(FetchState.ENDED):
                 return
@@ -317,22 +317,22 @@ class OrderedFetch:
             self._place.retire()
 
     def ask(self) -> None:
-        """Take note that the user has the message that was returned last."""
+        """Note that the user has the message that was returned last."""
         self._returned = self._latest
 
     def interrupted(self) -> None:
-        """Close it after Ctrl-C: a message taken since `ask` is lost, so read it again."""
+        """Close after Ctrl-C, and read a message again that was taken since `ask`."""
         self.close()
         self._go_back(self._returned)
 
     def _go_back(self, last: JetStreamMsg | None) -> None:
-        """Have the next read begin after `last`, the last message that the user has."""
+        """Let the next read begin after `last`, the last message that the user has."""
         start = self._start if last is None else last.metadata.stream_sequence
         self._place.cursor.return_to(start)
         self._place.retire()
 
     def abandon(self) -> None:
-        """Close it without waiting, from a finaliser."""
+        """Close without waiting. For finalisers."""
         if not self._turn(FetchState.ABANDONED):
             return
         pull = self._pull
@@ -343,7 +343,7 @@ class OrderedFetch:
             self._place.api.session.call_soon(self.close)
 
     def release(self) -> bool:
-        """Whether nobody reads it any more: then the cursor is where to go on."""
+        """Return whether the fetch is over. Then the next read continues at the cursor."""
         with self._lock:
             abandoned = self.state is FetchState.ABANDONED
             if self._pull is None:
@@ -384,7 +384,7 @@ class OrderedBatch(Closing, Single):
         return self
 
     def __next__(self) -> JetStreamMsg:
-        """The next message; raises what `Batch` raises, when no new consumer helps.
+        """Return the next message. Raises the errors of `Batch` if no new consumer helps.
 
         Ctrl-C ends the batch. The next read continues after the last message returned.
         """

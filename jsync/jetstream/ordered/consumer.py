@@ -74,7 +74,7 @@ class OrderedOptions(TypedDict, total=False):
 def ordered_consumer(
     api: API, stream: str, options: Mapping[str, Any]
 ) -> OrderedConsumer:
-    """What `ordered_consumer` of stream and context do."""
+    """Check the options, and create an ordered consumer for stream or context."""
     unknown = set(options) - OrderedOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"ordered_consumer has no option {min(unknown)!r}")

@@ -1,9 +1,8 @@
 """The continuous pull of an ordered consumer: one consumer after the other (ADR-37).
 
-What becomes of it is decided by the `Cursor`; this carries it out. All of it happens on
-the I/O thread, where requests are sent and answered without waiting, so that neither a
-slow reader nor one that waits is in the way of a new consumer, and `stop` ends everything
-at once.
+The `Cursor` decides what to do next, and this module does it on the I/O thread. There
+requests are sent and answered without waiting, so that a slow or waiting reader does not
+delay a new consumer, and `stop` ends everything immediately.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ if TYPE_CHECKING:
     from .place import Place
 
 FIRST_LOOK = 0.1
-"""Seconds of silence before the end until the server is asked for it, at first."""
+"""Seconds of silence until the server is asked, for the first time, what is left."""
 
 BEHIND: Final = "its server is behind the leader of the stream"
 
 
 class OrderedPull(ContinuousPull):
-    """Fills one backlog from the consumers of one read."""
+    """Fills one backlog from the successive consumers of a read."""
 
     def __init__(
         self,
@@ -61,11 +60,11 @@ class OrderedPull(ContinuousPull):
         self._abandoned = False
         self._was_disused = False
         self._look_after = FIRST_LOOK
-        self._looks = 0  # that were begun: only the last one goes on
+        self._looks = 0  # the number of looks so far: only the last one continues
         # Called on the I/O thread after each loss of the connection, and each reconnect.
         self.when_lost: Callable[[], object] | None = None
         self.when_connected: Callable[[], object] | None = None
-        # The same before the next consumer, which another server may have.
+        # Called before the next consumer is read, which may be on another server.
         self.when_moved: Callable[[], object] | None = None
         self._ran_dry = False  # the server of the consumer had nothing more, once
         # Pulls to the consumer, statuses of it, and messages of it before that.
@@ -75,13 +74,13 @@ class OrderedPull(ContinuousPull):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more is taken."""
+        """True once no more messages are taken."""
         return self._abandoned or self.mailbox.closed
 
     # One consumer ---------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin to read, now that somebody has what is read."""
+        """Begin to read. Called once there is an object that gets the messages."""
         self._read.turn(State.STARTING)
         self.session.call_soon(self._begin)
 
@@ -94,7 +93,7 @@ class OrderedPull(ContinuousPull):
             self._pull_from_it()
 
     def _pull_from_it(self, pending: int | None = None) -> None:
-        """The consumer is there, with so much to send if that is known: go on with it."""
+        """Pull from the current consumer, with `pending` messages if that is known."""
         read = self._read
         with self._lock:
             if not read.turn(State.LIVE):
@@ -163,37 +162,37 @@ class OrderedPull(ContinuousPull):
             return
         self._refill()
         if order.take_ran_dry() and self._read.live and not self._ran_dry:
-            # Once: a server that is catching up says so after each message.
+            # Only once, because a server that is catching up runs dry after each message.
             self._ran_dry = True
             self._ask_leader(self._next_look())
 
     # The next consumer ----------------------------------------------------------------
 
     def renew(self) -> None:
-        """Nothing is pulled any more from the last consumer."""
+        """Stop pulling from the last consumer."""
         self._engine.reset(*self._account())
         self._forget_retry()
         with contextlib.suppress(ConnectionClosedError):
             self._inbox.renew()
 
     def made(self, info: ConsumerInfo) -> None:
-        """The next consumer is there: pull from it."""
+        """Pull from the next consumer, which has been made."""
         if self.when_moved is not None:
             self.when_moved()
         self._pull_from_it(info.num_pending)
 
-    # What is left, where no message says so -------------------------------------------
+    # Looks for the end, where no message marks it -------------------------------------
 
     def _next_look(self) -> int:
         self._looks += 1
         return self._looks
 
     def _is_over(self, look: int) -> bool:
-        """Whether a look has nothing to find any more, or another one has begun."""
+        """Return whether a look is not needed any more, or another one has begun."""
         return look != self._looks or not self._read.live
 
     def _look(self, look: int) -> None:
-        """After some silence, ask what is left: it may be gone, or not be sent."""
+        """Ask what is left after some silence, for it may be deleted or withheld."""
         read = self._read
         if self._is_over(look) or not (
             self._cursor.until is not None
@@ -265,7 +264,7 @@ class OrderedPull(ContinuousPull):
             self._take(step, look, BEHIND)
 
     def _step_of(self, rest: Rest, after: int) -> Step | None:
-        """What follows from the leader's answer. None if it has ended the reading."""
+        """Return the next step by the leader's answer, or None if it ended the read."""
         try:
             with self._lock:
                 return self._cursor.rest(rest, after, monotonic())
@@ -274,7 +273,7 @@ class OrderedPull(ContinuousPull):
             return None
 
     def _unanswered(self, look: int, error: Error) -> None:
-        """There is no answer: ask again later, unless that is of no use."""
+        """Ask again later, because a request failed, unless the error is final."""
         try:
             pause = self._cursor.failed(error)
         except Error as final:
@@ -296,12 +295,12 @@ class OrderedPull(ContinuousPull):
 
     @property
     def position(self) -> int:
-        """The last stream sequence that has come."""
+        """The last stream sequence that has arrived."""
         with self._lock:
             return max(self._cursor.position, self._read.order.stream_sequence)
 
     def behind(self, rest: Rest, after: int) -> None:
-        """The leader was asked for what is behind `after`: leave a server that lacks it."""
+        """Leave a server that lacks messages after `after`, which the leader has."""
         read = self._read
         # A server that was not asked for more owes nothing.
         if not read.live or self.position != after or not self._is_open():
@@ -335,7 +334,7 @@ class OrderedPull(ContinuousPull):
         super().end(error)
 
     def stop(self) -> None:
-        """End it now; what is not handed over is read again by who reads next."""
+        """End the pull now. The next read begins with the unread messages."""
         rest: list[Msg] = []
         try:
             with self._lock:
@@ -352,7 +351,7 @@ class OrderedPull(ContinuousPull):
             raise
 
     def drain(self) -> None:
-        """Pull no more, and end after what the server has sent already."""
+        """Pull no more, and end after the messages that the server has already sent."""
         self._read.turn(State.ENDING)
         self._inbox.collect(bool)  # dropped messages are read again from the cursor
         self._settle()
@@ -367,7 +366,7 @@ class OrderedPull(ContinuousPull):
         self.session.call_soon(self.stop)
 
     def release(self) -> bool:
-        """Whether nobody reads it any more: then the cursor is where to go on."""
+        """Return whether the read is over. Then the next one continues at the cursor."""
         # Ctrl-C may have come before the read began.
         if self._abandoned or self._read.state is State.NEW:
             self.stop()
@@ -377,7 +376,7 @@ class OrderedPull(ContinuousPull):
         return True
 
     def _settle(self) -> None:
-        """Leave the cursor behind all that has come; once."""
+        """Move the cursor after the last message that has arrived. Acts only once."""
         read = self._read
         with self._lock:
             if read.state is not State.ENDED:

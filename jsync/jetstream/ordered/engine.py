@@ -1,9 +1,9 @@
-"""Ordered consumers: where one is in its stream, and what to do next (ADR-37).
+"""The position of an ordered consumer in its stream, and its next step (ADR-37).
 
-An ordered consumer is a series of consumers on the server. Each begins
-behind what was read of the last, so that nothing is missing and nothing comes twice.
+An ordered consumer is a series of consumers on the server. Each begins after the last
+message of its predecessor, so that no message is missing or comes twice.
 
-Pure: no socket, thread or clock. Whether a message is the next one says `_fast.Order`.
+Pure: no socket, thread or clock. `_fast.Order` checks that a message is the next one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..stream_end.engine import Rest, StreamEnd
 
 INACTIVE_THRESHOLD: Final = 30.0
-"""Seconds. Only a consumer whose deletion was lost with the connection stays so long."""
+"""Seconds that a consumer stays if its deletion was lost with the connection."""
 IDLE_HEARTBEAT: Final = 5.0
 RESET_ATTEMPTS: Final = 60
 FIRST_RETRY: Final = 0.25
@@ -49,19 +49,19 @@ _FIELDS: Final = (
     *("replay_policy", "headers_only", "inactive_threshold", "metadata"),
 )
 STUCK_SECONDS: Final = 1.0
-"""How long a consumer may not send what it has before another one takes its place."""
+"""Seconds that a consumer may withhold messages before another one replaces it."""
 LAG_SECONDS: Final = 2.0
-"""How long the server of a consumer may bring nothing of what the leader has."""
+"""Seconds that a consumer's server may bring nothing although the leader has more."""
 BEHIND: Final = 3
-"""Answers that a stream is behind what was read of it before that is believed."""
+"""Replies that a stream ends before what was read, until the next one is believed."""
 SINGLE_REPLIES: Final = 3
-"""Consumers in a row that bring one reply to each pull before that is believed."""
+"""Consumers in a row with a single reply to each pull, after which the read fails."""
 
 
 def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
-    """The first consumer, but for its name; `ConfigError` for what cannot be.
+    """Build the first consumer, except for its name. Raises `ConfigError` if invalid.
 
-    No acks, one delivery, and its state in the memory of one server (ADR-37).
+    It has no acks, one delivery, and its state in the memory of one server (ADR-37).
     """
     fields = {name: options.get(name) for name in _FIELDS}
     if fields["inactive_threshold"] is not None:
@@ -93,9 +93,9 @@ def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
 
 
 def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:
-    """The first consumer, when the server is to push, but for name and deliver subject.
+    """Build the first push consumer, except for its name and deliver subject.
 
-    With flow control, for which a server wants heartbeats (ADR-15).
+    It has flow control, for which servers require heartbeats (ADR-15).
     """
     return config.replace(
         durable_name=None,
@@ -114,7 +114,7 @@ def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:
 
 
 class State(Enum):
-    """How far a read is with its series of consumers."""
+    """The progress of a read through its series of consumers."""
 
     NEW = "nobody has begun to read"
     STARTING = "the I/O thread is to begin"
@@ -134,11 +134,11 @@ MOVES: Final = {
     State.ENDING: {State.ENDED},
     State.ENDED: set[State](),
 }
-"""What a state may become. Nothing goes on once it is at its end."""
+"""Legal changes of state. A read at its end never continues."""
 
 
 class Step(Enum):
-    """What follows."""
+    """The next step of a read."""
 
     WAIT = "more will come"
     ASK = "its server has nothing more, so ask the leader for the rest"
@@ -149,17 +149,17 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What may be taken of one consumer: stream sequences behind `after`, up to `last`."""
+    """The messages to take from one consumer: stream sequences from `after` + 1 to `last`."""
 
     after: int
     last: int | None
     to_end: bool
     consumer_sequence: int
-    """The last that has come of it."""
+    """The consumer sequence of its last message that has arrived."""
 
 
 def is_final(error: Exception) -> bool:
-    """Whether no other attempt to make a consumer can come to another result."""
+    """Return whether another attempt to make a consumer would also fail."""
     if isinstance(error, APIError):
         refused = error.code == 400 and not isinstance(error, MaximumConsumersError)
         return refused or isinstance(error, StreamNotFoundError)
@@ -169,18 +169,18 @@ def is_final(error: Exception) -> bool:
 
 
 class Cursor:
-    """Where an ordered consumer is, and which consumer comes next.
+    """The position of an ordered consumer, and the choice of its next consumer.
 
-    With `last_per_subject` the stream's last sequence before the first consumer is made
-    is the snapshot. What was the last of its subject then cannot be asked for from the
-    middle on. So up to the snapshot each further consumer is asked for the last of each
-    subject once more, and what was read is passed over; all that is behind the snapshot
-    then comes from one by sequence, since of that nothing may be left out. What was the
-    last then, and was not read yet, gives way to what has followed on its subject since.
+    With `last_per_subject`, the snapshot is the stream's last sequence before the first
+    consumer is made. No consumer can begin in the middle of the last messages per subject.
+    So up to the snapshot, each further consumer delivers the last message of each subject
+    again, and messages that were read are passed over. After the snapshot, no message may
+    be left out, so a consumer by sequence delivers them. If the last message of a subject
+    is replaced before it was read, only its successor is delivered.
 
-    A server stops at each message of the snapshot that is gone when its turn comes, and
+    A server stops at each message of the snapshot that is deleted before its turn, and
     sends nothing until something wakes it (nats-server 2.10 to 2.15). So a consumer that
-    is silent below the snapshot gives way to another one.
+    is silent below the snapshot is replaced by another one.
     """
 
     def __init__(
@@ -193,18 +193,18 @@ class Cursor:
         if max_reset_attempts is not None:
             whole(max_reset_attempts, "max_reset_attempts", 1)
         self.position = 0
-        """The last stream sequence that is done with; the next consumer goes on behind."""
+        """The last stream sequence that is done. The next consumer continues after it."""
         self.until: int | None = None
-        """Read to this sequence and end; None: never end."""
+        """The sequence at which the read ends. None reads forever."""
         self.name: str | None = None
-        """The consumer that goes on behind the position; None: another has to be made."""
+        """The consumer that continues after the position, or None if there is none yet."""
         self.consumer_sequence = 0
-        """The last that has come of that consumer."""
+        """The last consumer sequence that has arrived from that consumer."""
         self._config = config
         self.prefix = prefix
-        """What the names of its consumers begin with."""
+        """The prefix of the names of its consumers."""
         self.inactive_threshold = config.inactive_threshold or INACTIVE_THRESHOLD
-        """Seconds without use after which the server deletes a consumer that is pulled."""
+        """Seconds without use after which the server deletes a pull consumer."""
         self._created: datetime | None = None
         self._max_attempts = max_reset_attempts
         self._snapshot = 0
@@ -231,23 +231,23 @@ class Cursor:
 
     @property
     def filters(self) -> Sequence[str] | None:
-        """The subjects that are read. None: all."""
+        """The subjects to read, or None for all."""
         return self._config.filter_subjects
 
     @property
     def is_latest(self) -> bool:
-        """Whether it begins with the last message of each subject."""
+        """True if the read begins with the last message of each subject."""
         return self._config.deliver_policy == "last_per_subject"
 
     # The next consumer ----------------------------------------------------------------
 
     @property
     def needs_snapshot(self) -> bool:
-        """Whether it has to see the stream before the first consumer is made."""
+        """True if the stream's end must be known before the first consumer is made."""
         return self.is_latest and not self._born
 
     def next_config(self) -> ConsumerConfig:
-        """The next consumer. Its name is new: the fate of the last one may be unknown."""
+        """Build the next consumer. Its name is new, because the last one may still exist."""
         self._serial += 1
         name = f"{self.prefix}_{self._serial}"
         if not self._born or self.position < self._snapshot:
@@ -260,20 +260,20 @@ class Cursor:
         )
 
     def began(self, info: ConsumerInfo) -> None:
-        """The server has made it."""
+        """Note that the server has made the consumer."""
         self.name, self.consumer_sequence = info.name, 0
         self._failures = 0
         self._unseen = self._lagging = None
         if not self._born:
-            # Remember where the policy began. It cannot be asked again: "new" and
-            # "last" would mean other messages by then.
+            # Remember where the policy began. A second consumer with the policy would
+            # begin elsewhere, because "new" and "last" mean other messages by then.
             self._born = True
             self.position = info.delivered.stream_seq
         else:
             self._is_first = False
 
     def range(self) -> Range:
-        """What may be taken of the consumer that began last."""
+        """Return the messages to take from the current consumer."""
         last = self.until
         if not self._is_first and self.position < self._snapshot:
             last = self._snapshot if last is None else min(last, self._snapshot)
@@ -282,9 +282,9 @@ class Cursor:
         )
 
     def coming(self) -> Range:
-        """What may be taken of the consumer that is made next.
+        """Return the messages to take from the next consumer.
 
-        For one that pushes, and so may send before it is known to be there.
+        Used for push consumers, which may send before their creation is confirmed.
         """
         last = self.until
         if self._born and self.position < self._snapshot:
@@ -295,10 +295,10 @@ class Cursor:
     def at_end(self) -> bool:
         return self.until is not None and self.position >= self.until
 
-    # What has come of it --------------------------------------------------------------
+    # Arrivals -------------------------------------------------------------------------
 
     def reached(self, sequence: int, consumer_sequence: int) -> bool:
-        """What has come of the consumer; whether that is progress."""
+        """Note the last arrival from the consumer. Returns whether it is progress."""
         self.consumer_sequence = consumer_sequence
         if sequence <= self.position:
             return False
@@ -307,18 +307,18 @@ class Cursor:
         return True
 
     def rewind(self, sequence: int) -> None:
-        """What is behind `sequence` has come, but nobody has got it: read it again."""
+        """Read again after `sequence`, because no user got the later messages."""
         self.position = min(self.position, sequence)
         self.name = None
 
     def return_to(self, sequence: int) -> None:
-        """The user has the messages up to `sequence`, and no later ones: read on there."""
+        """Continue after `sequence`, which is the last message that the user has."""
         self.position = sequence
         self._read = max(self._read, sequence)
         self.name = None
 
     def stopped(self, why: str, span: Range) -> Step:
-        """The order has stopped, see `_fast.Order`."""
+        """Return the next step after the order has stopped. See `_fast.Order`."""
         if why == "gap":
             return Step.RESET
         if span.last is not None:
@@ -326,9 +326,9 @@ class Cursor:
         return Step.END if self.at_end else Step.NEXT
 
     def may_stall(self, stream_sequence: int) -> bool:
-        """Whether its consumer may be silent although it has something to send.
+        """Return whether a silent consumer may still have messages to send.
 
-        `stream_sequence` is the last that has come of it.
+        `stream_sequence` is the last stream sequence that has arrived from it.
         """
         return max(stream_sequence, self.position) < self._snapshot
 
@@ -342,12 +342,13 @@ class Cursor:
         stream_sequence: int = 0,
         waits: bool = True,
     ) -> Step:
-        """Nothing has come for a while, and the end is not reached: the server was asked.
+        """Return the next step after a silence, by the `info` of the consumer.
 
-        What was there may have been deleted, or have expired. The sequences are of the
-        last message that has come. What the server has sent and does not come for
-        `patience` seconds is taken for lost. `waits`: the server may send more. It may be
-        behind the leader, whose word alone is the end of a read to the end.
+        The remaining messages may have been deleted, or have expired. The sequences are of
+        the last message that has arrived. A message that the server has sent is considered
+        lost if it does not arrive within `patience` seconds. With `waits`, the server may
+        send more. Since it may be behind the leader, only the leader knows whether a read
+        to the end is complete.
         """
         sent = info.delivered.consumer_seq
         if sent > consumer_sequence:
@@ -377,10 +378,10 @@ class Cursor:
         return Step.WAIT
 
     def rest(self, rest: Rest, stream_sequence: int, now: float) -> Step:
-        """The server of the consumer has nothing more, and the leader was asked.
+        """Return the next step by the leader's reply, when the consumer's server has no more.
 
-        `stream_sequence` is the last that has come. Raises `StreamNotFoundError` if this is
-        another stream.
+        `stream_sequence` is the last one that has arrived. Raises `StreamNotFoundError` if
+        this is another stream.
         """
         self._failures = 0
         self.same(rest.end.info)
@@ -401,10 +402,11 @@ class Cursor:
     # Another one ----------------------------------------------------------------------
 
     def reset(self, *, progress: bool, lived: float) -> float:
-        """A consumer was lost; seconds to wait for the next one, so that nothing spins.
+        """Count a lost consumer, and return the seconds to wait before the next one.
 
-        `lived` is the age that it reached, `progress` whether it brought anything. Raises
-        `OrderedConsumerResetError` for a read to an end that comes no further.
+        `lived` is its age in seconds, and `progress` is whether it brought a message. Raises
+        `OrderedConsumerResetError` if a read to an end has made no progress for too many
+        consumers in a row.
         """
         if progress or (self.until is None and lived > LAST_RETRY):
             self._idle_resets = 0
@@ -421,9 +423,9 @@ class Cursor:
         return _pause(self._idle_resets - 1)
 
     def fell_silent(self, pulls: int, replies: int) -> None:
-        """A consumer has sent no heartbeat; `replies` came to its pulls, messages included.
+        """Count a consumer without heartbeats, with the `replies` (or messages) to its pulls.
 
-        Raises `OrderedConsumerResetError` if each brings one reply to each pull.
+        Raises `OrderedConsumerResetError` if several in a row had one reply to each pull.
         """
         self._single_replies = self._single_replies + 1 if pulls == replies > 0 else 0
         if self._single_replies >= SINGLE_REPLIES:
@@ -433,9 +435,9 @@ class Cursor:
             )
 
     def same(self, info: StreamInfo) -> None:
-        """Look whether this is the stream that was read; raises `StreamNotFoundError`.
+        """Raise `StreamNotFoundError` if this is not the stream that was read.
 
-        Also takes note of its limits for consumers.
+        Also notes the stream's limits for consumers.
         """
         if self._created is None:
             self._created = info.created
@@ -451,11 +453,11 @@ class Cursor:
             self.inactive_threshold = min(limit, INACTIVE_THRESHOLD)
 
     def seen(self, end: StreamEnd) -> None:
-        """Look whether the stream still has what was read.
+        """Check that the stream still has the messages that were read.
 
-        A stream may come back from a crash with less than was read of it; so may a new
-        leader that has not read its own log yet, which is why the first answers to say so
-        raise an error that is no final one.
+        A stream may come back from a crash with fewer messages than were read. A new leader
+        may also report fewer until it has read its own log. So the first such replies raise
+        an `OrderedConsumerResetError`, which leads to a retry, and only later ones count.
         """
         last = end.sequence
         if self.needs_snapshot:
@@ -474,7 +476,10 @@ class Cursor:
         self._behind.clear()
 
     def failed(self, error: Exception) -> float:
-        """No consumer could be made; seconds until the next attempt, or raises the end."""
+        """Count a failed attempt, and return the seconds until the next one.
+
+        Raises an error if no other attempt is worthwhile.
+        """
         if is_final(error):
             raise error
         self._failures += 1
@@ -486,7 +491,7 @@ class Cursor:
 
 
 def _pause(failures: int) -> float:
-    """0 for none, and then longer each time."""
+    """Return 0 for no failures, and a longer pause for each failure."""
     if failures == 0:
         return 0.0
     return min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 10))

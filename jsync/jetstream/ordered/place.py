@@ -1,4 +1,4 @@
-"""Where an ordered consumer is, and the consumers that are made there."""
+"""The place of an ordered consumer in its stream, and the consumers made there."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ if TYPE_CHECKING:
 
 
 class Place:
-    """A stream, and where an ordered consumer is in it."""
+    """A stream, and the position and the consumers of an ordered consumer in it."""
 
     def __init__(self, api: API, stream: str, cursor: Cursor) -> None:
         self.api = api
         self.stream = stream
         self.cursor = cursor
         self.needs_end = False
-        """Whether a consumer is only made once the leader has said where the stream ends."""
+        """True if the leader must report the stream's end before a consumer is made."""
         self.end: StreamEnd | None = None
-        """The end of the stream before its consumer was made. None: not permitted to ask."""
+        """The end of the stream before the consumer was made, or None if it is unknown."""
         self.deliver_subject: str | None = None
-        """Where the next consumer sends to; None: it is pulled from."""
+        """The subject that the next consumer sends to, or None for a pull consumer."""
         self.used_at = monotonic()
-        """When its consumer was last made or pulled from."""
+        """The time at which the consumer was last made or pulled from."""
         self.was_silent = False
-        """Whether its consumer had nothing for the last pull, as far as was seen."""
+        """True if the consumer apparently had too few messages for the last pull."""
         # Commands that delete our consumers, which may exist on the server.
         self._deletions: list[bytes] = []
 
     def source(self) -> Source:
-        """The consumer that goes on from here."""
+        """Return the consumer that continues from here."""
         name = self.cursor.name or self.cursor.prefix
         return Source(self.api, f"{self.stream}.{name}", False, Claim(), None)
 
     def creation(self) -> Steps[ConsumerInfo]:
-        """The requests that make the next consumer; returns it, see `advance`.
+        """Yield the requests that make the next consumer, and return it. See `advance`.
 
-        The cursor is not told that it has begun.
+        The caller reports the new consumer to the cursor with `Cursor.began`.
         """
         self.retire()
         self.end = None
@@ -101,7 +101,7 @@ class Place:
         return ConsumerInfo.from_wire(reply)
 
     def create(self, deadline: float) -> None:
-        """Have the next consumer made; blocks. Raises what the server says against it."""
+        """Create the next consumer. Blocks. Raises the server's errors."""
         try:
             self.cursor.began(self.make(deadline))
             self.used_at = monotonic()
@@ -110,14 +110,14 @@ class Place:
             raise
 
     def make(self, deadline: float) -> ConsumerInfo:
-        """The same, but the cursor is not told that it has begun.
+        """Create the next consumer, without reporting it to the cursor. Blocks.
 
-        Waits for a leader of the stream where the end of it has to be known.
+        If the stream's end must be known, waits until the stream has a leader.
         """
         return until_answered(self.api, self.creation, deadline)
 
     def retire_if_stuck(self, deadline: float) -> None:
-        """Have the consumer deleted if it does not send what it has; blocks to ask."""
+        """Delete the consumer if it withholds messages. Blocks for a request."""
         cursor, name = self.cursor, self.cursor.name
         if name is None or not (self.was_silent and cursor.may_stall(0)):
             return
@@ -130,7 +130,7 @@ class Place:
     def create_again(
         self, deadline: float, report: Callable[[Exception], object]
     ) -> None:
-        """The same, as often as it takes until `deadline`; then `TimeoutError`."""
+        """Retry `create` until `deadline`, and raise `TimeoutError` after that."""
         self.retire()
         while True:
             try:
@@ -144,12 +144,12 @@ class Place:
                 self._wait(min(pause, deadline - monotonic()))
 
     def consumer_info(self) -> Steps[ConsumerInfo]:
-        """The request for the info of its consumer."""
+        """Yield the request for the info of the consumer, and return the info."""
         reply = yield Ask(f"CONSUMER.INFO.{self.stream}.{self.cursor.name}")
         return ConsumerInfo.from_wire(reply)
 
     def _wait(self, seconds: float) -> None:
-        """Wait; less long when the connection is lost or closed meanwhile."""
+        """Wait, but not after the connection is lost or closed."""
         session = self.api.session
         nothing = Mailbox(session.outbox, 0)
         token = session.replies.add(nothing)
@@ -159,7 +159,7 @@ class Place:
             session.replies.discard(token)
 
     def order(self) -> Order:
-        """The order in which the messages of the consumer have to come."""
+        """Return the order in which the consumer's messages must arrive."""
         span = self.cursor.range()
         return Order(
             span.after,
@@ -169,9 +169,9 @@ class Place:
         )
 
     def note_arrival(self, at: float) -> None:
-        """Note when the last message of a pull came.
+        """Note when the last message of a pull arrived.
 
-        The server counts the disuse from the pull, not from its messages. A pull that
+        The server counts inactivity from the pull, not from its messages. A pull that
         waits for longer than `inactive_threshold` keeps the consumer until it ends.
         """
         if at - self.used_at >= self.cursor.inactive_threshold:
@@ -179,17 +179,17 @@ class Place:
 
     @property
     def is_disused(self) -> bool:
-        """Whether the server may have deleted the consumer since nobody used it."""
+        """True if the server may have deleted the consumer, because it was not used."""
         return monotonic() - self.used_at >= self.cursor.inactive_threshold
 
     def check_open(self) -> None:
-        """Raise when the connection is being closed, and deletes the consumer by that."""
+        """Raise an error if the connection is closing, which deletes the consumer."""
         session = self.api.session
         if session.closing:
             raise session.closed_error()
 
     def lost(self, reason: Exception) -> OrderedConsumerResetError:
-        """The warning that the consumer is lost, and another one is being made."""
+        """Return the warning that the consumer is lost and another one is being made."""
         error = OrderedConsumerResetError(
             f"lost the ordered consumer of {self.stream} after stream sequence "
             f"{self.cursor.position}: {reason}; creating another one"
@@ -198,9 +198,9 @@ class Place:
         return error
 
     def retire(self) -> None:
-        """Have the consumer deleted, and those of which nobody knows whether they are.
+        """Delete the consumer, and earlier ones that may still exist.
 
-        Without waiting for it: a finaliser may do so, on any thread.
+        Does not wait, so finalisers may call it on any thread.
         """
         self.cursor.name = None
         last_words = self.api.session.last_words
@@ -210,19 +210,19 @@ class Place:
                 self._forget(deletion)
 
     def deleted(self) -> None:
-        """Take note that its consumers have been deleted by somebody else."""
+        """Forget the consumers, because their deletion is not our task any more."""
         for deletion in list(self._deletions):
             self._forget(deletion)
 
     def delete(self, name: str) -> None:
-        """Have one deleted, without waiting for it."""
+        """Delete one consumer without waiting for the reply."""
         self._write(self._deletion(name))
 
     def _deletion(self, name: str) -> bytes:
         return encode_publish(f"{self.api.prefix}.CONSUMER.DELETE.{self.stream}.{name}")
 
     def _write(self, deletion: bytes) -> bool:
-        """Whether it was written; False when not connected."""
+        """Send a deletion. Returns False if it was not written, as when disconnected."""
         with contextlib.suppress(Error):
             return self.api.session.outbox.command(deletion)
         return False
@@ -234,8 +234,8 @@ class Place:
 
     @finaliser
     def __del__(self) -> None:
-        # Nobody reads any more. Without a connection we cannot delete the consumer, so
-        # the server removes it after its inactive_threshold.
+        # No reader is left. Without a connection we cannot delete the consumer, so the
+        # server removes it after its inactive_threshold.
         if getattr(self, "_deletions", None):  # None if Ctrl-C interrupted __init__
             self.retire()
             self.deleted()

@@ -1,8 +1,8 @@
-"""One read of an ordered consumer: the consumers that it goes through, one by one (ADR-37).
+"""One read of an ordered consumer through its successive consumers (ADR-37).
 
-Each begins behind the last message that came of the one before. The next one is made on
-the I/O thread, where requests are sent and answered without waiting, so that neither a
-slow reader nor one that waits is in the way of it.
+Each begins after the last message that arrived from its predecessor. The next one is made
+on the I/O thread, where requests are sent and answered without waiting, so that a slow or
+waiting reader does not delay it.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """Who has the messages of a read: it is told on the I/O thread."""
+    """The owner of the messages of a read. It is called on the I/O thread."""
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more is taken."""
+        """True once no more messages are taken."""
 
     def renew(self) -> None:
-        """Take nothing of the last consumer any more; called with the lock held."""
+        """Take nothing more from the last consumer. Called with the lock held."""
 
     def made(self, info: ConsumerInfo) -> None:
-        """The next consumer is there."""
+        """Read from the next consumer, which has been made."""
 
     def end(self, error: Exception | None = None) -> None:
-        """There will be none: all is read, or `error` is in the way."""
+        """End the read, because all is read or because of `error`."""
 
     def report(self, error: Exception) -> None:
-        """Tell the user of what does not end it."""
+        """Report an error that does not end the read to the user."""
 
 
 class _Nobody:
@@ -66,10 +66,10 @@ _NOBODY: Final = _Nobody()
 
 
 class OrderedRead:
-    """The consumers at a `place`, one after the other, and how far the read is.
+    """The successive consumers at a `place`, and the progress of the read.
 
-    Its `lock` is the reader's too: the state is turned, and the cursor moved, with it
-    held. It is re-entrant, as the session's is, and nothing blocks while it is held.
+    The reader uses the same `lock`. It is held to change the state and to move the cursor.
+    It is re-entrant, like the session's, and no call blocks while it is held.
     """
 
     def __init__(self, place: Place, reader: Reader, order: Order) -> None:
@@ -78,9 +78,9 @@ class OrderedRead:
         self.lock = RLock()
         self.state = State.NEW
         self.order = order
-        """Of the consumer of the moment, or of the last one."""
+        """The order of the current consumer, or of the last one."""
         self.began_at = 0.0
-        """When that was made."""
+        """The time at which that consumer was made."""
         self._reader = reader
         self._session = place.api.session
         # A lost connection that was not reported yet.
@@ -91,7 +91,7 @@ class OrderedRead:
         self._timer: Timer | None = None
 
     def turn(self, state: State) -> bool:
-        """Go on to `state`, if that is a legal move now; whether it was."""
+        """Change to `state` if that is a legal move. Returns whether it was."""
         with self.lock:
             if state not in MOVES[self.state]:
                 return False
@@ -100,21 +100,21 @@ class OrderedRead:
 
     @property
     def live(self) -> bool:
-        """Whether a consumer is being read."""
+        """True while a consumer is being read."""
         return self.state is State.LIVE
 
     @property
     def over(self) -> bool:
-        """Whether no other consumer will be made."""
+        """True if no other consumer will be made."""
         return self.state in (State.ENDING, State.ENDED)
 
     def note(self) -> bool:
-        """Tell the cursor what has come; whether that is progress. With the lock held."""
+        """Report arrivals to the cursor, with the lock held. Returns whether it moved."""
         order = self.order
         return self.cursor.reached(order.stream_sequence, order.consumer_sequence)
 
     def missing(self) -> JetStreamError:
-        """The reason of a reset when the order has a gap."""
+        """Return the reason for a reset when the order has a gap."""
         return JetStreamError(
             f"a message of consumer {self.place.stream}.{self.cursor.name} is missing "
             f"after stream sequence {self.order.stream_sequence}"
@@ -123,14 +123,14 @@ class OrderedRead:
     # The next consumer ----------------------------------------------------------------
 
     def go_on(self, pause: float = 0.0) -> None:
-        """Have the next consumer made after `pause` seconds, if anything is left to read."""
+        """Make the next consumer after `pause` seconds, or end if all is read."""
         if self.cursor.at_end:
             self._reader.end()
         elif self.turn(State.BETWEEN):
             self.after(pause, self._make)
 
     def reset(self, reason: Exception | None, *, at_once: bool = False) -> None:
-        """Give the consumer up; another goes on behind the last message that came."""
+        """Give up the consumer. Another one continues after the last message that came."""
         with self.lock:
             if self._session.closing or self._reader.closed:
                 return
@@ -153,7 +153,7 @@ class OrderedRead:
         self.go_on(pause)
 
     def look(self) -> None:
-        """Go on with another consumer, or end, where the order has stopped."""
+        """Continue with another consumer, or end, if the order has stopped."""
         with self.lock:
             order = self.order
             if order.stopped is None or not self.live:
@@ -168,7 +168,7 @@ class OrderedRead:
             self.reset(missing if step is Step.RESET else None)
 
     def lost(self, error: ConnectionLostError) -> None:
-        """The connection is lost; `connected` goes on."""
+        """Note that the connection is lost. `connected` continues the read."""
         with self.lock:
             if self.live:  # otherwise a reset has already reported it
                 self._loss = error
@@ -176,7 +176,7 @@ class OrderedRead:
             self.cancel()
 
     def connected(self) -> None:
-        """The connection is there again: whoever reads goes on with another consumer."""
+        """Continue the read with another consumer, because the connection is back."""
         with self.lock:
             loss, self._loss = self._loss, None
             if self.state is State.NEW:
@@ -184,7 +184,7 @@ class OrderedRead:
         self.reset(loss, at_once=True)
 
     def cancel(self) -> None:
-        """Make none; one that is made all the same is deleted."""
+        """Stop making a consumer. If one is made nevertheless, it is deleted."""
         with self.lock:
             place, name, inquiry = self.place, self._creating, self._inquiry
             # A server may process the later deletion before the creation.
@@ -206,7 +206,7 @@ class OrderedRead:
     # Requests and pauses --------------------------------------------------------------
 
     def _ask(self, ask: Ask, then: Callable[[Answer], object]) -> None:
-        """Send a request for the next consumer; one that is cancelled is not answered."""
+        """Send a request for the next consumer. Once cancelled, it does not call `then`."""
         try:
             self._inquiry = Inquiry(self.place.api, ask.subject, ask.payload, then)
         except (ConnectionLostError, ConnectionClosedError):
@@ -215,7 +215,7 @@ class OrderedRead:
             self._failed(error)
 
     def after(self, seconds: float, call: Callable[[], object]) -> None:
-        """Make a call then, unless it is cancelled; only the last one is."""
+        """Call later, unless cancelled. `cancel` affects only the latest such call."""
         if seconds > 0:
             self._timer = self._session.call_later(seconds, call)
         else:
@@ -229,7 +229,7 @@ class OrderedRead:
         self._advance(None)
 
     def _advance(self, answer: Answer | None) -> None:
-        """Send the next request for the consumer, after the answer to the last one."""
+        """Send the next request for the consumer after the answer to the previous one."""
         match self._step(answer):
             case ConsumerInfo() as info:
                 self._reader.made(info)
@@ -239,7 +239,7 @@ class OrderedRead:
                 self._ask(ask, self._advance)
 
     def _step(self, answer: Answer | None) -> Ask | ConsumerInfo | Error | None:
-        """The next request, or what came of them all; None when no other is wanted."""
+        """Return the next request, or the outcome, or None if no consumer is wanted."""
         with self.lock:
             name, self._creating = self._creating, ""
             if self.over or self._steps is None:
