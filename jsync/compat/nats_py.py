@@ -1,6 +1,6 @@
-"""The subscribe calls of `JetStream`, as nats-py spells them: legacy code moves over (ADR-15).
+"""The subscribe calls of nats-py on `JetStream`, for existing code (ADR-15).
 
-New code has `Stream.create_consumer`, and reads from the consumer that it gives.
+New code uses `Stream.create_consumer`, and reads from the consumer that it returns.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ if TYPE_CHECKING:
     from ..models import ConsumerConfig, ConsumerInfo
 
 _LONGEST = 30.0
-"""Seconds of each pull of a fetch that waits longer."""
+"""The longest pull in seconds. A longer fetch sends several pulls."""
 _SHORTEST = 0.001
-"""Seconds that a pull is for at least."""
+"""The shortest pull in seconds."""
 
 
 class Subscribing:
-    """The half of `JetStream` that subscribes."""
+    """The subscribe calls of `JetStream`, as a base class."""
 
     _api: API
 
@@ -431,12 +431,12 @@ class PullSubscription(Unsubscribing, Single):
 
     @property
     def created(self) -> bool:
-        """Whether this subscription created the consumer, and will delete it."""
+        """True if this subscription created the consumer, and will delete it."""
         return self._own.ownership is Ownership.OURS
 
     @property
     def is_active(self) -> bool:
-        """Whether you can fetch messages: you have not unsubscribed."""
+        """True if you can fetch messages, because you have not unsubscribed."""
         return not self._closed
 
     @property
@@ -511,7 +511,7 @@ class PullSubscription(Unsubscribing, Single):
             left = max(_SHORTEST, min(end - begin, _LONGEST))
             # The remaining time may be too short to notice a missing heartbeat.
             beat = 0.0 if heartbeat is not None and heartbeat * 2 > left else heartbeat
-            if refused:  # by a server that has messages, which other pulls wait for
+            if refused:  # the server has messages, but other pulls wait for them
                 pull = self._consumer.fetch(1, timeout=left, idle_heartbeat=beat)
             else:
                 pull = fetch_available(
@@ -592,14 +592,14 @@ class PullSubscription(Unsubscribing, Single):
         self.wait_finished(deadline, timeout)
 
     def silence(self) -> None:
-        """The first step of a drain: begin no more fetches."""
+        """Begin no more fetches, as the first step of a drain."""
         self._closed = True
 
     def finish(self) -> None:
-        """The second: nothing, since there is no backlog."""
+        """Do nothing in the second step of a drain, because there is no backlog."""
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """Block until no fetch is under way; then delete the consumer."""
+        """Block until no fetch is running, then delete the consumer."""
         for under_way in list(self._fetches):
             if not under_way.wait(max(0.0, deadline - monotonic())):
                 raise DrainTimeoutError(
@@ -618,7 +618,7 @@ class PullSubscription(Unsubscribing, Single):
     @finaliser
     def __del__(self) -> None:
         own = getattr(self, "_own", None)
-        # Else Ctrl-C came as it was made. Of a consumer that is ours the info is known.
+        # None if Ctrl-C interrupted __init__. The info of our own consumer is cached.
         if own is not None and own.ownership is Ownership.OURS:
             own.left(self._api, self._consumer.cached_info)
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from .versions import Needs
 
 ASK_SECONDS = 1.0
-"""How long to wait for the version of the servers."""
+"""Seconds to wait for the version of the servers."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,7 +57,7 @@ _Kind = TypeVar("_Kind")
 
 
 def api_prefix(domain: str | None, prefix: str | None) -> str:
-    """The first tokens of API subjects, `$JS.API` by default, without the last dot."""
+    """Return the prefix of API subjects, without the last dot. Default: `$JS.API`."""
     if domain is not None and prefix is not None:
         raise ConfigError("domain and prefix exclude each other: give one")
     if domain is not None:
@@ -68,7 +68,7 @@ def api_prefix(domain: str | None, prefix: str | None) -> str:
 
 
 def event_subjects(prefix: str | None) -> str:
-    """The first tokens of the subjects of advisories, without the last dot."""
+    """Return the prefix of the subjects of advisories, without the last dot."""
     return _prefix(prefix, "$JS.EVENT", "event_prefix")
 
 
@@ -101,11 +101,11 @@ class API:
         self.prefix = prefix
         self.timeout = seconds(timeout, "timeout")
         self.strictly: dict[str, Any] = {"pedantic": True} if pedantic else {}
-        """What a request to create or change something says besides."""
+        """Fields that are added to each request to create or change something."""
         self._asked = "", OLDEST
 
     def seconds(self, timeout: Seconds | None) -> float:
-        """The timeout of a call, by default the context's; raises `ConfigError`."""
+        """Return the timeout of a call, by default the context's. Raises `ConfigError`."""
         return self.timeout if timeout is None else seconds(timeout, "timeout")
 
     def request(
@@ -116,14 +116,13 @@ class API:
         needs: Needs = NOTHING,
         timeout: Seconds | None = None,
     ) -> dict[str, Any]:
-        """Ask the API; blocks for at most `timeout` seconds, by default the context's.
+        """Send a request. Blocks for at most `timeout` seconds, by default the context's.
 
-        It may be a second more for what old servers do not have, since their version is
-        asked then.
+        With `needs`, it may take a second more, to ask for the version of the servers.
 
-        Raises the `APIError` of the reply, `JetStreamNotEnabledError` when nobody answers
-        for JetStream at all, and `UnsupportedFeatureError` when the server is too old for
-        what the request `needs`: before it is sent, if that can be told.
+        Raises the `APIError` of the reply, `JetStreamNotEnabledError` if there are no
+        responders, and `UnsupportedFeatureError` if the server is too old for the features
+        that the request `needs`. If possible, this is raised before the request is sent.
         """
         self.require(needs)
         data = b"" if payload is None else _json(payload)
@@ -150,10 +149,10 @@ class API:
         return reply
 
     def require(self, needs: Needs) -> None:
-        """Raise `UnsupportedFeatureError` for what the servers here are too old for.
+        """Raise `UnsupportedFeatureError` if the servers are too old for `needs`.
 
-        Asks nothing when the one connected to has it all; else blocks for an answer, the
-        first time.
+        Sends nothing if the connected server has all features. Otherwise the first call
+        blocks for a request.
         """
         if not needs or not lacking(needs, line_of_server(self.session.info)):
             return
@@ -168,7 +167,7 @@ class API:
         return read_reply(msg.data, subject)
 
     def nobody(self) -> JetStreamNotEnabledError:
-        """The error when nobody answers for JetStream."""
+        """Return the error for a request to JetStream without responders."""
         return JetStreamNotEnabledError(
             f"nobody answers on {self.prefix}: JetStream is off on this server, or the "
             "domain or prefix is wrong",
@@ -177,7 +176,7 @@ class API:
         )
 
     def _line(self) -> Line:
-        """The line of the servers that answer here, asked once for each connection."""
+        """Return the line of the responding servers. Asks once for each connection."""
         info = self.session.info
         server, line = self._asked
         if server == info.server_id:
@@ -206,11 +205,11 @@ class API:
         payload: Mapping[str, Any],
         timeout: Seconds | None,
     ) -> Iterator[_Kind]:
-        """The items `what` of a list, a page at a time as they are iterated over.
+        """Iterate over the items `what` of a list, and request its pages on the way.
 
-        An item of another kind is passed over. Each item once, and all that exist throughout, also if others are deleted or created
-        meanwhile. Those that did not answer the server that gathers them come at the end,
-        as an `IncompleteListError`.
+        Each item that exists throughout comes once, even if other items are deleted or
+        created during the iteration. Items that are not of `kind` are passed over. Items
+        that did not reply to the server are named at the end, by an `IncompleteListError`.
         """
         pages = Pages()
         given: set[str] = set()
@@ -221,7 +220,7 @@ class API:
             items = items_of(page, what, kind)
             silent = part_of(page, "missing", list[str](), list[str])
             names = ["" if item is None else name_of(item) for item in items]
-            # Items can be among those that did not answer, too.
+            # A page can also contain items that it reports as missing.
             every = sorted({*names, *silent}) if silent else names
             if not pages.take(every, part_of(page, "total", 0, int)):
                 continue
@@ -245,10 +244,10 @@ class API:
 
 
 def answered(api: API, steps: Steps[Made], deadline: float) -> Made:
-    """Send each request of the steps until `deadline`, and return what they make; blocks.
+    """Send the requests of `steps`, and return their result. Blocks until `deadline`.
 
-    A request is sent again when the connection is lost, so it must do no harm twice.
-    Raises what the steps raise, and `TimeoutError`.
+    A request is sent again when the connection is lost, so it must be idempotent. Raises
+    the errors of the steps, and `TimeoutError`.
     """
     answer: Answer | None = None
     while True:
@@ -279,11 +278,11 @@ def _answer(api: API, ask: Ask, deadline: float) -> dict[str, Any]:
 
 
 class Inquiry:
-    """One request, sent when it is made; `then(answer)` is called on the I/O thread.
+    """A request without waiting, sent by the constructor. It calls `then(answer)` later.
 
-    Once, with the reply or with what `API.request` would raise, at the latest after the
-    API's timeout. Not at all after `cancel`, nor when the connection breaks or closes:
-    who asks has to hear of that by itself.
+    The call comes once, on the I/O thread, at the latest after the API's timeout. The
+    answer is the reply, or an error that `API.request` would raise. There is no call after
+    `cancel`, or if the connection is lost or closed, which the caller has to detect.
     """
 
     def __init__(
@@ -311,14 +310,14 @@ class Inquiry:
             raise
 
     def answer_to(self, then: Callable[[Answer], object]) -> bool:
-        """Have another callback called, unless one has been; whether it will be."""
+        """Replace the callback. Returns False if it was already called or cancelled."""
         if self._then is None:
             return False
         self._then = then
         return True
 
     def cancel(self) -> None:
-        """Forget it; from any thread."""
+        """Forget the request. Any thread may call this."""
         self._then = None
         self._timer.cancel()
         self._session.replies.discard(self._token)

@@ -48,7 +48,7 @@ class Consumer(ManagedConsumer):
     ) -> None:
         super().__init__(api, stream, name, info)
         self._pins: dict[str, Pin] = {}
-        self._idle: list[PullOfOne] = []  # kept from the last `next`, at most one
+        self._idle: list[PullOfOne] = []  # at most one, reused by the next `next`
 
     def unpin(self, group: str, *, timeout: Seconds | None = None) -> None:
         """Let the server pin another client of a priority group. Blocks.
@@ -139,7 +139,7 @@ class Consumer(ManagedConsumer):
     def _idle_pull(
         self, timeout: float, idle_heartbeat: float | None
     ) -> PullOfOne | None:
-        """The pull of the last `next`, if it asks for the same."""
+        """Return the pull of the last `next` if its options are equal, or None."""
         try:
             pull = self._idle.pop()
         except IndexError:  # another thread was faster
@@ -501,7 +501,7 @@ class Consumer(ManagedConsumer):
         min_ack_pending: int | None,
         priority: int | None,
     ) -> Source:
-        """What a pull has to know; raises `ConfigError` and `UnsupportedFeatureError`."""
+        """Build the source of a pull. Raises `ConfigError` and `UnsupportedFeatureError`."""
         config = None if self._info is None else self._info.config
         claimed = claim(group, min_pending, min_ack_pending, priority, config)
         self._api.require(claimed.needs)
@@ -533,8 +533,8 @@ def fetch_available(
 ) -> Batch:
     """Pull the messages that the stream has now, or else wait for the first one.
 
-    The server ends the pull behind the last message that it has. It refuses the pull at
-    once if messages wait, but not for as many as other pulls have requested.
+    The server ends the pull after the last message that it has. It refuses the pull
+    immediately if messages exist, but other waiting pulls have requested them.
     """
     request = fetch_request(max_messages, None, timeout, idle_heartbeat)
     source = consumer._source(None, None, None, None)
@@ -551,14 +551,14 @@ def consume_held(
 ) -> ConsumeContext:
     """Call a handler as `Consumer.consume` does, and hold at most `max_messages` messages.
 
-    Unlike there, a message counts until its handler has returned. So with `max_messages` equal to
-    `workers` no message waits: each one that the server delivers has a handler. Messages that wait
-    are kept alive, and `handler` keeps alive those that it has. `handler` must not raise.
+    Unlike there, a message counts until its handler has returned. So if `max_messages` equals
+    `workers`, no message waits, because each delivered one has a handler. Waiting messages are kept
+    alive here, and `handler` has to keep its own message alive. It must not raise.
     """
     waiting = max_messages - workers
     limits = consume_limits(
         max_messages=max_messages,
-        # Request more while some messages still wait, and at once if none does.
+        # Request more while some messages still wait, and immediately if none does.
         threshold_messages=max_messages - max(1, waiting // 2),
     )
     source = consumer._source(None, None, None, None)

@@ -1,4 +1,4 @@
-"""What `Connection.jetstream` returns: the entry to streams, consumers and publishing."""
+"""The context of `Connection.jetstream`, for streams, consumers and publishing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Streams and consumers created, changed, asked about, listed and deleted (`$JS.API`).
+"""The management of streams and consumers: create, update, look up, list, delete.
 
-Each operation once, for the methods of `JetStream`, `Stream` and `Consumer`, which differ
-in what they know already. What a caller gives is checked here, before anything is sent.
+Each operation exists once, for the methods of `JetStream`, `Stream` and `Consumer`, which
+add what they know already. Arguments are checked here, before a request is sent to the API
+(`$JS.API`).
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ _FIXED: Final = frozenset(
         *("ack_policy", "max_waiting", "mem_storage", "idle_heartbeat", "flow_control"),
     }
 )
-"""Fields that servers do not change; `_is_fixed` has those that depend on the values."""
+"""Fields that servers never change. `_is_fixed` adds those that depend on the values."""
 
 _SET_ONLY: Final = frozenset(
     {"deny_delete", "deny_purge", "sealed", "allow_msg_ttl", "allow_msg_schedules"}
 )
-"""Fields that servers turn on and never off."""
+"""Fields that servers can turn on, but not off."""
 
 
 def account_info(api: API, timeout: Seconds | None = None) -> AccountInfo:
@@ -80,7 +81,7 @@ def placement(
     cluster: str | None = None,
     tags: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The payload of a step-down: which server shall lead. Empty: any other one."""
+    """Build the payload of a step-down, which is empty if any server may lead next."""
     wanted = {"preferred": preferred, "cluster": cluster, "tags": tags}
     chosen = {name: value for name, value in wanted.items() if value}
     return {"placement": chosen} if chosen else {}
@@ -110,7 +111,7 @@ def create_stream(
 def _stream_differs(
     api: API, error: AlreadyExistsError, wanted: StreamConfig, timeout: Seconds | None
 ) -> AlreadyExistsError:
-    """The error with the fields that differ, if the server tells them."""
+    """Return the error with the differing fields, if the server reports them."""
     name = wanted.name or ""
     differences: dict[str, tuple[Any, Any]] = {}
     with contextlib.suppress(Error):
@@ -136,7 +137,7 @@ def _remedy(
 
 
 def _is_fixed(field: str, mine: Any, theirs: Any) -> bool:
-    """Whether servers reject an update of a field from `theirs` to `mine`."""
+    """Return whether servers reject an update of a field from `theirs` to `mine`."""
     match field:
         case "retention":
             return "workqueue" in (mine, theirs)
@@ -178,7 +179,7 @@ def update_stream(
     *,
     name: str | None = None,
 ) -> StreamInfo:
-    """Give a stream a whole configuration; keywords change only what they name."""
+    """Give a stream a whole configuration. Keywords alone change only those fields."""
     changes = config is None
     if changes:
         fields = {"name": name, **fields}
@@ -235,7 +236,7 @@ def check_overlap(
 ) -> None:
     """Raise `SubjectOverlapError` with the other streams that have some of these subjects.
 
-    Returns if there are none, or if the server tells none.
+    Returns if there are none, or if the server reports none.
     """
     found: dict[str, str] = {}
     with contextlib.suppress(Error):
@@ -263,7 +264,7 @@ def stream_info(
     subjects_filter: str | None = None,
     timeout: Seconds | None = None,
 ) -> StreamInfo:
-    """One reply has 100,000 subjects at most: more are asked for and put together."""
+    """Get the info, and merge several replies if there are more than 100,000 subjects."""
     check_name(stream, "stream")
     wanted: dict[str, Any] = {}
     if deleted_details:
@@ -311,7 +312,7 @@ def _stream_of(info: dict[str, Any]) -> str:
 
 
 def _name_in(found: dict[str, Any]) -> str:
-    """The name, or what tells an entry without a name from others."""
+    """Return the name, or a text that identifies an entry without a name."""
     name = found.get("name")
     return name if isinstance(name, str) else repr(found)
 
@@ -387,9 +388,9 @@ def put_consumer(
     *,
     name: str | None = None,
 ) -> ConsumerInfo:
-    """Create a consumer, update it, or with neither word do what is to be done.
+    """Create a consumer, update it, or do either one if `action` is empty.
 
-    An update with keywords changes only what they name.
+    An update with keywords alone changes only those fields.
     """
     check_name(stream, "stream")
     wanted = ConsumerConfig.of(config, fields)
@@ -425,7 +426,7 @@ def _consumer_differs(
     wanted: ConsumerConfig,
     timeout: Seconds | None,
 ) -> AlreadyExistsError:
-    """The error with the fields that differ, if the server tells them."""
+    """Return the error with the differing fields, if the server reports them."""
     which = "durable_name" if wanted.durable_name else "name"
     name: str = getattr(wanted, which)
     differences: dict[str, tuple[Any, Any]] = {}
@@ -448,7 +449,7 @@ def _consumer_differs(
 def _current(
     api: API, stream: str, consumer: str, timeout: Seconds | None
 ) -> ConsumerConfig:
-    """The configuration of a consumer that is to be updated."""
+    """Return the current configuration of a consumer that is to be updated."""
     try:
         return consumer_info(api, stream, consumer, timeout).config
     except ConsumerNotFoundError as error:

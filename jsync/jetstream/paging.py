@@ -32,7 +32,7 @@ class Pages:
         """Take the names of the requested page, in the order of the server.
 
         Args:
-            names: All names of the page, also of entries that the server has no answer of.
+            names: All names of the page, including entries that did not reply.
             total: The number of entries of the whole list.
 
         Returns:

@@ -1,4 +1,4 @@
-"""What JetStream answers: JSON into objects, and into errors."""
+"""The replies of JetStream, decoded from JSON into objects and errors."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ..models import ApiErrorReply
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _DEEPEST = 100
-"""How deep a reply may be; those of nats-server are about ten deep."""
+"""The deepest nesting of a reply. Replies of nats-server have about ten levels."""
 
 ONE_REPLY = (
     "the account that exports the JetStream API has to export it with "
     "response_type: stream"
 )
-"""What to do where each request has one reply, whatever its answer is made of."""
+"""The advice for an account that gets only one reply for each request."""
 
 _Kind = TypeVar("_Kind")
 
 
 def api_error(error: object, asked: str = "") -> APIError:
-    """The error behind the `error` of a reply, of the class registered for its code.
+    """Make an exception from the `error` of a reply, of the class for its code.
 
-    It says what was `asked`, since the server names neither stream nor consumer. A part
-    of it that makes no sense counts as missing.
+    The text includes `asked`, the subject of the request, because the server names neither
+    stream nor consumer. Invalid fields of the error count as missing.
     """
     told = ApiErrorReply.from_wire(error if isinstance(error, Mapping) else {})
     kind = APIError.by_err_code.get(told.err_code, APIError)
@@ -43,7 +43,7 @@ def api_error(error: object, asked: str = "") -> APIError:
 
 
 def decoded(data: bytes) -> dict[str, Any]:
-    """The JSON object that a server sent; raises `JetStreamError` for anything else."""
+    """Decode a JSON object. Raises `JetStreamError` for anything else."""
     try:
         reply = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -69,7 +69,7 @@ def _is_deep(reply: Any) -> bool:
 
 
 def read_reply(data: bytes, asked: str = "") -> dict[str, Any]:
-    """The reply to a request; raises `APIError` for an error, and as `decoded` does."""
+    """Decode a reply. Raises its `APIError`, or `JetStreamError` if it is invalid."""
     reply = decoded(data)
     if reply.get("error"):
         raise api_error(reply["error"], asked)
@@ -77,7 +77,7 @@ def read_reply(data: bytes, asked: str = "") -> dict[str, Any]:
 
 
 def part_of(reply: Mapping[str, Any], name: str, missing: _Kind, kind: Any) -> _Kind:
-    """A part of a reply, or `missing`; raises `JetStreamError` for one of another kind."""
+    """Return a part of a reply, or `missing`. Raises `JetStreamError` for a wrong type."""
     found = reply.get(name)
     if found is None:
         return missing
@@ -91,7 +91,7 @@ def part_of(reply: Mapping[str, Any], name: str, missing: _Kind, kind: Any) -> _
 def items_of(
     reply: Mapping[str, Any], name: str, kind: type[_Kind]
 ) -> list[_Kind | None]:
-    """The items of a list in a reply, None for each that is of another kind."""
+    """Return the items of a list in a reply, with None for each item of a wrong type."""
     shape = get_origin(kind) or kind
     items = part_of(reply, name, list[Any](), list[Any])
     return [item if isinstance(item, shape) else None for item in items]

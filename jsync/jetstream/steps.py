@@ -1,7 +1,7 @@
-"""Requests to the API that follow from each other's replies: pure.
+"""Series of requests to the API, where each may depend on earlier replies. Pure.
 
-A generator of them knows neither who sends them nor how long that takes. `api.answered` sends
-them from a thread that may wait, and `ordered.read` from the I/O thread.
+A generator yields the requests, and does not know which thread sends them. `api.answered`
+sends them from a thread that may wait, and `ordered.read` from the I/O thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 Answer: TypeAlias = dict[str, Any] | Exception
-"""A reply, or the error that came in its place."""
+"""A reply, or the error that came instead."""
 
 
 class Ask(NamedTuple):
@@ -28,20 +28,20 @@ class Ask(NamedTuple):
 
 
 def reply_of(answer: Answer) -> dict[str, Any]:
-    """The reply, or raise the error that came in its place."""
+    """Return the reply, or raise the error that came instead."""
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
 Steps: TypeAlias = "Generator[Ask, dict[str, Any], Made]"
-"""Requests, and what is made of their replies."""
+"""A generator of requests, which returns a result made from their replies."""
 
 
 def advance(steps: Steps[Any], answer: Answer | None) -> Ask:
-    """Take the answer to the last request, and return the next. None begins.
+    """Send the answer to the last request, and return the next request. None begins.
 
-    Raises `StopIteration` with what the steps have made, and the error of an answer.
+    Raises `StopIteration` with the result of the steps, or the error of an answer.
     """
     if answer is None:
         return next(steps)

@@ -1,16 +1,16 @@
-"""Which line of nats-server answers, and what it is too old for.
+"""The line of nats-server that responds, and the features that it is too old for.
 
-What a request needs is `{what: the line that brought it}`, with nothing in it that all
-servers from 2.10 on have. It is held against the server that the client is connected to:
-when that is new enough, nothing is asked. When it is too old, newer servers may still be
-behind it, as behind a leaf node; so `INFO` of the API is asked, once for each connection,
-and who answers tells its API level (ADR-44). Where nobody answers that, for want of a
-permission for instance, the server connected to decides.
+The needs of a request are `{feature: the line that brought it}`, without the features that
+all servers since 2.10 have. If the connected server is new enough, no request is sent to
+find out. If it is too old, newer servers may still be behind it, for example behind a leaf
+node. So jsync requests `INFO` of the API, once for each connection, and the reply has the
+API level of the server that responds (ADR-44). Without a reply, for example for lack of a
+permission, the connected server decides.
 
-Older servers behind a newer one are told by what they do. From 2.12 on they refuse fields
-that they do not know (err_code 10025). Before, they left them out without a word, which
-the metadata of the reply gives away: `_nats.level` is low, or not there at all. Requests
-that they do not know get no answer.
+Older servers behind a newer one are recognized by their behaviour. Since 2.12, servers
+reject unknown fields (err_code 10025). Earlier ones silently ignored them, which the
+metadata of the reply shows, because `_nats.level` is low or missing. Unknown requests get
+no reply.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _NEWEST: Final = _LEVELS[-1]
 
 
 def line_of_level(level: int) -> Line:
-    """The line with that API level; the newest one known when it is of a newer server."""
+    """Return the line with that API level, or the newest known one if it is unknown."""
     return _LEVELS[level] if 0 <= level < len(_LEVELS) else _NEWEST
 
 
 def line_of_server(info: ServerInfo) -> Line:
-    """The line of the server that sent this INFO, the newest when it does not say."""
+    """Return the line of the server that sent this INFO, or the newest if unknown."""
     if info.api_lvl:
         return line_of_level(info.api_lvl)
     try:
@@ -64,7 +64,7 @@ def line_of_server(info: ServerInfo) -> Line:
 
 
 def line_of_config(config: Mapping[str, Any]) -> tuple[Line, str]:
-    """The line of the server that wrote this configuration, and its version if it says."""
+    """Return the line of the server that wrote this configuration, and its version."""
     metadata = config.get("metadata")
     if not isinstance(metadata, Mapping):
         return OLDEST, ""
@@ -75,7 +75,7 @@ def line_of_config(config: Mapping[str, Any]) -> tuple[Line, str]:
 
 
 def level_of(metadata: Mapping[str, Any]) -> int | None:
-    """The API level of the server that wrote this, if it says."""
+    """Return the API level of the server that wrote this, or None if unknown."""
     level = metadata.get("_nats.level")
     if isinstance(level, str) and level.isdecimal() and len(level) < 10:
         return int(level)
@@ -83,14 +83,14 @@ def level_of(metadata: Mapping[str, Any]) -> int | None:
 
 
 def lacking(needs: Needs, line: Line) -> Needs:
-    """What servers of `line` do not have."""
+    """Return the needs that servers of `line` do not support."""
     return {what: since for what, since in needs.items() if since > line}
 
 
 def unsupported(
     missing: Needs, version: str, outcome: str = "nothing was sent"
 ) -> UnsupportedFeatureError:
-    """The error for what is missing; `outcome` says what became of the request."""
+    """Make the error for missing features. `outcome` is the fate of the request."""
     whats = " and ".join(f"{what} (since {dotted(missing[what])})" for what in missing)
     return UnsupportedFeatureError(
         f"nats-server {version} does not support {whats}: {outcome}",
@@ -101,5 +101,5 @@ def unsupported(
 
 
 def dotted(line: Line) -> str:
-    """`2.12` for `(2, 12)`."""
+    """Return `2.12` for `(2, 12)`."""
     return f"{line[0]}.{line[1]}"

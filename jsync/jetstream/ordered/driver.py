@@ -302,7 +302,7 @@ class OrderedPull(ContinuousPull):
     def behind(self, rest: Rest, after: int) -> None:
         """Leave a server that lacks messages after `after`, which the leader has."""
         read = self._read
-        # A server that was not asked for more owes nothing.
+        # A server without an open pull owes nothing.
         if not read.live or self.position != after or not self._is_open():
             return
         if self._step_of(rest, after) is Step.RESET:

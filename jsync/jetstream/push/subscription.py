@@ -391,8 +391,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
 
     @finaliser
     def __del__(self) -> None:
-        # Without a callback nobody can read the subscription any more. With one it
-        # continues.
+        # Without a callback no reader is left. With one the subscription continues.
         if getattr(self, "_callback", self) is None:
             self._delivery.abandon()
 
