@@ -124,7 +124,7 @@ def _stream_differs(
 def _remedy(
     method: str, which: list[str], differences: dict[str, tuple[Any, Any]]
 ) -> str:
-    """Name the update that makes the existing one as wanted, if servers allow it."""
+    """Suggest the call that gives the existing one the wanted fields, if any can."""
     fixed = [name for name, values in differences.items() if _is_fixed(name, *values)]
     if fixed:
         return (
@@ -367,7 +367,7 @@ def purge_stream(
         check_filter(subject, "subject")
         wanted["filter"] = subject
     if sequence is not None:
-        # A server takes 0 for no limit.
+        # To a server, 0 means no limit.
         wanted["seq"] = whole(sequence, "sequence", 1)
     if keep is not None:
         wanted["keep"] = whole(keep, "keep", 0)

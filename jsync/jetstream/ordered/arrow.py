@@ -125,7 +125,7 @@ class ArrowReading(Closing, Single, RowsReader):
     def _fill(self, _: None) -> None:
         """Wait for the next batch and take it. At the end there is none to take."""
         if self._begin is not None:
-            # Not earlier: a read that Ctrl-C interrupts has not ended.
+            # Clear it only now, so that a read can begin again after Ctrl-C.
             self._pull = self._begin()
             self._begin = None
         pull = self._pull

@@ -210,8 +210,7 @@ class OrderedFetch:
                         f"a message is missing after stream sequence {cursor.position}"
                     )
         if isinstance(error, PullError) and error.status and error is not pull.error:
-            # The pull was refused. A server without room for another pull is no
-            # refusal.
+            # The server refused the pull, and not just for lack of room for another one.
             if not self._taken:
                 raise error
             error, lost = None, False

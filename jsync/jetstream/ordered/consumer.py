@@ -447,8 +447,8 @@ class OrderedConsumer(Closing):
         with self._lock:
             self._claim(None)
             fetch = OrderedFetch(self._place, request, timeout, on_error)
-            # Assign before the read begins: a read that Ctrl-C interrupts is dropped,
-            # and so given up.
+            # Assign before the read begins, so that a read interrupted by Ctrl-C is
+            # dropped with its batch, and thereby given up.
             batch = OrderedBatch(fetch)
             self._reading = fetch
         fetch.begin()

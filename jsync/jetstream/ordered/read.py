@@ -48,7 +48,7 @@ class Reader(Protocol):
         """End the read, because all is read or because of `error`."""
 
     def report(self, error: Exception) -> None:
-        """Report an error that does not end the read to the user."""
+        """Report to the user an error that does not end the read."""
 
 
 class _Nobody:
@@ -176,7 +176,7 @@ class OrderedRead:
             self.cancel()
 
     def connected(self) -> None:
-        """Continue the read with another consumer, because the connection is back."""
+        """Continue the read with another consumer after a reconnect."""
         with self.lock:
             loss, self._loss = self._loss, None
             if self.state is State.NEW:

@@ -77,7 +77,7 @@ class ContinuousPull(Feed):
         )
         self.mailbox = self._inbox.mailbox
         self.mailbox.on_credit = self._refill
-        # Messages with the user or in flight: at most this number.
+        # At most this many messages are with the user or in flight.
         self.mailbox.holds_acks = source.needs_no_ack_for(2 * limits.max_messages)
         if limits.stop_after:
             self.mailbox.end_after(limits.stop_after)

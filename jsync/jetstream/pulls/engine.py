@@ -166,7 +166,7 @@ class Verdict:
 _ALIVE: Final = Verdict(Meaning.ALIVE)
 _ENDED: Final = Verdict(Meaning.ENDED)
 
-# How the texts of status 409 begin, in lower case: servers differ in their capitals.
+# The beginnings of 409 texts, in lower case because servers differ in their capitals.
 _CONFLICTS: Final[tuple[tuple[str, Meaning], ...]] = (
     ("message size exceeds maxbytes", Meaning.ENDED),
     ("batch completed", Meaning.ENDED),
@@ -478,7 +478,8 @@ class HeartbeatWatch:
     def look_in(self, arrived: float, now: float) -> float:
         """Return the seconds until the next check. The last arrival was at `arrived`."""
         alarm = max(arrived, self._since) + self.patience - now
-        # Shortly after the alarm, and not unbounded: no pull may be open now.
+        # Check shortly after the alarm, but at least once per interval, because perhaps no
+        # pull is open now.
         return max(0.01, min(alarm + 0.01, self._interval))
 
     def is_late(self, arrived: float, now: float) -> bool:

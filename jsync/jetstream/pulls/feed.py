@@ -68,7 +68,7 @@ class Feed(ABC):
         """True if `stop` gives unread messages back to the server."""
 
     def report(self, error: Exception, *, retry_in: float | None = None) -> None:
-        """Report an error that does not end the feed to the user and to the log.
+        """Report to the user and the log an error that does not end the feed.
 
         If a handler failed, its traceback is logged, unless another attempt follows in
         `retry_in` seconds.
@@ -102,7 +102,7 @@ class Feed(ABC):
         def extend() -> None:  # on the I/O thread
             held = [*self.mailbox.waiting(), *self.in_hand.copy()]
             for msg in held:
-                with contextlib.suppress(Error):  # it was acknowledged a moment ago
+                with contextlib.suppress(Error):  # it has just been acknowledged
                     msg.in_progress()
             if held or not self.mailbox.closed:
                 self.session.call_later(interval, extend)

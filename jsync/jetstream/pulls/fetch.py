@@ -77,7 +77,7 @@ class SinglePull:
         inbox = LentInbox(source, on_status=self._on_status)
         inbox.mailbox.holds_acks = source.needs_no_ack_for(2 * self._request.batch)
         if self._request.max_bytes:
-            # The server says nothing when the last byte is used.
+            # The server sends no status when the last byte is used.
             inbox.mailbox.end_after_bytes(self._request.max_bytes)
         else:
             inbox.mailbox.end_after(self._request.batch)

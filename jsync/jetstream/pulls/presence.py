@@ -43,7 +43,7 @@ class Presence:
         name: str,
         gone: Callable[[ConsumerDeletedError], object],
     ) -> None:
-        """The `name` has the stream and the consumer, with a dot between them."""
+        """Prepare a check. The `name` is the stream and the consumer, joined by a dot."""
         self._api = api
         self._name = name
         self._gone = gone

@@ -182,7 +182,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
             if first is not None:
                 self._start()
 
-    # What it is -----------------------------------------------------------------------
+    # Properties -----------------------------------------------------------------------
 
     @property
     def subject(self) -> str:

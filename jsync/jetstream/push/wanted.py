@@ -343,7 +343,7 @@ def warn_of_deletion(wanted: Wanted) -> None:
         )
 
 
-# The consumer that is there -----------------------------------------------------------
+# Existing consumers -------------------------------------------------------------------
 
 
 def check_existing(wanted: Wanted, info: ConsumerInfo, *, raced: bool = False) -> None:
