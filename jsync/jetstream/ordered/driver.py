@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .place import Place
 
 FIRST_LOOK = 0.1
-"""Seconds of silence until the server is asked, for the first time, what is left."""
+"""Seconds of silence until the server is first asked for the rest of the messages."""
 
 BEHIND: Final = "its server is behind the leader of the stream"
 
@@ -192,7 +192,7 @@ class OrderedPull(ContinuousPull):
         return look != self._looks or not self._read.live
 
     def _look(self, look: int) -> None:
-        """Ask what is left after some silence, for it may be deleted or withheld."""
+        """Ask for the rest after some silence, because it may be deleted or withheld."""
         read = self._read
         if self._is_over(look) or not (
             self._cursor.until is not None

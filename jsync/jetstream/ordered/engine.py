@@ -53,7 +53,7 @@ STUCK_SECONDS: Final = 1.0
 LAG_SECONDS: Final = 2.0
 """Seconds that a consumer's server may bring nothing although the leader has more."""
 BEHIND: Final = 3
-"""Replies that a stream ends before what was read, until the next one is believed."""
+"""Replies that a stream has lost read messages, until the next one is believed."""
 SINGLE_REPLIES: Final = 3
 """Consumers in a row with a single reply to each pull, after which the read fails."""
 

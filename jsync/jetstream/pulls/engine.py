@@ -54,7 +54,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return msgspec.structs.replace(self, expires=expires, idle_heartbeat=heartbeat)
 
     def less(self, messages: int, size: int) -> PullRequest | None:
-        """Return a request for what is missing after so much has arrived, or None."""
+        """Return a request for the rest after these messages and bytes, or None."""
         if self.max_bytes:
             room = self.max_bytes - size
             return msgspec.structs.replace(self, max_bytes=room) if room > 0 else None
