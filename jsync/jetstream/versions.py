@@ -64,7 +64,7 @@ def line_of_server(info: ServerInfo) -> Line:
 
 
 def line_of_config(config: Mapping[str, Any]) -> tuple[Line, str]:
-    """Return the line of the server that wrote this configuration, and its version."""
+    """Return line and version ("" if unknown) of the server that wrote this."""
     metadata = config.get("metadata")
     if not isinstance(metadata, Mapping):
         return OLDEST, ""

@@ -51,7 +51,7 @@ class SinglePull:
         self._timeout = timeout
         self.silence = HEARTBEATS_MISSED * request.idle_heartbeat / NANOSECONDS
         self.error: Exception | None = None
-        """The reason for an early end that is shown in `Batch.error` but not raised."""
+        """The reason for an early end that iterating does not raise. See `Batch.error`."""
         self.inbox = self._inbox()
         self._begin()
 
