@@ -1,44 +1,45 @@
-"""JetStream in PySpark 4: `spark.read.format("jetstream")`, and what belongs to it.
+"""JetStream in PySpark 4: the data source `jetstream`, a monitor, and pipelines.
 
     spark.read.format("jetstream").option("stream", "ORDERS").load()
     spark.readStream.format("jetstream").option("stream", "ORDERS").load()
     frame.write.format("jetstream").option("subject", "orders.new").mode("append").save()
 
 A read has the columns stream, subject, sequence, timestamp (microseconds), headers (with
-includeHeaders=true), and data; a schema of the user's reads fewer, and without data no
-payloads are sent. Its options, whose names are of any case:
+includeHeaders=true), and data. A schema of the user's reads fewer columns, and without
+data the server sends no payloads. The names of its options are not case-sensitive:
 
-    stream, or streams               one, or several separated by commas
-    streamPattern                    all whose name matches, looked for in each batch
-    subjects                         only these, wildcards allowed
-    startingOffsets, startingTimestamp   earliest, latest, a sequence, JSON; a moment
-    endingOffsets, endingTimestamp   of a batch; exclusive
-    maxOffsetsPerTrigger, maxBytesPerTrigger   of a micro-batch
-    minOffsetsPerTrigger, maxTriggerDelay   a micro-batch waits for more, for so long
+    stream, or streams               one stream, or several separated by commas
+    streamPattern                    all streams whose names match, listed in each batch
+    subjects                         only these subjects, wildcards allowed
+    startingOffsets                  earliest, latest, a sequence, or JSON by stream
+    startingTimestamp                a time, or JSON by stream
+    endingOffsets, endingTimestamp   the exclusive end of a batch
+    maxOffsetsPerTrigger, maxBytesPerTrigger   limits of a micro-batch
+    minOffsetsPerTrigger, maxTriggerDelay   a smaller micro-batch waits for so long
     minPartitions, maxPartitions, maxRecordsPerPartition
-    failOnDataLoss                   true; what went before being read is an error
-    pauseFile                        of a stream; no new batch begins while it is there
+    failOnDataLoss                   true: unread messages that were removed are an error
+    pauseFile                        a query begins no new batch while this file exists
     includeHeaders                   false
-    readMode                         consumer, or direct; by default as the stream wants it
-    nats.*                           how to connect, and where the secrets are
+    readMode                         consumer or direct, by default chosen for each stream
+    nats.*                           the connection, and the places of the secrets
 
 The map, lowest first:
 
-    options       what the options are called, and how they are read
-    connecting    one connection a process, from the `nats.*` options
+    options       names and parsing of the options
+    connecting    one connection per process, from the `nats.*` options
     schema        the columns of the source
     columns       record batches for Spark
-    patience      how long a server that is away is waited for
-    marks         whether a stream still is what it was
-    offsets       where a query is in its streams
-    coverage      what has come of a range, and what may be missing
-    streams       what the leaders of streams say
+    patience      retries while a server does not answer
+    marks         detection of streams that were restored from older data
+    offsets       the position of a query in its streams
+    coverage      the progress in a range, and its missing messages
+    streams       the state of streams, as their leaders report it
     reading       a range of a stream, on an executor
     source        batches, and `source_stream` micro-batches
     sink          writing
-    data_source   what Spark calls
+    data_source   the entry point that Spark calls
     monitoring    the lag of queries, for logs, Prometheus and a bucket
-    pipeline      files in TOML that say what is read, done and written
+    pipeline      TOML files that define reads, transformations and writes
 """
 
 from __future__ import annotations
@@ -78,10 +79,10 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Have this session know `format("jetstream")`.
+    """Register `format("jetstream")` in this session.
 
-    Where jsync is installed for the driver's Python, Spark finds it without. A session that
-    knows it already stays as it is.
+    If jsync is installed for the driver's Python, Spark finds the format without this. A
+    session that knows the format already is not changed.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415
 

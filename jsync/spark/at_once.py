@@ -1,4 +1,4 @@
-"""Many requests at once, and streams begun ahead of their reader."""
+"""Parallel requests, and streams that are opened before their turn."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     Batch = TypeVar("Batch")
 
 ASKERS: Final = 16
-"""Threads that ask a server for streams."""
+"""The most threads that send requests in parallel."""
 AHEAD: Final = 8
-"""Streams that a partition begins before their turn."""
+"""Streams that a partition opens before their turn."""
 
 
 def ask_all(
@@ -27,8 +27,8 @@ def ask_all(
     """Yield each key with its answer, in order. Blocks.
 
     Args:
-        ask: A call that other threads make at the same time. What it raises is raised
-            here, in its turn.
+        ask: Called for each key, by several threads in parallel. Its errors are raised
+            here, in the order of the keys.
         keys: The arguments.
     """
     if len(keys) < 2:
@@ -44,12 +44,13 @@ def ask_all(
 def in_turn(
     read: Callable[[Key], Generator[Batch]], keys: Iterable[Key]
 ) -> Iterator[Batch]:
-    """Yield what is read of each key, in order, and begin some keys before their turn.
+    """Yield the batches of each key, in order, while other threads open the next keys.
 
-    A begun key holds its first batch, no more.
+    An open key buffers only its first batch.
 
     Args:
-        read: Reads a key. Other threads begin it, this one goes on.
+        read: Reads a key. Another thread reads the first batch, and the calling thread
+            the rest.
         keys: The keys.
     """
     rest = iter(keys)

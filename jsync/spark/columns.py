@@ -1,7 +1,7 @@
-"""Record batches for Spark, a whole column at a time; pure.
+"""Record batches for Spark, converted by whole columns. Pure.
 
-Spark takes a record batch only if its schema is exactly the one that it would make itself:
-microseconds, signed integers, its order and its nullability.
+Spark accepts a record batch only if its schema is exactly the one that Spark would make,
+with microseconds, signed integers, and the same order and nullability.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STORED = {
 def conform(
     batch: pyarrow.RecordBatch, stream: str, schema: pyarrow.Schema
 ) -> pyarrow.RecordBatch:
-    """The columns of `schema`, from a batch that has them but for `stream`."""
+    """Return the columns of `schema`, all of which the batch has except `stream`."""
     columns = []
     for field in schema:
         if field.name == "stream":
@@ -36,7 +36,7 @@ def conform(
         else:
             column = batch.column(field.name)
             if field.name == "sequence":
-                column = column.view(field.type)  # the servers' counts are below 2**63
+                column = column.view(field.type)  # sequences are below 2**63
             elif column.type != field.type:
                 column = column.cast(field.type, safe=False)
         columns.append(column)
@@ -44,7 +44,7 @@ def conform(
 
 
 def first_missing(position: int, sequences: pyarrow.Array) -> int:
-    """The first sequence behind `position` that is not among these, of which some are not."""
+    """Return the first sequence after `position` that is missing in `sequences`."""
     if sequences[0].as_py() > position + 1:
         return position + 1
     steps = compute.pairwise_diff(sequences.view(pyarrow.int64()))
@@ -54,7 +54,7 @@ def first_missing(position: int, sequences: pyarrow.Array) -> int:
 
 
 def without_header(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch:
-    """The same batch without that header; where nothing is left the headers are null."""
+    """Return the batch without one header. Rows without other headers get null."""
     index = batch.schema.get_field_index("headers")
     headers = batch.column(index)
     kept = compute.not_equal(headers.keys, name)
@@ -75,7 +75,7 @@ def without_header(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch
 def stored_batch(
     messages: Sequence[StoredMessage], names: Sequence[str]
 ) -> pyarrow.RecordBatch:
-    """Messages that came one by one, as the columns of these names."""
+    """Return messages that came one by one as a batch with the named columns."""
     columns = []
     for name in names:
         values: list[Any] = [getattr(message, name) for message in messages]
@@ -97,5 +97,5 @@ def _header_items(headers: Headers | None) -> list[tuple[str, list[str]]] | None
 
 
 def _readable(text: str) -> str:
-    """Arrow has no place for what is no UTF-8."""
+    """Replace bytes that are not UTF-8, because strings of Arrow cannot hold them."""
     return text.encode(errors="surrogateescape").decode(errors="replace")

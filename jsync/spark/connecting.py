@@ -1,7 +1,7 @@
-"""One connection a process, from the `nats.*` options.
+"""One connection per process, from the `nats.*` options.
 
-What travels to the executors says where to find the secrets, never what they are: files
-and environment variables are read where the connection is made.
+Spark sends the places of secrets to executors, never the secrets. Files and environment
+variables are read where the connection is made.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 _SERVERS = ("nats://127.0.0.1:4222",)
 _TIMEOUT = 5.0
-# A task waits for the reconnect: start sooner than by default. Whoever waits has a deadline.
+# Tasks wait for the reconnect, each until a deadline, so start sooner than by default.
 _RECONNECT_WAIT = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ConnectionOptions:
-    """How to connect; it can be pickled, compared, and shown to anybody."""
+    """Options of a connection without secrets, safe to pickle, compare and show."""
 
     servers: tuple[str, ...] = _SERVERS
     servers_place: tuple[str, str] | None = None
-    """Where the servers are found instead: `env` or `file`, and the variable or path."""
+    """The place of the servers, if any: `env` or `file`, and the variable or path."""
     name: str = "jsync.spark"
     user: str | None = None
     secret: tuple[str, str, str] | None = None
-    """What for (`password`, ...), `env` or `file`, and the variable or path."""
+    """The kind of secret (`password`, ...), `env` or `file`, and the variable or path."""
     tls: bool | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None
@@ -48,13 +48,13 @@ class ConnectionOptions:
     timeout: float = _TIMEOUT
     """Seconds that a request to JetStream may take."""
     retry_timeout: float = RETRY_SECONDS
-    """Seconds for which a lost server, or a stream without a leader, is waited for."""
+    """Seconds to wait for a lost server or for a stream without a leader."""
     domain: str | None = None
     api_prefix: str | None = None
 
     @classmethod
     def of(cls, options: Options) -> ConnectionOptions:
-        """Read the `nats.*` options; raises `ConfigError`."""
+        """Read the `nats.*` options. Raises `ConfigError` if one is invalid."""
         servers = options.list("nats.servers") or _SERVERS
         place = exclusive(
             options, "nats.servers", "nats.serversEnv", "nats.serversFile"
@@ -93,7 +93,7 @@ class ConnectionOptions:
 
     @property
     def api(self) -> str:
-        """What the subjects of JetStream's API begin with."""
+        """The prefix of the subjects of JetStream's API."""
         if self.domain is not None:
             return f"$JS.{self.domain}.API"
         return self.api_prefix or "$JS.API"
@@ -108,7 +108,7 @@ class ConnectionOptions:
 
 
 def _secret(options: Options) -> tuple[str, str, str] | None:
-    """Where the secret is found."""
+    """Return the kind of the secret and its place, or None without a secret."""
     kinds = {
         "nats.password": "password",
         "nats.token": "token",
@@ -124,7 +124,7 @@ def _secret(options: Options) -> tuple[str, str, str] | None:
 
 
 def _kind_of(name: str) -> str:
-    """The kind of place that an option names."""
+    """Return the kind of place that an option names, `env` or `file`."""
     return "env" if name.endswith("Env") else "file"
 
 
@@ -132,10 +132,10 @@ _open: dict[tuple[int, ConnectionOptions], Connection] = {}
 
 
 def connection(options: ConnectionOptions) -> Connection:
-    """This process's connection with these options; blocks while it is made.
+    """Return this process's connection with these options. Blocks while it is made.
 
-    It stays open for the next task of the same Python worker. Raises what `jsync.connect`
-    raises, and `ConfigError` for a secret that is not where the options say.
+    It stays open for the next task of the same Python worker. Raises the errors of
+    `jsync.connect`, and `ConfigError` if a secret is missing at its place.
     """
     key = os.getpid(), options
     nc = _open.get(key)
@@ -145,7 +145,7 @@ def connection(options: ConnectionOptions) -> Connection:
 
 
 def close_connections() -> None:
-    """Close those of this process; for a driver that goes on without Spark. Blocks."""
+    """Close this process's connections, for a driver that continues without Spark. Blocks."""
     while _open:
         (pid, _), nc = _open.popitem()
         if pid == os.getpid():
@@ -153,7 +153,7 @@ def close_connections() -> None:
 
 
 def jetstream(options: ConnectionOptions) -> JetStream:
-    """JetStream through this process's connection; blocks while that is made."""
+    """Return JetStream on this process's connection. Blocks while that is made."""
     nc = connection(options)
     return nc.jetstream(
         domain=options.domain, prefix=options.api_prefix, timeout=options.timeout
@@ -161,9 +161,9 @@ def jetstream(options: ConnectionOptions) -> JetStream:
 
 
 def dial(options: ConnectionOptions) -> Connection:
-    """A connection of the caller's own, who closes it; blocks.
+    """Open a connection that the caller closes. Blocks.
 
-    Raises what `connection` raises.
+    Raises the errors of `connection`.
     """
     secret: dict[str, Any] = {}
     if options.secret is not None:

@@ -1,9 +1,9 @@
-"""What has come of a range of a stream, and what that leaves open; pure.
+"""The progress of reading a range of a stream, and its missing messages. Pure.
 
-A range is read by sequence. Where messages come without a gap nothing can be missing. A gap
-is what other subjects have, or what was deleted, which is no loss; or what a limit or a
-purge took away while the range was being read, which is one. Which of them it was can be
-told from the stream's first sequence: what is before that may have been lost.
+A range is read by sequence, and while messages come without a gap nothing can be missing. A
+gap is no loss if its messages are of other subjects or were deleted. It is a loss if a limit
+or a purge removed messages while the range was being read. The stream's first sequence
+tells the two apart, because only messages before it may have been lost.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
 
 
 class Coverage:
-    """Where the reading of a range is."""
+    """The progress of reading a range."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start = start
         self._rows = 0
         self.position = start - 1
-        """The sequence up to which all is read, or known not to be there."""
+        """The sequence up to which all messages are read or known to be missing."""
         self.end = end
         """The last sequence of the range."""
 
     def is_complete(self) -> bool:
-        """Whether its last message has come."""
+        """Return whether the last message of the range has come."""
         return self.position >= self.end
 
     def has_gap(self, rows: int, last: int) -> bool:
-        """Whether sequences are missing in these `rows`, which end at `last`."""
+        """Return whether sequences are missing in these `rows`, which end at `last`."""
         return last - self.position > rows
 
     def took(self, rows: int, last: int) -> None:
-        """So many rows have come, the last one with that sequence."""
+        """Count `rows` that have come, up to the sequence `last`."""
         self._rows += rows
         self.position = last
 
     @property
     def missing(self) -> int:
-        """How many sequences of the whole range have not come."""
+        """The number of sequences of the whole range that have not come."""
         return self.end - self._start + 1 - self._rows
 
     def confirmed(self, before: Holding, found: int | None, after: Holding) -> bool:
-        """Whether the stream's leader has said that nothing more is in the range.
+        """Return whether the stream's leader confirms that the range has no more messages.
 
-        It was asked for the stream, then for the first message behind the position, whose
-        sequence is `found`, and for the stream again. Only a leader that has all of the
-        range, and is the leader all the while, can say so.
+        The caller has requested the stream's state, then the first message after the
+        position, whose sequence is `found`, and then the state again. The answers count
+        only if one leader gave all of them, and its log reaches the end of the range.
         """
         same = (before.created, before.leader) == (after.created, after.leader)
         if not same or before.next <= self.end:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class JetStreamDataSource(DataSource):
-    """Streams of JetStream to read and write; see `jsync.spark` for columns and options.
+    """Reads and writes streams of JetStream. See `jsync.spark` for columns and options.
 
-    Spark makes it from the options, in processes of its own, and calls it by keyword.
+    Spark makes it from the options, in separate processes, and passes arguments by keyword.
     """
 
     @classmethod
@@ -40,7 +40,7 @@ class JetStreamDataSource(DataSource):
         return columns if table is None else with_options(columns, table)
 
     def _chosen(self, schema: StructType, purpose: Purpose) -> Options:
-        """The options of a read or a write; those of a table in SQL are for both."""
+        """Return the options of a read or a write. A table in SQL has one set for both."""
         table = options_of(schema)
         chosen = {**table, **self.options}
         if not chosen:

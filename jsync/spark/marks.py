@@ -1,8 +1,8 @@
-"""The last message of a stream, remembered: whether the stream still is what it was.
+"""The last message of a stream, remembered to detect streams that were restored.
 
 A checkpoint remembers sequences. A stream that is restored from older data gives the same
-sequences to other messages. Its name and its time of creation can stay the same. The time
-at which a remembered sequence was stored tells the two apart.
+sequences to other messages, although its name and its time of creation can stay the same.
+The time at which a remembered sequence was stored tells the two apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .. import Stream
 
 SKEW: Final = timedelta(seconds=5)
-"""How far the clocks of two servers may differ that lead a stream one after the other."""
+"""The most that the clocks of successive leaders of a stream may differ."""
 _TICK: Final = timedelta(microseconds=1)
 
 logger = logging.getLogger("jsync.spark")
@@ -28,7 +28,7 @@ logger = logging.getLogger("jsync.spark")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A sequence of a stream, and when its message was stored."""
+    """A sequence of a stream, and the time at which its message was stored."""
 
     sequence: int
     time: str
@@ -36,7 +36,7 @@ class Mark:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Mark:
-        """Raises `KeyError`, `TypeError` or `ValueError` for what is no mark."""
+        """Read a mark. Raises `KeyError`, `TypeError` or `ValueError` if it is invalid."""
         return cls(
             int(given["sequence"]), datetime.fromisoformat(given["time"]).isoformat()
         )
@@ -50,7 +50,7 @@ class Mark:
 
 
 def mark_of(stream: Stream) -> Mark | None:
-    """The last message, as the stream's info has it; None for a stream that had none."""
+    """Return the last message by the stream's cached info, or None if it never had one."""
     state = stream.cached_info.state
     if not state.last_seq or state.last_ts is None:
         return None
@@ -58,15 +58,15 @@ def mark_of(stream: Stream) -> Mark | None:
 
 
 def contradiction(stream: Stream, mark: Mark) -> str | None:
-    """Say how the stream contradicts a mark; None if it does not. Blocks.
+    """Describe how the stream contradicts a mark, or return None. Blocks.
 
-    Costs nothing while the mark is the last message, else one request to the leader. If the
-    message is gone, a second request asks for messages that are later by time, but not by
-    sequence.
+    This costs no request while the mark is the last message, and otherwise one to the
+    leader. If the message is gone, a second request looks for messages that are later by
+    time, but not by sequence.
 
     Args:
-        stream: The stream, with its info just fetched.
-        mark: Its last message as it was seen before.
+        stream: The stream, whose info was just fetched.
+        mark: The last message that the stream had earlier.
     """
     if mark == mark_of(stream):
         return None
@@ -97,14 +97,15 @@ def contradiction(stream: Stream, mark: Mark) -> str | None:
 def first_after(
     stream: Stream, mark: Mark, later: timedelta = timedelta()
 ) -> int | None:
-    """Return the first sequence that was stored after a mark, or the next one. Blocks.
+    """Return the first sequence that was stored after a mark. Blocks.
 
-    None if the server is older than 2.11, or does not permit the question.
+    Without such a message, return the sequence that the next one will have. Return None if
+    the server is older than 2.11, or does not permit the request.
 
     Args:
-        stream: The stream to ask for.
-        mark: What was its last message.
-        later: How much later than the mark, at least.
+        stream: The stream.
+        mark: The last message that the stream had earlier.
+        later: The least time between the mark and the message.
     """
     try:
         moment = mark.moment + later + _TICK

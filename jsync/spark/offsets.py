@@ -1,17 +1,17 @@
-"""Where a query is in its streams: what a checkpoint holds, and how it moves on.
+"""The position of a query in its streams, as a checkpoint holds it, and its next one.
 
 Pure: no Spark, socket or clock. The offset of a query is JSON:
 
     {"v": 1, "streams": {"ORDERS": {"created": "...", "from": 1, "next": 101, "parts": 2,
                                     "mark": {"sequence": 250, "time": "..."}}}}
 
-`next` is the sequence to go on from. An offset is also the end of a batch, and says by
-itself what that batch is: it begins at `from`, in `parts` partitions, of the stream that
-was created at `created`. So a batch that Spark does again after a crash is the same one,
-whatever the options say by then, and also the first batch, of which Spark keeps no start.
-`mark` is the last message that the stream had by then, to tell a stream that was restored
-from older data. The checkpoints of older versions have none. Streams with the same `pack`
-share a partition.
+`next` is the sequence to continue from. An offset is also the end of a batch, and alone
+defines that batch: it begins at `from`, in `parts` partitions, of the stream that was
+created at `created`. So a batch that Spark repeats after a crash reads the same messages,
+even if the options have changed, and even if it is the first batch, whose start Spark does
+not keep. `mark` is the last message that the stream had then, to detect a stream that was
+restored from older data. The checkpoints of older versions have no marks. Streams with the
+same `pack` share a partition.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 MOST_ROWS: Final = 1_000_000
-"""Sequences of one partition, when nothing is said of it."""
+"""Sequences per partition, if no option limits them."""
 PACK_ROWS: Final = 60_000
-"""Sequences that small streams share a partition for: Spark takes about 85 ms of CPU for
-each partition, and reads that many in about three times as long."""
+"""Sequences that a partition of several small streams has. Spark takes about 85 ms of CPU
+for each partition, and reads that many sequences in about three times as long."""
 STREAM_ROWS: Final = 1000
-"""A stream costs as much as so many sequences, for its consumer."""
+"""The cost of the consumer of a stream, in sequences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a stream holds, as its leader says."""
+    """The extent of a stream, as its leader reports it."""
 
     stream: str
     created: str
     first: int
-    """The sequence of its first message, or of the next one when it is empty."""
+    """The sequence of the first message, or of the next one if the stream is empty."""
     next: int
     """The sequence that the next message will have."""
     message_bytes: float = 0.0
-    """The size of a message, on average."""
+    """The average size of a message."""
     leader: str = ""
-    """The server that says so; empty when it is alone."""
+    """The name of the leader. Empty outside a cluster."""
     mark: Mark | None = None
-    """Its last message; None if there was none."""
+    """The last message. None if the stream never had one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,17 @@ class Span:
 
     created: str
     start: int | None
-    """None: the offset before says it; Spark before 4.2 does not tell."""
+    """None: the batch starts at the end of the offset before, if Spark passes that one."""
     next: int
     parts: int = 0
     mark: Mark | None = None
-    """The stream's last message when this was planned."""
+    """The stream's last message when the span was planned."""
     pack: int | None = None
-    """The number of the partition that it shares with other streams; None: it has its own."""
+    """The number of the partition that the stream shares with others. None: no sharing."""
 
     @property
     def reached(self) -> int:
-        """The sequence that the stream had reached when this was planned."""
+        """The next sequence of the stream when the span was planned."""
         return (
             self.next if self.mark is None else max(self.next, self.mark.sequence + 1)
         )
@@ -98,7 +98,7 @@ def to_json(spans: Mapping[str, Span]) -> dict[str, Any]:
 
 
 def from_json(offset: Mapping[str, Any]) -> Spans:
-    """Read an offset; raises `CheckpointError` for what is none."""
+    """Read an offset. Raises `CheckpointError` if it is invalid."""
     version = offset.get("v")
     if isinstance(version, int) and version > VERSION:
         raise CheckpointError(
@@ -122,17 +122,17 @@ def from_json(offset: Mapping[str, Any]) -> Spans:
 
 
 def complete(span: Span, before: Span | None) -> Span:
-    """A span with its start, which the offset before has if it does not say it itself."""
+    """Return the span with its start, taken from the offset before if it has none."""
     if span.start is not None or before is None:
         return span
     return replace(span, start=before.next)
 
 
-# Is what was to be read still there ----------------------------------------------------
+# Lost messages ------------------------------------------------------------------------
 
 
 def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
-    """What of `start` to before `upto` is gone, in words; None: nothing."""
+    """Describe the lost messages from `start` to before `upto`, or return None."""
     if holding.created != created:
         return (
             f"stream {holding.stream} was recreated at {holding.created}, or restored from "
@@ -149,7 +149,7 @@ def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
 
 
 def beyond(start: int, holding: Holding) -> str | None:
-    """Return why a stream cannot begin at a place beyond its end, or None if it can."""
+    """Describe why reading cannot start beyond the end of a stream, or return None."""
     if start <= holding.next:
         return None
     return (
@@ -159,7 +159,7 @@ def beyond(start: int, holding: Holding) -> str | None:
 
 
 def behind(upto: int, holding: Holding) -> str | None:
-    """Whether the stream has less than was known of it, in words; None: it has not."""
+    """Describe how the stream ends before `upto`, which it had reached, or return None."""
     if holding.next >= upto:
         return None
     return (
@@ -169,13 +169,13 @@ def behind(upto: int, holding: Holding) -> str | None:
 
 
 def resumed(span: Span, holding: Holding, unread: int | None) -> int:
-    """Where to go on behind a span, of which something may be lost.
+    """Return the sequence to continue from after a loss.
 
     Args:
-        span: What was read last.
-        holding: What the stream has now.
-        unread: Its first message that is later than the span's mark, if the stream is not
-            what it was; None if that is not known.
+        span: The span that was read last.
+        holding: The current extent of the stream.
+        unread: In a stream that was recreated or restored, the first message that is later
+            than the span's mark. None if that is not known.
     """
     if unread is None and holding.created != span.created:
         return holding.first
@@ -187,10 +187,10 @@ def resumed(span: Span, holding: Holding, unread: int | None) -> int:
 
 
 def admitted(backlogs: Mapping[str, int], limit: int | None) -> dict[str, int]:
-    """How much each backlog gives when all together may give `limit`, in proportion.
+    """Return how many messages each backlog gives, in proportion, to reach `limit` together.
 
-    Where there is a backlog there is at least one, so that no stream waits for ever; that
-    may be a few more than the limit.
+    Each backlog gives at least one message, so that no stream waits forever. The sum may
+    therefore be a few more than the limit.
     """
     total = sum(backlogs.values())
     if limit is None or total <= limit:
@@ -210,7 +210,7 @@ def admitted(backlogs: Mapping[str, int], limit: int | None) -> dict[str, int]:
 def rows_of(
     limit_bytes: int, backlogs: Mapping[str, int], sizes: Mapping[str, float]
 ) -> int:
-    """About how many messages these bytes are; 1 at least."""
+    """Return about how many messages have `limit_bytes` together, at least 1."""
     total = sum(backlogs.values())
     size = sum(count * sizes[name] for name, count in backlogs.items())
     return max(1, int(limit_bytes * total / size)) if size else max(1, total)
@@ -222,7 +222,7 @@ def parts_of(
     most_rows: int | None,
     most: int | None = None,
 ) -> dict[str, int]:
-    """In how many partitions each stream is read."""
+    """Return in how many partitions each stream is read."""
     total = sum(counts.values())
     parts = {}
     for name, count in counts.items():
@@ -245,9 +245,9 @@ def packs_of(
     least: int | None,
     most: int | None,
 ) -> dict[str, int]:
-    """Which streams share a partition, and its number; the others have their own.
+    """Return the streams that share partitions, with the number of the partition of each.
 
-    Streams are packed in order, so the same ones always make the same partitions.
+    Streams are packed in order, so the same streams always make the same partitions.
     """
     alone = {name: count for name, count in counts.items() if parts[name] == 1}
     small = {name: count for name, count in alone.items() if count < PACK_ROWS}
@@ -276,12 +276,12 @@ def planned(
     most_rows: int | None,
     most: int | None = None,
 ) -> Spans:
-    """The same spans, with the partitions that they are read in."""
+    """Return the spans with the partitions in which they are read."""
     counts = {
         name: span.next - (span.start or span.next) for name, span in spans.items()
     }
     parts = parts_of(counts, least, most_rows, most)
-    # With a limit on partitions, never merge streams into larger ones.
+    # A limit on the rows of a partition prevents sharing, unless partitions are limited.
     packs = {} if most_rows and not most else packs_of(counts, parts, least, most)
     return {
         name: replace(span, parts=parts[name], pack=packs.get(name))
@@ -290,7 +290,7 @@ def planned(
 
 
 def split(start: int, upto: int, parts: int) -> list[tuple[int, int]]:
-    """Ranges, both ends included, that are `start` to before `upto` together."""
+    """Split `start` to before `upto` into ranges whose ends are both included."""
     count = upto - start
     if count <= 0:
         return []

@@ -1,9 +1,9 @@
-"""The options of a read or a write: what they are called, and how they are read.
+"""The options of a read or a write: their names, and the parsing of their values.
 
-Pure. Spark hands options over as text, with names of any case. What is unknown or cannot
-be is refused by a `ConfigError` that names the option, on the driver, before anything is
-asked of a server. A read takes the options of the source, and a write those of the sink.
-Only a table in SQL has one set of them for reading and for writing.
+Pure. Spark passes options as text, with names of any case. An unknown or invalid option
+raises a `ConfigError` that names it, on the driver, before any request to a server. A read
+takes the options of the source, and a write takes the options of the sink. Only a table in
+SQL has one set of options for both.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ NATS = (
     "nats.apiPrefix",
 )
 Purpose: TypeAlias = Literal["read", "write", "monitor"]
-"""What the options are for."""
+"""The use of the options."""
 
 _KNOWN = {name.lower(): name for name in (*SOURCE, *SINK, *NATS)}
 _ALLOWED: Final[dict[Purpose, tuple[str, ...]]] = {
@@ -94,7 +94,7 @@ _COUNTERPARTS: Final[dict[Purpose, dict[str, str]]] = {
 }
 
 _OF_SPARK = ("checkpointlocation", "queryname")
-"""What Spark passes on of its own."""
+"""Options for Spark that it passes to the source or sink as well."""
 
 # Secrets that would end up in plans and logs, and the options to use instead.
 _SECRETS = {
@@ -120,13 +120,14 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400
 
 
 class Options:
-    """What was given; each method reads one option, or raises `ConfigError`.
+    """The given options. Each method reads one of them, or raises `ConfigError`.
 
     An option that was given as an empty text counts as not given.
 
     Args:
         given: The names of any case, and their values.
-        purpose: Other names are refused. None: those of a table in SQL, for reads and writes.
+        purpose: The use of the options. Options for another use are refused. None: a table
+            in SQL, whose options are for reads and writes.
     """
 
     def __init__(
@@ -143,7 +144,7 @@ class Options:
                 raise _misplaced(_KNOWN[known], purpose)
             elif known not in _OF_SPARK:
                 raise _unknown(name, allowed)
-        # Here, so that a table in SQL is not created with it: catalogs keep options.
+        # Check here, so that no table in SQL is created with a secret: catalogs keep options.
         for server in self.list("nats.servers"):
             _check_server(server)
 
@@ -151,7 +152,7 @@ class Options:
         return self._given.get(name.lower()) or None
 
     def list(self, name: str) -> tuple[str, ...]:
-        """What is separated by commas."""
+        """Return the parts of a list that is separated by commas."""
         text = self.text(name) or ""
         parts = tuple(filter(None, map(str.strip, text.split(","))))
         if text and not parts:
@@ -175,7 +176,7 @@ class Options:
         return text.lower()
 
     def count(self, name: str, least: int = 1) -> int | None:
-        """A whole number from `least` on."""
+        """Return a whole number from `least` on."""
         text = self.text(name)
         if text is None:
             return None
@@ -196,7 +197,7 @@ class Options:
         return value
 
     def duration(self, name: str) -> float | None:
-        """Seconds of a duration with its unit, as Spark writes it: `15m`."""
+        """Return the seconds of a duration with its unit, as Spark writes it: `15m`."""
         text = self.text(name)
         if text is None:
             return None
@@ -211,7 +212,7 @@ class Options:
 
 
 def moment(name: str, text: str) -> datetime:
-    """A moment: ISO 8601 with its offset from UTC, or milliseconds since 1970."""
+    """Read a time: ISO 8601 with its offset from UTC, or milliseconds since 1970."""
     try:
         if text.lstrip("-").isdigit():
             return datetime.fromtimestamp(int(text) / 1000, UTC)
@@ -229,7 +230,7 @@ def refused(name: str, wanted: str, text: str) -> ConfigError:
 
 
 def exclusive(options: Options, *names: str) -> str | None:
-    """The one of these options that is given, or None; `ConfigError` for two."""
+    """Return which of these options is given, or None. Raises `ConfigError` for two."""
     given = [name for name in names if options.text(name) is not None]
     if len(given) > 1:
         raise ConfigError(f"options {' and '.join(given)} exclude each other: give one")
@@ -237,7 +238,7 @@ def exclusive(options: Options, *names: str) -> str | None:
 
 
 def _check_server(url: str) -> None:
-    """Refuse a URL that may have a secret in it."""
+    """Raise `ConfigError` for a URL that may contain a secret."""
     if "@" in url:
         raise ConfigError(
             "option nats.servers: credentials in a URL would show in plans and logs; "

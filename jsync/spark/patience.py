@@ -1,4 +1,4 @@
-"""How long a lost connection, or a stream without a leader, is waited for."""
+"""Retries while a connection is lost, or while a stream has no leader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 RETRY_SECONDS: Final = 30.0
-"""The default of `nats.retryTimeout`: a restart or an election is over by then."""
+"""The default of `nats.retryTimeout`, enough for a restart or an election."""
 PAUSE: Final = 0.1
 
 AWAY: Final = (
@@ -32,25 +32,26 @@ AWAY: Final = (
     NoServersError,
     NoStreamResponseError,
 )
-"""Nobody answers for the moment. A wrong password or certificate is not among them, nor is
-a closed connection, which never comes back by itself."""
+"""Errors of servers that cannot answer for the moment. A wrong password or certificate is
+not among them, nor is a closed connection, which never reconnects."""
 
 
 def is_away(error: Exception) -> bool:
-    """Whether the servers cannot answer for the moment.
+    """Return whether an error means that the servers cannot answer for the moment.
 
-    A subclass of `ConnectionError` names a reason. Without one, nothing listens there.
+    A plain `ConnectionError` is such an error, because nothing listens at the address. Its
+    subclasses name other reasons.
     """
     return isinstance(error, AWAY) or type(error) is BrokenError
 
 
 def patiently(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
-    """Return the result of `ask`, called again while nobody can answer. Blocks.
+    """Return the result of `ask`, and retry while the servers cannot answer. Blocks.
 
     Args:
-        ask: A call that may be made twice. If the connection is closed, `ask` has one
-            chance to make another one.
-        seconds: After so many the last error is raised.
+        ask: A call that may be repeated. If the connection is closed, `ask` has one chance
+            to open another one.
+        seconds: The time after which the last error is raised.
     """
     until = monotonic() + seconds
     closed = False

@@ -1,7 +1,7 @@
-"""What the filters of a batch say of where to look; pure, and only a hint.
+"""The ranges and subjects to which filters narrow a batch. Pure, and only a hint.
 
-Spark checks each row all the same. So what is left out here costs time alone, but nothing
-may be left out of what is read.
+Spark still checks each row. So a filter that is ignored here costs only time, but no row
+that matches may be left out.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_SUBJECTS: Final = 100
-"""Subjects that a consumer is asked to filter by."""
+"""The most subjects by which a consumer filters."""
 CLOCK_SLACK: Final = timedelta(minutes=5)
-"""A message may be later in a stream and have an earlier time: leaders have clocks."""
+"""A later message may have an earlier time, because the clocks of leaders differ."""
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC) + CLOCK_SLACK
 _LATEST: Final = datetime.max.replace(tzinfo=UTC) - CLOCK_SLACK
 
 
 @dataclass(frozen=True)
 class Narrowing:
-    """Where the wanted rows can be; None is anywhere."""
+    """The limits within which wanted rows can be. None is no limit."""
 
     streams: frozenset[str] | None = None
     subjects: tuple[str, ...] | None = None
-    """Patterns; an empty tuple is nowhere."""
+    """Patterns. With an empty tuple, no row is wanted."""
     first: int = 1
     last: int | None = None
     since: datetime | None = None
     until: datetime | None = None
 
     def by(self, kind: str, column: str, value: Any) -> Narrowing:
-        """Narrowed by one more filter of Spark, whose class is called `kind`."""
+        """Return these limits with one more filter of Spark, whose class is called `kind`."""
         match column, kind, value:
             case "stream", "EqualTo", str():
                 return self._in_streams([value])
@@ -117,7 +117,7 @@ class Narrowing:
 
 
 def is_plain(subject: str) -> bool:
-    """Whether this is one subject, without wildcards."""
+    """Return whether this is one subject, without wildcards."""
     if any(c.isspace() or c == "\0" for c in subject):
         return False
     return not {"", "*", ">"} & set(subject.split("."))

@@ -1,9 +1,9 @@
-"""Reading a range of a stream, on an executor: each message of it, or an error.
+"""Read a range of a stream on an executor: each message of it, or an error.
 
-A range ends when its last message has come, or when the stream's leader confirms that
-nothing more of it is there. The end of a consumer, or of a direct get, is not that: who
-answers may be a follower that lags. Only of a stream without followers is a consumer's end
-the leader's word.
+A range ends when its last message has come, or when the stream's leader confirms that the
+rest does not exist. The end of a consumer or of a direct get is no confirmation, because
+the server that answers may be a follower that lags. Only if the stream has no followers
+does the end of a consumer come from the leader.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .source_options import ReadMode
 
 INACTIVE_THRESHOLD: Final = 30.0
-"""Seconds after which a consumer goes whose executor is gone."""
+"""Seconds after which the server removes the consumer of a lost executor."""
 DIRECT_ROWS: Final = 5000
 DIRECT_BYTES: Final = 8 << 20
 SIZE_HEADER: Final = "Nats-Msg-Size"
@@ -51,7 +51,7 @@ class RangeToRead:
 
 
 class RangeReader:
-    """Reads one range; it is iterated over once."""
+    """Reads one range. Iterate over it only once."""
 
     def __init__(
         self,
@@ -72,11 +72,13 @@ class RangeReader:
         self._coverage = Coverage(part.start, part.end)
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
-        """The record batches of `columns`, of which one is `sequence`; blocks.
+        """Yield record batches of `columns`, one of which is `sequence`. Blocks.
 
-        Raises `DataLossError` for what went while it was being read, unless the policy
-        allows for it, `TimeoutError` when what the leader has does not come, and what
-        reading raises.
+        Raises:
+            DataLossError: Messages were lost before they were read, and the policy is to
+                fail.
+            TimeoutError: Messages that the leader still has do not arrive.
+            Error: The range cannot be read.
         """
         coverage = self._coverage
         try:
@@ -111,7 +113,7 @@ class RangeReader:
         return look(self._js, self._part.stream, self._retry_seconds)
 
     def _read(self, stream: Stream) -> Iterator[pyarrow.RecordBatch]:
-        """What comes from the position on, once."""
+        """Yield the batches from the position on, without a retry."""
         coverage = self._coverage
         batches = self._direct if self._part.mode == "direct" else self._pulled
         with closing(batches(stream, coverage.position + 1)) as found:
@@ -119,7 +121,7 @@ class RangeReader:
                 sequences = batch.column("sequence")
                 last = sequences[-1].as_py()
                 has_gap = coverage.has_gap(batch.num_rows, last)
-                # A consumer ends with its stream. Direct gets go on in one that has its name.
+                # A consumer ends with its stream. Direct gets continue in a new one.
                 if has_gap or self._part.mode == "direct":
                     holding = self._look()[1]
                     if holding.created != self._part.created:
@@ -148,7 +150,7 @@ class RangeReader:
                 yield columns
 
     def _direct(self, stream: Stream, start: int) -> Generator[pyarrow.RecordBatch]:
-        """The same by direct gets, which bring no columns: each message is an object."""
+        """Read like `_pulled`, but by direct gets: each message is an object."""
         pages = [
             stream.get_messages(subject, sequence=start, up_to_sequence=self._part.end)
             for subject in self._subjects or (">",)
@@ -167,12 +169,12 @@ class RangeReader:
         if rows:
             yield stored_batch(rows, self._columns)
 
-    # What is missing ------------------------------------------------------------------
+    # Missing messages -----------------------------------------------------------------
 
     def _is_there(self, start: int, holding: Holding) -> bool:
-        """Whether this is still the stream, and nothing from `start` on was lost.
+        """Return whether this is still the same stream. Report a loss from `start` on.
 
-        What is before its first sequence may have been.
+        Messages before the first sequence of the stream may have been lost.
         """
         part = self._part
         loss = lost(part.created, start, part.end + 1, holding)
@@ -181,7 +183,7 @@ class RangeReader:
         return holding.created == part.created
 
     def _report_missing(self, stream: Stream) -> None:
-        """Say what was deleted, where that is not how the stream is meant to be."""
+        """Warn of deleted messages, unless a filter or the stream's configuration explains it."""
         each = stream.config.max_msgs_per_subject
         if self._coverage.missing and not self._subjects and not (each and each > 0):
             logger.warning(
@@ -195,7 +197,7 @@ class RangeReader:
             )
 
     def _confirmed(self) -> bool:
-        """Whether the leader says that the rest of the range is not there."""
+        """Return whether the leader confirms that the rest of the range does not exist."""
         start = self._coverage.position + 1
         stream, before = self._look()
         if before.created == self._part.created:

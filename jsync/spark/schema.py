@@ -37,7 +37,7 @@ COLUMNS: dict[str, DataType] = {
 
 
 def source_schema(*, include_headers: bool) -> StructType:
-    """What is read when the user names no schema."""
+    """Return the columns that are read if the user gives no schema."""
     return StructType(
         [
             StructField(name, kind)
@@ -48,7 +48,7 @@ def source_schema(*, include_headers: bool) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """Whether the source has these columns; raises `ConfigError`."""
+    """Raise `ConfigError` unless the source has these columns."""
     if not schema.fields:
         raise ConfigError(f"no column is asked for; there are {', '.join(COLUMNS)}")
     for field in schema.fields:
@@ -78,7 +78,7 @@ _METADATA = "jetstream.options"
 
 
 def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
-    """The options of a table that is being created; None: it is not about a table."""
+    """Return the options of a table that is being created, or None without a table."""
     if "provider" not in given:
         return None
     prefix = "option."
@@ -90,7 +90,7 @@ def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def with_options(columns: StructType, options: dict[str, str]) -> StructType:
-    """The columns of a table, with its options; people see those as a comment."""
+    """Return the columns of a table with its options, which people see as a comment."""
     first, *others = columns.fields
     shown = ", ".join(f"'{name}' '{value}'" for name, value in sorted(options.items()))
     noted = StructField(
@@ -103,14 +103,14 @@ def with_options(columns: StructType, options: dict[str, str]) -> StructType:
 
 
 def given_by_servers(columns: StructType) -> tuple[str, ...]:
-    """The columns of a table that INSERT leaves out; none for what is not a table."""
+    """Return the columns that INSERT leaves out of a table, or none without a table."""
     if not options_of(columns):
         return ()
     return tuple(field.name for field in columns if field.name in GIVEN)
 
 
 def options_of(columns: StructType) -> dict[str, str]:
-    """The options of the table that these columns are of; none otherwise."""
+    """Return the options of the table that has these columns, or {} without a table."""
     for field in columns.fields:
         if found := (field.metadata or {}).get(_METADATA):
             return dict(found)
@@ -121,7 +121,7 @@ def options_of(columns: StructType) -> dict[str, str]:
 
 
 def arrow_schema(schema: StructType) -> pyarrow.Schema:
-    """The one schema that Spark takes for `schema`."""
+    """Return the only schema of Arrow that Spark accepts for `schema`."""
     # Import pyarrow only to read rows, not to look up a data source.
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 

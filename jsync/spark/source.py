@@ -1,4 +1,4 @@
-"""Reading, as Spark calls it: what a batch is, and who reads which part of it.
+"""Batch reads as Spark calls them, and the part that streaming reads share.
 
 Planning happens on the driver, and `read` on the executors.
 """
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """What batches and streams have in common; it travels to the executors."""
+    """The common part of batches and streams. Spark sends it to the executors."""
 
     def __init__(
         self, options: Options, schema: StructType, *, streaming: bool
@@ -70,34 +70,34 @@ class Source:
 
     @property
     def retry_seconds(self) -> float:
-        """For how long a server that is away, or a missing leader, is waited for."""
+        """Seconds to wait for a lost server or for a missing leader."""
         return self.connection.retry_timeout
 
     def patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Return the result of `ask`, called again while nobody can answer. Blocks."""
+        """Return the result of `ask`, and retry while the servers cannot answer. Blocks."""
         return patiently(ask, self.retry_seconds)
 
     def streams(self) -> tuple[str, ...]:
-        """The streams to read now; with a pattern, blocks to ask for their names."""
+        """Return the streams to read now. Blocks with a pattern, to request their names."""
         pattern = self.options.pattern
         if pattern is None:
             return self.options.streams
-        self.jetstream()  # raises at once for a wrong address
+        self.jetstream()  # raises immediately for a wrong address
         names = self.patiently(lambda: list(self.jetstream().stream_names()))
         return tuple(sorted(name for name in names if matches(pattern, name)))
 
     def reads(self, name: str) -> bool:
-        """Whether the options choose a stream of this name."""
+        """Return whether the options choose a stream of this name."""
         return self.options.reads(name)
 
     def look(self, name: str) -> tuple[Stream, Holding]:
-        """Ask for a stream, and at first whether it can be read at all; blocks."""
+        """Return a stream and its extent. Check once that it can be read. Blocks."""
         stream, holding = look(self.jetstream(), name, self.retry_seconds)
         self._check(stream)
         return stream, holding
 
     def look_behind(self, name: str, created: str, upto: int) -> tuple[Stream, Holding]:
-        """The same, but wait a while for a leader that does not reach `upto` yet."""
+        """Do as `look`, but first wait a while until the leader reaches `upto`. Blocks."""
         stream, holding = look_behind(
             self.jetstream(), name, created, upto, self.retry_seconds
         )
@@ -113,11 +113,11 @@ class Source:
         self._modes[stream.name] = mode
 
     def sequence_at(self, stream: Stream, holding: Holding, place: Place) -> int:
-        """The sequence of a place in a stream; blocks for that of a moment."""
+        """Return the sequence of a place in a stream. Blocks if the place is a time."""
         return sequence_at(stream, holding, place, self.retry_seconds)
 
     def planned(self, spans: Spans) -> Spans:
-        """The same spans, with the partitions that the options ask for."""
+        """Return the spans with the partitions that the options define."""
         options = self.options
         return planned(
             spans,
@@ -127,7 +127,7 @@ class Source:
         )
 
     def partitions(self, spans: Spans) -> list[InputPartition]:
-        """What the executors read, of streams that have been looked at."""
+        """Return the partitions for the executors. `look` has checked each stream before."""
         from .reading import RangeToRead  # noqa: PLC0415
 
         found: list[list[RangeToRead]] = []
@@ -147,7 +147,7 @@ class Source:
         return [InputPartition(parts) for parts in found]
 
     def read(self, parts: Sequence[RangeToRead]) -> Iterator[pyarrow.RecordBatch]:
-        """The record batches of a partition, as Spark wants them; blocks."""
+        """Yield the record batches of a partition, in the schema of Spark. Blocks."""
         if len(parts) == 1:
             yield from self._read(parts[0])
             return
@@ -173,7 +173,7 @@ class Source:
 
 
 class JetStreamReader(DataSourceReader):
-    """A batch: what is there of the streams, or a part of that, once."""
+    """A batch that reads the current messages of the streams, or a part of them."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._source = Source(options, schema, streaming=False)
@@ -185,7 +185,7 @@ class JetStreamReader(DataSourceReader):
         return source.partitions(source.planned(spans))
 
     def span(self, name: str) -> Span:
-        """The part of a stream that the options ask for."""
+        """Return the part of a stream that the options define."""
         source, options = self._source, self._source.options
         stream, holding = source.look(name)
         start = source.sequence_at(stream, holding, options.starting.of(name))
@@ -203,12 +203,16 @@ class JetStreamReader(DataSourceReader):
 
 
 class FilteringReader(JetStreamReader):
-    """The same, told of the filters; Spark refuses a reader that wants them and may not."""
+    """A batch that gets the filters of the query, to read less.
+
+    Spark refuses a reader with `pushFilters` while filter pushdown is disabled, so this is a
+    separate class.
+    """
 
     _narrowing = Narrowing()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Look where the rows can be; Spark is to check them all the same."""
+        """Narrow the read by the filters. Return all of them, so that Spark still checks rows."""
         narrowing = Narrowing(subjects=self._source.subjects or None)
         for one in filters:
             match getattr(one, "attribute", ()), getattr(one, "value", None):

@@ -1,4 +1,4 @@
-"""What a read was asked for, checked; pure."""
+"""The options of a read, checked. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from .options import Options
 
 Place: TypeAlias = int | datetime | Literal["earliest", "latest"]
-"""A sequence, a moment, or an end of the stream."""
+"""A sequence, a time, or an end of the stream."""
 ReadMode: TypeAlias = Literal["consumer", "direct"]
 
 
 BUCKETS: Final = ("KV_", "OBJ_")
-"""Streams that a pattern leaves out: they are key-value buckets and object stores."""
+"""Prefixes of key-value buckets and object stores, which a pattern leaves out."""
 TRIGGER_DELAY: Final = 900.0
 """Seconds that a batch waits for `minOffsetsPerTrigger` by default, as with Kafka."""
 
@@ -34,7 +34,7 @@ class Places:
 
     named: dict[str, Place]
     others: Place
-    """In streams that are not named."""
+    """The place in streams that are not named."""
 
     def of(self, stream: str) -> Place:
         return self.named.get(stream, self.others)
@@ -54,29 +54,29 @@ class SourceOptions:
     ending: Places
     """Exclusive, as with Spark's other sources."""
     max_rows: int | None
-    """Of a micro-batch."""
+    """The most messages of a micro-batch."""
     max_bytes: int | None
     min_rows: int | None
-    """A micro-batch with fewer waits, up to `max_delay` seconds."""
+    """A micro-batch with fewer messages waits, up to `max_delay` seconds."""
     max_delay: float
     min_partitions: int | None
     max_partitions: int | None
     rows_per_partition: int | None
     fail_on_loss: bool
     pause_file: Path | None
-    """While it is there, a query begins no batch of new data."""
+    """While this file exists, a query begins no batch of new data."""
     read_mode: ReadMode | None
-    """None: as the stream wants it."""
+    """None: as the stream's retention requires."""
 
     def reads(self, stream: str) -> bool:
-        """Whether the options choose a stream of this name."""
+        """Return whether the options choose a stream of this name."""
         if self.pattern is None:
             return stream in self.streams
         return matches(self.pattern, stream)
 
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> SourceOptions:
-        """Read them; raises `ConfigError`."""
+        """Read the options. Raises `ConfigError` if one is invalid."""
         given = exclusive(options, "stream", "streams", "streamPattern")
         pattern = _pattern(options)
         streams = () if given is None or pattern else options.list(given)
@@ -147,7 +147,7 @@ class SourceOptions:
 
 
 def matches(pattern: re.Pattern[str], stream: str) -> bool:
-    """Whether a pattern chooses this stream."""
+    """Return whether a pattern chooses this stream."""
     return not stream.startswith(BUCKETS) and pattern.fullmatch(stream) is not None
 
 
@@ -169,7 +169,7 @@ def _places(
     default: Place,
     reads: Callable[[str], bool],
 ) -> Places:
-    """The place in each stream, from `...Offsets` or `...Timestamp`."""
+    """Return the place in each stream, from `...Offsets` or `...Timestamp`."""
     name = exclusive(options, f"{which}Offsets", f"{which}Timestamp")
     text = None if name is None else options.text(name)
     if name is None or text is None:

@@ -1,4 +1,4 @@
-"""Reading as a stream of micro-batches, as Spark calls it on the driver."""
+"""Streaming reads in micro-batches, as Spark calls them on the driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ except ImportError:  # Spark before 4.2 has no read limits
     LIMITS = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """What it is in later versions of Spark."""
+        """A stand-in for the class of later versions of Spark."""
 else:
     LIMITS = True
 
@@ -59,40 +59,42 @@ if TYPE_CHECKING:
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of micro-batches.
 
-    Spark keeps one on the driver for as long as a query runs, and asks it what is next.
+    Spark keeps one on the driver while a query runs, and calls it for each batch.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._source = Source(options, schema, streaming=True)
-        # Where this process has begun each stream, and whether the query found it later.
+        # The start of each stream in this process, by name and by `found`, see `_begin`.
         self._begun: dict[tuple[str, bool], Span] = {}
-        # Spark before 4.2 does not pass the offset to go on from: the last one that it got.
+        # The last offset that Spark got. Before 4.2 it does not pass the one to continue from.
         self._last: dict[str, Any] | None = None
         self._heads: Spans = {}  # the last known ends of the streams
-        # Marks of the last offset that Spark got.
+        # The marks of the last offset that Spark got.
         self._planned: dict[str, Mark | None] = {}
         self._targets: dict[str, Holding] | None = None
         self._last_batch: float | None = None
         self._has_warned = False
 
-    # Where it is ----------------------------------------------------------------------
+    # Offsets --------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins.
+        """Return the start of a new query.
 
-        Spark asks twice, before 4.2 after the first `latestOffset`, and again when it repeats
-        the first batch. So the end of a batch alone says what the batch reads.
+        Spark calls it twice, before 4.2 after the first `latestOffset`, and again when it
+        repeats the first batch. So the end of a batch alone defines what the batch reads.
         """
         return to_json(dict(self._ask_all(self._begin, self._source.streams())))
 
     def _begin(self, name: str, *, found: bool = False) -> Span:
-        """Where a stream begins that the query does not know yet.
+        """Return the start of a stream that the query does not know yet.
 
-        Both may be asked of one stream: it can appear before Spark repeats the first batch.
+        One stream may need the start for both values of `found`, because it can appear
+        before Spark repeats the first batch.
 
         Args:
-            name: Its name.
-            found: A pattern has found it after the query began. All of it is read.
+            name: The name of the stream.
+            found: A pattern has found the stream after the query began. All of it is read,
+                unless the options name its start.
         """
         if (name, found) not in self._begun:
             stream, holding = self._source.look(name)
@@ -120,10 +122,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that the query reads.
+        """Limit the query to the messages that exist now.
 
-        A stream that is not there is left out. It is an error of `initialOffset`, or data
-        loss once the query has read of it.
+        A missing stream is left out here. It is an error in `initialOffset`, or data loss if
+        the query has read from it before.
         """
 
         def look(name: str) -> Holding | None:
@@ -142,8 +144,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> dict[str, Any]:
         """Return the end of the next batch, or `start` itself if there is nothing new.
 
-        Spark before 4.2 passes neither `start` nor `limit`. It goes on from the last offset
-        that it got, which it tells by `partitions` when a query is started again.
+        Spark before 4.2 passes neither `start` nor `limit`. The query continues from the last
+        offset that Spark got, which it passes to `partitions` when a query is restarted.
         """
         is_old = start is None
         if start is None:
@@ -153,7 +155,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if pause is not None and pause.exists():
             after = before
         else:
-            # Earlier versions of Spark have no limits that they could pass.
+            # Spark before 4.2 passes no limits, so apply those of the options.
             limited = is_old or not (
                 limit is None or isinstance(limit, ReadAllAvailable)
             )
@@ -164,7 +166,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return end
 
     def _known(self, offset: dict[str, Any]) -> Spans:
-        """The places in an offset; raises `CheckpointError` for one of other streams."""
+        """Read an offset. Raises `CheckpointError` if it has streams that are not read."""
         spans = from_json(offset)
         left = [name for name in spans if not self._source.reads(name)]
         if left:
@@ -175,11 +177,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return spans
 
     def _advanced(self, before: Spans, *, limited: bool, warn: bool) -> Spans:
-        """The next end behind `before`.
+        """Return the end of the next batch, or `before` if no batch is to begin.
 
         Args:
             before: The end of the last batch.
-            limited: The limits of the options hold.
+            limited: Apply the limits of the options.
             warn: Log a warning if a limit leaves messages to the next batch.
         """
         places: Spans = {}
@@ -219,7 +221,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._source.planned(after)
 
     def _warn_of_limit(self, left: int) -> None:
-        """Say once what a limit means to some triggers: Spark does not tell which it is."""
+        """Warn once that a limit may end the query early.
+
+        It does so with some triggers, and Spark does not pass the trigger to the source.
+        """
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -230,14 +235,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
 
     def _names(self, before: Spans) -> list[str]:
-        """The streams of the next batch: with a pattern those of now, too."""
+        """Return the streams of the next batch, with a pattern also new streams."""
         if self._source.options.pattern is None:
             return list(self._source.options.streams)
         new = self._source.streams() if self._targets is None else self._targets
         return list(dict.fromkeys([*before, *new]))
 
     def _waits(self, backlogs: dict[str, int]) -> bool:
-        """Whether a batch of so few messages waits for more."""
+        """Return whether a batch of so few messages waits for more."""
         options = self._source.options
         if options.min_rows is None or self._targets is not None:
             return False
@@ -246,7 +251,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return monotonic() - self._last_batch < options.max_delay
 
     def _resumed(self, name: str, span: Span) -> tuple[Span, Holding | None]:
-        """Where to go on in a stream; and what it holds, None when it is not there."""
+        """Return the span to continue from, and the stream's extent, None if it is missing.
+
+        A loss is reported to the policy.
+        """
         source = self._source
         try:
             stream, holding = source.look_behind(name, span.created, span.reached)
@@ -265,7 +273,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return Span(holding.created, place, place), holding
 
     def _altered(self, stream: Stream, span: Span, holding: Holding) -> str | None:
-        """Whether the stream is another one, or an older state of this one, in words."""
+        """Describe how the stream was recreated or restored from older data, or return None."""
         if holding.created != span.created:
             return lost(span.created, span.next, holding.next, holding)
         if loss := behind(span.reached, holding):
@@ -276,7 +284,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._source.patiently(lambda: contradiction(stream, mark))
 
     def _unread(self, stream: Stream, span: Span) -> int | None:
-        """The first message of an altered stream that the query has not seen."""
+        """Return the first message of an altered stream that the query has not read."""
         mark = span.mark
         if mark is None:
             return None
@@ -302,15 +310,15 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return admitted(backlogs, limit)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the streams, for the progress of the query."""
+        """Return the ends of the streams, for the progress of the query."""
         return to_json(self._heads) if self._heads else None
 
-    # What a batch reads ---------------------------------------------------------------
+    # Partitions -----------------------------------------------------------------------
 
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
-        """Plan what the executors read, which `end` alone says."""
+        """Plan the partitions of a batch, which `end` alone defines."""
         if start == end:
             if not LIMITS:
                 self._resume(end)
@@ -338,9 +346,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
 
     def _resume(self, offset: dict[str, Any]) -> None:
-        """Take the last offset of a query that is started again.
+        """Take the last offset of a query that is restarted.
 
-        Spark before 4.2 tells it by an empty batch, before the first `latestOffset`.
+        Spark before 4.2 passes it as an empty batch, before the first `latestOffset`.
         """
         if self._last not in (None, offset):
             raise ConfigError(
@@ -350,7 +358,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._last = offset
 
     def _there(self, name: str, span: Span, before: Span | None) -> Span:
-        """What of a span is still there; all of it, unless loss is allowed for."""
+        """Return the part of a span that still exists: all of it, unless loss is allowed."""
         source = self._source
         assert span.start is not None
         try:
@@ -379,7 +387,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _ask_all(
         self, ask: Callable[[str], Answer], names: Sequence[str]
     ) -> Iterator[tuple[str, Answer]]:
-        """Ask for all these streams at once; blocks."""
+        """Call `ask` for all these streams, in parallel. Blocks."""
         self._source.jetstream()  # connect once, for all threads
         return ask_all(ask, names)
 

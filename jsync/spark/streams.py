@@ -1,4 +1,4 @@
-"""What the leaders of streams say: what there is to read, and how it may be read."""
+"""The state of streams, as their leaders report it, and the ways to read them."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from .source_options import Place, ReadMode
 
 ASK_SECONDS: Final = 1.0
-"""Until a question that may have been passed over is asked again."""
+"""Seconds until a request that the server may have missed is retried."""
 BEHIND: Final = 10.0
-"""Seconds that a new leader has to read its log, until what it lacks is lost."""
+"""Seconds for a new leader to read its log, before missing messages count as lost."""
 
 logger = logging.getLogger("jsync.spark")
 
 
 def find(js: JetStream, name: str) -> Stream:
-    """Ask the leader of a stream for its info. Blocks.
+    """Return a stream, with info from its leader. Blocks.
 
     Raises:
-        StreamNotFoundError: There is none. The error has a name that is near.
+        StreamNotFoundError: The stream does not exist. The error suggests a similar name.
     """
     stream = js.bind_stream(name)
     try:
@@ -61,7 +61,7 @@ def find(js: JetStream, name: str) -> Stream:
 
 
 def _names(js: JetStream) -> list[str]:
-    """Return the names of streams for a hint. The account may not be allowed to list them."""
+    """Return the names of streams for a hint, or none if the account must not list them."""
     try:
         return list(js.stream_names())
     except Error:
@@ -71,7 +71,10 @@ def _names(js: JetStream) -> list[str]:
 def look(
     js: JetStream, name: str, seconds: float = RETRY_SECONDS
 ) -> tuple[Stream, Holding]:
-    """Ask for a stream, and wait `seconds` for an answer. Raises `StreamNotFoundError`."""
+    """Return a stream and its extent. Blocks, and retries up to `seconds`.
+
+    Raises `StreamNotFoundError` if the stream does not exist.
+    """
     stream = patiently(lambda: find(js, name), seconds)
     return stream, holding_of(stream)
 
@@ -83,7 +86,7 @@ def look_behind(
     upto: int,
     seconds: float = RETRY_SECONDS,
 ) -> tuple[Stream, Holding]:
-    """Ask like `look`, and wait a while for a leader that does not reach `upto` yet."""
+    """Do as `look`, but first wait a while until the leader reaches `upto`. Blocks."""
     until = monotonic() + BEHIND
     while True:
         stream, holding = look(js, name, seconds)
@@ -110,10 +113,10 @@ def holding_of(stream: Stream) -> Holding:
 def sequence_at(
     stream: Stream, holding: Holding, place: Place, seconds: float = RETRY_SECONDS
 ) -> int:
-    """The sequence of a place; blocks for a moment's, up to `seconds`.
+    """Return the sequence of a place. If it is a time, blocks and retries up to `seconds`.
 
-    A moment is the first message of that time or later, or else the next one to come;
-    that needs nats-server 2.11.
+    A time stands for the first message of that time or later, or else for the next message
+    to come. This needs nats-server 2.11.
     """
     if place == "earliest":
         return holding.first
@@ -131,12 +134,15 @@ def sequence_at(
 
 
 def has_followers(stream: Stream) -> bool:
-    """Whether a consumer may run on a server that is not the stream's leader."""
+    """Return whether a consumer may run on a server that is not the stream's leader."""
     return (stream.config.num_replicas or 1) > 1
 
 
 def next_message(stream: Stream, sequence: int, subjects: Sequence[str]) -> int | None:
-    """The leader's first message from `sequence` on, of these subjects or any; blocks."""
+    """Return the sequence of the leader's first message from `sequence` on. Blocks.
+
+    Only messages of `subjects` count, if there are any. None: there is no such message.
+    """
     found = []
     for subject in subjects or (">",):
         try:
@@ -150,11 +156,11 @@ def next_message(stream: Stream, sequence: int, subjects: Sequence[str]) -> int 
 
 
 def read_mode(stream: Stream, wanted: ReadMode | None) -> ReadMode:
-    """How this stream is read; raises `ConfigError` for what cannot be.
+    """Return how to read this stream. Raises `ConfigError` if that is impossible.
 
-    A consumer without acks takes nothing from a stream that is kept by limits, and is the
-    quicker way. A work queue refuses it, and where messages are kept for whom they interest
-    it would be one more: those are read by direct gets, which leave no trace.
+    A consumer without acks is faster, and removes nothing from a stream with limits
+    retention. A work queue refuses such a consumer, and with interest retention messages
+    would also be kept for it. So those streams are read by direct gets, which leave no trace.
     """
     kept_by_limits = stream.config.retention in (None, "limits")
     mode = wanted or ("consumer" if kept_by_limits else "direct")
@@ -175,9 +181,9 @@ def read_mode(stream: Stream, wanted: ReadMode | None) -> ReadMode:
 def check_readable(
     stream: Stream, mode: ReadMode, subjects: Sequence[str], options: ConnectionOptions
 ) -> None:
-    """Have the servers refuse now what they would refuse an executor; blocks.
+    """Let the servers refuse now what they would refuse to an executor. Blocks.
 
-    A subject that cannot be, one that overlaps another, or a permission that is missing.
+    That is an invalid subject, a subject that overlaps another, or a missing permission.
     """
     if mode == "direct":
         for subject in subjects or (">",):
@@ -199,11 +205,11 @@ def check_readable(
 
 
 def _pull_once(subject: str, options: ConnectionOptions) -> None:
-    """Have one pull answered, whatever the answer.
+    """Send one pull request, and wait for any answer. Blocks.
 
-    As a request, since what is not permitted to a pull looks like a silent server. In a
-    cluster a pull may pass a consumer that has just been made, or come to a server that has
-    not heard of it: it is sent again.
+    It is sent by request/reply, because a pull without permission would look like a silent
+    server. In a cluster, a pull may miss a consumer that was just created, or reach a server
+    that does not know the consumer yet, so it is retried.
     """
     deadline = monotonic() + options.timeout
     while True:
@@ -215,20 +221,20 @@ def _pull_once(subject: str, options: ConnectionOptions) -> None:
         except (LateError, NoRespondersError) as error:
             if left <= ASK_SECONDS:
                 raise
-            if isinstance(error, NoRespondersError):  # it comes at once
+            if isinstance(error, NoRespondersError):  # it comes immediately
                 sleep(PAUSE)
         else:
             return
 
 
 class LossPolicy:
-    """What becomes of lost data: an error, or a warning in the log."""
+    """The reaction to lost data: an error, or a warning in the log."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
 
     def found(self, stream: str, loss: str, place: int | None = None) -> None:
-        """Raise `DataLossError`, or go on, at `place` if that is known."""
+        """Raise `DataLossError`, or log a warning and return, to continue at `place`."""
         if self._fail:
             raise DataLossError(
                 f"{loss}. To continue with the remaining messages, set failOnDataLoss=false",
