@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BUCKET: Final = "jsync_spark_progress"
 _KEPT: Final = 30 * 86400.0
-"""Seconds after which the bucket forgets a query that nobody runs any more."""
+"""Seconds after which the bucket forgets a query that no longer runs."""
 
 
 def statuses(js: JetStream, bucket: str = BUCKET) -> list[QueryFigures]:
@@ -55,7 +55,7 @@ def _entries(store: KeyValue[bytes]) -> Iterator[QueryFigures]:
 def read(store: KeyValue[bytes], query: str) -> QueryFigures | None:
     """Return the figures of a query, or None if the bucket has none. Blocks.
 
-    Others may store keys and values that are none.
+    Keys and values of other programs in the bucket count as None.
     """
     try:
         return msgspec.json.decode(store.get(query).value, type=QueryFigures)

@@ -21,11 +21,11 @@ _LAST: Final = (
     *("name", "time", "batch", "input_rate", "processed_rate", "streams"),
     *("dead_letters", "duplicates", "collisions"),
 )
-"""Attributes of `QueryFigures` that stay as they were until a run tells them."""
+"""Attributes of `QueryFigures` that keep their values until a run reports new ones."""
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a query is in a stream."""
+    """The position of a query in a stream."""
 
     created: str
     """When the stream was created, ISO 8601."""
@@ -34,7 +34,7 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class StreamFigures(msgspec.Struct, kw_only=True):
-    """How far a query is behind a stream."""
+    """The lag of a query behind a stream."""
 
     created: str
     next: int
@@ -60,7 +60,7 @@ class QueryFigures(msgspec.Struct, kw_only=True):
     batch: int | None = None
     """The number of the last micro-batch."""
     is_complete: bool = True
-    """Whether the counts include the earlier runs, which the monitor's bucket remembers. It is
+    """True if the counts include the earlier runs, which the monitor's bucket remembers. It is
     False until the bucket has been read."""
     batches: int = 0
     """Micro-batches with rows. A repeated micro-batch counts again."""
@@ -165,12 +165,12 @@ class QueryFigures(msgspec.Struct, kw_only=True):
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A duration for people."""
+    """Format a duration for people."""
     return "age unknown" if seconds is None else f"{seconds:,.1f} s"
 
 
 def malformed(report: Mapping[str, Any]) -> int:
-    """The malformed messages that a micro-batch has counted, of all sources."""
+    """Return how many malformed messages a micro-batch has counted, in all sources."""
     found = 0
     for row in (report.get("observedMetrics") or {}).values():
         values = row if isinstance(row, dict) else row.asDict()
@@ -180,14 +180,14 @@ def malformed(report: Mapping[str, Any]) -> int:
 
 
 def positions(report: Mapping[str, Any]) -> Iterator[tuple[str, Position]]:
-    """Where a micro-batch ended, in each stream of each JetStream source."""
+    """Yield the end of a micro-batch in each stream of each JetStream source."""
     for source in report["sources"]:
         for name, span in spans(source.get("endOffset")).items():
             yield name, Position(str(span.get("created", "")), int(span["next"]))
 
 
 def spans(offset: Any) -> Mapping[str, Mapping[str, Any]]:
-    """The streams in an offset. Empty if the source is not JetStream."""
+    """Return the streams in an offset. Empty if the source is not JetStream."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

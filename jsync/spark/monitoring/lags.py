@@ -1,4 +1,4 @@
-"""The lag of a position, as the leaders of streams say."""
+"""The lag of a position, as the leaders of streams report it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def measure(js: JetStream, query: QueryFigures) -> Error | None:
     messages.
 
     Args:
-        js: The context to ask with.
+        js: The context for the requests.
         query: The figures, which get the lag.
 
     Returns:
@@ -56,7 +56,7 @@ def _lag(
 
 
 def _age(stream: Stream, sequence: int) -> float | None:
-    """Seconds since the first message from `sequence` on was stored. None: unknown."""
+    """Return the age of the first message from `sequence` on. None: unknown."""
     now = stream.cached_info.ts
     try:
         first = stream.get_message(sequence=sequence, next_by_subject=">", direct=False)

@@ -1,8 +1,8 @@
 """The listener of a Spark session: figures of its streaming queries while they run.
 
-Spark calls the listener on a thread of its own, which puts each event into a queue. The
-monitor's thread takes events, asks the server for the lag, and notes the figures. So no
-query waits for the monitor.
+Spark calls the listener on a separate thread, where it puts each event into a queue. The
+monitor's thread takes the events, requests the lag from the server and stores the figures,
+so no query waits for the monitor.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ INTERVAL: Final = 10.0
 PAUSE: Final = 0.5
 """Seconds between two measurements at least."""
 _MAX_MISSED: Final = 3
-"""A query that runs is measured within so many intervals, or the monitor is not ready."""
+"""The monitor is not ready if a running query was not measured for so many intervals."""
 _LAST_EVENTS: Final = 10.0
 """Seconds that `close` waits for the last events of ended queries."""
 
 _LONGEST: Final = 1000
-"""Characters of an error."""
+"""The most characters of an error."""
 
 logger = logging.getLogger("jsync.spark.monitor")
 
@@ -145,7 +145,7 @@ class Monitor:
         )
         self._resources = contextlib.ExitStack()
         self._measured: dict[str, float] = {}
-        """When each query was measured last, or first seen; replaced as a whole."""
+        """The time at which each query was last measured, or first seen. Replaced as a whole."""
         self._options: ConnectionOptions
         self._bucket: str | None = None
         self._nc: Connection | None = None
@@ -160,7 +160,7 @@ class Monitor:
         bucket: str | None,
         address: tuple[str, int] | None,
     ) -> None:
-        """Connect and begin to listen; `monitor` calls it."""
+        """Connect and begin to listen. Called by `monitor`."""
         self._options, self._bucket = options, bucket
         self._resources.callback(self._hang_up)
         self._open_board()
@@ -171,7 +171,7 @@ class Monitor:
         self._thread.start()
 
     def _connect(self) -> None:
-        """Connect, and again after a final close: a secret may have been replaced."""
+        """Connect, also after a final close, because a secret may have been replaced."""
         if self._nc is not None and not self._nc.is_closed:
             return
         options = self._options
@@ -186,13 +186,13 @@ class Monitor:
             self._nc.close()
 
     def _open_board(self) -> KeyValue[bytes] | None:
-        """The bucket of this connection; None if the monitor keeps nothing."""
+        """Return the bucket of this connection, or None if the monitor keeps nothing."""
         self._connect()
         if self._board is None and self._bucket is not None:
             self._board = open_board(self._js, self._bucket)
         return self._board
 
-    # What it knows --------------------------------------------------------------------
+    # Results --------------------------------------------------------------------------
 
     def queries(self) -> list[QueryFigures]:
         """Return the figures of each query that this monitor has seen, as last measured.
@@ -206,15 +206,15 @@ class Monitor:
         return prometheus_text(self._shown.values())
 
     def metrics(self) -> str:
-        """The same, for the HTTP server."""
+        """Return `prometheus_text`, under the name that the HTTP server calls."""
         return self.prometheus_text()
 
     def is_alive(self) -> bool:
-        """Whether the monitor runs: `/livez`."""
+        """Return whether the monitor runs, for `/livez`."""
         return self._thread.is_alive()
 
     def is_ready(self) -> bool:
-        """Whether no query has failed and each that runs is measured: `/readyz`."""
+        """Return whether no query has failed and all running ones are measured: `/readyz`."""
         measured = self._measured
         oldest = monotonic() - _MAX_MISSED * (self._interval + PAUSE)
         return all(
@@ -223,7 +223,7 @@ class Monitor:
             for each in self._shown.values()
         )
 
-    # Its thread -----------------------------------------------------------------------
+    # The monitor's thread -------------------------------------------------------------
 
     def _run(self) -> None:
         measured = 0.0
@@ -242,7 +242,7 @@ class Monitor:
             self._closing.wait(PAUSE)
 
     def _gather(self, seconds: float) -> set[str]:
-        """Take events in, and wait for the first. Returns the queries they are of."""
+        """Wait for an event, take all that have come, and return the ids of their queries."""
         events, touched = self._listener.events, set[str]()
         with contextlib.suppress(Empty):
             touched.add(self._take(events.get(timeout=seconds)))
@@ -318,7 +318,7 @@ class Monitor:
                 logger.exception("on_progress of a monitor raised")
 
     def _count(self, query: QueryFigures) -> None:
-        """The counts that the query's sinks have reported to the fence."""
+        """Read the counts that the query's sinks have reported to the fence."""
         try:
             bucket = Bucket(self._js, self._fence_bucket)
         except Error:
@@ -338,7 +338,7 @@ class Monitor:
             query.duplicates = sum(each.duplicates for each in totals)
             query.collisions = sum(each.collisions for each in totals)
 
-    # Its end --------------------------------------------------------------------------
+    # Closing --------------------------------------------------------------------------
 
     def close(self) -> None:
         """Stop listening, after the last events of ended queries. Blocks up to 10 s."""
@@ -372,7 +372,7 @@ class Monitor:
 
 
 class _Listener(StreamingQueryListener):
-    """Puts what Spark reports into a queue."""
+    """Puts the events of Spark into a queue."""
 
     def __init__(self) -> None:
         self.events: SimpleQueue[_Event] = SimpleQueue()
@@ -389,7 +389,7 @@ class _Listener(StreamingQueryListener):
         self.events.put(("progress", str(progress.id), progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """The monitor measures idle queries by its own clock."""
+        """Ignore the event, because the monitor measures idle queries by its own clock."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         key = str(event.id)

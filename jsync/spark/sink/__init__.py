@@ -1,18 +1,18 @@
 """Writing a DataFrame into streams.
 
-The map, lowest first; the first four are pure:
+The map, lowest first. The first four are pure:
 
-    columns     what the columns of a frame are to a message
+    columns     the columns of a frame, as parts of a message
     settings    the options of a write
-    target      whether a stream takes such a write
-    fence       what the replay of a batch may do
-    report      what came of a task, and of a batch
+    target      checks of the stream that is written
+    fence       the decisions about the replay of a batch
+    report      the results of a task, and of a batch
     bucket      a key-value bucket (ADR-8), for the fence
-    guard       the fence, beside the server
+    guard       the fence, with its entries on the server
     dead        rows that no stream takes
-    rows        what Spark hands over, by columns
-    sending     one task's rows, published
-    writer      what Spark calls
+    rows        the rows of Spark as record batches
+    sending     the publishing of one task's rows
+    writer      the writers that Spark calls
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["BatchReport", "JetStreamStreamWriter", "JetStreamWriter", "TaskRepor
 
 
 def __getattr__(name: str) -> Any:
-    # The options of a write are also checked without PySpark.
+    # The options of a write are also checked without PySpark, so import it only on use.
     if home := _HOMES.get(name):
         return getattr(import_module(f".{home}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

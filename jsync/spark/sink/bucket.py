@@ -13,17 +13,17 @@ _OPERATION = "KV-Operation"
 
 
 class Value(NamedTuple):
-    """What a key has now."""
+    """The current value of a key."""
 
     data: bytes
-    """Empty when it was deleted."""
+    """Empty if the key was deleted."""
     revision: int
     time: float
-    """When it was put, by the server's clock; seconds since 1970."""
+    """The time of the put by the server's clock, in seconds since 1970."""
 
 
 def open_bucket(js: JetStream, name: str, *, replicas: int = 1) -> Stream:
-    """The stream of a bucket, made if it is not there yet; blocks."""
+    """Return the stream of a bucket, and create it if it is missing. Blocks."""
     try:
         return js.stream(f"KV_{name}")
     except StreamNotFoundError:
@@ -41,7 +41,7 @@ def open_bucket(js: JetStream, name: str, *, replicas: int = 1) -> Stream:
 
 
 class Bucket:
-    """Get and put by key; each call blocks, and asks the leader."""
+    """Gets and puts values by key. Each call blocks for a request to the leader."""
 
     def __init__(self, js: JetStream, name: str) -> None:
         self._js = js
@@ -49,7 +49,7 @@ class Bucket:
         self._stream = js.stream(f"KV_{name}")
 
     def now(self) -> float:
-        """The server's clock."""
+        """Return the time by the server's clock, in seconds since 1970."""
         ts = self._stream.info().ts
         assert ts is not None
         return ts.timestamp()
@@ -71,7 +71,8 @@ class Bucket:
     def put(self, key: str, data: bytes, *, revision: int | None = None) -> int:
         """Put a value, and return its revision.
 
-        Raises `WrongLastSequenceError` unless the key has the given revision; 0: none.
+        Raises `WrongLastSequenceError` unless the key has the given revision. Revision 0
+        means that the key must not exist.
         """
         subject = f"$KV.{self._name}.{key}"
         ack = self._js.publish(subject, data, expected_last_subject_sequence=revision)
@@ -84,7 +85,7 @@ class Bucket:
         return [subject.removeprefix(start) for subject in state.subjects or ()]
 
     def forget(self, keys: str) -> None:
-        """Remove all keys that match, wildcards allowed, without a trace."""
+        """Purge all keys that match, wildcards allowed, without delete markers."""
         self._stream.purge(subject=f"$KV.{self._name}.{keys}")
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the columns of a frame are to a message. Pure."""
+"""The columns of a frame, as parts of a message. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
 """The columns of the sink, and the types that Spark may have for each."""
 
 OPTIONS: Final = tuple(name for name in KINDS if name not in ("subject", "data"))
-"""Those that are options of a message, by the names that `publish_arrow` has for them."""
+"""Columns with options of a message, named as the arguments of `publish_arrow`."""
 
 GIVEN: Final = ("stream", "sequence", "timestamp")
 """The columns of the source that a server gives to each message."""
@@ -42,13 +42,13 @@ class ColumnPlan:
 
     names: tuple[str, ...]
     subject: str | None = None
-    """The subject of all rows, where there is no such column."""
+    """The subject of all rows, if there is no such column."""
 
     @classmethod
     def of(
         cls, fields: Sequence[tuple[str, str]], subject: str | None = None
     ) -> ColumnPlan:
-        """Read names and Spark's types of columns; raises `ConfigError`."""
+        """Read the names and Spark's types of columns. Raises `ConfigError` for invalid ones."""
         _check_given([name for name, _ in fields if name.lower() in GIVEN])
         for name, kind in fields:
             _check(name, kind)
@@ -78,7 +78,7 @@ class ColumnPlan:
 
     @property
     def expectations(self) -> tuple[str, ...]:
-        """Those by which a stream may refuse a message that it has already."""
+        """The columns by which a stream may refuse a message that it has already."""
         return tuple(name for name in self.names if name.startswith("expected_last"))
 
 

@@ -1,4 +1,4 @@
-"""Rows that no stream takes, published elsewhere with what was wrong with them."""
+"""Rows that no stream takes, published to another subject with the reason."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNSENDABLE: Final = (
     InvalidSubjectError,
     MaxPayloadError,
 )
-"""What is wrong with a row by itself: nothing of it was sent."""
+"""Errors of a row itself, of which nothing was sent."""
 _REFUSED: Final = (
     MessageTooLargeError,
     MessageTTLInvalidError,
@@ -40,11 +40,11 @@ _REFUSED: Final = (
     WrongLastMsgIDError,
     WrongLastSequenceError,
 )
-"""What is wrong with one message, for the stream that it reached. An error of the stream or
-of the moment is not among them: no leader, a missing feature, a full stream."""
+"""Errors of one message, which its stream refuses. Temporary errors and errors of the stream
+are not among them, such as no leader, a missing feature or a full stream."""
 
 UNTIL_TIMEOUT: Final = -1
-"""Attempts of a publisher for a message that no stream has answered, and so none has stored."""
+"""No limit on the attempts to publish a message that no stream has answered or stored."""
 REASON: Final = "Dead-Letter-Reason"
 SUBJECT: Final = "Dead-Letter-Subject"
 SIZE: Final = "Dead-Letter-Size"
@@ -55,19 +55,19 @@ MOST_HEADERS: Final = 60_000
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether a stream refuses this message, and would take another one."""
+    """Return whether a stream refuses this message, but would take another one."""
     if isinstance(error, StreamStoreError):
         return "per subject" in str(error)
     return isinstance(error, _REFUSED) and error.code < 500
 
 
 def has_no_stream(js: JetStream, subject: str) -> bool:
-    """Whether no stream has this subject, as the cluster says. Blocks.
+    """Return whether no stream has this subject, as the cluster reports. Blocks.
 
-    A stream without a leader does not answer a publish, and is a stream all the same.
+    A stream without a leader does not answer a publish, but still has its subjects.
 
     Raises:
-        Error: The cluster could not be asked.
+        Error: The cluster did not answer.
     """
     try:
         js.stream_name_by_subject(subject)
@@ -103,7 +103,7 @@ class DeadLetters:
         headers: HeadersLike | None = None,
         msg_id: str | None = None,
     ) -> None:
-        """Publish a row; blocks while the window is full."""
+        """Publish a row. Blocks while the window is full."""
         payload = data.encode() if isinstance(data, str) else data or b""
         added = {REASON: _one_line(str(error))}
         if subject is not None:
@@ -117,7 +117,7 @@ class DeadLetters:
         own = {
             name: values
             for name, values in (headers or {}).items()
-            # Headers that were orders to the other stream.
+            # Leave out the instructions to the other stream.
             if not name.startswith("Nats-")
         }
         size = _size(own)
@@ -133,7 +133,7 @@ class DeadLetters:
         self.count += 1
 
     def close(self) -> None:
-        """Wait for the acks; raises `PublisherError` when one does not come."""
+        """Wait for the acks. Raises `PublisherError` if one does not come."""
         self._publisher.close()
 
     def __repr__(self) -> str:
@@ -141,7 +141,7 @@ class DeadLetters:
 
 
 def _size(headers: HeadersLike) -> int:
-    """Bytes of the headers on the wire."""
+    """Return the bytes of the headers on the wire."""
     return sum(
         len(f"{name}: {value}\r\n".encode())
         for name, values in headers.items()

@@ -1,11 +1,11 @@
-"""What the replay of a batch may do. Pure: entries of the bucket and times are arguments.
+"""Decisions about the replay of a batch. Pure: entries and times are arguments.
 
-Spark runs a batch again, with the same id, when it ended before its commit: a task that
-failed, or all of it in another run of the query. A stream drops what it has already, by the
-ids, as long as it remembers them. Behind that the fence knows three things of the last
-batch: that it is stored as a whole (`Committed`), when it was begun, and by which run
-(`Begun`), and when a task of this run was begun (`Tasked`). A commit also notes the stream's
-last message, so that the next batch sees a stream that was recreated or restored.
+Spark repeats a batch with the same id if it ended before its commit. It repeats a task that
+failed, or the whole batch in another run of the query. A stream drops rows that it has
+already, as long as it remembers their ids. In addition, the fence's bucket has up to three
+entries for the last batch: it is stored completely (`Committed`), a run has begun it
+(`Begun`), and a task of this run has begun (`Tasked`). A commit also notes the stream's
+last message, so that the next batch detects a stream that was recreated or restored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """The same for the same rows, in whatever order and partitions they come."""
+    """A summary of rows that does not depend on their order and partitions."""
 
     rows: int = 0
     data_bytes: int = 0
@@ -51,7 +51,7 @@ class Totals(msgspec.Struct, frozen=True):
 
     rows: int = 0
     duplicates: int = 0
-    """As far as the stream tells."""
+    """As far as the stream reports them."""
     dead_letters: int = 0
     collisions: int = 0
 
@@ -65,35 +65,35 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True, tag="committed"):
-    """All of a batch is stored, and of those before it."""
+    """The batch and all batches before it are stored."""
 
     batch: int
     digest: Digest
     report: dict[str, object] = {}
-    """What the stream has confirmed, for people."""
+    """The rows that the stream has confirmed, for people."""
     stream: str | None = None
-    """What was written into; None for what an older version noted."""
+    """The stream that was written. None in entries of older versions."""
     created: str = ""
     """When that stream was created."""
     mark: Mark | None = None
     """The stream's last message at the commit."""
     totals: Totals | None = None
-    """None for what an older version noted."""
+    """None in entries of older versions."""
     since: int | None = None
-    """That of `Begun`."""
+    """See `Begun.since`."""
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
-    """Some of a batch may be stored."""
+    """Some rows of the batch may be stored."""
 
     batch: int
     run: str
-    """Of the query, or of the job: another one for each try of the whole batch."""
+    """The id of the run, different for each attempt at the whole batch."""
     last_sequence: int
-    """What the stream's was before it."""
+    """The stream's last sequence before the batch."""
     since: int | None = None
-    """What it was before the first batch of the query or the job; None for what an older
-    version noted."""
+    """The stream's last sequence before the first batch of the query or the job. None in
+    entries of older versions."""
 
 
 class Tasked(msgspec.Struct, frozen=True, tag="task"):
@@ -102,14 +102,14 @@ class Tasked(msgspec.Struct, frozen=True, tag="task"):
     batch: int
     run: str
     time: float | None = None
-    """When its first attempt began, by the server's clock; None: with this entry."""
+    """The start of the task's first attempt, by the server's clock. None: this entry's time."""
 
 
 Entry: TypeAlias = Committed | Begun | Tasked
 
 
 class Standing(Enum):
-    """Where a batch stands when a task of it is about to publish."""
+    """The state of a batch when one of its tasks is about to publish."""
 
     NEW = "nothing of it is stored"
     SHARED = "other tasks of this run have begun it, this one has not"
@@ -120,13 +120,13 @@ class Standing(Enum):
 
 
 ENDS = frozenset({Standing.COMMITTED, Standing.BEHIND})
-"""Nothing is published then."""
+"""States in which nothing is published."""
 TIMED = frozenset({Standing.RETRIED, Standing.REPLAYED})
-"""What may be stored already has to be remembered by the stream still."""
+"""States in which rows may be stored, so the stream must still remember their ids."""
 
 
 UNSEEN = frozenset({Standing.NEW, Standing.REPLAYED, Standing.COMMITTED})
-"""No task of this run has looked yet whether the stream still has what was stored."""
+"""States in which no task of this run has checked yet that the stream has its old rows."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def standing(
     task: Tasked | None,
     last_sequence: int,
 ) -> Standing:
-    """Where its batch stands, by the entries, and by the stream's last sequence."""
+    """Return the state of the batch, by the entries and by the stream's last sequence."""
     if committed is not None and committed.batch >= attempt.batch:
         if committed.batch > attempt.batch:
             return Standing.BEHIND
@@ -163,7 +163,7 @@ def standing(
 
 
 def seconds_left(since: float, now: float, replay_seconds: float) -> float:
-    """How long a batch may go on that was begun at `since`; below 0: not at all."""
+    """Return how long a batch begun at `since` may still publish. Below 0: not at all."""
     return replay_seconds - max(0.0, now - since)
 
 
@@ -180,10 +180,10 @@ def encode(entry: Entry) -> bytes:
 
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What `decode` raises for bytes that others have stored."""
+"""Errors of `decode` for bytes that other programs have stored."""
 
 
 def decode(data: bytes) -> Entry:
-    """Read an entry. Raises one of `UNREADABLE` for what is none."""
+    """Read an entry. Raises one of `UNREADABLE` if it is invalid."""
     entry: Entry = _decoder.decode(data)
     return entry

@@ -1,4 +1,4 @@
-"""The fence, beside the server: what a task asks it, and what a commit tells it."""
+"""The fence, with its entries on the server: checks of a task, and notes of a commit."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     Kind = TypeVar("Kind", Committed, Begun, Tasked)
 
 QUERY: Final = "query."
-"""The beginning of the key of each streaming query."""
+"""The prefix of the key of each streaming query."""
 
 logger = logging.getLogger("jsync.spark")
 
 
 class Guard:
-    """One task's way past the fence."""
+    """Checks that one task may publish, and notes that it has begun."""
 
     def __init__(
         self,
@@ -77,10 +77,12 @@ class Guard:
         self._task_revision = 0  # of the first attempt of the task
 
     def enter(self) -> Standing:
-        """Where the batch stands; notes that this task has begun. Blocks.
+        """Return the state of the batch, and note that this task has begun. Blocks.
 
-        Raises `CheckpointError` when a later batch is stored, `ReplayTooLateError`, and
-        `DataLossError` when the stream has not got any more what was stored before.
+        Raises:
+            CheckpointError: A later batch is stored, or the fence has lost entries.
+            ReplayTooLateError: The stream may have forgotten ids of the batch.
+            DataLossError: The stream no longer has rows that were stored before.
         """
         return patiently(self._enter, self._target.ack_timeout)
 
@@ -108,7 +110,7 @@ class Guard:
                 if where is Standing.RETRIED:
                     assert task is not None
                     assert task_at is not None
-                    # The attempt before, if it still runs, sees that it is not alone.
+                    # An earlier attempt that still runs detects this one by the revision.
                     time = task_at.time if task.time is None else task.time
                     noted = Tasked(attempt.batch, attempt.run, time)
                     _put(bucket, self._task_key, noted, task_at)
@@ -135,7 +137,7 @@ class Guard:
 
     @property
     def timed(self) -> bool:
-        """Whether some of the rows may be stored already, so that `check` can raise."""
+        """True if some of the rows may be stored already, so that `check` can raise."""
         return self._until is not None
 
     def check(self) -> None:
@@ -154,10 +156,10 @@ class Guard:
             )
 
     def has_collision(self, last_duplicate: int | None) -> bool:
-        """Whether the stream has dropped a row of this task for the id of another row.
+        """Return whether the stream has dropped a row because another row had its id.
 
-        That is so if nothing of the task was stored before, and this query or job, not
-        somebody before it, has stored the message of that id. Blocks.
+        That is so if nothing of the task was stored before, and the message with that id
+        was stored since this query or job began. Blocks.
 
         Args:
             last_duplicate: The last sequence of an earlier message with the id of a row.
@@ -170,13 +172,13 @@ class Guard:
         ):
             return False
         _, task_at = _read(Bucket(self._js, self._bucket_name), self._task_key, Tasked)
-        # Another attempt of the task may have stored its rows meanwhile.
+        # Another attempt of the task may have stored its rows in the meantime.
         return task_at is not None and task_at.revision == revision
 
     def _check_fence(self, committed: Committed) -> None:
         """Raise `CheckpointError` if the fence has forgotten batches of a query.
 
-        Each batch of a query is noted, but for those of older versions that had no rows.
+        Each batch of a query is noted. Only older versions left out batches without rows.
         """
         known, batch = committed.batch, self._attempt.batch
         if (
@@ -234,17 +236,17 @@ def commit(
     last: bool,
     retry_seconds: float = RETRY_SECONDS,
 ) -> None:
-    """Note that a batch is stored; on the driver, blocks.
+    """Note that a batch is stored. Called on the driver. Blocks.
 
     Args:
-        connect: Gives JetStream.
+        connect: Returns JetStream.
         bucket_name: The fence's bucket.
-        key: What the fence calls the query or the job.
-        batch: Its number.
-        report: What the tasks have told.
-        fenced: The stream that was written exactly once; None for at least once.
-        last: Nobody will ask for it again.
-        retry_seconds: For how long a server that is away is waited for.
+        key: The key of the query or the job in the fence.
+        batch: The number of the batch.
+        report: The reports of the tasks, added up.
+        fenced: The stream that was written exactly once. None: at least once.
+        last: The entries are not needed any more.
+        retry_seconds: Seconds to wait for a lost server.
 
     Raises:
         CheckpointError: Another run has stored the batch with other rows, or a later batch.
@@ -361,7 +363,7 @@ def _put(bucket: Bucket, key: str, entry: Entry, before: Value | None) -> int:
 
 
 def _since(committed: Committed | None, begun: Begun | None, last: int) -> int:
-    """The last sequence of the stream before the first batch of a query or a job."""
+    """Return the last sequence of the stream before the first batch of a query or job."""
     for known in (committed, begun):
         if known is not None and known.since is not None:
             return known.since

@@ -1,4 +1,4 @@
-"""What came of a task, and of a batch: what the stream has confirmed."""
+"""The results of a task, and of a batch: the rows that the stream has confirmed."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskReport(WriterCommitMessage):
-    """What a task says when all that it was given is where it belongs."""
+    """The report of a task whose rows are all stored, or published as dead letters."""
 
     rows: int = 0
-    """That it was given."""
+    """Rows that the task was given."""
     confirmed: int = 0
-    """That the stream has acknowledged: stored, or known by their ids."""
+    """Rows that the stream has acknowledged: stored, or known by their ids."""
     duplicates: int | None = 0
-    """Those of `confirmed` that the stream had already; None: it does not tell."""
+    """Rows of `confirmed` that the stream had already. None: it does not report them."""
     dead_letters: int = 0
     collisions: int = 0
-    """Those of `duplicates` that nobody had stored before this query or job: they have the
-    id of another row, and are lost."""
+    """Rows of `duplicates` that were not stored before this query or job. They have the id of
+    another row, and are lost."""
     first_sequence: int | None = None
     last_sequence: int | None = None
-    """Of what is no duplicate; what others publish may stand in between."""
+    """Sequences of rows that are no duplicates. Other messages may be in between."""
     skipped: bool = False
-    """The fence knew that all is stored."""
+    """The fence knew that all rows are stored."""
     key: str | None = None
-    """What the fence calls the query or the job."""
+    """The key of the query or the job in the fence."""
     digest: Digest = field(default_factory=Digest)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchReport:
-    """What a commit reports."""
+    """The report of a commit."""
 
     rows: int
     confirmed: int
@@ -89,13 +89,13 @@ class BatchReport:
         return ", ".join(said)
 
     def totals(self) -> Totals:
-        """The counts, to be added up over batches."""
+        """Return the counts, to be added up over batches."""
         return Totals(
             self.rows, self.duplicates or 0, self.dead_letters, self.collisions
         )
 
     def as_dict(self) -> dict[str, object]:
-        """For the fence, where people and tools can read it."""
+        """Return the report as the fence stores it, for people and tools."""
         found: dict[str, object] = {
             "rows": self.rows,
             "confirmed": self.confirmed,

@@ -1,4 +1,4 @@
-"""What Spark hands over, by whole columns; rows only where it has nothing else."""
+"""The rows of Spark as record batches, also where it passes single rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .columns import ColumnPlan
 
 ROWS: Final = 10_000
-"""Of a batch that is put together from rows."""
+"""The most rows of a batch that is made of single rows."""
 
 
 def digest(batch: pa.RecordBatch, plan: ColumnPlan) -> Digest:
-    """What the fence compares of rows, by whole columns."""
+    """Return the fence's summary of rows, computed by whole columns."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     ids = batch.column(plan.names.index("msg_id"))
@@ -35,7 +35,7 @@ def digest(batch: pa.RecordBatch, plan: ColumnPlan) -> Digest:
 
 
 def as_batches(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
-    """Record batches as they are; rows, which Spark 4.0 gives, put together to some."""
+    """Yield record batches as they are, and make some of the single rows of Spark 4.0."""
     import pyarrow as pa  # noqa: PLC0415
 
     rows: list[Any] = []

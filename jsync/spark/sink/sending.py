@@ -1,4 +1,4 @@
-"""The rows of one task, published: record batch by record batch, no row by itself."""
+"""The publishing of one task's rows, by whole record batches."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 CALLBACK_SECONDS: Final = 30.0
 FEW_ATTEMPTS: Final = 2
-"""Attempts for a message without an answer where perhaps no stream has the subject."""
+"""Attempts for a message without an answer, if perhaps no stream has its subject."""
 HALF: Final = 500
-"""Of the rows that `publish_arrow` looks at before it sends one of them."""
+"""Half of the rows that `publish_arrow` checks before it sends the first of them."""
 
 
 class Confirmed(NamedTuple):
-    """What a stream has said of the rows of a task."""
+    """A stream's answer to the rows of a task."""
 
     rows: int
     duplicates: int | None
@@ -55,12 +55,12 @@ class Confirmed(NamedTuple):
 
 
 class Way(Protocol):
-    """One way to a stream."""
+    """A way to publish to a stream."""
 
     def publish(self, rows: Rows, **columns: Any) -> None: ...
     def close(self) -> Confirmed: ...
     def give_up(self) -> int:
-        """End it without waiting; how many rows are known to be stored."""
+        """Stop without waiting. Return how many rows are known to be stored."""
 
 
 class ByIngest:
@@ -85,7 +85,7 @@ class ByIngest:
 
 
 class ByPublisher:
-    """A publisher, whose acks tell duplicates and refusals row by row."""
+    """A publisher, whose acks report duplicates and refusals row by row."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class ByPublisher:
         return stored
 
     def _bury(self, count: int) -> None:
-        """Publish so many failed ones as dead letters; raise for what is no refusal."""
+        """Publish `count` failed messages as dead letters. Raise errors that are no refusal."""
         for _ in range(count):
             try:
                 future, error = self._failures.get(timeout=CALLBACK_SECONDS)
@@ -171,9 +171,9 @@ class ByPublisher:
             )
 
     def _is_refusal(self, subject: str, error: Exception) -> bool:
-        """Whether the fault is the row's, not that of the stream or the moment."""
+        """Return whether the error is caused by the row, and is not temporary."""
         if isinstance(error, NoStreamResponseError):
-            # The rows of a known stream have its subjects: it has no leader now.
+            # The rows have subjects of the known stream, so it has no leader now.
             return self._target is None and self._has_no_stream(subject, error)
         if isinstance(error, StreamMismatchError) and not self._names_stream:
             return False  # another stream has taken over the subject
@@ -195,7 +195,7 @@ class ByPublisher:
 
 
 class Sending:
-    """All rows of a task on their way; `close` waits until they are where they belong."""
+    """Publishes all rows of a task. `close` waits until they are confirmed."""
 
     def __init__(
         self,
@@ -247,10 +247,10 @@ class Sending:
         )
 
     def publish(self, batch: pa.RecordBatch) -> None:
-        """Publish the rows of a batch, in order; blocks while too many wait for acks.
+        """Publish the rows of a batch, in order. Blocks while too many wait for acks.
 
-        Raises what `publish_arrow` raises, for a row that cannot be sent as well, unless
-        there is a place for dead letters.
+        Raises the errors of `publish_arrow`. A row that cannot be sent raises no error if
+        there is a subject for dead letters.
         """
         import pyarrow as pa  # noqa: PLC0415
 
@@ -265,12 +265,16 @@ class Sending:
         except BatchPublishTooManyInflightError:
             if self._settings.publisher != "auto" or self._way.give_up():
                 raise
-            # Too many tasks run at once. This one has stored nothing yet.
+            # Too many fast ingests run at the same time. This one has stored nothing yet.
             self._way = self._by_publisher()
             self._send(rows)
 
     def _of_the_stream(self, rows: Rows) -> Rows:
-        """Those whose subjects a stream takes; what has none is told later."""
+        """Return the rows whose subjects a stream takes. Rows without a subject stay.
+
+        Other rows become dead letters, or raise `InvalidSubjectError` without a subject for
+        dead letters.
+        """
         import pyarrow.compute as pc  # noqa: PLC0415
 
         target, subjects = self._target, rows.column(" subject")
@@ -324,14 +328,14 @@ class Sending:
         return 0 if self._dead is None else self._dead.count
 
     def close(self) -> Confirmed:
-        """Wait until the stream has confirmed all; blocks. Raises for what it has not."""
+        """Wait until the stream has confirmed all rows. Blocks. Raises if it has not."""
         confirmed = self._way.close()
         if self._dead is not None:
             self._dead.close()
         return confirmed
 
     def give_up(self) -> int:
-        """End it without waiting; how many rows are known to be stored, and stay so."""
+        """Stop without waiting. Return how many rows are known to be stored, and stay so."""
         return self._way.give_up()
 
     def __repr__(self) -> str:

@@ -20,7 +20,7 @@ _KEY: Final = re.compile(r"[-/_=A-Za-z0-9]+(\.[-/_=A-Za-z0-9]+)*")
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings:
-    """How to write; it can be pickled, and shown to anybody."""
+    """The settings of a write without secrets, safe to pickle and show."""
 
     connection: ConnectionOptions
     stream: str | None = None
@@ -28,19 +28,19 @@ class SinkSettings:
     exactly_once: bool = False
     publisher: Literal["auto", "ingest", "async"] = "auto"
     fence_bucket: str | None = None
-    """None: nothing is noted. With exactly-once there is always one."""
+    """None: nothing is noted. With exactly-once there is always a bucket."""
     dead_letters: str | None = None
     """The subject for rows that cannot be published."""
     allow_purge: bool = False
     job: str | None = None
     job_batch: int | None = None
-    """Which batch of the job this is; each is written once, in order."""
+    """The number of this batch in the job. Each batch is written once, in order."""
     max_restart_time: float | None = None
     """Seconds."""
 
     @classmethod
     def of(cls, options: Options) -> SinkSettings:
-        """Read the options; raises `ConfigError`."""
+        """Read the options. Raises `ConfigError` if one is invalid."""
         delivery = options.choice(
             "delivery", ("at-least-once", "exactly-once"), "at-least-once"
         )
@@ -79,7 +79,7 @@ class SinkSettings:
         )
 
     def check(self, plan: ColumnPlan, *, overwrite: bool, streaming: bool) -> None:
-        """Whether this can be done with such columns; raises `ConfigError`."""
+        """Raise `ConfigError` if the write is impossible with these columns."""
         if overwrite:
             self._check_overwrite(plan, streaming)
         if self.exactly_once:

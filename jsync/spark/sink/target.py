@@ -1,4 +1,4 @@
-"""Whether a stream takes such a write. Pure."""
+"""Checks of the stream that is written. Pure."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ LEAST_WINDOW: Final = 4.0
 
 @dataclass(frozen=True)
 class Target:
-    """What a task has to know of the stream that it writes into."""
+    """The facts about a stream that a task needs to write into it."""
 
     stream: str
     window: float
-    """Seconds for which it remembers ids."""
+    """Seconds for which the stream remembers ids."""
     ingest: bool
-    """Whether a fast ingest is the way to it."""
+    """True if rows are published by a fast ingest."""
     subjects: str | None
-    """What all subjects match that it takes: a regular expression; None: not known."""
+    """A regular expression of the subjects that the stream takes. None: not known."""
     exactly_once: bool = True
     retry_seconds: float = RETRY_SECONDS
     """The option `nats.retryTimeout`."""
 
     @property
     def ack_timeout(self) -> float:
-        """So long a message may be under way, and be sent again meanwhile.
+        """Seconds that a message may wait for its ack, while it is sent again.
 
-        Exactly once, the stream has to remember the id for much longer.
+        With exactly-once, the stream must remember the id for much longer.
         """
         if self.exactly_once and self.window:
             return min(self.retry_seconds, self.window / 6)
@@ -46,12 +46,12 @@ class Target:
 
     @property
     def replay_seconds(self) -> float:
-        """So long after its begin a batch may be sent again: all of it is remembered."""
+        """Seconds for which a batch may be sent again, since its ids are still remembered."""
         return self.window - 2 * self.ack_timeout
 
 
 def target_of(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> Target:
-    """Check the stream's configuration; raises `ConfigError`."""
+    """Check the stream's configuration. Raises `ConfigError` if it forbids the write."""
     name = config.name or ""
     if config.mirror is not None:
         raise ConfigError(f"stream {name} is a mirror: only its origin can be written")
@@ -116,7 +116,7 @@ def _ingest(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> b
 
 
 def subjects_pattern(subjects: Iterable[str]) -> str:
-    """The regular expression, of Python and of RE2, of what these match."""
+    """Return a regular expression, of Python and of RE2, for subjects that these match."""
     return f"^(?:{'|'.join(_pattern(subject) for subject in subjects)})$"
 
 

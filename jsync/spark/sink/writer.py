@@ -1,4 +1,4 @@
-"""What Spark calls: made and checked on the driver, written on executors."""
+"""The writers that Spark calls. It makes them on the driver, and writes on executors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ else:
     )
 
 SLICE: Final = 1000
-"""Rows between two looks at the clock, in a replay."""
+"""Rows between two checks of the time, in a replay."""
 
 logger = logging.getLogger("jsync.spark")
 
@@ -63,7 +63,7 @@ class Sink:
         overwrite: bool,
         streaming: bool,
     ) -> None:
-        """Check all that can be; on the driver, blocks. Raises `ConfigError`."""
+        """Check the write on the driver. Blocks. Raises `ConfigError` if it is impossible."""
         self.settings = settings = SinkSettings.of(options)
         self._left_out = given_by_servers(schema)
         fields = [
@@ -79,7 +79,7 @@ class Sink:
         settings.check(self._plan, overwrite=overwrite, streaming=streaming)
         self._target: Target | None = None
         if not streaming:
-            jetstream(settings.connection)  # raises at once for a wrong address
+            jetstream(settings.connection)  # raises immediately for a wrong address
         self._patiently(self._look)
         if overwrite:
             self._patiently(self._purge)
@@ -88,7 +88,7 @@ class Sink:
         return patiently(ask, self.settings.connection.retry_timeout)
 
     def _look(self) -> None:
-        """Ask the server whether it can be done as it is asked for."""
+        """Check with the server that the write is possible, and open the fence."""
         settings = self.settings
         js = jetstream(settings.connection)
         self._target = self._find_target(js)
@@ -140,7 +140,7 @@ class Sink:
         return self._send(js, batches, key, guard)
 
     def _written(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that INSERT writes into a table."""
+        """Return the columns that INSERT writes into a table."""
         if not self._left_out:
             return batch
         for name in self._left_out:
@@ -270,7 +270,7 @@ class Sink:
     def abort_batch(
         self, messages: Sequence[WriterCommitMessage | None], batch: int
     ) -> None:
-        """Say what stays stored: what a stream has taken is not taken back."""
+        """Log the rows that stay stored, because a stream keeps all that it has stored."""
         tasks = [one for one in messages if isinstance(one, TaskReport)]
         logger.warning(
             "batch %d was aborted. %d of %d tasks were done, and the rows that they wrote "
