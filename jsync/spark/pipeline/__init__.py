@@ -3,26 +3,26 @@
     python -m jsync.spark.pipeline run pipeline.toml
     python -m jsync.spark.pipeline check pipeline.toml
 
-`run` and `check` are the same as functions, `main` as a command line. The map, from the file
-to the rows:
+The functions `run` and `check` do the same, and `main` is the command line. The map, from
+the file to the rows:
 
-    config       what can be written in the file, as msgspec Structs
+    config       the contents of the file, as msgspec Structs
     positions    the line of a key                     (pure)
-    problems     all that is wrong, each with its line (pure)
-    sql          what can be told of SQL without Spark (pure)
+    problems     all problems, each with its line      (pure)
+    sql          analysis of SQL without Spark         (pure)
     load         TOML into the Structs
     checks       names, options, schemas, SQL          (pure)
     surroundings the server, its streams, files
-    session      Spark itself, when it is not given
+    session      Spark itself, if no session is given
     views        sources and steps
     batch        sinks, one after the other
     streaming    sinks, a query for each
-    replaying    a part of a stream once more
+    replaying    a part of a stream, written again
     stopping     Ctrl-C and SIGTERM
     progress     rows, rate and lag                    (pure)
     inference    the schema of JSON payloads from samples (pure)
     samples      samples of a stream
-    explain      what Spark means by an error          (pure)
+    explain      the meaning of errors of Spark        (pure)
     report       the progress line
     run command  the functions and the command line
 """

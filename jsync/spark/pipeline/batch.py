@@ -41,10 +41,10 @@ def run_batch(
     stop: Stop,
     report: Report,
 ) -> list[dict[str, Any]]:
-    """Write every sink, and tell what has gone to each.
+    """Write every sink, and return a summary for each.
 
-    A stop that is asked for cancels the write that is running: files appear when their write
-    has ended, messages as they are sent. Raises `PipelineError` when a write fails.
+    A requested stop cancels the running write: files appear when their write has ended,
+    but messages as they are sent. Raises `PipelineError` if a write fails.
     """
     summaries = []
     for name, sink in pipeline.sinks.items():
@@ -78,10 +78,10 @@ def run_batch(
 
 
 class _Watch:
-    """Tells how far a write is, and cancels it when a stop is asked for.
+    """Reports the progress of a write, and cancels it when a stop is requested.
 
-    On a thread of its own: Spark finds the data source of a write only on the thread on
-    which its session is the active one.
+    It runs on a separate thread, because the write needs the calling one: Spark finds the
+    data source of a write only on the thread on which its session is the active one.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class _Watch:
     def _run(self) -> None:
         begin = time.monotonic()
         while not self._over.wait(_POLL):
-            # A call that fails is made again: another one may have to cancel the write.
+            # Continue after a call that fails: a later one may have to cancel the write.
             with contextlib.suppress(Py4JError, OSError):
                 if self._stop.asked:
                     self._context.cancelJobGroup(self._group)
@@ -118,7 +118,7 @@ class _Watch:
                 self._report.progress(f"{self._name}: {self._tasks()}{seconds:.0f} s")
 
     def _tasks(self) -> str:
-        """How many of the tasks are done, of the stages that are running."""
+        """Return the number of tasks that are done, for the stages that are running."""
         tracker = self._context.statusTracker()
         infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         stages = [info for info in infos if info is not None]

@@ -1,7 +1,7 @@
-"""What can be told of a pipeline without Spark, a server or a file: pure.
+"""Checks of a pipeline without Spark, a server or a file. Pure.
 
-Each check adds all it finds to the problems. What more a streaming query may not do, Spark
-says when it has read the plan, which is before the first row as well.
+Each check adds all it finds to the problems. Spark reports other limits of streaming
+queries when it has read the plan, which is also before the first row.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _INTERVAL = re.compile(
 
 
 def check(pipeline: Pipeline, problems: Problems) -> None:
-    """All of it."""
+    """Check the whole pipeline, and add all faults to `problems`."""
     _Checks(pipeline, problems).run()
 
 
 def jetstream_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
-    """A source's or sink's options, with what `[nats]` says for all of them."""
+    """Return a source's or sink's options, with the common ones of `[nats]`."""
     own = {name.lower() for name in options}
     common = {f"nats.{name}": value for name, value in pipeline.nats.items()}
     common = {name: value for name, value in common.items() if name.lower() not in own}
@@ -51,26 +51,26 @@ def jetstream_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[st
 
 
 def malformed_view(source: str) -> str:
-    """The name of the view of a source's malformed messages."""
+    """Return the name of the view of a source's malformed messages."""
     return f"{source}_malformed"
 
 
 def reads(pipeline: Pipeline, view: str) -> bool:
-    """Whether a sink or a step may read a view."""
+    """Return whether a sink or a step may read a view."""
     texts = [sink.view for sink in pipeline.sinks.values()]
     texts += [step.sql for step in pipeline.steps.values()]
     return any(view.lower() in text.lower() for text in texts)
 
 
 def source_columns(source: JetStreamSource) -> list[str]:
-    """Those of the message that its view has, beside the fields of its payload."""
+    """Return the columns of the message that the view has, without those of the payload."""
     return source.columns or [
         name for name in _offered(source) if name != "data" or not source.json
     ]
 
 
 def adds_to_files(sink: FileSink, pipeline: Pipeline) -> bool:
-    """Whether a sink writes Parquet files into a folder that may have some."""
+    """Return whether a sink writes Parquet files into a folder that may have some."""
     adds = pipeline.streaming is not None or sink.mode == "append"
     return sink.format == "parquet" and adds
 
@@ -87,7 +87,7 @@ class _Checks:
         self._problems = problems
         self._streams = pipeline.streaming is not None
         self._views: dict[str, bool | None] = {}
-        """Of each view so far, whether it is streaming, or None where nobody knows."""
+        """For each view so far, whether it is streaming. None: not known."""
 
     def run(self) -> None:
         for kind in ("sources", "steps", "sinks"):
@@ -129,7 +129,7 @@ class _Checks:
     def _malformed(
         self, source: JetStreamSource, name: str, *, streaming: bool
     ) -> None:
-        """The view of the malformed messages, for those that go on without them."""
+        """Add the view of the malformed messages, unless these fail the pipeline."""
         view = malformed_view(name)
         if source.malformed != "fail":
             self._views[view.lower()] = streaming
@@ -150,7 +150,7 @@ class _Checks:
         return None
 
     def _messages(self, source: JetStreamSource, key: Key) -> list[str] | None:
-        """The columns of the view; None where they are not known."""
+        """Check the source. Return the columns of its view, or None if they are not known."""
         streaming = self._streams and not source.static
         with self._refusing(source.options, key):
             options = self._options(source.options, "read")
@@ -185,7 +185,7 @@ class _Checks:
         return None if fields is None else [*columns, *fields]
 
     def _options(self, given: Mapping[str, str], purpose: Purpose) -> Options:
-        """Read by `format("jetstream")` itself."""
+        """Read options as `format("jetstream")` reads them."""
         return Options(jetstream_options(self._pipeline, given), purpose)
 
     @contextmanager
@@ -196,7 +196,7 @@ class _Checks:
             self._refused(error, given, key)
 
     def _refused(self, error: ConfigError, given: Mapping[str, str], key: Key) -> None:
-        """At the option that the message names first, wherever that has been given."""
+        """Add an error at the option that its message names first, wherever that was given."""
         message = str(error)
         places = {
             **{f"nats.{name}": ("nats", name) for name in self._pipeline.nats},
@@ -218,7 +218,7 @@ class _Checks:
             return None
 
     def _step(self, step: Step, key: Key) -> bool | None:
-        """Whether its view is streaming, or None where that is not known."""
+        """Check the step. Return whether its view is streaming, or None if that is not known."""
         self._watermark(step.watermark, key, None)
         if step.unchecked:
             return None

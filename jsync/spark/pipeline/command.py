@@ -23,10 +23,10 @@ order by Ctrl-C and SIGTERM
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`, and return the exit code; blocks until it ends.
+    """Run the command line `argv`, and return the exit code. Blocks until it ends.
 
-    0 done, 1 failed, 2 for a wrong file, 130 and 143 for Ctrl-C and SIGTERM. Errors are one
-    line each on standard error; argparse raises `SystemExit` for a wrong command line.
+    0 done, 1 failed, 2 for a wrong file, 130 and 143 for Ctrl-C and SIGTERM. Each error is
+    one line on standard error. Raises `SystemExit` for a wrong command line, by argparse.
     """
     arguments = _parser().parse_args(argv)
     try:

@@ -1,7 +1,7 @@
-"""What can be written in a pipeline's file, as msgspec Structs.
+"""The contents of a pipeline's file, as msgspec Structs.
 
-The pipeline's own words are in snake case; what is in an `options` table is Spark's, spelled
-as `spark.read.option` takes it, and `[nats]` is the `nats.*` options of `format("jetstream")`.
+The keys of a pipeline are in snake case. An `options` table has options of Spark, spelled as
+`spark.read.option` takes them, and `[nats]` has the `nats.*` options of `format("jetstream")`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Literal
 from msgspec import Struct, field
 
 Options = dict[str, str]
-"""As Spark takes them: numbers, times and lists have become text."""
+"""Options as Spark takes them: numbers, times and lists have become text."""
 
 
 class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How late rows may be: `DataFrame.withWatermark`."""
+    """The time that rows may be late: `DataFrame.withWatermark`."""
 
     column: str
     delay: str
@@ -27,16 +27,16 @@ class JetStreamSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     format: Literal["jetstream"]
     options: Options
     columns: list[str] | None = None
-    """Of those that a message has; without it all, with `json` all but `data`."""
+    """The columns of the message. Default: all, or with `json` all except `data`."""
     json: str | None = None
     """The schema of the payload, in Spark's DDL: its fields become columns."""
     malformed: Literal["fail", "drop", "null"] = "fail"
-    """What to do with a payload that is not JSON of that schema."""
+    """The treatment of payloads that are not JSON of that schema."""
     required: list[str] = []
     """Fields of the payload that may be neither missing nor null."""
     watermark: Watermark | None = None
     static: bool = False
-    """Read once, as a table, in a streaming pipeline too."""
+    """Read the source once, as a table, also in a streaming pipeline."""
 
 
 class FileSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,12 +51,12 @@ class FileSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A view made of those before it."""
+    """A view made of the views before it."""
 
     sql: str
     watermark: Watermark | None = None
     unchecked: bool = False
-    """Leave the SQL to Spark alone: it is not read before Spark starts."""
+    """Leave the check of the SQL to Spark, and do not read it before."""
 
 
 class JetStreamSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,12 +74,12 @@ class FileSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: str
     partition_by: list[str] = []
     mode: Literal["error", "append", "overwrite", "ignore"] = "error"
-    """Of a batch, where the path has something already."""
+    """The action of a batch if the path exists."""
     options: Options = {}
 
 
 class ConsoleSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first rows, on standard output; those of every micro-batch when streaming."""
+    """The first rows, on standard output. If streaming, those of every micro-batch."""
 
     format: Literal["console"]
     view: str = field(name="from")
@@ -96,7 +96,7 @@ class Spark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Streaming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint: str
     trigger: str = "1 second"
-    """`available-now`, or how often: `10 seconds`."""
+    """`available-now`, or the interval between micro-batches: `10 seconds`."""
     monitor: bool = False
     """Note the lag of each query in a bucket, for `jsync pipeline status`."""
     http: str | None = None
@@ -108,7 +108,7 @@ Sink = JetStreamSink | FileSink | ConsoleSink
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):
-    """A whole file, read. The views in the order in which they are made."""
+    """A whole file. Its views are in the order in which they are made."""
 
     name: str
     spark: Spark
@@ -118,10 +118,10 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     steps: dict[str, Step]
     sinks: dict[str, Sink]
     silent: frozenset[str] = frozenset()
-    """Sources that give no rows: a replay is of one source alone."""
+    """Sources that give no rows, because a replay is of only one source."""
 
     def __repr__(self) -> str:
-        """Without what came out of the environment."""
+        """Show no values, because some come from the environment."""
         kind = "batch" if self.streaming is None else "streaming"
         views = ", ".join([*self.sources, *self.steps])
         return f"<Pipeline {self.name}, {kind}: {views} -> {', '.join(self.sinks)}>"

@@ -1,7 +1,8 @@
-"""What Spark means by an error, in one line: pure.
+"""The meaning of an error of Spark, in one line. Pure.
 
-Spark wraps what happened in what failed because of it, with the stacks of several processes.
-What jsync said is worth more than what Spark says of it, and the cause more than its effect.
+Spark wraps an error in the errors that it caused, with the stacks of several processes. The
+message of jsync helps more than the message of Spark about it, and a cause more than its
+effect.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _PYTHON = re.compile(
     r"Return Message: Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)$",
     re.MULTILINE,
 )
-"""What a function of the user raised, in `foreachBatch`."""
+"""The error that a function of the user raised, in `foreachBatch`."""
 _CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+)$", re.MULTILINE)
 _SQL_LINE = re.compile(r"\(?\bline (\d+),? pos")
 _STATE = re.compile(r"STATE_STORE_\w*SCHEMA_NOT_COMPATIBLE")
@@ -28,7 +29,7 @@ _TAIL = re.compile(r";? ?\(?\bline \d+,? pos.*| SQLSTATE: \w+.*")
 
 
 def explain(error: BaseException | str) -> tuple[str, int | None]:
-    """What it means, and the line of the SQL where Spark tells that."""
+    """Return the meaning of an error, and the line of the SQL if Spark reports it."""
     text = str(error)
     for pattern in (_JSYNC, _RAISED, _PYTHON):
         if found := pattern.findall(text):

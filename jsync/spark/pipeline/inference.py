@@ -16,19 +16,19 @@ _MOST_LONG: Final = 2**63
 
 @dataclass
 class Kind:
-    """The type of a value, as far as samples tell."""
+    """The type of a value, as far as samples show it."""
 
     name: str = "null"
     """`null`, `boolean`, `bigint`, `double`, `string`, `array`, `struct` or `decimal`."""
     items: Kind | None = None
-    """Of an array."""
+    """The type of the items of an array."""
     fields: dict[str, Kind] = field(default_factory=dict)
-    """Of a struct, in the order in which samples brought them."""
+    """The fields of a struct, in the order in which they first appeared."""
     present: int = 0
-    """Samples that have it."""
+    """The number of samples that have the value."""
 
     def ddl(self) -> str:
-        """The type in Spark's DDL."""
+        """Return the type in Spark's DDL."""
         if self.name == "array":
             return f"array<{(self.items or Kind()).ddl()}>"
         if self.name == "struct" and self.fields:
@@ -58,7 +58,7 @@ class Kind:
 
 
 def quoted(name: str) -> str:
-    """The name of a column, in backticks if it needs them."""
+    """Return the name of a column, in backticks if it needs them."""
     return name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
@@ -89,7 +89,7 @@ def _wider(one: str, other: str) -> str:
 
 @dataclass
 class Inference:
-    """What samples say of payloads."""
+    """The schema of payloads, as samples show it."""
 
     samples: int = 0
     malformed: int = 0

@@ -1,4 +1,4 @@
-"""A pipeline's file, read: TOML into the Structs of `config`, with every error's line."""
+"""Read a pipeline's file: TOML into the Structs of `config`, with every error's line."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)\})")
 def load(
     path: Path, environment: Mapping[str, str] = os.environ
 ) -> tuple[Pipeline | None, Problems]:
-    """Read the file; None where it has problems that leave nothing to look into.
+    """Read the file. If it has problems, the pipeline is None.
 
-    `${NAME}` in a value other than SQL is what the environment has for NAME. Raises
-    `PipelineFileError` where the file cannot be read or is not TOML.
+    `${NAME}` in a value other than SQL is replaced by the environment variable NAME. Raises
+    `PipelineFileError` if the file cannot be read or is not TOML.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -171,7 +171,7 @@ class _Reader:
         return kind(**values) if complete else None
 
     def _value(self, kind: Any, value: object, key: Key) -> Any:
-        """`value` as `kind`, or None after a problem."""
+        """Return `value` as `kind`, or None after a problem."""
         if kind == dict[str, str]:
             return self._options(value, key)
         if Watermark in get_args(kind):
@@ -204,7 +204,7 @@ class _Reader:
         return options
 
     def _option(self, value: object, key: Key) -> str | None:
-        """As Spark takes options: text."""
+        """Return an option as text, which Spark requires, or None after a problem."""
         match value:
             case str():
                 return self._expand(value, key)

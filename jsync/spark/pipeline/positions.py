@@ -1,9 +1,8 @@
-"""The line of a key in a TOML file, which `tomllib` does not tell.
+"""The line of a key in a TOML file, which `tomllib` does not report.
 
-Pure, and without a grammar of its own: a file cut off after a line is TOML again wherever a
-statement ends there, so the first such beginning that holds the key ends with the key's own
-statement. That reads the file once for each of its lines: for an error message, not for every
-value.
+Pure, and without a grammar of TOML. A file that is cut off after a line is valid TOML if a
+statement ends there, so the shortest valid beginning that has the key ends with the key's
+statement. The search parses the file once for each line, so use it only for error messages.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ class _Statement(NamedTuple):
     first: int
     last: int
     document: dict[str, Any]
-    """All up to the statement's end."""
+    """The content of the file up to the statement's end."""
 
 
 class Positions:
-    """Where keys stand in `text`, which has to be TOML. Lines count from 1."""
+    """The lines of the keys in `text`, which must be TOML. Lines count from 1."""
 
     def __init__(self, text: str) -> None:
         self._lines = text.replace("\r\n", "\n").split("\n")
 
     def line(self, key: Sequence[str]) -> int:
-        """Where the statement of `key` begins, or that of the nearest table above it."""
+        """Return the first line of the statement of `key`, or of the nearest table above it."""
         statement = self._statement(key)
         return statement.first if statement else 1
 
     def text_line(self, key: Sequence[str], line: int) -> int:
-        """Where the given line of the text that `key` has as its value stands."""
+        """Return the line in the file of the given line of the text at `key`."""
         statement = self._statement(key)
         if statement is None:
             return 1

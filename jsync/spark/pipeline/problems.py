@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline's file, all of it, each with its line."""
+"""All problems of a pipeline's file, each with its line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Problems:
-    """The problems found so far; every check adds to it, none stops at the first."""
+    """The problems found so far. Every check adds to them, and none stops at the first."""
 
     def __init__(self, path: Path, positions: Positions) -> None:
         self._path = path
@@ -29,7 +29,7 @@ class Problems:
         return f"<Problems {len(self._found)} in {self._path}>"
 
     def add(self, key: Key, message: str, *, text_line: int | None = None) -> None:
-        """A problem at `key`, or at a line of the text that is its value."""
+        """Add a problem at `key`, or at a line of the text that is its value."""
         if text_line is None:
             line = self._positions.line(key)
         else:  # a step is its SQL text, or a table with it
@@ -37,7 +37,7 @@ class Problems:
         self._found.add((line, f"{dotted(key)}: {message}" if key else message))
 
     def raise_any(self) -> None:
-        """Raise `PipelineFileError` with all of them, unless there are none."""
+        """Raise `PipelineFileError` with all problems, unless there are none."""
         if self._found:
             raise file_error(self._path, sorted(self._found))
 
@@ -50,7 +50,7 @@ def file_error(path: Path, problems: Sequence[tuple[int, str]]) -> PipelineFileE
 
 
 def dotted(key: Key) -> str:
-    """As the file spells it."""
+    """Return a key as the file spells it."""
     return ".".join(
         part if part.replace("_", "a").replace("-", "a").isalnum() else f'"{part}"'
         for part in key
@@ -58,7 +58,7 @@ def dotted(key: Key) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What was perhaps meant by an unknown name, as the end of a sentence."""
+    """Return a suggestion for an unknown name, as the end of a sentence."""
     names = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     if near:

@@ -1,4 +1,4 @@
-"""How far a pipeline is, from what Spark reports of each micro-batch: pure."""
+"""The progress of a pipeline, from the reports of Spark on each micro-batch. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class SinkProgress:
-    """What has gone to one sink so far."""
+    """The progress of one sink."""
 
     name: str
     batches: int = 0
     rows: int = 0
     seconds: float = 0.0
     rate: float | None = None
-    """Rows a second, of the last micro-batch that had any."""
+    """Rows per second, of the last micro-batch that had any."""
     lag: int | None = None
-    """Messages of its streams that are still to be read; None where that is not known."""
+    """Messages of its streams that are still to be read. None: not known."""
     malformed: int = 0
-    """Messages that were dropped since their payload was not of the declared schema."""
+    """Messages that were dropped because their payload was not of the declared schema."""
     _seen: set[tuple[int, str]] = field(default_factory=set, repr=False)
 
     def update(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Take in Spark's reports of micro-batches, each once however often it comes."""
+        """Add the reports of Spark on micro-batches. A report that comes again is ignored."""
         for report in reports:
             event = report["batchId"], report["timestamp"]
             if event in self._seen:
@@ -64,7 +64,7 @@ class SinkProgress:
 
 
 def lag(report: Mapping[str, Any]) -> int | None:
-    """The messages between where a micro-batch ended and where the streams end."""
+    """Return the messages between the end of a micro-batch and the ends of the streams."""
     behind = None
     for source in report["sources"]:
         end, latest = _next(source.get("endOffset")), _next(source.get("latestOffset"))
@@ -78,12 +78,12 @@ def lag(report: Mapping[str, Any]) -> int | None:
 
 
 def _next(offset: Any) -> dict[str, int] | None:
-    """The next sequence of each stream, of an offset that is one of JetStream."""
+    """Return the next sequence of each stream, or None if the offset is not of JetStream."""
     return {name: span["next"] for name, span in spans(offset).items()} or None
 
 
 def table(summaries: list[dict[str, Any]]) -> str:
-    """The summary, for people."""
+    """Format the summary for people."""
     width = max((len(each["sink"]) for each in summaries), default=0)
     lines = []
     for each in summaries:

@@ -1,4 +1,4 @@
-"""What Spark is to hide of a pipeline's secrets; without Spark."""
+"""The settings that make Spark hide a pipeline's secrets, found without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential"
 
 
 def secret_variables(pipeline: Pipeline) -> list[str]:
-    """The variables of the environment that the pipeline's secrets are in."""
+    """Return the environment variables that contain the pipeline's secrets."""
     found = set()
     for each in (*pipeline.sources.values(), *pipeline.sinks.values()):
         if isinstance(each, JetStreamSource | JetStreamSink):
@@ -36,5 +36,5 @@ def secret_variables(pipeline: Pipeline) -> list[str]:
 
 
 def redaction(variables: list[str], said: str) -> str:
-    """Hide `spark.executorEnv.NAME` of each as well as what is `said` to be hidden."""
+    """Extend the pattern `said` of hidden settings by `spark.executorEnv.NAME` of each variable."""
     return f"{said}|Env[.](?:{'|'.join(map(re.escape, variables))})$"

@@ -40,7 +40,7 @@ class Range:
     """None: the only source of streams that is not static."""
     subjects: tuple[str, ...] = ()
     start: str | None = None
-    """A sequence, or a moment. None: the beginning."""
+    """A sequence or a time. None: the beginning."""
     end: str | None = None
     """Exclusive. None: the end of the streams now."""
     stream: str | None = None
@@ -50,8 +50,8 @@ class Range:
 def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
     """Return the pipeline as a batch that replays a range into one sink. Blocks.
 
-    The range has a fixed end and gives the job its name, so a replay that is started again
-    with the same range stores no row twice. Other sources give no rows, except static ones.
+    The range has a fixed end and gives the job its name, so a replay that is restarted with
+    the same range stores no row twice. Other sources give no rows, except static ones.
 
     Args:
         pipeline: A checked pipeline.
@@ -102,7 +102,7 @@ def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
 
 
 def range_of(pipeline: Pipeline) -> str:
-    """The messages of a replay, for people."""
+    """Describe the messages of a replay, for people."""
     for source in pipeline.sources.values():
         if isinstance(source, JetStreamSource) and not source.static:
             starts, ends = (
@@ -156,7 +156,7 @@ def _sink(pipeline: Pipeline, wanted: Range) -> JetStreamSink:
 
 
 def _stream_of(target: Options) -> Stream:
-    """Return the stream of an exactly-once sink. Raises `StreamNotFoundError` without it."""
+    """Return the stream of an exactly-once sink. Raises `StreamNotFoundError`."""
     name = target.text("stream")
     assert name is not None
     return find(jetstream(ConnectionOptions.of(target)), name)
@@ -167,7 +167,7 @@ def _kept(source: JetStreamSource) -> dict[str, str]:
 
 
 def _places(js: JetStream, given: Options, wanted: Range) -> dict[str, str]:
-    """The range as sequences of each stream, so that it stays the same."""
+    """Return the range as sequences of each stream, so that it does not change."""
     first: Place = "earliest" if wanted.start is None else _place("start", wanted.start)
     last: Place = "latest" if wanted.end is None else _place("end", wanted.end)
     names = given.list("streams") or given.list("stream")

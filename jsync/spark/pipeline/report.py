@@ -1,6 +1,7 @@
-"""All that a pipeline writes, its escapes made harmless, and the progress line.
+"""The output of a pipeline, with escape characters made harmless, and the progress line.
 
-The progress line is on standard error: in its place on a terminal, else now and then.
+The progress line is on standard error. A terminal shows it in one place, and a log gets a
+new line every 10 seconds at most.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Report:
         self._at = float("-inf")
 
     def progress(self, line: str) -> None:
-        """How far it is; the same again is not said again."""
+        """Show the progress. A line that has not changed is not repeated."""
         if self._quiet or line == self._shown:
             return
         if self._terminal:
@@ -40,13 +41,13 @@ class Report:
         self._at = time.monotonic()
 
     def say(self, line: str) -> None:
-        """What has to be said once."""
+        """Write a message below the progress line."""
         if not self._quiet:
             self.end()
             self._write(f"{printable(line)}\n")
 
     def end(self) -> None:
-        """Leave the progress line standing, and go on below it."""
+        """Keep the progress line on the terminal, and continue below it."""
         if self._terminal and self._shown:
             self._write("\n")
         self._shown = ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """How a run ended."""
+    """The result of a run."""
 
     exit_code: int
     """0, or 130 and 143 where Ctrl-C and SIGTERM have ended it."""
@@ -168,7 +168,7 @@ def _run(
 def _watched(
     spark: SparkSession, pipeline: Pipeline, streaming: Streaming
 ) -> AbstractContextManager[object]:
-    """The monitor that the file asks for, or nothing."""
+    """Return the monitor that the file defines, or a context that does nothing."""
     if not (streaming.monitor or streaming.http):
         return nullcontext()
     from ..monitoring.monitor import monitor  # noqa: PLC0415

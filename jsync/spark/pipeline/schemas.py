@@ -1,6 +1,6 @@
-"""The types of columns, as far as they are known without Spark, and those of existing files.
+"""The types of columns that are known without Spark, and the types in existing files.
 
-Files of one folder whose types differ cannot be read together any more.
+Files of one folder whose types differ can no longer be read together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _PARQUET: Final = {
 
 
 class Conflict(NamedTuple):
-    """A column that files have in another type."""
+    """A column that existing files have in another type."""
 
     column: str
     stored: str
@@ -60,9 +60,10 @@ class Conflict(NamedTuple):
 
 
 def known_types(pipeline: Pipeline) -> dict[str, dict[str, str]]:
-    """The types of columns of each view, by its name in lower case.
+    """Return the types of columns of each view, by its name in lower case.
 
-    Those of sources are declared. A step has those that it passes on unchanged from one view.
+    Sources declare their types. A step has the types of the columns that it passes on
+    unchanged from one view.
     """
     views: dict[str, dict[str, str]] = {}
     for name, source in pipeline.sources.items():
@@ -95,7 +96,7 @@ def known_types(pipeline: Pipeline) -> dict[str, dict[str, str]]:
 def conflicts(
     written: Mapping[str, str], stored: Mapping[str, str]
 ) -> Iterator[Conflict]:
-    """The columns whose types differ, of those whose types are known on both sides."""
+    """Yield the columns whose types are known on both sides, and differ."""
     for column, kind in written.items():
         there = _find(stored, column)
         if there is not None and there != kind:
@@ -103,14 +104,14 @@ def conflicts(
 
 
 def _find(types: Mapping[str, str], column: str) -> str | None:
-    """Spark's names of columns are of any case."""
+    """Return the type of a column, whose name is not case-sensitive in Spark."""
     return next(
         (kind for name, kind in types.items() if name.lower() == column.lower()), None
     )
 
 
 def parquet_types(path: str) -> dict[str, str]:
-    """The types of columns in the newest Parquet file of a folder; {} without one."""
+    """Return the types of columns in the newest Parquet file of a folder, or {}."""
     import pyarrow.parquet  # noqa: PLC0415 (only pipelines with such files need it)
     from pyarrow import ArrowException  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline that is run as a program of its own."""
+"""The Spark session of a pipeline that runs as a separate program."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """Start Spark and stop it at the end; blocks for some seconds.
+    """Start Spark and stop it at the end. Blocks for some seconds.
 
-    `master` and `conf` win over the file, the file over spark-submit and spark-defaults.conf.
-    Without any of them Spark is in this process's own JVM, with a thread for each core. That
-    JVM is in a session of its own: a Ctrl-C of the terminal is for this process alone, which
-    ends the queries in order.
+    `master` and `conf` override the file, which overrides spark-submit and
+    spark-defaults.conf. Without any of them, Spark runs in this process's JVM, with a thread
+    for each core. That JVM is in a separate process session, so that Ctrl-C in the terminal
+    reaches only this process, which ends the queries in order.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     chosen = master or pipeline.spark.master
@@ -81,7 +81,7 @@ _launched: list[Any] = []
 
 
 def _gateway(conf: SparkConf) -> Any:
-    """The way to this process's JVM, of which there is one, and which ends with it."""
+    """Return the gateway to this process's only JVM, which ends with the process."""
     if not _launched:
         own = {"start_new_session": True}
         try:

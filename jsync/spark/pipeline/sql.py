@@ -1,4 +1,4 @@
-"""What can be told of Spark SQL without Spark: the views a query reads, a schema's columns."""
+"""Analysis of SQL without Spark: the views that a query reads, and a schema's columns."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
 
 _CLAUSE = (TokenType.ALIAS, TokenType.L_PAREN)
-"""What follows `window` and a name where windows are named: `window w as (...)`."""
+"""The tokens after `window` and a name in the clause of windows: `window w as (...)`."""
 
 
 class SQLError(Exception):
-    """Why Spark would not take it, and the line where."""
+    """The reason why Spark would not accept the SQL, and its line."""
 
     def __init__(self, message: str, line: int = 1) -> None:
         super().__init__(message)
@@ -29,9 +29,9 @@ class Reads(NamedTuple):
 
 
 def reads(query: str) -> list[Reads]:
-    """The views that `query` reads; raises `SQLError` unless it is one query.
+    """Return the views that `query` reads. Raises `SQLError` unless it is one query.
 
-    Tables with a database and files by their path are Spark's to find, and are left out.
+    Tables with a database and files by their path are left out, because Spark finds them.
     """
     trees = [tree for tree in _parse(query) if tree is not None]
     if not trees:
@@ -59,17 +59,17 @@ def reads(query: str) -> list[Reads]:
 
 
 class Passed(NamedTuple):
-    """What a query passes on unchanged from the one view that it reads."""
+    """The columns that a query passes on unchanged from the one view that it reads."""
 
     view: str
     all_columns: bool
-    """Whether it selects all of them, beside `columns`."""
+    """True if the query selects all columns, in addition to `columns`."""
     columns: dict[str, str | None]
-    """The columns that it names, and what they are in the view; None: something else."""
+    """The columns that the query names, with their names in the view. None: an expression."""
 
 
 def passed(query: str) -> Passed | None:
-    """What a query passes on; None: it is not a plain selection from one view."""
+    """Return what a query passes on, or None if it is no plain selection from one view."""
     try:
         (tree,) = _parse(query)
     except (SQLError, ValueError):
@@ -96,9 +96,9 @@ def passed(query: str) -> Passed | None:
 
 
 def types(schema: str) -> dict[str, str]:
-    """The columns of a schema in Spark's DDL, and their types as Spark calls them.
+    """Return the columns of a schema in Spark's DDL, with their types as Spark calls them.
 
-    Raises `SQLError`.
+    Raises `SQLError` if the schema is invalid.
     """
     return {
         definition.name: _spelled(definition.kind)
@@ -117,7 +117,7 @@ def _spelled(kind: exp.DataType) -> str:
 
 
 def columns(schema: str) -> list[str]:
-    """The names of the columns of a schema in Spark's DDL; raises `SQLError`."""
+    """Return the names of the columns of a schema in Spark's DDL. Raises `SQLError`."""
     names = [definition.name for definition in _definitions(schema)]
     seen: set[str] = set()
     for name in names:

@@ -1,7 +1,7 @@
-"""Starting what needs a Python worker, again if the worker did not connect in time.
+"""Start what needs a Python worker, and retry if the worker did not connect in time.
 
-Spark starts its Python workers in processes of their own, and gives each ten seconds. A busy
-machine can need longer. Nothing has been read or written by then.
+Spark starts its Python workers in separate processes, and gives each ten seconds. A busy
+machine can need longer. A retry is safe, because nothing was read or written yet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 START_SECONDS: Final = 900.0
-"""How long a start is repeated. A Python that cannot start at all fails in the same way."""
+"""Seconds to retry a start. A Python that can never start fails in the same way."""
 TOO_LATE: Final = "Python worker failed to connect back"
 """The text of Spark's error about a Python worker that starts too late."""
 RETRYING: Final = "a Python worker of Spark did not start within 10 s: starting again"
@@ -27,12 +27,12 @@ _BEGUN: Final = "Job aborted"
 
 
 def is_late(error: BaseException) -> bool:
-    """Whether a Python worker did not connect in time."""
+    """Return whether a Python worker did not connect in time."""
     return isinstance(error, PySparkException | Py4JError) and TOO_LATE in str(error)
 
 
 def has_not_begun(error: BaseException) -> bool:
-    """Whether a Python worker did not connect in time, and no task has begun."""
+    """Return whether a Python worker did not connect in time, and no task has begun."""
     return is_late(error) and _BEGUN not in str(error)
 
 
@@ -44,14 +44,14 @@ def started(
     say: Callable[[str], object] = lambda _: None,
     seconds: float = START_SECONDS,
 ) -> T:
-    """Return the result of `start`, called again while a Python worker does not connect.
+    """Return the result of `start`, and retry while a Python worker does not connect.
 
     Args:
-        start: A call that may be made twice.
-        is_retried: The errors after which the call is made again.
-        is_stopped: Once it is true, the last error is raised.
-        say: Told before each further call.
-        seconds: After so many the last error is raised.
+        start: A call that may be repeated.
+        is_retried: Returns whether to retry after an error.
+        is_stopped: If it returns true, the last error is raised.
+        say: Called with a message before each retry.
+        seconds: The time after which the last error is raised.
     """
     until = monotonic() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks the pipeline to end in order, the next to end now."""
+"""Ctrl-C and SIGTERM: the first ends the pipeline in order, the next immediately."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """What has been asked for: nothing, an end in order, or one at once."""
+    """The requested end of a pipeline: none, in order, or immediate."""
 
     def __init__(self) -> None:
         self.asked = 0
         self.signal: signal.Signals | None = None
-        """The one that came first."""
+        """The first signal that came."""
 
     def __repr__(self) -> str:
         if self.signal is None:
@@ -26,12 +26,12 @@ class Stop:
         return f"<Stop {self.signal.name}, asked for {self.asked} times>"
 
     def is_asked(self) -> bool:
-        """Whether an end has been asked for."""
+        """Return whether an end was requested."""
         return self.asked > 0
 
     @property
     def exit_code(self) -> int:
-        """As shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
+        """The exit code, as in shells: 130 for Ctrl-C, 143 for SIGTERM."""
         return 0 if self.signal is None else 128 + self.signal
 
     def ask(self, number: int, _frame: FrameType | None = None) -> None:
@@ -42,9 +42,9 @@ class Stop:
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Take SIGINT and SIGTERM over from Python and Spark for as long as the block lasts.
+    """Handle SIGINT and SIGTERM during the block, instead of Python and Spark.
 
-    Only the main thread can; in others they stay as they are.
+    Only the main thread can set handlers. On other threads, the handlers do not change.
     """
     stop = Stop()
     before: dict[signal.Signals, Callable[..., object] | int | None] = {}

@@ -1,4 +1,4 @@
-"""A streaming pipeline: a query for each sink, until all have ended or a stop is asked for."""
+"""A streaming pipeline: a query for each sink, until all have ended or a stop is requested."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 _POLL = 0.25
 _LONGEST_START = 30.0
 _BOUNDARY_POLL = 0.02
-"""Seconds; a micro-batch begins with a tenth of a second of planning."""
+"""Seconds. This is below the tenth of a second that a micro-batch spends on planning."""
 _IDLE = "Waiting for data to arrive"
-"""Spark's status from when its sources had nothing new until it asks them again."""
+"""Spark's status after its sources had no new data, until it checks them again."""
 
 
 def run_streaming(
@@ -45,11 +45,11 @@ def run_streaming(
     report: Report,
     pause: Path,
 ) -> list[dict[str, Any]]:
-    """Run to the end, and tell what has gone to each sink.
+    """Run to the end, and return a summary for each sink.
 
-    A stop that is asked for waits for the micro-batch that is running; a second one does not,
-    and Spark does that batch again the next time. Sources begin no new micro-batch while the
-    file `pause` is there, so that a stop cannot fall into the next one. Raises `PipelineError` when a query fails,
+    The first requested stop waits for the running micro-batch. A second one does not, and
+    Spark repeats that batch in the next run. While the file `pause` exists, sources begin no
+    new micro-batch that a stop could interrupt. Raises `PipelineError` if a query fails,
     after the others have been stopped.
     """
     queries: dict[str, StreamingQuery] = {}
@@ -90,7 +90,7 @@ def run_streaming(
 def _begin(
     pipeline: Pipeline, name: str, sink: Sink, view: DataFrame, stop: Stop
 ) -> StreamingQuery:
-    """Start a query and wait until its sources have begun; raise what it failed with."""
+    """Start a query and wait until its sources have begun. Raises its error if it fails."""
     query = _start(pipeline, name, sink, view)
     _await_offsets(query, stop)
     failure = query.exception()
@@ -126,10 +126,10 @@ def _start(
 
 
 def _await_offsets(query: StreamingQuery, stop: Stop) -> None:
-    """Wait until its sources have begun: one query after the other.
+    """Wait until the sources of a query have begun, so that queries start one by one.
 
-    Spark's runners of Python sources put into a map that is shared, unguarded. Two that begin
-    at the same time may break it, and then no task of the source can be read.
+    Spark's runners of Python sources share a map without a lock. Two that begin at the same
+    time may break it, and then no task of the source can be read.
     """
     deadline = time.monotonic() + _LONGEST_START
     while query.isActive and not stop.asked and time.monotonic() < deadline:
@@ -151,7 +151,7 @@ def _start_jetstream(
 
 
 def _write_batch(options: dict[str, str]) -> Callable[[DataFrame, int], None]:
-    """A job of its own for the fence, whose batches are those of the query."""
+    """Return a writer of micro-batches, which are the batches of one job for the fence."""
     settings = SinkSettings.of(Options(options, "write"))
 
     def write(rows: DataFrame, batch: int) -> None:
@@ -173,9 +173,9 @@ def _follow(
     report: Report,
     begin: Callable[[str], StreamingQuery],
 ) -> bool:
-    """Until every query has ended, or one has failed; True once a stop is asked for.
+    """Wait until every query has ended, or one has failed. Return True on a requested stop.
 
-    A query whose Python worker did not start in time begins again, at its checkpoint.
+    A query whose Python worker did not start in time is restarted, at its checkpoint.
     """
     late = {name: _Late() for name in queries}
     while True:
@@ -203,14 +203,17 @@ def _follow(
 
 
 class _Late:
-    """How long the Python workers of a query have come too late, without a batch between."""
+    """Limits how long a query is restarted because its Python workers start too late."""
 
     def __init__(self) -> None:
         self._batches = -1
         self._until = 0.0
 
     def is_over(self, batches: int) -> bool:
-        """Whether to begin no more, after one more failure behind so many batches."""
+        """Return whether to give up after one more failure, when `batches` have ended.
+
+        Each micro-batch that has ended since the last failure extends the time.
+        """
         if batches != self._batches:
             self._batches = batches
             self._until = time.monotonic() + START_SECONDS
@@ -218,10 +221,10 @@ class _Late:
 
 
 def _can_pause(pipeline: Pipeline) -> bool:
-    """Whether the pipeline's own pause file stops all that is streamed.
+    """Return whether the pipeline's pause file stops all streaming sources.
 
-    Spark's own sources know no pause, and a source with a `pauseFile` of its own looks
-    for that one.
+    Spark's sources cannot pause, and a source with the option `pauseFile` checks that file
+    instead.
     """
     return all(
         source.static
@@ -236,10 +239,10 @@ def _can_pause(pipeline: Pipeline) -> bool:
 def _stop_at_boundary(
     queries: Mapping[str, StreamingQuery], stop: Stop, *, paused: bool
 ) -> None:
-    """Stop each query between two micro-batches, or all when asked again.
+    """Stop each query between two micro-batches, or all on a second requested stop.
 
-    Paused queries stay there. Of the others one may have begun a micro-batch since it was
-    looked at: Spark does that again the next time.
+    Paused queries begin no micro-batch. Another query may have begun one since the last
+    check, and Spark repeats that batch in the next run.
     """
     running = {query: _last_batch(query) for query in queries.values()}
     while running and stop.asked < 2:

@@ -1,6 +1,6 @@
-"""What a pipeline needs of the world: the server and its streams, files and directories.
+"""Checks of a pipeline's server and its streams, and of its files and directories.
 
-The last of the checks before Spark starts; it blocks while it connects and asks.
+They are the last checks before Spark starts. They block for connections and requests.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from .problems import Problems
 
 _PLAN = ColumnPlan(("subject", "data"))
-"""Which columns there are, only Spark knows; these say nothing against any stream."""
+"""Columns that every stream permits, because only Spark knows the real ones."""
 
 
 def check_surroundings(pipeline: Pipeline, problems: Problems) -> None:
-    """Add to `problems` what is not there, or not to be reached."""
+    """Add to `problems` what is missing or cannot be reached. Blocks."""
     with _Servers(pipeline, problems) as servers:
         for name, source in pipeline.sources.items():
             if isinstance(source, JetStreamSource):
@@ -64,7 +64,7 @@ def check_surroundings(pipeline: Pipeline, problems: Problems) -> None:
 
 
 def _unread(pipeline: Pipeline, streaming: Streaming, sink: str) -> list[str]:
-    """The streams in the checkpoint of a sink that the pipeline does not read."""
+    """Return the streams in the checkpoint of a sink that the pipeline does not read."""
     folder = _local(f"{streaming.checkpoint.rstrip('/')}/{sink}/offsets")
     found = glob.glob(f"{glob.escape(folder)}/*") if folder else []
     numbered = [path for path in found if os.path.basename(path).isdigit()]
@@ -110,7 +110,7 @@ def _check_sink(
 
 
 def _local(path: str) -> str | None:
-    """The path on this machine; None for one that is elsewhere."""
+    """Return the path on this machine, or None if it is elsewhere."""
     parts = urlsplit(path)
     if parts.scheme == "file":
         return unquote(parts.path)
@@ -118,7 +118,7 @@ def _local(path: str) -> str | None:
 
 
 def _check_writable(path: str, key: Key, problems: Problems) -> None:
-    """Spark makes the directories that are missing, where the last one there allows it."""
+    """Check that Spark can create the directories that are missing."""
     local = _local(path)
     if local is None:
         return
@@ -132,7 +132,7 @@ def _check_writable(path: str, key: Key, problems: Problems) -> None:
 
 
 class _Servers:
-    """The servers that the pipeline speaks to, each connected to once."""
+    """The servers of the pipeline, with one connection for each."""
 
     def __init__(self, pipeline: Pipeline, problems: Problems) -> None:
         self._pipeline = pipeline
@@ -148,7 +148,7 @@ class _Servers:
                 connection(options).close()
 
     def check(self, given: Mapping[str, str], key: Key, *, sink: bool = False) -> None:
-        """Whether the streams that are named in these options are there, and will do."""
+        """Check that the streams in these options exist, and permit the read or write."""
         purpose: Purpose = "write" if sink else "read"
         options = Options(jetstream_options(self._pipeline, given), purpose)
         server = ConnectionOptions.of(options)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .stopping import Stop
 
 FILES = {"parquet": "parquet", "csv": "csv", "ndjson": "json"}
-"""What Spark calls the formats of files."""
+"""Spark's names for the formats of files."""
 
 _TEXT = (StringType, ArrayType, MapType, StructType, VariantType)
 """Columns that may hold text."""
@@ -49,13 +49,13 @@ _UNSAFE = (
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
     r"\u2060-\u206f\ufeff\ufff9-\ufffb\x{e0000}-\x{e007f}]|\r(?!\n)"
 )
-"""The characters that `printable` escapes, in the language of Java."""
+"""The characters that `printable` escapes, as a regular expression of Java."""
 _LIMITS = ("maxoffsetspertrigger", "maxbytespertrigger")
 _CORRUPT = "_corrupt_record"
 _PAYLOAD = "_payload"
 _MALFORMED = "_malformed"
 DEAD = ("stream", "subject", "sequence", "timestamp", "data")
-"""The columns that dead letters are made of."""
+"""The columns of which dead letters are made."""
 
 
 def make_views(
@@ -66,10 +66,10 @@ def make_views(
     report: Report,
     pause: Path,
 ) -> dict[str, DataFrame]:
-    """Make every view, in the file's order; what Spark refuses is added to `problems`.
+    """Make every view, in the file's order. Refusals of Spark are added to `problems`.
 
-    While the file `pause` is there, JetStream sources begin no new micro-batch. Raises
-    `PipelineError` when Spark fails.
+    While the file `pause` exists, JetStream sources begin no new micro-batch. Raises
+    `PipelineError` if Spark fails.
     """
     views: dict[str, DataFrame] = {}
     for name, source in pipeline.sources.items():
@@ -129,7 +129,7 @@ def check_files(
 
 @contextmanager
 def refusals(problems: Problems, key: Key) -> Iterator[None]:
-    """Add what Spark says of a plan to the problems, at the SQL's line where it tells."""
+    """Add Spark's errors about a plan to the problems, at the SQL's line if it is known."""
     try:
         yield
     except (AnalysisException, ParseException) as error:
@@ -139,7 +139,7 @@ def refusals(problems: Problems, key: Key) -> Iterator[None]:
 
 @contextmanager
 def failures(what: str, stop: Stop) -> Iterator[None]:
-    """Raise a `PipelineError` for what Spark raises, but not for the requested end.
+    """Raise `PipelineError` for an error of Spark, but not after a requested end.
 
     Args:
         what: The source or the sink, with its name.
@@ -154,7 +154,7 @@ def failures(what: str, stop: Stop) -> Iterator[None]:
 
 
 def harmless(frame: DataFrame) -> DataFrame:
-    """The rows as a console may show them: without characters that a terminal obeys."""
+    """Return the rows for a console, without characters that a terminal obeys."""
     names = frame.columns
     # Two columns may have the same name.
     numbered = frame.toDF(*map(str, range(len(names))))
@@ -169,7 +169,7 @@ def harmless(frame: DataFrame) -> DataFrame:
 
 
 def _silenced(pipeline: Pipeline, name: str, frame: DataFrame) -> DataFrame:
-    """The rows of a source, none if a replay is of another one."""
+    """Return the rows of a source, or none if a replay is of another one."""
     return frame.where(F.lit(False)) if name in pipeline.silent else frame
 
 
@@ -209,20 +209,20 @@ def _messages(
     columns: Sequence[str],
     pause: Path,
 ) -> DataFrame:
-    """These columns of the messages of a source."""
+    """Return these columns of the messages of a source."""
     streamed = pipeline.streaming is not None and not source.static
     reader = spark.readStream if streamed else spark.read
     options = jetstream_options(pipeline, source.options)
     if streamed:
         options = {"pauseFile": str(pause), **options}
-        if one_batch_a_run(pipeline):  # which is to read all that there is
+        if one_batch_a_run(pipeline):  # so that batch has to read all messages
             options = {k: v for k, v in options.items() if k.lower() not in _LIMITS}
     schema = ", ".join(f"{name} {MESSAGE_TYPES[name]}" for name in columns)
     return reader.format("jetstream").options(**options).schema(schema).load()
 
 
 def one_batch_a_run(pipeline: Pipeline) -> bool:
-    """Whether a query ends after one micro-batch: with available-now before Spark 4.2."""
+    """Return whether a query ends after one micro-batch: available-now before Spark 4.2."""
     streaming = pipeline.streaming
     return streaming is not None and streaming.trigger == AVAILABLE_NOW and not LIMITS
 
@@ -230,7 +230,7 @@ def one_batch_a_run(pipeline: Pipeline) -> bool:
 def _decode(
     messages: DataFrame, name: str, source: JetStreamSource, columns: list[str]
 ) -> DataFrame:
-    """The payload's fields as columns, beside those of the message."""
+    """Return the payload's fields as columns, after those of the message."""
     rows = _parsed(messages, source)
     malformed = F.col(_MALFORMED)
     payload = F.col(_PAYLOAD)
@@ -251,7 +251,7 @@ def _has_json(source: Source) -> TypeGuard[JetStreamSource]:
 
 
 def _parsed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
-    """The messages with the payload as a struct, and whether it is malformed."""
+    """Return the messages with the payload as a struct, and whether it is malformed."""
     text = F.col("data").cast("string")
     strict = messages.select(
         *messages.columns, _from_json(text, source).alias(_PAYLOAD)
@@ -280,9 +280,9 @@ def _is_corrupt() -> Column:
 
 
 def _is_malformed(text: Column, source: JetStreamSource, parsed: DataFrame) -> Column:
-    """Whether the payload is no JSON object of the schema, or has text behind it.
+    """Return whether the payload is no JSON object of the schema, or has text behind it.
 
-    An object without any field of the schema is none of it.
+    An object without any field of the schema is malformed.
     """
     struct = parsed.schema[_PAYLOAD].dataType
     assert isinstance(struct, StructType)
@@ -303,11 +303,11 @@ def _is_malformed(text: Column, source: JetStreamSource, parsed: DataFrame) -> C
 
 
 def _has_more(text: Column) -> Column:
-    """Whether something stands behind a JSON object, which `from_json` passes over.
+    """Return whether text follows a JSON object, which `from_json` ignores.
 
-    As the first of two elements of an array, the object may be followed by nothing. The other
-    element is a number that the payload cannot know. Where the first brace that closes
-    an object is the last character, the array need not be parsed.
+    The check parses the payload as the first of two elements of an array, where no text can
+    follow the object. The other element is a number that the payload cannot know. If the
+    first closing brace is the last character, the array need not be parsed.
     """
     mark = F.xxhash64(text).cast("string")
     array = F.concat(F.lit("["), text, F.lit(","), mark, F.lit("]"))
@@ -317,7 +317,7 @@ def _has_more(text: Column) -> Column:
 
 
 def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
-    """The malformed messages as dead letters, as a sink of `jetstream` takes them."""
+    """Return the malformed messages as dead letters, for a sink of `jetstream`."""
     facts = {
         "Reason": F.lit("the payload is not JSON of the declared schema"),
         "Stream": F.col("stream"),
@@ -338,7 +338,7 @@ def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
 
 
 def _failure() -> Column:
-    """Which message it was; not what is in it."""
+    """Name the malformed message, but not its content."""
     where = [
         F.lit("message "),
         F.col("sequence"),
