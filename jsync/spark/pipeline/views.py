@@ -338,7 +338,7 @@ def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
 
 
 def _failure() -> Column:
-    """Name the malformed message, but not its content."""
+    """Return a column that raises an error with the position of a message, not its content."""
     where = [
         F.lit("message "),
         F.col("sequence"),

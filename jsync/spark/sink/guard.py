@@ -329,7 +329,7 @@ def _warn_of_another(bucket: Bucket, key: str, stream: str) -> None:
         try:
             before, _ = _read(bucket, other, Committed)
         except CheckpointError:
-            continue  # it says nothing of this query
+            continue  # the unreadable entry is of another query
         if before is not None and before.stream == stream:
             logger.warning(
                 "%s is new, and %s has written into stream %s before. If both are one "
