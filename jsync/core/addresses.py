@@ -1,6 +1,6 @@
 """The addresses of a host name, in the order in which to try them.
 
-Pure: the connection resolves the name, and brings the dice.
+Pure: the connection resolves the name, and passes in the shuffling.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Address: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]
-"""What `socket.getaddrinfo` returns for one address."""
+"""One address, as `socket.getaddrinfo` returns it."""
 
 
 def in_order(
     found: Iterable[Address], shuffle: Callable[[list[Address]], None] | None
 ) -> list[Address]:
-    """Return the addresses so that clients spread over them, and families alternate.
+    """Return the addresses in an order that spreads clients and alternates families.
 
     The addresses of each family are shuffled (ADR-11), unless `shuffle` is None. The
-    system's first family comes first. The other one is next, so that a host whose IPv6
-    leads nowhere does not wait for each address.
+    system's first family comes first, and alternates with the other one, so that a host
+    with unreachable IPv6 does not wait for each of its IPv6 addresses.
     """
     families: dict[int, list[Address]] = {}
     for address in dict.fromkeys(found):

@@ -16,7 +16,10 @@ def inside(
     around: Callable[[Taken], AbstractContextManager[Any]] | None,
     call: Callable[[Taken], Given],
 ) -> Callable[[Taken], Given]:
-    """Return `call` within a new context manager for each call. Without one: `call`."""
+    """Return `call`, wrapped in a new context manager of `around` for each call.
+
+    Without `around`, return `call` itself.
+    """
     if around is None:
         return call
 

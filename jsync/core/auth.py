@@ -1,4 +1,4 @@
-"""Credentials to CONNECT fields: user, token, nkey, creds, or a callback of yours.
+"""CONNECT fields from credentials: user, token, nkey, creds, or a user's callback.
 
 No secret appears in a `repr` or an error. Files are read when they are used, so that
 credentials may be rotated on disk between two connections.
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from .servers import Server
 
 Secret: TypeAlias = str | Callable[[], str]
-"""A secret, or what fetches it anew for each connection."""
+"""A secret, or a callable that fetches it for each connection."""
 
 FIELDS = frozenset({"user", "pass", "auth_token", "jwt", "nkey", "sig"})
-"""The CONNECT fields an `auth_callback` may return."""
+"""The CONNECT fields that an `auth_callback` may return."""
 
 # Like nats.go, ignore the labels between the dashes.
 _BLOCK = re.compile(rb"-{3,}[^\n]*-{3,}\s+(\S+)\s+-{3,}[^\n]*-{3,}")
 
 
 class Authenticator:
-    """One way of proving who we are, chosen by the options.
+    """The authentication that the options choose.
 
-    The `user:password@` or `token@` of a server's URL takes the place of `user`,
-    `password`, `token` and `nkey_seed` for that server, and goes beside `creds` and
-    `auth_callback` (as nats.go). So the URL wins, being the more specific.
+    For its server, the `user:password@` or `token@` of a URL replaces `user`, `password`,
+    `token` and `nkey_seed`, because the URL is more specific. It is sent in addition to
+    `creds` and `auth_callback` (as nats.go).
     """
 
     __slots__ = ("_callback", "_creds", "_nkey_seed", "_password", "_token", "_user")
@@ -86,7 +86,7 @@ class Authenticator:
 
     @property
     def method(self) -> str:
-        """`user`, `token`, `nkey`, `creds`, `callback` or `none`."""
+        """The name of the method: user, token, nkey, creds, callback or none."""
         methods = {
             "user": self._user,
             "token": self._token,
@@ -98,15 +98,15 @@ class Authenticator:
 
     @property
     def needs_callables(self) -> bool:
-        """Whether `connect_fields` may run user code, which can take any time."""
+        """True if `connect_fields` may run user code, which can take any time."""
         secrets = (self._user, self._password, self._token, self._callback)
         return any(callable(secret) for secret in secrets)
 
     def connect_fields(self, nonce: str | None, server: Server) -> dict[str, str]:
-        """The fields to add to CONNECT, signing the `nonce` of INFO where that is asked.
+        """Return the fields to add to CONNECT, with a signature of the `nonce` if needed.
 
-        Raises `AuthenticationError` with a cause when a file cannot be read or a callable
-        raises: such a failure may heal, unlike the word of the server.
+        Raises `AuthenticationError` with a cause if a file cannot be read or a callable
+        raises. Such a failure may be temporary, unlike a refusal of the server.
         """
         challenge = (nonce or "").encode()
         if server.has_userinfo:
@@ -153,7 +153,7 @@ def _reveal(name: str, secret: Secret | None) -> str | None:
         return secret
     try:
         value = secret()
-    except BaseException as error:  # SystemExit, too, ends no thread of ours
+    except BaseException as error:  # not even SystemExit may end a thread of jsync
         raise AuthenticationError(
             f"the {name} callable raised {type(error).__name__}"
         ) from error
@@ -169,7 +169,7 @@ def _callback_fields(
 ) -> dict[str, str]:
     try:
         fields = dict(callback(nonce))
-    except BaseException as error:  # SystemExit, too, ends no thread of ours
+    except BaseException as error:  # not even SystemExit may end a thread of jsync
         raise AuthenticationError(
             f"auth_callback raised {type(error).__name__}"
         ) from error
@@ -223,7 +223,7 @@ def _creds_fields(creds: Path | bytes, nonce: bytes) -> dict[str, str]:
         fields = {"jwt": jwt.decode("ascii")}
     except ValueError as error:
         raise AuthenticationError(f"the credentials {where} have {error}") from error
-    if nonce:  # a server without a nonce ignores the JWT, too
+    if nonce:  # a server that sends no nonce ignores the JWT too
         fields["sig"] = _sign(seed, nonce)["sig"]
     return fields
 
@@ -242,7 +242,7 @@ def _parse_creds(text: bytes) -> tuple[bytes, bytes]:
 
 
 def _seed_problem(seed: bytes) -> str:
-    # nkeys does not verify the checksum, so a typo would only show as a refused login.
+    # nkeys does not verify the checksum, so that a typo would only cause a refused login.
     if not seed.startswith(b"SU"):
         return "not the seed of a user: that begins with SU"
     if not re.fullmatch(rb"[A-Z2-7]+", seed):

@@ -1,4 +1,4 @@
-"""What arrives for one subscription and its reader, whatever makes the messages come."""
+"""The buffered messages and the reader of a core or push subscription."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Message = TypeVar("Message", bound=Msg)
 class Backlog(Single, Generic[Message]):
     """A mailbox with a reader: an iterator, `next`, or a callback on its own thread.
 
-    What ends it is the part of those who derive from it.
+    Subclasses define how it is drained and unsubscribed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Backlog(Single, Generic[Message]):
 
     @property
     def is_active(self) -> bool:
-        """Whether messages may still arrive."""
+        """True while messages may still arrive."""
         return not self._mailbox.closed
 
     def next(self, timeout: Seconds | None = 5.0) -> Message:
@@ -110,15 +110,15 @@ class Backlog(Single, Generic[Message]):
     # The end --------------------------------------------------------------------------
 
     def silence(self) -> None:
-        """The first step of a drain: have the server send no more."""
+        """Tell the server to send no more. This is the first step of a drain."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """The second, once all has arrived: the reader ends after the backlog."""
+        """End the reader after the buffered messages, once all messages have arrived."""
         raise NotImplementedError
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """The last: block until the callback has handled all there is."""
+        """Block until the callback has handled all messages, the last step of a drain."""
         raise NotImplementedError
 
     def _drain(self, timeout: Seconds) -> None:
@@ -151,12 +151,13 @@ class Backlog(Single, Generic[Message]):
 def next_of(mailbox: Mailbox, timeout: Seconds | None) -> Msg:
     """Block until the next message of `mailbox` has come, at most `timeout` seconds.
 
-    What is no timeout is refused at once, also while a message waits.
+    Raises the errors of `Mailbox.next`, and refuses an invalid timeout even if a message
+    is there.
 
-    After Ctrl-C the message stays the next one, if the caller returns it at once: Ctrl-C
-    may come at any other call, `cast` for one. Raises what `Mailbox.next` raises.
+    After Ctrl-C the message is still the next one, provided that the caller returns it
+    without another call: Ctrl-C may come at any call, even at a `cast`.
     """
-    # The test spares the common case a call.
+    # In the common case, this test saves the call of `seconds`.
     if timeout is not None and (type(timeout) is not float or timeout != timeout):
         timeout = seconds(timeout, "timeout")
     taken: list[Msg] = []

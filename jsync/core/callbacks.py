@@ -1,4 +1,4 @@
-"""Where connection callbacks run: one thread for each connection, begun when needed."""
+"""Connection callbacks, on one thread for each connection, started when needed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MOST_WAITING = 10_000
 
 
 class Spawner:
-    """Starts threads with the signal mask of the thread that made this.
+    """Starts threads with the signal mask of the thread that made the spawner.
 
-    The I/O thread blocks all signals, and a thread it starts would too, and so would
-    every process that user code starts from there.
+    The I/O thread blocks all signals. Without this, a thread that it starts would block
+    them too, and so would every process that user code starts on that thread.
     """
 
     def __init__(self) -> None:
-        if sys.platform != "win32":  # where threads have no mask
+        if sys.platform != "win32":  # on Windows, threads have no mask
             self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
     def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
@@ -50,10 +50,10 @@ class Spawner:
 
 
 class Callbacks:
-    """Calls what the user gave, one after the other, on a thread of its own.
+    """Calls the user's callbacks one after the other, on a separate thread.
 
-    An exception of a callback goes to `on_error`, and to the log when there is none or
-    when it is `on_error` that raised: it never reaches the connection.
+    An exception of a callback goes to `on_error`. It is logged if there is no `on_error`,
+    or if `on_error` raised it. It never reaches the connection.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Callbacks:
         on_error: Callable[[Exception], object] | None,
         later: Callable[[Callable[[], object]], object] = lambda call: None,
     ) -> None:
-        """If the thread cannot be started, `later` is asked to retry the start."""
+        """If the thread cannot be started, `later` gets a call that retries the start."""
         self._name = name
         self._later = later
         self._spawner = spawner
@@ -71,17 +71,17 @@ class Callbacks:
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = (
             queue.SimpleQueue()
         )
-        # Re-entrant: a signal handler may interrupt us and post as well.
+        # Re-entrant: a signal handler may interrupt `put` and post as well.
         self._lock = RLock()
         self._begun = False
-        """Whether a thread runs, or is being started."""
+        """True if a thread runs, or is being started."""
         self._running = False
-        """Whether one has begun to call. It does so to the end, and no other one does."""
+        """True once a thread makes calls. It stays the only one until the end."""
         self._closed = False
         self._watchers: Living[ConnectionEvents] = Living()
 
     def watch(self, events: ConnectionEvents) -> None:
-        """Give `events` each event from now on, while it exists."""
+        """Pass each later event to `events`, while that exists."""
         self._watchers.add(events)
 
     def announce(
@@ -90,13 +90,13 @@ class Callbacks:
         callback: Callable[..., object] | None,
         *args: object,
     ) -> bool:
-        """Give `event` to all who watch, and `post` its callback."""
+        """Pass `event` to all watchers, and `post` its callback."""
         for watcher in self._watchers.all():
             watcher._put(event)
         return self.post(callback, *args)
 
     def post(self, callback: Callable[..., object] | None, *args: object) -> bool:
-        """Have `callback(*args)` called soon; never blocks. False when it is not called."""
+        """Schedule `callback(*args)`. Return False if it is not called. Never blocks."""
         if callback is None:
             return False
         if self._queue.qsize() >= MOST_WAITING:
@@ -109,7 +109,10 @@ class Callbacks:
         return self.put(lambda: callback(*args))
 
     def put(self, call: Callable[[], object]) -> bool:
-        """`post` however many wait already; False when closed."""
+        """Schedule `call` regardless of the number of waiting calls.
+
+        Return False if closed.
+        """
         with self._lock:
             if self._closed:
                 return False
@@ -131,16 +134,16 @@ class Callbacks:
         try:
             self._spawner.start(f"{self._name}-callbacks", self._run)
         except RuntimeError:
-            # The system has no more threads. Or the interpreter is exiting, where none can
-            # be started from 3.12 on: see call_here.
+            # The system has no more threads, or the interpreter is exiting, when none can
+            # be started since Python 3.12: see `call_here`.
             self._begun = False
             self._later(self._begin_again)
-        except BaseException:  # Ctrl-C: it may have been started all the same
+        except BaseException:  # Ctrl-C, after which the thread may still run
             self._begun = False
             raise
 
     def raised(self, what: str, error: BaseException) -> None:
-        """Report what user code raised, on this object's thread."""
+        """Report an exception of user code, on the callback thread."""
         if self._on_error is None:
             logger.error("%s: %s raised", self._name, what, exc_info=error)
             return
@@ -150,21 +153,21 @@ class Callbacks:
             logger.exception("%s: on_error raised", self._name)
 
     def call_here(self) -> None:
-        """At interpreter exit: call what no thread could be begun for."""
+        """Make the waiting calls at interpreter exit, if no thread could be started."""
         if self._closed and not self._begun:
             self._run()
 
     def report(self, error: Exception) -> None:
-        """Give `error` to `on_error`, or to the log when that is not called.
+        """Pass `error` to `on_error`, or log it if `on_error` is not called.
 
-        That is when there is none, and once the connection is closed: who tells then may be
-        a finaliser, where user code could block.
+        It is not called if the user gave none, and after the connection is closed: a
+        finaliser may report then, where user code could block.
         """
         if not self.announce(BackgroundError(error=error), self._on_error, error):
             logger.warning("%s: %s: %s", self._name, type(error).__name__, error)
 
     def close(self) -> None:
-        """Take no more; what was posted is still called. Does not wait."""
+        """Accept no more calls. Posted ones are still made. Does not wait."""
         with self._lock:
             self._closed = True
             begins = not self._begun and self._queue.qsize() > 0
@@ -186,7 +189,7 @@ class Callbacks:
 
 
 def wrap(what: str, error: BaseException) -> CallbackError:
-    """A `CallbackError` that says what raised, with `error` as its cause."""
+    """Return a `CallbackError` that names the callable, with `error` as its cause."""
     try:
         text = str(error)
     except BaseException as second:  # noqa: BLE001 (user code, in `__str__`)
@@ -199,10 +202,10 @@ def wrap(what: str, error: BaseException) -> CallbackError:
 def call_within(
     seconds: float, spawner: Spawner, what: str, function: Callable[[], Result]
 ) -> Result:
-    """Call user code on a thread of its own and wait for it, but not for ever.
+    """Call user code on a new thread, and wait at most `seconds` for it.
 
-    What it raises is raised here. What would end the thread, as SystemExit does, comes as a
-    `CallbackError`: it must not end the thread of the caller.
+    An exception of the user code is raised here. SystemExit and other exceptions that
+    would end the thread of the caller are wrapped in a `CallbackError`.
     """
     done: queue.SimpleQueue[tuple[Result, None] | tuple[None, Exception]] = (
         queue.SimpleQueue()

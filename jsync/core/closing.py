@@ -1,4 +1,4 @@
-"""The `with` blocks of whatever is closed, stopped or unsubscribed at their end."""
+"""Base classes of objects that are closed or stopped at the end of a `with` block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Closing:
-    """Closed at the end of its `with` block."""
+    """An object that is closed at the end of its `with` block."""
 
     def close(self) -> None:
         """End the object."""
@@ -31,7 +31,10 @@ class Closing:
 
 
 class Unsubscribing:
-    """Unsubscribed at the end of its `with` block; raises nothing over its exception."""
+    """An object that is unsubscribed at the end of its `with` block.
+
+    If the block raised an exception, an error of `unsubscribe` becomes a note of it.
+    """
 
     def unsubscribe(self) -> None:
         """End the subscription."""
@@ -57,7 +60,10 @@ class Unsubscribing:
 
 
 class Stopping:
-    """Stopped at the end of its `with` block; raises nothing over its exception."""
+    """An object that is stopped at the end of its `with` block.
+
+    If the block raised an exception, an error of `stop` becomes a note of it.
+    """
 
     def stop(self) -> None:
         """End the object."""

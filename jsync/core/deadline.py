@@ -1,4 +1,4 @@
-"""Timeouts of the user become deadlines of the monotonic clock, once, at the call."""
+"""The conversion of a user's timeout to a deadline of the monotonic clock."""
 
 from __future__ import annotations
 
@@ -12,5 +12,8 @@ if TYPE_CHECKING:
 
 
 def deadline_after(timeout: Seconds, name: str = "timeout") -> float:
-    """When `timeout` seconds from now is; `ConfigError` for what is no number of seconds."""
+    """Return the time `timeout` seconds from now.
+
+    Raises `ConfigError` if `timeout` is not a number of seconds.
+    """
     return monotonic() + seconds(timeout, name)

@@ -1,4 +1,4 @@
-"""Calls on threads, so that neither `close` nor another server need wait for them."""
+"""Blocking calls on threads, so that `close` and other servers do not wait for them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ Result = TypeVar("Result")
 
 
 class Dialing(Generic[Result]):
-    """One call of a dialer, or of the system that resolves a name.
+    """One call of a dialer or of the system's resolver, on another thread.
 
-    Whoever waits for it is woken at its end. A socket that comes after `abandon` is
-    closed.
+    It calls `wake` at its end. A socket that is returned after `abandon` is closed.
     """
 
     def __init__(
@@ -61,14 +60,14 @@ class Dialing(Generic[Result]):
             result.close()
 
     def result(self) -> Result:
-        """Return the result of a call that is done, or raise what the call raised."""
+        """Return the result of a finished call, or raise its exception."""
         if self._error is not None:
             raise self._error
         assert self._result is not None
         return self._result
 
     def abandon(self) -> None:
-        """Want the result no more: close a socket now, or when it comes."""
+        """Discard the result: close a socket now, or when the call returns it."""
         with self._lock:
             self._abandoned = True
             result = self._result
@@ -77,7 +76,10 @@ class Dialing(Generic[Result]):
 
 
 def checked_socket(sock: object) -> socket.socket:
-    """Return what a dialer returned; raises `ConfigError` for what cannot be used."""
+    """Return the socket of a dialer.
+
+    Raises `ConfigError` if it is not a connected stream socket without TLS.
+    """
     if not isinstance(sock, socket.socket):
         raise ConfigError(
             f"the dialer has to return a connected socket, not {type(sock).__name__}"

@@ -1,4 +1,4 @@
-"""What happens to a connection, as typed events, and the iterator that gives them."""
+"""Typed events of a connection, and the iterator that returns them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ..checks import Seconds
 
 SLICE: Final = 0.1
-"""Seconds of one wait of the main thread. A signal that another thread gets does not end it, and
-once a library such as polars has replaced the handler of Ctrl-C, only its limit does."""
+"""Seconds of one wait of the main thread. The wait does not end at a signal that another
+thread gets, nor at Ctrl-C once a library such as polars has replaced the handler."""
 MOST_EVENTS = 10_000
-"""How many events wait for a slow reader at most."""
+"""The most events that are buffered for a slow reader."""
 
 
 class ConnectionEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class ConnectionEvents(Closing):
         self._owner: object | None = owner  # keeps the open connection alive
         self._check_process = check_process
         self._queue: queue.SimpleQueue[ConnectionEvent | None] = queue.SimpleQueue()
-        # Re-entrant: a finaliser may interrupt us and report an error.
+        # Re-entrant: a finaliser may interrupt `_put` and report an error.
         self._lock = RLock()
         self._missed = 0
         self._ended = False

@@ -1,4 +1,4 @@
-"""Something that happens once and that any number of threads may wait for."""
+"""An event that happens once, and that any number of threads may wait for."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """Closed until it is opened for good.
+    """A gate that is closed at first, and stays open once it is opened.
 
-    In place of `threading.Event`, whose lock Ctrl-C can leave held, and whose wait does
-    not see a signal that another thread got.
+    It replaces `threading.Event`, because Ctrl-C can leave the lock of an `Event` held, and
+    its wait does not see a signal that another thread got.
     """
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        # Re-entrant: a signal handler or a finaliser may open it in the middle.
+        # Re-entrant: a signal handler or a finaliser may open the gate at any time.
         self._lock = RLock()
         self._open = False
         self._waiting: set[Waiter] = set()
@@ -30,7 +30,7 @@ class Gate:
         return self._open
 
     def open(self) -> None:
-        """Let everybody through, now and later."""
+        """Wake all waiting threads, and let later waits return immediately."""
         with self._lock:
             self._open = True
             waiting = list(self._waiting)
@@ -38,10 +38,13 @@ class Gate:
             waiter.set(None)
 
     def wait(self, timeout: float | None) -> bool:
-        """Block until it is open, at most `timeout` seconds; whether it is."""
+        """Block until the gate is open, at most `timeout` seconds.
+
+        Return whether it is open.
+        """
         waiter = Waiter(self._outbox, local=True)
         try:
-            # Whoever opens it sees the waiter, or has opened it before.
+            # With the lock, `open` either sees the waiter or has opened the gate before.
             with self._lock:
                 if self._open:
                     return True

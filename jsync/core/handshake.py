@@ -13,7 +13,7 @@ AnyError = TypeVar("AnyError", bound=Error)
 
 
 class State(Enum):
-    """What the handshake waits for."""
+    """The next thing that the handshake waits for."""
 
     GREETING = "INFO"
     TLS = "the TLS handshake"
@@ -24,7 +24,7 @@ class State(Enum):
 
 
 class Step(Enum):
-    """What the connection has to do next."""
+    """The next action of the connection."""
 
     READ = "read, and pass on what comes"
     START_TLS = "do the TLS handshake, then call `secured`"
@@ -43,14 +43,16 @@ _STEPS: Final = {
 
 
 class Handshake:
-    """From the first byte of the server to the PONG after our CONNECT.
+    """The handshake from the first byte of the server to the PONG after our CONNECT.
 
-    Do what `step` says. Bytes read go to `observe` first and to the parser then, and its
-    frames one by one to `receive`, up to the one that makes it `Step.READY`: what follows
-    in the same read, often an INFO, is the connection's own. Whatever raises has failed
-    for good. TLS begins when either side asks for it; with `tls_first` before INFO, and then INFO need not mention
-    it, as when a proxy ends the TLS. On a WebSocket, `carried`, TLS has been settled before:
-    `carried` says whether there is some.
+    Do what `step` says. Pass received bytes to `observe` first, then to the parser, and its
+    frames one by one to `receive`, until that returns `Step.READY`. Later frames of the
+    same read, often an INFO, belong to the connection. After an exception the handshake
+    has failed permanently.
+
+    TLS begins if either side requires it. With `tls_first` it begins before INFO, which
+    need not mention TLS then, for example behind a proxy that terminates it. On a
+    WebSocket, TLS is settled before the handshake, and `carried` tells if there is any.
     """
 
     def __init__(
@@ -78,14 +80,14 @@ class Handshake:
 
     @property
     def step(self) -> Step:
-        """What to do now; a failed handshake has no step."""
+        """The next action. A failed handshake has none, and raises `KeyError`."""
         return _STEPS[self._state]
 
     def observe(self, data: bytes) -> None:
-        """Look at bytes before they are parsed, whether this is a NATS server at all.
+        """Check, before bytes are parsed, that the peer is a NATS server.
 
-        Raises `ProtocolError` at the first byte that is not the beginning of an INFO, and
-        at any that comes in plain when TLS is to begin.
+        Raises `ProtocolError` if the first bytes do not begin an INFO, and for unencrypted
+        bytes where TLS has to begin.
         """
         if self._state is State.TLS and data:
             raise self._failed(_injected(data[:200].decode("latin-1")))
@@ -101,7 +103,7 @@ class Handshake:
             self._tail = data.partition(b"\n")[2][:200]
 
     def receive(self, op: str, value: object = None) -> Step:
-        """Take a frame of the parser; return the next step or raise what went wrong."""
+        """Handle a frame of the parser. Return the next step, or raise the failure."""
         match self._state, op, value:
             case State.TLS, _, _:
                 raise self._failed(_injected(f"{op} {value}"))
@@ -129,20 +131,20 @@ class Handshake:
         return self.step
 
     def secured(self) -> Step:
-        """The TLS handshake is done, and the certificate is the right one."""
+        """Note that TLS is established with a valid certificate. Return the next step."""
         self._has_waited_for(State.TLS)
         self._encrypted = True
         self._state = State.GREETING if self.info is None else State.CONNECT
         return self.step
 
     def connect_sent(self) -> Step:
-        """CONNECT and PING are on their way."""
+        """Note that CONNECT and PING were sent. Return the next step."""
         self._has_waited_for(State.CONNECT)
         self._state = State.PONG
         return Step.SEND_PONG if self._owes_pong else self.step
 
     def eof(self) -> errors.ConnectionError:
-        """The error for a peer that closes the connection now."""
+        """Return the error for a peer that closes the connection now."""
         shaken = self._encrypted and not self._carried
         if shaken and (self.info is None or self.info.tls_verify):
             error: errors.ConnectionError = TLSError(
@@ -165,7 +167,7 @@ class Handshake:
         return self._failed(error)
 
     def timed_out(self) -> errors.TimeoutError:
-        """The error for when `connect_timeout` passes now."""
+        """Return the error for a `connect_timeout` that passes now."""
         hint = ""
         if self._state is State.GREETING and not self._head and not self._carried:
             hint = (
@@ -235,14 +237,14 @@ def _refusal(text: str) -> errors.ConnectionError:
     error = server_error(text)
     if isinstance(error, errors.ConnectionError):
         return error
-    # Later this error would be about a message or subscription. During the handshake
-    # there is none.
+    # After the handshake, such an error is about a message or subscription. During the
+    # handshake there is none yet.
     return errors.ConnectionError(f"refused by the server: {text}")
 
 
 def _injected(plaintext: str) -> Error:
-    # An attacker on the network can inject an error between INFO and the TLS handshake.
-    # A full server sends one, too. To believe it does no more harm than a cut
+    # An attacker on the network can inject an error between INFO and the TLS handshake,
+    # but a full server sends one too. Believing it does no more harm than a cut
     # connection.
     if plaintext.startswith("-ERR"):
         error = server_error(plaintext[4:].partition("\r\n")[0].strip(" '"))

@@ -55,9 +55,9 @@ Result = TypeVar("Result")
 logger = logging.getLogger("jsync.connection")
 
 LAME_DUCK_SECONDS = 5.0
-"""How long pending requests may hold up the move away from a lame duck."""
+"""Seconds that pending requests may delay the move away from a lame duck."""
 RECONNECT_SECONDS = 1.0
-"""The same where the user asked for the move."""
+"""Seconds that pending requests may delay a move that the user requested."""
 PIECE_SIZE = 256 * 1024
 """The most bytes that are compressed at once."""
 LARGEST_PAYLOAD = 64 << 20
@@ -66,16 +66,16 @@ _OF_THE_SERVER = {
     *(Event.INFO, Event.ERR, Event.OK, Event.PING, Event.PONG),
     *(Event.BROKEN, Event.READABLE, Event.WRITABLE),
 }
-"""Events that mean nothing once the connection is left."""
+"""Events that are ignored after the connection has ended."""
 
 
 @dataclass(slots=True)
 class Move:
-    """Leaving the server, as soon as nothing is pending or `deadline` has come."""
+    """A planned move to another server, once no request is pending or at `deadline`."""
 
     reason: str
     seconds: float
-    """How long each of the two waits may take: for replies, and for the last PONG."""
+    """The limit of each of the two waits: for replies, then for the last PONG."""
     deadline: float
     by_user: bool
     asked: Waiter | None = field(default=None)
@@ -89,13 +89,13 @@ class Opened:
     stream: Stream
     info: ServerInfo
     read_ahead: deque[tuple[str, object]]
-    """Frames that came in one read with PONG: events of the connection like all after."""
+    """Frames that were read together with PONG. They are handled like all later ones."""
 
 
 class IOThread:
-    """Reads, writes and keeps the connection; user code never runs here.
+    """The thread that connects, reads, writes and reconnects. It never runs user code.
 
-    `start`, `stop`, `join` and `abandon` are for other threads.
+    Other threads call `start`, `stop`, `join` and `abandon`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -144,20 +144,21 @@ class IOThread:
         )
         self._stream: Stream | None = None
         self._resolving: dict[tuple[str, int], Dialing[list[Address]]] = {}
-        """The names that the system did not resolve in time."""
+        """Lookups that did not end in time, by host and port."""
         self._hanging: dict[str, threading.Event] = {}
-        """Set when a callable of the user returns that did not in time, by its name."""
+        """Events of user callables that did not return in time, by the callable's name.
+        An event is set when its call returns."""
         self._round_began = float("-inf")
         self._next_ping = 0.0
         self._move: Move | None = None
         self._stopping = False
         self._hurry = False
-        """Whether the user asked to reconnect, and that has not begun."""
+        """True after the user asked to reconnect, until the move begins."""
         self._wanted: list[Server] | None = None
-        """The servers that the user set last, until the pool has them. The lock of the
-        session guards it."""
+        """The servers that the user set last, until the pool takes them. Guarded by the
+        lock of the session."""
         self._unhandled: list[tuple[str, object]] = []
-        """The events behind one that has ended the connection."""
+        """Events that were read after the event that ended the connection."""
 
     def __repr__(self) -> str:
         alive = "running" if self._thread.is_alive() else "not running"
@@ -171,8 +172,9 @@ class IOThread:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the user asked to reconnect, and the server is not left yet."""
-        if self._hurry:  # read before `_move`, as `_leave` sets it after
+        """True after the user asked to reconnect, until the server is left."""
+        # Read `_hurry` first: `_leave` sets `_move` before it clears `_hurry`.
+        if self._hurry:
             return True
         move = self._move
         return move is not None and move.by_user
@@ -181,29 +183,32 @@ class IOThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Have the connection closed and the thread end; does not wait."""
+        """Close the connection and end the thread, without waiting for either."""
         self._stopping = True
         self._line.interrupt()
 
     def reconnect(self) -> None:
-        """Leave the server for the next one, or end the wait for one; does not wait."""
+        """Start the move to the next server, or end a pause between attempts.
+
+        Does not wait.
+        """
         self._hurry = True
         self._line.interrupt()
 
     def set_servers(self, servers: list[Server]) -> None:
-        """Take these servers in place of all others; does not wait."""
+        """Replace the servers of the pool soon, without waiting for it."""
         with self._session.lock:
             self._wanted = servers
         self._line.interrupt()
 
     @property
     def servers(self) -> list[Server]:
-        """Those of the pool, or those that will be."""
+        """The servers of the pool, or the ones that will replace them."""
         with self._session.lock:
             return self._wanted or self.pool.servers
 
     def join(self, timeout: float) -> bool:
-        """Wait for the thread to end; whether it has ended by itself."""
+        """Wait at most `timeout` seconds for the thread. Return whether it has ended."""
         try:
             self._thread.join(timeout)
         except RuntimeError:  # not started, or Ctrl-C interrupted the start
@@ -211,7 +216,7 @@ class IOThread:
         return not self._thread.is_alive()
 
     def abandon(self) -> None:
-        """Close the descriptor alone, in a forked child."""
+        """Close the descriptor only: in a forked child, the connection is the parent's."""
         if self._stream is not None:
             self._stream.abandon()
 
@@ -219,8 +224,8 @@ class IOThread:
 
     def _run(self) -> None:
         # Python runs signal handlers on the main thread, so signals need not wake this
-        # one.
-        if sys.platform != "win32":  # where threads have no mask
+        # one. On Windows, threads have no signal mask.
+        if sys.platform != "win32":
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._line.claim()
         error: Exception | None = None
@@ -239,7 +244,7 @@ class IOThread:
             self._session.waker.close()
 
     def _live(self) -> Exception | None:
-        """Connect, serve, reconnect; why that ended, or None when it was asked to stop."""
+        """Connect, serve, reconnect. Return the cause of the end, or None after `stop`."""
         opened = self._first_connect()
         if opened is None:
             if not self._options.retry_on_failed_connect:
@@ -275,7 +280,10 @@ class IOThread:
             stream.close()
 
     def _cancelled(self) -> bool:
-        """Whether to stop connecting; a wait asks often, and deadlines pass meanwhile."""
+        """Make the calls that are due, and return whether to stop connecting.
+
+        Waits call this often, so that deadlines are kept without a connection.
+        """
         self._make_due(self._session.deadlines)
         return self._stopping
 
@@ -298,7 +306,7 @@ class IOThread:
         return None
 
     def _reconnect(self) -> Opened | None:
-        """Try servers until one takes us; None when none is left to try."""
+        """Try servers until one accepts us. Return None when the pool is empty."""
         while self.pool.servers:
             seconds = self._choose()
             server = self.pool.servers[0]
@@ -312,9 +320,9 @@ class IOThread:
     def _call(
         self, seconds: float, what: str, function: Callable[[], Result]
     ) -> Result:
-        """Call user code on a thread; raises `TimeoutError` after so many seconds.
+        """Call user code on another thread. Raises `TimeoutError` after `seconds`.
 
-        A call that hangs holds up the next one, so that threads do not pile up.
+        A call that hangs blocks the next call of its name, so that threads do not pile up.
         """
         deadline = monotonic() + seconds
         earlier = self._hanging.get(what)
@@ -333,12 +341,15 @@ class IOThread:
         try:
             return call_within(left, self._session.spawner, what, call)
         except LateError:
-            if not returned.is_set():  # else it has raised that itself
+            if not returned.is_set():  # otherwise the user code raised the timeout
                 self._hanging[what] = returned
             raise
 
     def _choose(self) -> float | None:
-        """Have the user choose the next server; the seconds to wait, if the user said so."""
+        """Let `reconnect_to_server` choose the next server, if the user gave it.
+
+        Return the seconds to wait, or None if the user gave no number.
+        """
         choose = self._options.reconnect_to_server
         if choose is None:
             return None
@@ -355,7 +366,7 @@ class IOThread:
             return None
 
     def _pause(self, server: Server, chosen: float | None) -> bool:
-        """Wait before `server` is tried; False when the user set other servers."""
+        """Wait before `server` is tried. Return False if the user set other servers."""
         seconds = self._seconds_before(server) if chosen is None else chosen
         if seconds is None:
             return not self._take_servers()
@@ -369,7 +380,7 @@ class IOThread:
         return not self._take_servers()
 
     def _seconds_before(self, server: Server) -> float | None:
-        """How long to wait before `server` is tried; None: not at all."""
+        """Return the seconds to wait before `server` is tried, or None for no wait."""
         pause = self.pool.pause
         if pause is None:
             return None
@@ -386,7 +397,7 @@ class IOThread:
         return self._backoff.default_delay(pause, tls=tls)
 
     def _take_servers(self) -> bool:
-        """Give the pool the servers that the user set; whether there were any."""
+        """Give the pool the servers that the user set. Return whether there were any."""
         with self._session.lock:
             servers, self._wanted = self._wanted, None
             if servers is None:
@@ -407,13 +418,16 @@ class IOThread:
         return server.tls or self._options.wants_tls
 
     def _attempt(self, server: Server, deadline: float) -> Opened | None:
-        """Connect to `server` and shake hands; None, and the pool knows, if that failed."""
+        """Connect to `server` and shake hands.
+
+        After a failure, report it to the pool and return None.
+        """
         try:
             self._stream = self._dial(server, deadline)
             return self._shake_hands(server, self._stream, deadline)
         except CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 (logged there if it is a fault of jsync)
+        except Exception as error:  # noqa: BLE001 (`_log_unexpected` logs faults of jsync)
             self._drop_stream()
             self._log_unexpected(error)
             failure = _as_error(server, error)
@@ -453,11 +467,14 @@ class IOThread:
         return Stream.adopt(sock, waker, self._cancelled)
 
     def _resolve(self, host: str, port: int, deadline: float) -> list[Address]:
-        """The addresses of a host; a resolver that hangs costs only the server's time."""
+        """Return the addresses of a host.
+
+        A resolver that hangs uses up the time of this server only.
+        """
         if is_literal(host):
             return resolve(host, port)
         resolving = self._resolving.pop((host, port), None)
-        if resolving is None or resolving.done:  # it may be old
+        if resolving is None or resolving.done:  # an earlier result may be outdated
             try:
                 resolving = Dialing(
                     "resolver",
@@ -471,14 +488,17 @@ class IOThread:
             late = f"cannot resolve {host!r} in time"
             return self._result_of(resolving, deadline, late)
         except LateError:
-            # The next attempt waits for it again, so that threads do not pile up.
+            # The next attempt waits for this lookup, so that threads do not pile up.
             self._resolving[host, port] = resolving
             raise
 
     def _result_of(
         self, dialing: Dialing[Result], deadline: float, late: str
     ) -> Result:
-        """The result of a call on another thread; raises `TimeoutError` at the deadline."""
+        """Return the result of a call on another thread.
+
+        Raises `TimeoutError` at the deadline.
+        """
         try:
             wait(
                 *(None, 0, deadline, self._session.waker),
@@ -491,7 +511,7 @@ class IOThread:
         return dialing.result()
 
     def _dialer_for(self, server: Server) -> Dialer | None:
-        """What connects to `server`; None for a plain connection."""
+        """Return the dialer or proxy for `server`, or None for a plain connection."""
         options = self._options
         if options.dialer is not None:
             return options.dialer
@@ -509,7 +529,7 @@ class IOThread:
             )
 
     def _shake_hands(self, server: Server, stream: Stream, deadline: float) -> Opened:
-        """Read and write from the first byte to PONG."""
+        """Do the handshake, from the first byte to PONG."""
         options = self._options
         events: deque[tuple[str, object]] = deque()
         if server.websocket:
@@ -555,7 +575,7 @@ class IOThread:
         return Opened(server, stream, handshake.info, events)
 
     def _upgrade(self, server: Server, stream: Stream, deadline: float) -> bytes:
-        """Make a WebSocket of the stream; what has come over it already."""
+        """Upgrade the stream to a WebSocket. Return the bytes that follow the answer."""
         from .websocket import (  # noqa: PLC0415 (few have one)
             Deflater,
             Inflater,
@@ -605,7 +625,7 @@ class IOThread:
         left = deadline - monotonic()
         try:
             found = self._call(left, "ws_headers", headers)
-        except (LateError, RuntimeError) as error:  # no time, or no more threads
+        except (LateError, RuntimeError) as error:  # no time left, or no more threads
             raise WebSocketError(f"no ws_headers: {error}") from error
         return check_headers(found)
 
@@ -661,7 +681,7 @@ class IOThread:
     # Serving --------------------------------------------------------------------------
 
     def _serve(self, opened: Opened) -> Exception | None:
-        """Serve the connection; why it is lost, or None when it was asked to stop."""
+        """Serve the connection. Return the cause of its loss, or None after `stop`."""
         loss = self._serve_until_lost(opened)
         self._settle()
         return loss
@@ -674,17 +694,17 @@ class IOThread:
                 carried = self._turn(opened.stream, carried)
             self._outbox.flush()
             self._part(opened.stream)
-        except Exception as error:  # noqa: BLE001 (logged there if it is a fault of jsync)
+        except Exception as error:  # noqa: BLE001 (`_log_unexpected` logs faults of jsync)
             self._log_unexpected(error)
             # After `stop`, a lost connection is no error.
             return None if self._stopping else error
         return None
 
     def _settle(self) -> None:
-        """Read no more, and handle what mailboxes and windows have told of until then.
+        """Stop reading, and handle the events that mailboxes and windows still have.
 
-        A thread that waits reads the socket itself, also after the last turn here. What it
-        has read is not lost with the connection: callbacks may wait to be called for it.
+        A waiting thread reads the socket itself, also after the last turn of this thread.
+        Callbacks may still be due for the messages that it has read.
         """
         left, self._unhandled = self._unhandled, []
         for name, value in left + self._line.close():
@@ -692,14 +712,14 @@ class IOThread:
                 self._make(partial(self._handle, name, value))
 
     def _part(self, stream: Stream) -> None:
-        """Say that the end is meant, where a WebSocket has a word for that."""
+        """Announce the end of the connection: a WebSocket sends a close frame."""
         self._outbox.part()
         if not stream.direct and stream.carry():
             stream.encrypt(self._outbox.take_control(), framed=True)
             stream.carry()
 
     def _resume(self, opened: Opened) -> None:
-        """Take up the new connection, and handle the frames that came after its PONG."""
+        """Switch to the new connection, and handle the frames that came after its PONG."""
         server, stream, info = opened.server, opened.stream, opened.info
         with self._session.lock:
             # The user may have left this server for others while it was being tried.
@@ -716,10 +736,10 @@ class IOThread:
             self._handle(*opened.read_ahead.popleft())
 
     def _turn(self, stream: Stream, carried: bool) -> bool:
-        """Read, write, and act on what came of it; whether all ciphertext has left.
+        """Read, write and handle events. Return whether all ciphertext was sent.
 
-        Apart, so that no name of a turn keeps something of the user's alive in the next,
-        which may last long.
+        This is a separate method so that its local names do not keep objects of the user
+        alive during the next turn, which may last long.
         """
         events = iter(self._line.run(self._next_turn(), not carried))
         try:
@@ -744,7 +764,10 @@ class IOThread:
             self._make(call)
 
     def _make(self, call: Callable[[], object]) -> None:
-        """Make a call that was due; a defect of it costs neither others nor the line."""
+        """Make a call that is due, and log an exception instead of raising it.
+
+        So a faulty call affects neither the other calls nor the connection.
+        """
         try:
             call()
         except Exception:
@@ -758,7 +781,7 @@ class IOThread:
         return turn
 
     def _turn_of_stream(self, stream: Stream, *, readable: bool) -> bool:
-        """Read what came, write what waits; whether all of it has left."""
+        """Read and write a compressed stream. Return whether all was sent."""
         if readable:
             data, closed = stream.decrypt()
             events = iter(self._line.decrypted(data))
@@ -772,8 +795,8 @@ class IOThread:
                 raise
             if closed:
                 raise EOFError("closed by the server")
-        # Take bytes only after the last were sent: taken bytes are lost with the
-        # connection.
+        # Take bytes only after the previous ones were sent, because taken bytes are lost
+        # with the connection.
         carried = stream.carry()
         if carried and (plain := self._outbox.take(PIECE_SIZE)):
             stream.encrypt(plain)
@@ -781,7 +804,7 @@ class IOThread:
         return carried
 
     def _handle(self, name: str, value: object) -> None:
-        """Act on an event of the line; raises what ends the connection."""
+        """Handle an event of the line. Raises the error that ends the connection."""
         match name, value:
             case Event.STATUS, (JetStreamMailbox() as mailbox, Msg() as msg):
                 tell = mailbox.on_status  # another thread may set this to None
@@ -841,15 +864,16 @@ class IOThread:
                 monotonic() + RECONNECT_SECONDS,
                 by_user=True,
             )
-            self._hurry = False  # after `_move`, as `is_leaving` reads it before
+            self._hurry = (
+                False  # after `_move`, since `is_leaving` reads `_hurry` first
+            )
         move = self._move
         if move is None:
             return
         if move.asked is None:
             if len(self._session.replies) and monotonic() < move.deadline:
                 return
-            # When the PONG was read, everything that the server sent before it was
-            # read.
+            # Once the PONG is read, everything that the server sent before it is read.
             move.asked = Waiter(self._outbox)
             move.deadline = monotonic() + move.seconds
             self._line.ping(move.asked)

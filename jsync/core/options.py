@@ -1,4 +1,4 @@
-"""What `connect` was asked for, checked."""
+"""The checked options of `connect`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CALLBACKS = ("reconnect_delay", "reconnect_to_server", "dialer")
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Options:
-    """The keywords of `jsync.connect`, where they are documented, with its defaults."""
+    """The keywords of `jsync.connect`, which documents them and has their defaults."""
 
     servers: str | Sequence[str]
     name: str | None
@@ -140,7 +140,7 @@ class Options:
             raise ConfigError("a dialer excludes proxy")
 
     def _check_context(self) -> None:
-        import ssl  # noqa: PLC0415 (has been imported by who has a context)
+        import ssl  # noqa: PLC0415 (a user with a context has imported it)
 
         if not isinstance(self.tls, ssl.SSLContext):
             raise ConfigError("tls has to be a bool or an ssl.SSLContext")
@@ -155,7 +155,7 @@ class Options:
 
     @property
     def wants_tls(self) -> bool:
-        """Whether any option asks for TLS, whatever the server says."""
+        """True if any option requires TLS, even if the server does not."""
         return bool(
             self.tls
             or self.tls_ca
@@ -172,7 +172,7 @@ class Options:
 
 
 def _finite(value: object, name: str) -> float:
-    """Return a duration from 0 seconds on, as long as you like: ages mean never."""
+    """Return a finite duration of at least 0 seconds. A very long one means never."""
     number = seconds(value, name)
     if not 0 <= number < inf:
         raise ConfigError(f"{name} has to be at least 0 seconds, not {value!r}")

@@ -1,7 +1,7 @@
-"""The pool of servers, and how long to wait between attempts.
+"""The pool of servers, and the pauses between attempts to connect.
 
-Pure: the connection brings the clock and the dice. Where a rule says "as nats.go",
-a cluster sees this client and a Go one walk its servers alike.
+Pure: the connection passes in the clock and the dice. "As nats.go" marks the rules by
+which this client and a Go client walk the servers of a cluster alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PoolServer:
     attempts: int
     """The number of failed attempts since the last connection to the server."""
     discovered: bool
-    """Whether the cluster announced the server. Otherwise you gave it."""
+    """True if the cluster announced the server. Otherwise you gave it."""
     error: Exception | None
     """The last failure: of an attempt, or of the connection. None if there was none."""
 
@@ -42,7 +42,7 @@ _TRANSIENT = ("Authentication Timeout", "Failed Account Registration")
 
 
 class Dice(Protocol):
-    """What is asked of `random.Random`."""
+    """The methods of `random.Random` that the pool uses."""
 
     def random(self) -> float: ...
     def shuffle(self, x: list[Any], /) -> None: ...
@@ -54,27 +54,27 @@ class _Entry:
     attempts: int = 0
     error: Exception | None = None
     refusal: str | None = None
-    """The last words of the server about our credentials."""
+    """The last text with which the server refused our credentials."""
 
 
 class Pause(NamedTuple):
     """A wait that is due before the next attempt."""
 
     number: int
-    """1 for the first since the connection was lost or begun."""
+    """1 for the first pause since the start or the last loss of the connection."""
     brief: bool
-    """Only jitter: the one server there is was lost a moment ago."""
+    """True for a pause of jitter only, after the loss of the only server."""
 
 
 class ServerPool:
-    """The servers in the order of trying, and what became of each. One thread at a time.
+    """The servers in the order of attempts, with their failures. Not thread-safe.
 
-    The front is the next candidate, or the one connected to. A server that fails or is
-    lost goes to the back, and leaves the pool after `max_reconnects` failures (-1: never)
-    or when it refuses the same credentials twice with the same words. Leaving is for
-    good, unless a later INFO announces the server again.
+    The front is the next candidate, or the connected server. A server that fails or is
+    lost goes to the back. It leaves the pool after `max_reconnects` failures (-1: never),
+    or when it refuses the same credentials twice with the same text, and returns only if
+    a later INFO announces it again.
 
-    `randomize` shuffles all the servers given, the first one too, as nats.go does for
+    `randomize` shuffles all the given servers, including the first, as nats.go does for
     the URLs of `Connect`.
     """
 
@@ -107,7 +107,7 @@ class ServerPool:
 
     @property
     def servers(self) -> list[Server]:
-        """Those still in the pool, the next candidate first."""
+        """The servers in the pool, the next candidate first."""
         return [entry.server for entry in self._entries.copy()]
 
     @property
@@ -117,32 +117,35 @@ class ServerPool:
 
     @property
     def pause(self) -> Pause | None:
-        """The wait due before the server at the front is tried; None: try it at once.
+        """The wait that is due before the server at the front is tried, or None.
 
-        As nats.go: one wait a round, after every other server has had its turn. The one
-        difference: nats.go waits in full before it first returns to a single server.
+        As nats.go, wait once a round, after every other server has had its turn. The only
+        difference is that nats.go waits in full before it first returns to a single server.
         """
         return Pause(self._pauses + 1, self._brief) if self._left <= 0 else None
 
     @property
     def refused(self) -> dict[str, AuthenticationError]:
-        """Servers that are out because they refused the credentials twice, by URL.
+        """The servers that left the pool for refusing the credentials twice, by URL.
 
-        nats.go closes the connection at the first of them.
+        nats.go closes the connection at the first such server.
         """
         return {server.url: error for server, error in self._refused.items()}
 
     def errors(self) -> dict[str, Exception]:
-        """The last failure of each server by URL, of those out of the pool too."""
+        """Return the last failure of each server by URL, also of those out of the pool."""
         entries = [*self._out, *self._entries]
         return {e.server.url: e.error for e in entries if e.error is not None}
 
     def select(self) -> Server | None:
-        """The next candidate, the same one until it is reported on; None when all are out."""
+        """Return the next candidate, or None if the pool is empty.
+
+        It stays the same until `connected`, `failed` or `lost` reports on it.
+        """
         return self._entries[0].server if self._entries else None
 
     def candidates(self) -> list[PoolServer]:
-        """Those in the pool as the user sees them, in the order of trying (ADR-40)."""
+        """Return the servers as the user sees them, in the order of attempts (ADR-40)."""
         return [
             PoolServer(
                 url=entry.server.url,
@@ -154,10 +157,10 @@ class ServerPool:
         ]
 
     def choose(self, candidates: list[PoolServer], choice: object) -> float | None:
-        """Put the server that the user chose to the front; the seconds to wait, if given.
+        """Move the user's choice to the front. Return the seconds to wait, if given.
 
-        Raises `ConfigError`, and changes nothing, for anything but a `ServerChoice` among
-        `candidates`, which are those of now.
+        Raises `ConfigError`, and changes nothing, unless the choice is a `ServerChoice`
+        among `candidates`, the current ones.
         """
         pause: float | None = None
         if isinstance(choice, tuple) and len(choice) == 2:
@@ -180,20 +183,20 @@ class ServerPool:
         raise ConfigError(f"reconnect_to_server: {choice.url} is not in the pool")
 
     def connected(self, server: Server) -> None:
-        """The handshake with `server` is done: its failures are forgiven."""
+        """Note that the handshake with `server` is done, and forget its failures."""
         self._current = server
         for entry in self._entries:
             if entry.server == server:
                 entry.attempts, entry.error, entry.refusal = 0, None, None
 
     def failed(self, server: Server, error: Exception) -> None:
-        """An attempt at `server` came to nothing."""
+        """Note that an attempt to connect to `server` failed."""
         self._take_turn()
         self._current = None
         self._retire(server, error, attempts=1)
 
     def _take_turn(self) -> None:
-        """Count a server as tried: when all have been, a pause is due."""
+        """Count a server as tried. After all were tried, a pause is due."""
         if self._left > 0:
             self._left -= 1
         else:
@@ -202,9 +205,10 @@ class ServerPool:
         self._brief = False
 
     def lost(self, error: Exception | None = None, *, again: bool = False) -> None:
-        """The connection to the current server broke; a reconnect begins.
+        """Note that the connection to the current server broke, and begin a reconnect.
 
-        `again`: soon after the last loss. The round goes on, as if an attempt had failed.
+        With `again`, soon after the last loss, the round continues as if an attempt had
+        failed.
         """
         if self._current is None:
             return
@@ -230,9 +234,9 @@ class ServerPool:
         (self._out if out else self._entries).append(entry)
 
     def _note_refusal(self, entry: _Entry, error: Exception | None) -> None:
-        # An AuthenticationError with a cause is from this process: an unreadable creds
+        # An AuthenticationError with a cause comes from this process: an unreadable creds
         # file, or a callable that raised. The next attempt may succeed. Other failures
-        # in between do not count.
+        # between two refusals do not count.
         if not isinstance(error, AuthenticationError) or error.__cause__ is not None:
             return
         if self._ignore_refusals or str(error) in _TRANSIENT:
@@ -242,10 +246,10 @@ class ServerPool:
         entry.refusal = str(error)
 
     def replace(self, servers: Iterable[Server]) -> None:
-        """Take these servers in place of all others, and try each at once.
+        """Replace all servers by these, and try each of them without a pause.
 
-        The connection stays. Its server is the front if it is one of them, and otherwise
-        out once it is lost.
+        The connection stays. If its server is one of these, it is the front. Otherwise it
+        is out of the pool when the connection is lost.
         """
         self._entries = [_Entry(server) for server in servers]
         if self._randomize:
@@ -259,18 +263,18 @@ class ServerPool:
     def discover(
         self, urls: Sequence[str], source: Server | None = None
     ) -> list[Server]:
-        """Merge the `connect_urls` of an INFO; return the servers never seen before.
+        """Merge the `connect_urls` of an INFO. Return the servers never seen before.
 
-        Discovered servers that are announced no longer are dropped, yours and the current
-        one stay, and an empty list changes nothing (as nats.go). New ones take scheme,
-        path and userinfo from `source`, by default the current server, and a bare IP
-        address is verified against the name of `source`.
+        Discovered servers that are no longer announced are dropped, but the user's servers
+        and the current one stay. An empty list changes nothing (as nats.go). New servers
+        take scheme, path and userinfo from `source`, by default the current server. The
+        certificate of a bare IP address is verified against the name of `source`.
         """
         source = source or self._current or self.select()
         if not urls or self._ignore_discovered or source is None:
             return []
         if any(given.websocket != source.websocket for given in self._given):
-            return []  # you have set servers of the other kind, and not left this one yet
+            return []  # the user set servers of the other kind, and has not left this one
         announced = _parse_announced(urls, source)
         self._entries = [
             e
@@ -341,17 +345,17 @@ def _is_address(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a `Pause` is, in seconds."""
+    """The rule for the length of a `Pause`, in seconds."""
 
     dice: Dice = field(repr=False)
     reconnect_wait: float = 2.0
     reconnect_jitter: float = 0.1
     reconnect_jitter_tls: float = 1.0
     reconnect_delay: Callable[[int], float] | None = None
-    """Your own rule, given `Pause.number`. It is user code: it may raise, or take long."""
+    """The user's rule, called with `Pause.number`. It may raise, or take long."""
 
     def delay(self, pause: Pause | None, *, tls: bool) -> float:
-        """Seconds to wait for `pause`; what `reconnect_delay` raises goes through."""
+        """Return the seconds of `pause`. Raises any exception of `reconnect_delay`."""
         if pause is None:
             return 0.0
         if self.reconnect_delay is None:
@@ -362,6 +366,6 @@ class Backoff:
         return max(0.0, seconds)
 
     def default_delay(self, pause: Pause, *, tls: bool) -> float:
-        """The same without `reconnect_delay`, for when that has failed."""
+        """Return the seconds of `pause` by the default rule, without `reconnect_delay`."""
         jitter = self.reconnect_jitter_tls if tls else self.reconnect_jitter
         return self.dice.random() * jitter + (0 if pause.brief else self.reconnect_wait)

@@ -1,7 +1,6 @@
 """The NATS protocol around the messages, with no socket, thread or clock.
 
-INFO, commands, and what an -ERR means. Messages themselves are cut and encoded by the
-extension.
+INFO, commands, and the errors behind an -ERR. The extension parses and encodes messages.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     server_id: str = ""
     """The server's public nkey, new at each start."""
     server_name: str = ""
-    """As configured; otherwise the `server_id`."""
+    """The configured name, or else the `server_id`."""
     version: str = ""
     proto: int = 0
     """1 when the server sends INFO again whenever the cluster changes."""
@@ -49,17 +48,17 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     go: str = ""
     """The version of Go it was built with."""
     host: str = ""
-    """The address it listens on, `0.0.0.0` for instance: not where to connect to."""
+    """The address it listens on, `0.0.0.0` for example. Do not connect to this one."""
     port: int = 0
     headers: bool = False
-    """Whether messages may have headers. Since nats-server 2.2."""
+    """True if messages may have headers. Since nats-server 2.2."""
     max_payload: int = 1_048_576
-    """Headers and payload of one message, in bytes; -1 is no limit.
+    """The limit of a message's headers and payload, in bytes. -1: no limit.
 
-    The INFO after CONNECT has the limit of the account, which may be another one.
+    The INFO after CONNECT has the limit of the account, which may differ.
     """
     jetstream: bool = False
-    """Whether the server has JetStream; the account may still not."""
+    """True if the server has JetStream. The account may still have none."""
     tls_required: bool = False
     tls_available: bool = False
     """TLS is the client's choice (`allow_non_tls`)."""
@@ -67,7 +66,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The server asks for a client certificate."""
     auth_required: bool = False
     nonce: str | None = None
-    """To be signed by nkey and JWT users; only sent where there can be some."""
+    """The text that nkey and JWT users sign. Sent only where such users can exist."""
     connect_urls: tuple[str, ...] = ()
     """`host:port` of every server of the cluster, without those in lame duck mode."""
     ldm: bool = False
@@ -86,7 +85,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     connect_info: bool = False
     """This INFO is the answer to CONNECT. Since nats-server 2.12."""
     remote_account: str = ""
-    """The account we were put in; only with `connect_info`."""
+    """The account of this connection. Sent only with `connect_info`."""
 
 
 _decode_info = msgspec.json.Decoder(ServerInfo).decode
@@ -94,9 +93,9 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def parse_info(data: bytes) -> ServerInfo:
-    """Read the JSON of an INFO; raises `ProtocolError` for anything but an object.
+    """Read the JSON of an INFO. Raises `ProtocolError` if it is not an object.
 
-    A field of the wrong type counts as missing, so it does not cost the connection.
+    A field of the wrong type counts as missing, so that it does not end the connection.
     """
     try:
         try:
@@ -108,7 +107,7 @@ def parse_info(data: bytes) -> ServerInfo:
     known: dict[str, Any] = {}
     for field in msgspec.structs.fields(ServerInfo):
         value = fields.get(field.name)
-        if field.type is bool:  # never TLS turned off by an odd way of turning it on
+        if field.type is bool:  # an odd value must not turn off TLS
             known[field.name] = bool(value)
             continue
         if isinstance(value, list):
@@ -128,9 +127,9 @@ def connect_command(
     echo: bool = True,
     pedantic: bool = False,
 ) -> bytes:
-    """CONNECT, with the fields of `Authenticator.connect_fields` as `auth`.
+    """Return CONNECT, with the fields of `Authenticator.connect_fields` as `auth`.
 
-    `tls` says whether the line is encrypted by now.
+    `tls` is True if the connection is encrypted already.
     """
     fields = {
         "verbose": False,
@@ -153,7 +152,7 @@ def connect_command(
 
 
 def subscribe_command(subject: str, queue: str | None, sid: int) -> bytes:
-    """SUB. Only what would break the line is looked for, not the rules of subjects."""
+    """Return SUB. Refuses only what would break the line, not every invalid subject."""
     words = [subject, queue] if queue is not None else [subject]
     for word in words:
         if not word or _BLANK.search(word):
@@ -162,7 +161,7 @@ def subscribe_command(subject: str, queue: str | None, sid: int) -> bytes:
 
 
 def unsubscribe_command(sid: int, after: int = 0) -> bytes:
-    """UNSUB, at once or when `after` messages have been delivered in all."""
+    """Return UNSUB, immediate or after `after` delivered messages in all."""
     return b"UNSUB %d %d\r\n" % (sid, after) if after else b"UNSUB %d\r\n" % sid
 
 
@@ -205,7 +204,7 @@ _PERMISSIONS = re.compile(
 
 
 def server_error(text: str) -> Error:
-    """The error behind the words of an -ERR; plain `Error` for words not known."""
+    """Return the error for the text of an -ERR, a plain `Error` if it is unknown."""
     words = text.lower()
     if words.startswith("permissions violation"):
         if found := _PERMISSIONS.match(text):
@@ -222,15 +221,15 @@ def server_error(text: str) -> Error:
 
 
 def violated_queue(error: PermissionsError) -> str | None:
-    """The queue group of the subscription that was denied, if it had one."""
+    """Return the queue group of the subscription that was denied, if it had one."""
     found = _PERMISSIONS.match(str(error))
     return _unquote(found[3]) if found and found[3] is not None else None
 
 
 def is_fatal(error: Error) -> bool:
-    """Whether the server closes the connection after this -ERR.
+    """Return whether the server closes the connection after this -ERR.
 
-    Of words not known no is assumed: should the server hang up, that shows by itself.
+    False for an unknown text: if the server does close, the next read notices it.
     """
     too_many_subscriptions = str(error).lower().startswith("maximum subscriptions")
     return isinstance(error, errors.ConnectionError) and not too_many_subscriptions

@@ -1,7 +1,7 @@
-"""Connections by way of a proxy: HTTP CONNECT, and SOCKS5 by PySocks.
+"""Connections through a proxy: HTTP CONNECT, and SOCKS5 with PySocks.
 
-A proxy is a dialer: it is called with a host, a port and the seconds that it has, and
-returns a connected socket. The calls block, on a thread of their own.
+A proxy is a dialer: it is called with a host, a port and a timeout in seconds, and
+returns a connected socket. The calls block, on a separate thread.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 Dialer: TypeAlias = "Callable[[str, int, float], socket.socket]"
 
 MOST_HEAD = 64 * 1024
-"""The most bytes that the answer of a proxy to CONNECT may have."""
+"""The most bytes of a proxy's answer to CONNECT."""
 
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 _END = re.compile(rb"\n\r?\n")
 _FROM_ENVIRONMENT = ("nats", "all", "https")
-"""The variables that name a proxy, `nats_proxy` first, also in upper case."""
+"""The variables that name a proxy, without `_proxy`, in the order of precedence."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,7 +52,7 @@ class Proxy:
     password: str | None
 
     def __call__(self, host: str, port: int, timeout: float) -> socket.socket:
-        """Connect to a server. Raises `ProxyError` for what the proxy refuses."""
+        """Connect to a server. Raises `ProxyError` if the proxy refuses or is down."""
         dial = _dial_http if self.scheme == "http" else _dial_socks
         try:
             return dial(self, host, port, monotonic() + timeout)
@@ -173,7 +173,8 @@ def _read_head(proxy: Proxy, sock: socket.socket, deadline: float) -> bytes:
     head = b""
     while True:
         sock.settimeout(_left(deadline))
-        # Look before taking: the server speaks first, and its INFO may follow directly.
+        # Peek first: the server's INFO may directly follow the answer, and must stay
+        # unread.
         seen = sock.recv(4096, socket.MSG_PEEK)
         if not seen:
             raise ProxyError(f"{proxy} hung up before it answered CONNECT")

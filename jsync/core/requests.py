@@ -1,4 +1,4 @@
-"""Requests: one reply, or many, through the one inbox of the connection."""
+"""Requests for one reply or many, through the shared inbox of the connection."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def request(
     timeout: Seconds,
     headers: HeadersLike | None = None,
 ) -> Msg:
-    """What `Connection.request` does."""
+    """Send a request and wait for its reply, for `Connection.request`."""
     timeout = seconds(timeout, "timeout")
     return ask(session, subject, data, timeout, monotonic() + timeout, headers)
 
@@ -50,15 +50,15 @@ def ask(
     headers: HeadersLike | None,
     others: list[bytes] | None = None,
 ) -> Msg:
-    """A request whose `timeout` has been looked at, and ends at `deadline`.
+    """Send a request and wait for its reply. The `timeout` is checked by the caller.
 
-    With `others` only a stream's answer counts. The list gets the first answer of another
-    responder.
+    With `others`, only a stream's reply counts, and the list gets the first reply of
+    another responder.
     """
     outbox, replies = session.outbox, session.replies
     outbox.check_process()
     if timeout <= 0:
-        # Do not send: the service would do work that nobody waits for.
+        # Do not send: the service would work for a reply that no caller waits for.
         raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
     session.open_replies()
     msg = replies.ask(outbox, subject, data, timeout, headers, others)
@@ -84,7 +84,10 @@ def request_many(
     sentinel: Callable[[Msg], bool] | None,
     headers: HeadersLike | None,
 ) -> Iterator[Msg]:
-    """What `Connection.request_many` does: the request now, the replies as iterated."""
+    """Send a request, and return an iterator of its replies.
+
+    This is the implementation of `Connection.request_many`.
+    """
     timeout = seconds(timeout, "timeout")
     deadline = deadline_after(timeout)
     if stall is not None:
@@ -110,15 +113,15 @@ def request_replies(
     deadline: float,
     headers: HeadersLike | None = None,
 ) -> tuple[Mailbox, int]:
-    """Publish a request: where its replies come, until the token is discarded.
+    """Publish a request. Return the mailbox of its replies, and the token to discard.
 
-    The loss of the connection closes the mailbox, and so does a refused permission.
+    The loss of the connection or a refused permission closes the mailbox.
     """
     session.outbox.check_process()
     while True:
         mailbox = Mailbox(session.outbox, 0, subject=subject)
-        # After another request of this thread, the I/O thread leaves the socket alone
-        # for a moment, and the waiting thread reads it.
+        # Right after another request of this thread, the I/O thread does not read the
+        # socket for a moment, and the waiting thread reads it.
         mailbox.alone = True
         token = session.replies.add(mailbox)
         try:
@@ -139,7 +142,7 @@ def _published(
     headers: HeadersLike | None,
     deadline: float,
 ) -> bool:
-    """Send the request; False when it has to be made anew, being connected by now."""
+    """Send the request. If the connection was lost, wait for the next, return False."""
     reply = f"{session.replies.prefix}{token}"
     try:
         session.outbox.publish(subject, data, reply, headers, request=True)
@@ -152,8 +155,9 @@ def _published(
 class ManyReplies(Single):
     """The replies to one request, as they come. `Connection.request_many` returns it.
 
-    The connection knows of it until its end, and no longer than it exists: no generator,
-    whose `finally` would not run before the first reply is asked for.
+    The connection keeps the token until the iteration ends or the object is collected.
+    This is not a generator, because the `finally` of one would not run if no reply is ever
+    taken.
     """
 
     def __init__(
@@ -187,7 +191,7 @@ class ManyReplies(Single):
         try:
             msg = self._take()
         except ConcurrentUseError:
-            raise  # another thread iterates, and goes on
+            raise  # another thread is iterating, and may continue
         except BaseException:
             self.close()
             raise
@@ -197,7 +201,7 @@ class ManyReplies(Single):
         return msg
 
     def _take(self) -> Msg | None:
-        """The next reply; None at the end."""
+        """Wait for the next reply and return it, or None at the end."""
         if self._max_messages is not None and self._count >= self._max_messages:
             return None
         until = self._deadline

@@ -1,4 +1,4 @@
-"""Server URLs. Where a rule says "as nats.go", a URL means the same to both."""
+"""Server URLs. "As nats.go" marks the rules that both clients share."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Server:
     """One server to connect to. Two are equal when host, port and path are."""
 
     host: str
-    """In lower case; an IPv6 address without its brackets."""
+    """The host in lower case, or an IPv6 address without its brackets."""
     port: int = DEFAULT_PORT
     tls: bool = False
-    """Whether the URL said `tls://` or `wss://`. A server may also ask for TLS."""
+    """True if the URL has `tls://` or `wss://`. A server may also require TLS."""
     user: str | None = None
     password: str | None = None
     token: str | None = None
     """A lone user in the URL, without a colon, is a token (as nats.go)."""
     discovered: bool = False
-    """Learnt from another server's INFO rather than given by you."""
+    """True if another server's INFO announced the server. Otherwise the user gave it."""
     tls_name: str | None = None
-    """The name to verify a certificate against when it is not `host`."""
+    """The name to verify a certificate against, if it is not `host`."""
     websocket: bool = False
-    """Whether the URL said `ws://` or `wss://`."""
+    """True if the URL has `ws://` or `wss://`."""
     target: str = "/"
     """Path and query of a WebSocket. The query may be a secret."""
 
@@ -67,7 +67,7 @@ class Server:
 
     @property
     def certificate_name(self) -> str:
-        """What the certificate has to be for."""
+        """The host name that the certificate must be for."""
         return without_dot(self.tls_name or self.host)
 
     def __eq__(self, other: object) -> bool:
@@ -90,14 +90,14 @@ class Server:
 
 
 def without_dot(host: str) -> str:
-    """Return a host name without the dot that makes it absolute for DNS, and nothing else."""
+    """Return a host name without the trailing dot that makes it absolute for DNS."""
     return host.removesuffix(".")
 
 
 def parse_server(url: str) -> Server:
-    """Read `nats://user:password@host:port`, of which all but the host may be missing.
+    """Read `nats://user:password@host:port`, where all but the host may be missing.
 
-    A WebSocket, `ws://` or `wss://`, may have a path and a query.
+    The URL of a WebSocket, `ws://` or `wss://`, may have a path and a query.
 
     Raises `ConfigError`, which shows the URL without anything that may be a secret.
     """
@@ -134,7 +134,10 @@ def parse_server(url: str) -> Server:
 
 
 def parse_servers(urls: str | Sequence[str]) -> list[Server]:
-    """Read one URL, several separated by commas, or a list of such; first of equals stays."""
+    """Read a URL, several separated by commas, or a list of either.
+
+    Of equal servers, the first stays.
+    """
     given: object = [urls] if isinstance(urls, str) else urls
     if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise ConfigError(
@@ -161,7 +164,10 @@ def parse_servers(urls: str | Sequence[str]) -> list[Server]:
 
 
 def _check_commas(url: str) -> None:
-    """Raise if a comma may be part of a password, which would be read as a host and port."""
+    """Raise `ConfigError` if a comma may be part of a password.
+
+    The rest of the password would be read as a host and port.
+    """
     for before, after in pairwise(url.split(",")):
         if "@" in after and "://" not in after and "@" not in before:
             raise ConfigError(
@@ -177,7 +183,7 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _split_target(rest: str, url: str) -> tuple[str, str]:
-    """Authority and target of the URL of a WebSocket."""
+    """Return the authority and the target of the URL of a WebSocket."""
     at = _TARGET.search(rest)
     if at is None:
         return rest, "/"
@@ -192,7 +198,7 @@ def _split_target(rest: str, url: str) -> tuple[str, str]:
 
 
 def _shown(url: str) -> str:
-    # A password with a raw `@` or `,` splits the URL in wrong places, so hide
+    # A password with a raw `@` or `,` splits the URL in the wrong places. So hide
     # everything that is not clearly scheme, host and port.
     scheme, authority = _split(url)
     userinfo, _, address = authority.rpartition("@")

@@ -1,8 +1,8 @@
-"""What a connection's I/O thread and the callers' threads share.
+"""The state that a connection's I/O thread shares with the threads of its callers.
 
-The session knows the state, the subscriptions, and who waits for what; `io_thread` moves
-the bytes and tells it what becomes of the connection. Neither refers to the public
-`Connection`, so that a forgotten one can be collected.
+The session keeps the connection state, the subscriptions and the waiting threads. The
+`io_thread` moves the bytes, and reports to the session when the connection is made or
+lost. Neither refers to the public `Connection`, so that a forgotten one can be collected.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jsync.connection")
 
 CLOSE_SECONDS = 1.0
-"""How long `close` may wait for the server to have read, and for the thread to end."""
+"""Seconds that `close` waits for the server to read all, and for the thread to end."""
 
 NO_THREAD_SECONDS = 0.5
-"""Seconds until the start of a thread is retried, if the system had no more threads."""
+"""Seconds before the start of a thread is retried, if the system had no more threads."""
 
 MOST_SPARE = 16
-"""How many subscriptions wait for the next pull at most."""
+"""The most unused subscriptions that are kept for later pulls."""
 
 _NOBODY = Sink()
 _numbers = Numbers()
@@ -84,27 +84,27 @@ class ConnectionState(Enum):
 
 @dataclass(slots=True)
 class Interest:
-    """A subscription as the server has to know it, again after each reconnect."""
+    """A subscription on the server, which is repeated after each reconnect."""
 
     sid: int
     subject: str
     queue: str | None
     sink: Sink
     expected: int = 0
-    """Unsubscribed by the server after so many messages; 0 is never."""
+    """The number of messages after which the server unsubscribes. 0: never."""
     silenced: bool = False
-    """Being drained: the server has been told to send no more."""
+    """True while it is drained: the server was told to send no more."""
     on_lost: Callable[[ConnectionLostError], object] | None = None
-    """Called on the I/O thread when the connection breaks; it must not block."""
+    """Called on the I/O thread when the connection breaks. It must not block."""
     on_connected: Callable[[], object] | None = None
-    """Called on the I/O thread when it has been made again; it must not block."""
+    """Called on the I/O thread when the connection is made again. It must not block."""
     on_denied: Callable[[PermissionsError], object] | None = None
-    """Called on the I/O thread when a publish was refused; it must not block."""
+    """Called on the I/O thread when a publish was refused. It must not block."""
     on_closed: Callable[[Exception], object] | None = None
-    """Called when nothing comes any more: the connection is closed, or the interest was
-    refused. It must not block."""
+    """Called when no message can arrive any more, because the connection is closed or the
+    subscription was refused. It must not block."""
     describe: Callable[[], str] | None = None
-    """Names it for errors, in place of the subject. It must not block."""
+    """Returns a name for errors, used instead of the subject. It must not block."""
 
     def commands(self) -> bytes:
         if self.silenced:
@@ -118,31 +118,34 @@ class Interest:
 
 
 class Drained(Protocol):
-    """Part of a drain: a `Subscription`, or what is built like one."""
+    """An object that a drain of the connection drains too, such as a `Subscription`."""
 
     def silence(self) -> None:
-        """Have the server send no more. It may wait for the server, a second or two."""
+        """Tell the server to send no more. May block for a second or two."""
 
     def finish(self) -> None:
-        """All has come: the reader ends after the backlog."""
+        """End the reader after its buffered messages, since all messages have arrived."""
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """Block until the callback has handled it; raise `DrainTimeoutError`."""
+        """Block until the callback has handled the buffered messages.
+
+        Raises `DrainTimeoutError` at the deadline.
+        """
 
 
 class Owner(Protocol):
-    """The public `Connection`, for the parts that are built on it.
+    """The public `Connection`, as the objects that are built on it see it.
 
-    A subscription or a pull holds it, so that an open one is not collected.
+    A subscription or a pull refers to it, so that it is not collected while they are open.
     """
 
     @property
     def session(self) -> Session:
-        """The inner half."""
+        """The session of the connection."""
 
 
 class IOLoop(Protocol):
-    """What keeps the connection for a session: its I/O thread."""
+    """The I/O thread of a session, as the session sees it."""
 
     pool: ServerPool
 
@@ -152,29 +155,29 @@ class IOLoop(Protocol):
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on it."""
+        """True if the caller runs on the I/O thread."""
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the user asked to reconnect, and the server is not left yet."""
+        """True after the user asked to reconnect, until the server is left."""
 
     def reconnect(self) -> None:
-        """Leave the server for the next one; does not wait."""
+        """Start the move to the next server. Does not wait."""
 
     def set_servers(self, servers: list[Server]) -> None:
-        """Take these servers in place of all others; does not wait."""
+        """Replace the servers of the pool soon. Does not wait."""
 
     def start(self) -> None:
         """Connect, and serve until `stop`."""
 
     def stop(self) -> None:
-        """Have the connection closed; does not wait."""
+        """Close the connection and end the thread. Does not wait."""
 
     def join(self, timeout: float) -> bool:
-        """Wait for its end, at most `timeout` seconds; whether it has ended."""
+        """Wait at most `timeout` seconds for the thread. Return whether it has ended."""
 
     def abandon(self) -> None:
-        """Close the descriptor alone, in a forked child."""
+        """Close the descriptor only, in a forked child."""
 
 
 class Session:
@@ -184,27 +187,27 @@ class Session:
         self.options = options
         self.name = f"jsync-{_numbers.next()}"
         # Re-entrant: a finaliser or a signal handler may interrupt us and call
-        # anything. No call blocks while we hold it.
+        # anything. No call blocks while it holds this lock.
         self.lock = RLock()
         self.state = ConnectionState.CONNECTING
         self.interests: dict[int, Interest] = {}
         self.spare: list[Interest] = []
-        """Of `interests`, those that are lent to nobody."""
+        """The unused subscriptions among `interests`, for `borrow`."""
         self._drained: Living[Drained] = Living()
         self._draining: set[threading.Thread] = set()
         self._is_draining = False
         self.drained = False
-        """Whether a drain has done all there was."""
+        """True once a drain has ended without an error."""
         self._at_drained: dict[object, Callable[[float], object]] = {}
-        """What a drain does at its end: for parts that were collected before it, and what
-        must not come before the last message is handled."""
+        """Calls that a drain makes at its end: for parts that were collected before, and
+        for work that must follow the last handled message."""
         self._sids = Numbers()
         self._waiting: set[Waiter] = set()
         self._sleeping: set[Waiter] = set()
         self.last_words: set[bytes] = set()
         """Commands that `close` writes, to leave nothing behind on the server."""
         self.closing = False
-        """Whether they have been written: nothing that they end begins again."""
+        """True once `close` writes `last_words`. Nothing that needs one starts then."""
 
         self.info = ServerInfo()
         self.server: Server | None = None
@@ -212,7 +215,7 @@ class Session:
         self.slow_consumers = 0
         self.last_error: Exception | None = None
         self.error: Exception | None = None
-        """Why it closed, when not because it was asked to."""
+        """The reason for the end of the connection, None if the user closed it."""
 
         try:
             self.waker = Waker()
@@ -227,7 +230,7 @@ class Session:
             )
             self.line = Line(self.outbox, self.waker.read_fd)
             self.first_round = Waiter(self.outbox, local=True)
-            """Done once we are connected, or no server took us at the first attempt."""
+            """Done after the first connection, or once every server was tried in vain."""
             self.spawner = Spawner()
             self.callbacks = Callbacks(
                 self.name,
@@ -240,10 +243,10 @@ class Session:
             self.replies = Replies(f"{inbox}.")
             self.timers = Timers()
             self.deadlines = Timers()
-            """Calls that are due without a connection as well."""
+            """Calls that are due even without a connection."""
             # One token more than replies have, so that their wildcard does not match.
             self.inbox = f"{inbox}.pull."
-            """With a sid behind it, the subject of a subscription of its own."""
+            """The subjects of pull subscriptions begin with this, and a sid follows."""
             self.io = serve(self)
         except BaseException:
             self.waker.close()
@@ -256,11 +259,14 @@ class Session:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a child process, where the I/O thread does not exist."""
+        """True in a forked child process, where the I/O thread does not exist."""
         return forks() != self._forks
 
     def closed_error(self) -> Error:
-        """What a call on a closed connection raises; `connect`: why it never was open."""
+        """Return the error for a call on a closed connection.
+
+        If the connection was never open, it is the reason why `connect` failed.
+        """
         if self.server is None and isinstance(self.error, Error):
             return self.error
         error = ConnectionClosedError(
@@ -270,7 +276,7 @@ class Session:
         return error
 
     def report(self, error: Exception) -> None:
-        """Give `on_error` an error that no call raises. Never blocks."""
+        """Pass an error that no call can raise to `on_error`. Never blocks."""
         self.last_error = error
         self.callbacks.report(error)
 
@@ -280,15 +286,15 @@ class Session:
         return self._sids.next()
 
     def check_open(self) -> None:
-        """Raise when it is closed for good, or another process's."""
+        """Raise if the connection is closed, or belongs to the parent process."""
         self.outbox.check_process()
         if self.state is ConnectionState.CLOSED:
             raise self.closed_error()
 
     def subscribe(self, interest: Interest, *, riding: bool = False) -> None:
-        """Register `interest`; the server hears of it now or at the next connect.
+        """Register `interest` and send its SUB now, or at the next connect.
 
-        Or, `riding`, in the write that follows.
+        With `riding`, the SUB is sent together with the write that follows.
         """
         try:
             with self.lock:
@@ -297,12 +303,12 @@ class Session:
                 self.interests[interest.sid] = interest
                 self.line.subscribe(interest.sid, interest.sink)
                 self.outbox.command(interest.commands(), riding=riding)
-        except BaseException:  # Ctrl-C: the caller has nothing to unsubscribe
+        except BaseException:  # Ctrl-C, after which the caller cannot unsubscribe
             self.unsubscribe(interest.sid)
             raise
 
     def unsubscribe(self, sid: int, *, after: int = 0, lazy: bool = False) -> None:
-        """Take the interest back, at once or after so many messages in all."""
+        """End a subscription now, or once `after` messages in all have arrived."""
         with self.lock:
             interest = self.interests.get(sid)
             if interest is None:
@@ -314,7 +320,10 @@ class Session:
             self.outbox.command(unsubscribe_command(sid, after), lazy=lazy)
 
     def ended(self, sid: int) -> None:
-        """All that was expected has come; the server may not know that it was all."""
+        """End a subscription whose expected messages have all arrived.
+
+        Send UNSUB only if the server does not know the number of expected messages.
+        """
         interest = self.interests.get(sid)
         if interest is not None and not interest.expected:
             self.unsubscribe(sid, lazy=True)
@@ -322,13 +331,13 @@ class Session:
             self.forget(sid)
 
     def forget(self, sid: int) -> None:
-        """Drop an interest that the server has dropped too."""
+        """Remove a subscription without UNSUB, because the server ends it as well."""
         with self.lock:
             self.interests.pop(sid, None)
             self.line.unsubscribe(sid)
 
     def silence(self, sid: int) -> None:
-        """Tell the server to send no more; what it has sent is still delivered."""
+        """Tell the server to send no more. Messages on their way are still delivered."""
         with self.lock:
             interest = self.interests.get(sid)
             if interest is not None:
@@ -340,10 +349,10 @@ class Session:
         mailbox: JetStreamMailbox,
         on_lost: Callable[[ConnectionLostError], object],
     ) -> Interest:
-        """A subscription of one's own, to `<inbox><sid>.*`, for `mailbox` and its sid.
+        """Return a subscription to `<inbox><sid>.*` that delivers to `mailbox`.
 
-        One that was given back, which costs nothing, or a new one that rides in the write
-        that follows.
+        It is a returned one, which costs nothing, or a new one, whose SUB is sent with the
+        write that follows. The mailbox gets the sid of the subscription.
         """
         self.outbox.check_process()
         while self.spare:
@@ -363,14 +372,14 @@ class Session:
         return interest
 
     def take_back(self, interest: Interest) -> None:
-        """Lend it again: nothing more will come of what it was borrowed for.
+        """Keep a borrowed subscription for the next `borrow`: its messages have all come.
 
-        A finaliser may give it back, on any thread: this neither blocks nor takes a lock.
+        A finaliser may call this on any thread, so it neither blocks nor takes a lock.
         """
         interest.sink, interest.on_lost = _NOBODY, None
         self.line.unsubscribe(interest.sid)
         self.spare.append(interest)
-        # Looked at afterwards: two threads that look first may both see room.
+        # Check after the append: two threads that check before it may both see room.
         if len(self.spare) > MOST_SPARE:
             with contextlib.suppress(IndexError):  # another thread was quicker
                 sid = self.spare.pop().sid
@@ -379,7 +388,8 @@ class Session:
     def open_replies(self) -> None:
         """Subscribe to the inbox of requests, unless that is done.
 
-        Who waits is in `replies` before: then a refused subscription fails it.
+        The caller adds its waiter to `replies` first, so that a refused subscription wakes
+        the waiter with the error.
         """
         if not self.replies.is_open:
             self._open_replies()
@@ -393,7 +403,7 @@ class Session:
             self.replies.is_open = True
 
     def denied(self, error: PermissionsError) -> None:
-        """Wake at once whoever waits for what the server has refused."""
+        """Fail the requests and subscriptions that the server has refused."""
         if error.operation == "publish":
             for waiter in self.replies.waiters():
                 if isinstance(waiter, Waiter) and waiter.subject == error.subject:
@@ -425,7 +435,7 @@ class Session:
                 interest.on_closed(error)
 
     def adopt(self, part: Drained) -> None:
-        """Have a drain of the connection drain `part` as well, while it exists.
+        """Include `part` in a drain of the connection, while it exists.
 
         Raises `ConnectionClosedError` if a drain has begun, as it may not see the part.
         """
@@ -440,15 +450,15 @@ class Session:
             )
 
     def at_drained(self, key: object, call: Callable[[float], object]) -> None:
-        """Have a drain of the connection make a call, once every part is drained.
+        """Let a drain of the connection make `call` after every part is drained.
 
-        It gets the deadline of the drain. It may block, and must not raise. Each `key` has
-        one call. A finaliser may leave it, on any thread: this takes no lock.
+        The call gets the deadline of the drain. It may block, and must not raise. Each
+        `key` has one call. This takes no lock, as a finaliser may use it on any thread.
         """
         self._at_drained[key] = call
 
     def not_at_drained(self, key: object) -> None:
-        """Take back what `at_drained` got."""
+        """Cancel the call that `at_drained` got for `key`."""
         self._at_drained.pop(key, None)
 
     def drain(self, deadline: float, seconds: float) -> None:
@@ -473,9 +483,10 @@ class Session:
             self._draining.discard(thread)
 
     def is_drained_by(self, threads: Collection[threading.Thread | None]) -> bool:
-        """Whether one of these threads of a part is the caller's, or drains as well.
+        """Return whether one of a part's `threads` is the current one, or drains too.
 
-        Its callback is not waited for: it waits for the end of a drain.
+        The drain does not wait for the callback of such a part, because the callback waits
+        for the end of a drain itself.
         """
         return threading.current_thread() in threads or any(
             thread in threads for thread in self._draining.copy()
@@ -484,7 +495,7 @@ class Session:
     def _drain_parts(self, deadline: float, seconds: float) -> None:
         parts = self._drained.all()
         for part in parts:
-            # One that waits for the server may take a second.
+            # A part that waits for the server may take a second.
             if monotonic() >= deadline:
                 break
             part.silence()
@@ -496,16 +507,17 @@ class Session:
             try:
                 part.wait_finished(deadline, seconds)
             except DrainTimeoutError as error:
-                late = late or error  # the others give back what they have
+                late = late or error  # the other parts are still finished
         if late is not None:
             raise late
 
     # Waiting --------------------------------------------------------------------------
 
     def await_connected(self, deadline: float) -> None:
-        """Block until connected; raise when that takes too long, or closed meanwhile.
+        """Block until connected.
 
-        A connection that the user asked to reconnect counts once it has.
+        After the user asked to reconnect, only the new connection counts. Raises
+        `TimeoutError` at the deadline, and an error if the connection closes.
         """
         with self.lock:
             if self.state is ConnectionState.CONNECTED and not self.io.is_leaving:
@@ -518,20 +530,22 @@ class Session:
             if not waiter.wait(deadline - monotonic()):
                 raise LateError("not connected in time: still reconnecting")
         finally:
-            # Under the lock: the set may be the one that `connected` has taken, and goes
-            # through.
+            # Hold the lock, because `connected` may copy the set at the same time.
             with self.lock:
                 self._waiting.discard(waiter)
         waiter.value()
 
     def await_first_round(self, deadline: float) -> None:
-        """Block until connected, or no server took us; raise when closed meanwhile."""
+        """Block until connected, or until every server was tried once.
+
+        Raises an error if the connection closes.
+        """
         self.first_round.wait(deadline - monotonic())
         if self.state is ConnectionState.CLOSED:
             raise self.closed_error()
 
     def sleep(self, seconds: float) -> None:
-        """Block for so long; raise at once when closed meanwhile."""
+        """Block for `seconds`. Raises an error as soon as the connection closes."""
         self.outbox.check_process()
         with self.lock:
             if self.state is ConnectionState.CLOSED:
@@ -546,7 +560,7 @@ class Session:
         waiter.value()
 
     def ping(self, deadline: float) -> None:
-        """Block until the server has read all that was written before this call."""
+        """Block until the server has read everything that was written before this call."""
         if monotonic() >= deadline:
             raise LateError("no time for a ping")
         if self.io.is_leaving:
@@ -561,9 +575,9 @@ class Session:
     def call_later(
         self, seconds: float, call: Callable[[], object], *, offline: bool = False
     ) -> Timer:
-        """Have the I/O thread make a call, once.
+        """Let the I/O thread make `call` once, after `seconds`.
 
-        It comes later if there is no connection then, unless it may come `offline`.
+        Without a connection the call is delayed, unless `offline` is True.
         """
         timers = self.deadlines if offline else self.timers
         timer = timers.add(monotonic() + seconds, call)
@@ -572,9 +586,9 @@ class Session:
         return timer
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Have the I/O thread make a call, when it is connected.
+        """Let the I/O thread make `call`, as soon as it is connected.
 
-        A finaliser may ask for it, on any thread: this neither blocks nor takes a lock.
+        A finaliser may use this on any thread, so it neither blocks nor takes a lock.
         """
         if self.state is ConnectionState.CLOSED or self.forked:
             return
@@ -608,10 +622,10 @@ class Session:
             )
         return True
 
-    # What becomes of the connection: told by the I/O thread ---------------------------
+    # Changes of the connection, called by the I/O thread ------------------------------
 
     def connected(self, server: Server, stream: Stream) -> None:
-        """Subscribe again, let the writers write, and wake who waited for it."""
+        """Restore the subscriptions, resume writing, and wake the waiting threads."""
         with self.lock:
             if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
@@ -625,10 +639,11 @@ class Session:
             self.state = ConnectionState.CONNECTED
             waiting = list(self._waiting)
             self._waiting.clear()
-            # An interest that comes from now on begins with this connection.
+            # An interest that is added later begins with this connection.
             interests = list(self.interests.values())
         if not again:
-            # Before `connect` returns: whoever watches from then on sees what follows.
+            # Announce before `connect` returns, so that a watcher that is added after it
+            # sees only later events.
             self.callbacks.announce(Connected(url=server.url), self.options.on_connect)
             self.first_round.set(None)
         for waiter in waiting:
@@ -645,7 +660,7 @@ class Session:
             self.callbacks.announce(event, self.options.on_reconnect)
 
     def lost(self, error: Exception) -> None:
-        """Tell all whose answer will not come, and keep what may be sent later."""
+        """Fail the requests that get no reply, and buffer messages to send later."""
         with self.lock:
             if self.state is ConnectionState.CLOSED:
                 return
@@ -674,7 +689,10 @@ class Session:
             )
 
     def finish(self, error: Exception | None) -> None:
-        """Close for good; once. `error` says why when that was not asked for."""
+        """Close the connection permanently. A second call does nothing.
+
+        `error` is the reason, or None if the user closed the connection.
+        """
         with self.lock:
             if self.state is ConnectionState.CLOSED:
                 return
@@ -686,8 +704,8 @@ class Session:
             waiting = self._waiting | self._sleeping
             self._waiting = set()
             closed = self.closed_error()
-            # The lock is held: the I/O thread takes the same lock before it closes the
-            # descriptors, and another thread may still be writing to them.
+            # Hold the lock here: the I/O thread takes it before it closes the descriptors,
+            # to which another thread may still be writing.
             unsent = self.outbox.close(closed)
         if unsent:
             self.callbacks.report(
@@ -714,18 +732,18 @@ class Session:
         self.callbacks.announce(Closed(error=error), self.options.on_closed, error)
         self.callbacks.close()
 
-    # Beginning and end: asked for by the user -----------------------------------------
+    # Start and end, called for the user -----------------------------------------------
 
     def start(self) -> None:
-        """Begin; `await_connected` tells how it went."""
+        """Start the I/O thread. `await_connected` waits for the result."""
         _live.add(self)
         self.io.start()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
-        """Close, at most `timeout` seconds for the server to read what was written.
+        """Close, after at most `timeout` seconds for the server to read what was written.
 
-        From the I/O thread, where a finaliser may call it, it only begins; in a forked
-        child it closes the descriptor alone, since the connection is the parent's.
+        On the I/O thread, where a finaliser may call it, it does not wait for the end. In a
+        forked child it closes the descriptor only, since the connection is the parent's.
         """
         if self.forked:
             self.io.abandon()
@@ -742,12 +760,12 @@ class Session:
         finally:
             self.io.stop()  # Ctrl-C ends the wait, and the connection as well
         if not self.io.join(max(0.1, deadline - monotonic())):
-            # Name resolution cannot be interrupted. The daemon thread stays behind and
-            # wakes nobody any more, so finish here.
+            # Name resolution cannot be interrupted. The daemon thread stays behind, so
+            # finish here to wake the waiting threads.
             self.finish(None)
 
     def keep_last_word(self, command: bytes) -> None:
-        """Have `close` write `command`. Raises when it is writing already."""
+        """Let `close` write `command`. Raises an error if `close` is writing already."""
         with self.lock:
             if self.closing:
                 raise self.closed_error()
@@ -762,7 +780,7 @@ class Session:
 
 
 def _fail(waiters: list[Sink], error: Exception) -> None:
-    """Tell those who wait for replies that none will come."""
+    """Wake the waiters for replies with `error`."""
     for waiter in waiters:
         if isinstance(waiter, Waiter):
             waiter.fail(error)
@@ -772,7 +790,7 @@ def _fail(waiters: list[Sink], error: Exception) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """Close what was forgotten, before the interpreter takes the threads away."""
+    """Close forgotten connections, before the interpreter ends their threads."""
     for session in list(_live):
         session.close()
         session.callbacks.call_here()

@@ -1,4 +1,4 @@
-"""Shared by any threads: locks, unique numbers, and objects while they exist."""
+"""Objects to share between threads: locks, unique numbers, and weak references."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Part = TypeVar("Part")
 
 
 class Living(Generic[Part]):
-    """Objects that are referred to weakly: those that exist.
+    """A set of weakly referenced objects.
 
-    In place of `weakref.WeakSet`, which before 3.14 may raise when an object is collected
-    on another thread during an iteration.
+    It replaces `weakref.WeakSet`, which may raise before Python 3.14 if an object is
+    collected on another thread during an iteration.
     """
 
     def __init__(self) -> None:
         self._refs: set[weakref.ref[Part]] = set()
 
     def add(self, part: Part) -> None:
-        """Note an object, until it is collected."""
-        # The method of the set is one step, on whatever thread the object is collected.
+        """Add an object, until it is collected."""
+        # `set.discard` is atomic, so any thread may collect the object.
         self._refs.add(weakref.ref(part, self._refs.discard))
 
     def all(self) -> list[Part]:
-        """The objects that exist now."""
+        """Return the objects that exist now."""
         parts = [ref() for ref in self._refs.copy()]
         return [part for part in parts if part is not None]
 
@@ -37,7 +37,7 @@ class Living(Generic[Part]):
 
 
 class RLock(_thread.RLock):  # type: ignore[misc]
-    """A re-entrant lock that a forked child finds free, whoever held it at the fork.
+    """A re-entrant lock that is free in a forked child, even if a thread held it then.
 
     Ctrl-C in a `with` statement does not leave it locked.
     """
@@ -46,8 +46,8 @@ class RLock(_thread.RLock):  # type: ignore[misc]
         _locks.add(self)
 
     if sys.version_info[:2] == (3, 14):
-        # This version handles signals between the acquisition and the beginning of the
-        # block, where no `finally` covers. Other versions do not.
+        # Only Python 3.14 handles signals between the acquisition and the start of the
+        # block, where no `finally` helps.
         def __enter__(self) -> bool:  # type: ignore[override]
             held: int = self._recursion_count()  # type: ignore[attr-defined]
             try:
@@ -62,7 +62,7 @@ _locks: Living[RLock] = Living()
 
 
 def _free_locks() -> None:
-    """In a forked child, which has no other thread of its parent."""
+    """Free the locks of other threads, none of which exists in a forked child."""
     for lock in _locks.all():
         if not lock._is_owned():  # type: ignore[attr-defined]
             lock._at_fork_reinit()  # type: ignore[attr-defined]
@@ -76,14 +76,14 @@ class Numbers:
     """Unique numbers, from 1 on."""
 
     def __init__(self) -> None:
-        # Re-entrant: a signal handler may ask in the middle.
+        # Re-entrant: a signal handler may call `next` at any time.
         self._lock = RLock()
         self._count = itertools.count(1)
 
     def next(self) -> int:
-        """A number that no other call gets."""
-        # Before 3.14 two threads without a GIL may get the same number of a count. A signal
-        # handler has no place within its `next`.
+        """Return a number that no other call gets."""
+        # Before 3.14, two threads without a GIL may get the same number of a count. A
+        # signal handler cannot interrupt the `next` of the count.
         with self._lock:
             return next(self._count)
 

@@ -1,12 +1,12 @@
-"""Objects of which there is one: what a copy of them would mean."""
+"""A base class of objects that cannot be copied."""
 
 from __future__ import annotations
 
 
 class Single:
-    """Something at work on a connection; it is neither copied nor pickled.
+    """An object at work on a connection, which can be neither copied nor pickled.
 
-    The end of a copy would be the end of the original.
+    Otherwise the end of a copy would end the original too.
     """
 
     def __reduce__(self) -> str:

@@ -1,4 +1,4 @@
-"""Subscriptions: iterate, `next`, or a callback on a thread of its own."""
+"""Core subscriptions, read by iteration, `next`, or a callback on a separate thread."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def subscribe(
         if limit is not None:
             count(limit, name, 1)
     session = owner.session
-    # Check before taking any lock: a lock that another thread held at the fork stays
-    # locked.
+    # Check for a fork before taking any lock: a lock that another thread held at the fork
+    # stays locked.
     session.outbox.check_process()
     session.check_not_draining()
     options = session.options
@@ -111,10 +111,10 @@ class Subscription(Backlog[Msg]):
         return self._queue
 
     def __iter__(self) -> Messages:
-        """Messages, without end until it is unsubscribed, drained or fails.
+        """Return an iterator of the messages, which ends after `unsubscribe` or `drain`.
 
-        Raises `ConnectionClosedError` when the connection closes for good and
-        `PermissionsError` when the account may not subscribe here.
+        It raises `ConnectionClosedError` when the connection is closed permanently, and
+        `PermissionsError` if the account may not subscribe to the subject.
         """
         self._check_no_callback()
         return Messages(self._mailbox, self)
@@ -155,16 +155,16 @@ class Subscription(Backlog[Msg]):
         self._drain(timeout)
 
     def silence(self) -> None:
-        """The first step of a drain: have the server send no more."""
+        """Tell the server to send no more. This is the first step of a drain."""
         self._session.silence(self._mailbox.sid)
 
     def finish(self) -> None:
-        """The second, once all has arrived: the reader ends after the backlog."""
+        """End the reader after the buffered messages, once all messages have arrived."""
         self._mailbox.close()
         self._session.unsubscribe(self._mailbox.sid)
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """Block until the callback has handled all there is; nothing without one."""
+        """Block until the callback, if there is one, has handled all messages."""
         if self._callback is None or self._session.is_drained_by([self._thread]):
             return
         if self._mailbox.claim_first() is not None:

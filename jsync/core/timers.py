@@ -1,4 +1,4 @@
-"""Calls that the I/O thread makes when their time has come."""
+"""Calls that the I/O thread makes when they are due."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 64
 """The most calls of `soon` that the I/O thread makes before it reads again.
 
-Without a GIL, other threads can ask for calls faster than the I/O thread makes them.
+Without a GIL, other threads can add calls faster than the I/O thread makes them.
 """
 
 
 @dataclass(order=True, slots=True)
 class Timer:
-    """One call to come; `cancel` it from any thread."""
+    """A scheduled call. Any thread may `cancel` it."""
 
     when: float
     number: int
@@ -33,7 +33,7 @@ class Timer:
 
 
 class Timers:
-    """The calls to come, the next one first. The clock is the caller's."""
+    """The scheduled calls, the next one first. The caller passes in the time."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -42,19 +42,19 @@ class Timers:
         self._numbers = itertools.count()
 
     def add(self, when: float, call: Callable[[], object]) -> Timer:
-        """Have `call` called at `when`; it must neither block nor raise."""
+        """Schedule `call` for `when`. It must neither block nor raise."""
         with self._lock:
             timer = Timer(when, next(self._numbers), call)
             heapq.heappush(self._heap, timer)
         return timer
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Have `call` called next. Takes no lock: a finaliser may be who asks."""
+        """Schedule `call` as soon as possible. Takes no lock, so finalisers may use it."""
         self._soon.append(call)
 
     @property
     def next(self) -> float:
-        """When the next call is due."""
+        """The time at which the next call is due, infinity if there is none."""
         if self._soon:
             return 0.0
         with self._lock:
@@ -63,7 +63,7 @@ class Timers:
             return self._heap[0].when if self._heap else float("inf")
 
     def due(self, now: float) -> list[Callable[[], object]]:
-        """Take the calls whose time has come, at most `MOST_AT_ONCE` of `soon`."""
+        """Remove and return the calls that are due, at most `MOST_AT_ONCE` of `soon`."""
         calls: list[Callable[[], object]] = []
         while self._soon and len(calls) < MOST_AT_ONCE:
             calls.append(self._soon.popleft())

@@ -1,6 +1,6 @@
-"""TLS over bytes: what to send, and what was meant by what came. Knows no socket.
+"""TLS as a conversion between plaintext and ciphertext, without a socket.
 
-Imported by connections that are encrypted, and by no other: `ssl` takes long to import.
+Only encrypted connections import this module, because `ssl` takes long to import.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ RECORD = 16 * 1024  # the most plaintext in one TLS record
 
 
 class Tls:
-    """One side of an encrypted stream, the client's.
+    """The client side of an encrypted stream.
 
-    After each call `outgoing` has what is to be sent for it: a step of the handshake, an
+    After each call, `outgoing` returns the bytes to send: a step of the handshake, an
     alert, a key update or records. Once `records` has been called, the extension does all
-    this.
+    this instead.
     """
 
     def __init__(self, options: Options, hostname: str) -> None:
@@ -35,17 +35,17 @@ class Tls:
         )
 
     def records(self) -> Records:
-        """The same for the extension, from now on."""
+        """Return the TLS state for the extension, which encrypts from now on."""
         return Records(self._tls, self._incoming, self._outgoing, _explain)
 
     def outgoing(self) -> bytes:
-        """What has to be sent now; each byte is returned once."""
+        """Return the bytes to send now, each of them once."""
         return self._outgoing.read()
 
     def shake_hands(self, data: bytes) -> bool:
-        """Take what came, and go on with the handshake; whether it is done.
+        """Continue the handshake with received bytes. Return whether it is done.
 
-        `TLSError` says what is wrong with the certificate.
+        Raises `TLSError` if the handshake fails, for example for a wrong certificate.
         """
         self._incoming.write(data)
         try:
@@ -57,7 +57,7 @@ class Tls:
         return True
 
     def decrypt(self, data: bytes) -> tuple[bytes, bool]:
-        """The plaintext of what came, and whether the peer has ended the stream."""
+        """Return the plaintext of received bytes, and whether the peer ended the stream."""
         self._incoming.write(data)
         parts = []
         try:
@@ -72,7 +72,7 @@ class Tls:
         return b"".join(parts), False
 
     def encrypt(self, data: bytes) -> None:
-        """Make records of `data`."""
+        """Encrypt `data` as records, for `outgoing`."""
         try:
             if data:
                 self._tls.write(data)
@@ -81,7 +81,7 @@ class Tls:
 
 
 def _explain(error: Exception) -> Exception | None:
-    """The error to raise for what the extension met; None if more has to come first."""
+    """Return the error to raise for one in the extension, None if more bytes are needed."""
     if isinstance(error, ssl.SSLWantReadError):
         return None
     if isinstance(error, ssl.SSLError):
@@ -105,7 +105,7 @@ def _words(error: Exception) -> str:
 
 
 def tls_context(options: Options) -> ssl.SSLContext:
-    """The context that the options describe, read anew so that files may be rotated."""
+    """Return the context of the options. Reads the files each time, as they may rotate."""
     if isinstance(options.tls, ssl.SSLContext):
         return options.tls
     try:
@@ -116,13 +116,13 @@ def tls_context(options: Options) -> ssl.SSLContext:
         raise ConfigError(f"tls_ca {options.tls_ca}: {_words(error)}") from error
     if options.tls_cert is not None:
         try:
-            # Give an empty password: an encrypted key would ask for one on the
-            # terminal.
+            # Without a password callback, OpenSSL would prompt on the terminal for the
+            # password of an encrypted key.
             context.load_cert_chain(
                 options.tls_cert, options.tls_key, password=_no_password
             )
         except (OSError, ValueError) as error:
-            # For a file that is not PEM, OpenSSL says only "PEM lib".
+            # For a file that is not PEM, the error of OpenSSL is only "PEM lib".
             nameless = isinstance(error, ssl.SSLError) and error.reason is None
             words = "no certificate and key in PEM" if nameless else _words(error)
             raise ConfigError(f"tls_cert {options.tls_cert}: {words}") from error

@@ -1,7 +1,7 @@
-"""Byte streams: TCP, and TLS over it. Knows nothing of NATS.
+"""Byte streams over TCP and TLS, independent of NATS.
 
-Everything here belongs to the I/O thread, which waits on the socket and on a `Waker`
-together, so that `close()` ends any of its waits. `resolve` alone cannot be ended.
+Everything here belongs to the I/O thread. It waits for the socket and a `Waker` together,
+so that `close()` ends any of its waits, except the one in `resolve`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 READ_SIZE = 256 * 1024
 LOOK_SECONDS = 0.25
-"""How often a wait asks whether it is cancelled."""
+"""The interval at which a wait checks whether it is cancelled."""
 POLLIN = 1
 POLLOUT = 4
-"""As `select` has them on each system but Windows, which has no `select.poll`."""
+"""The values of `select` on all systems but Windows, which has no `select.poll`."""
 
 
 class CancelledError(Exception):
-    """The wait was ended through the `Waker`, and what was waited for is not wanted."""
+    """A wait was cancelled through the `Waker`, because its result is not needed."""
 
 
 def wait(
@@ -49,7 +49,10 @@ def wait(
     waker: Waker,
     cancelled: Callable[[], bool],
 ) -> bool:
-    """Wait for `events` on `fd`; False at the deadline. Raises `CancelledError`."""
+    """Wait for `events` on `fd`. Return False at the deadline.
+
+    Raises `CancelledError` once `cancelled` returns True.
+    """
     fds = {waker.read_fd: POLLIN} if fd is None else {waker.read_fd: POLLIN, fd: events}
     while True:
         if cancelled():
@@ -65,11 +68,11 @@ def wait(
 
 
 def _poll(fds: dict[int, int], seconds: float) -> set[int]:
-    """Wait for the events of each descriptor; those that are ready."""
+    """Wait for the events of each descriptor. Return the descriptors that are ready."""
     if sys.platform == "win32":
         readers = [fd for fd, events in fds.items() if events & POLLIN]
-        # A connection that failed is an exception, of which WSAPoll tells only since
-        # version 2004 of Windows 10.
+        # Use `select`, where a failed connection is an exception. WSAPoll reports one only
+        # since version 2004 of Windows 10.
         writers = [fd for fd, events in fds.items() if events & POLLOUT]
         return set().union(*select.select(readers, writers, writers, seconds))
     poll = select.poll()
@@ -79,7 +82,7 @@ def _poll(fds: dict[int, int], seconds: float) -> set[int]:
 
 
 def is_literal(host: str) -> bool:
-    """Whether a host is an address, which needs no resolver."""
+    """Return whether a host is an address, which needs no resolver."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError, ValueError):
             socket.inet_pton(family, host)
@@ -88,7 +91,7 @@ def is_literal(host: str) -> bool:
 
 
 def resolve(host: str, port: int) -> list[Address]:
-    """The addresses of a host, IPv4 and IPv6 alike; blocks."""
+    """Return the IPv4 and IPv6 addresses of a host. Blocks."""
     try:
         return [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except OSError as error:
@@ -102,13 +105,14 @@ def resolve(host: str, port: int) -> list[Address]:
 class Stream:
     """A connected socket, encrypted once `start_tls` has been called.
 
-    `send` and `receive` wait and are for the handshake. Later the extension reads and
-    writes the socket itself, and encrypts in `records`. Of a compressed stream it tells
-    when it is ready, and the I/O thread calls `decrypt`, `encrypt` and `carry`.
+    `send` and `receive` block and are for the handshake. Later the extension reads and
+    writes the socket itself, and encrypts with `records`. For a compressed stream it only
+    reports that the socket is ready, and the I/O thread calls `decrypt`, `encrypt` and
+    `carry`.
     """
 
     frame: Callable[[bytes], bytes] | None = None
-    """Makes frames of a WebSocket of what is sent, once there is one."""
+    """Turns bytes into WebSocket frames. None unless the stream is a WebSocket."""
     compressed = False
 
     def __init__(
@@ -130,7 +134,7 @@ class Stream:
         cancelled: Callable[[], bool],
         shuffle: Callable[[list[Address]], None] | None = None,
     ) -> Stream:
-        """Connect to the first of the addresses that answers. `where` is for errors."""
+        """Connect to the first address that answers. `where` names the host in errors."""
         found = in_order(addresses, shuffle)
         failures: dict[str, Exception] = {}
         for i, (family, kind, proto, _, address) in enumerate(found):
@@ -138,7 +142,7 @@ class Stream:
             share = now + (deadline - now) / (len(found) - i)
             sock: socket.socket | None = None
             try:
-                # It raises if the kernel has no such family, or no more descriptors.
+                # `socket` raises if the kernel lacks the family, or has no descriptors.
                 sock = socket.socket(family, kind, proto)
                 _connect(sock, address, share, waker, cancelled)
             except OSError as error:
@@ -173,24 +177,24 @@ class Stream:
 
     @property
     def direct(self) -> bool:
-        """Whether the extension reads and writes the socket itself."""
+        """True if the extension reads and writes the socket itself."""
         return not self.compressed
 
     @property
     def records(self) -> Records | None:
-        """The door to TLS for the extension, once the handshakes are done."""
+        """The TLS state for the extension, once the handshakes are done."""
         return self._tls.records() if self._tls and self.direct else None
 
     # For the handshake ----------------------------------------------------------------
 
     def send(self, data: bytes, deadline: float, *, framed: bool = False) -> None:
-        """Send all of `data`, which is `framed` or has to be on a WebSocket."""
+        """Send all of `data`. A WebSocket frames it, unless it is `framed` already."""
         self.encrypt(data, framed=framed)
         while not self.carry():
             self._wait(POLLOUT, deadline)
 
     def receive(self, deadline: float) -> bytes:
-        """What comes next, decrypted; empty when the peer has closed."""
+        """Block for the next bytes, and return them decrypted, or empty at the end."""
         while True:
             plain, closed = self.decrypt()
             self.carry()
@@ -199,7 +203,7 @@ class Stream:
             self._wait(POLLIN, deadline)
 
     def start_tls(self, options: Options, hostname: str, deadline: float) -> None:
-        """Do the TLS handshake; `TLSError` says what is wrong with the certificate."""
+        """Do the TLS handshake. Raises `TLSError`, for example for a wrong certificate."""
         from .tls import Tls  # noqa: PLC0415 (brings in ssl, which few connections need)
 
         tls = Tls(options, hostname)
@@ -230,7 +234,7 @@ class Stream:
     # For the serving I/O thread, without waiting ----------------------------------------
 
     def decrypt(self) -> tuple[bytes, bool]:
-        """Read what the socket has; the plaintext of it, and whether the peer closed."""
+        """Read from the socket. Return the plaintext, and whether the peer has closed."""
         data, closed = self._read()
         if self._tls is None:
             return data, closed
@@ -240,7 +244,7 @@ class Stream:
         return plain, closed or ended
 
     def encrypt(self, data: bytes, *, framed: bool = False) -> None:
-        """Append `data`, framed and encrypted as it has to be, to what `carry` sends."""
+        """Append `data` to the bytes that `carry` sends, after framing and encryption."""
         if self.frame is not None and not framed:
             data = self.frame(data)
         if self._tls is None:
@@ -250,7 +254,7 @@ class Stream:
         self._unsent += self._tls.outgoing()
 
     def carry(self) -> bool:
-        """Send what the socket takes; whether nothing is left."""
+        """Send as much as the socket accepts. Return whether nothing is left."""
         sent = 0
         view = memoryview(self._unsent)
         try:
@@ -271,10 +275,10 @@ class Stream:
     # ------------------------------------------------------------------------------------
 
     def linger(self, deadline: float) -> None:
-        """Have the peer read all that was written, and end the connection itself.
+        """Wait until the peer has read everything and closed, at most until `deadline`.
 
-        `close` alone may cost the last bytes written: a peer that is sending gets a reset
-        from a closed socket, and drops what it has not read.
+        `close` alone may lose the last bytes written: a peer that is sending gets a reset
+        from a closed socket, and drops the bytes that it has not read.
         """
         with contextlib.suppress(OSError, CancelledError):
             self._sock.shutdown(socket.SHUT_WR)
@@ -284,13 +288,13 @@ class Stream:
                 pass
 
     def close(self) -> None:
-        """End the connection, for a child process that has the descriptor too."""
+        """End the connection, even if a child process has the descriptor too."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
     def abandon(self) -> None:
-        """Close the descriptor alone: in a forked child, where the line is the parent's."""
+        """Close the descriptor only: in a forked child, the connection is the parent's."""
         self._sock.close()
 
 
@@ -312,7 +316,7 @@ def _connect(
 
 
 def _failure(where: str, failures: dict[str, Exception]) -> Exception:
-    """The error of a host whose addresses have failed, each with its reason."""
+    """Return the error of a host whose addresses failed, with the reason of each."""
     if all(isinstance(error, LateError) for error in failures.values()):
         return LateError(f"no connection to {where} in time")
     reasons = {address: _words(error) for address, error in failures.items()}

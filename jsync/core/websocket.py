@@ -1,6 +1,6 @@
 """WebSocket under NATS (RFC 6455): the upgrade, and compression. Pure.
 
-Frames themselves are made and taken off by the extension.
+The extension makes and parses the frames themselves.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 HttpHeaders: TypeAlias = Mapping[str, str | Sequence[str]]
 
 MOST_HEAD = 64 * 1024
-"""The most bytes that the answer to the upgrade may have, without its body."""
+"""The most bytes of the answer to the upgrade, without its body."""
 SMALLEST_COMPRESSED = 64
-"""Shorter writes are not compressed: it would make them longer. As nats-server does."""
+"""Shorter writes are not compressed, since they would grow (as nats-server)."""
 PIECE = 1 << 20
-"""The most bytes that a compressed message becomes at a time."""
+"""The most bytes that one step of the decompression returns."""
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -40,9 +40,10 @@ _OURS = {"upgrade", "connection", "content-length", "transfer-encoding"}
 
 
 def check_headers(headers: object) -> list[tuple[str, str]]:
-    """Return headers of HTTP one by one; `ConfigError` for what cannot be sent.
+    """Return the HTTP headers as pairs of a name and one value.
 
-    Errors show names alone, since values may be secrets.
+    Raises `ConfigError` for a header that cannot be sent. The error shows names only, since
+    values may be secrets.
     """
     if not isinstance(headers, Mapping):
         raise ConfigError(
@@ -69,19 +70,19 @@ def check_headers(headers: object) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """The upgrade is done, and so much was agreed on."""
+    """The parameters of a finished upgrade."""
 
     compressed: bool
     masked: bool
     rest: bytes
-    """Bytes that came behind the answer: frames."""
+    """The bytes that follow the answer, which are frames."""
 
 
 class Upgrade:
-    """From our request to the end of the server's answer.
+    """The upgrade from our request to the end of the server's answer.
 
-    Send `request`, and pass on what comes to `receive` until it returns something. What
-    raises has failed for good.
+    Send `request`, and pass received bytes to `receive` until it returns a result. After an
+    exception the upgrade has failed permanently.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class Upgrade:
         compression: bool = True,
         masking: bool = True,
     ) -> None:
-        """`key` is 16 random bytes, another one for each attempt."""
+        """`key` is 16 random bytes, different for each attempt."""
         self._server = server
         self._headers = headers
         self._key = base64.b64encode(key)
@@ -108,7 +109,7 @@ class Upgrade:
 
     @property
     def request(self) -> bytes:
-        """The request in HTTP. It can hold secrets."""
+        """The HTTP request. It may contain secrets."""
         server = self._server
         name = without_dot(server.host)
         host = f"[{name}]" if ":" in name else name
@@ -137,7 +138,7 @@ class Upgrade:
             ) from None
 
     def receive(self, data: bytes) -> Agreed | None:
-        """Take what came; what was agreed on, once the answer is whole."""
+        """Add received bytes. Return the parameters once the answer is complete."""
         self._data += data
         self._check_beginning()
         head, end, rest = self._data.partition(b"\r\n\r\n")
@@ -157,7 +158,7 @@ class Upgrade:
         return self._checked(fields, rest)
 
     def eof(self) -> Exception:
-        """The error for a peer that closes the connection now."""
+        """Return the error for a peer that closes the connection now."""
         if self._data:
             return WebSocketError(
                 "the server closed the connection in the middle of the HTTP answer"
@@ -173,7 +174,7 @@ class Upgrade:
         )
 
     def timed_out(self) -> str:
-        """What the error says when the time is over now."""
+        """Return the text of the error for a timeout now."""
         return "timed out waiting for the HTTP answer to the WebSocket upgrade"
 
     def _check_beginning(self) -> None:
@@ -264,7 +265,7 @@ class Upgrade:
 
 
 def _fields(lines: bytes) -> dict[str, str]:
-    """The header fields of an answer, names in lower case; values of one name joined."""
+    """Return the header fields by lower-case name. Values of one name are joined."""
     found: dict[str, str] = {}
     for line in lines.decode("latin-1").splitlines():
         name, colon, value = line.partition(":")
@@ -279,13 +280,13 @@ def _words_of(value: str) -> list[str]:
 
 
 class Deflater:
-    """Makes frames of what is written, the longer ones compressed."""
+    """Turns written bytes into frames, and compresses the longer ones."""
 
     def __init__(self, frame: Callable[..., bytes]) -> None:
         self._frame = frame
 
     def __call__(self, data: bytes) -> bytes:
-        """Return the frame of some bytes. No frame needs the ones before it."""
+        """Return the frame of `data`. It is compressed independently of earlier frames."""
         if len(data) < SMALLEST_COMPRESSED:
             return self._frame(data)
         deflate = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
@@ -294,13 +295,13 @@ class Deflater:
 
 
 class Inflater:
-    """Takes compressed messages, part by part, whether they need the ones before or not."""
+    """Decompresses messages part by part, also those that refer to earlier messages."""
 
     def __init__(self) -> None:
         self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
 
     def __call__(self, data: bytes, last: bool) -> Iterator[bytes]:
-        """Return what a part becomes, in pieces. The last one ends a message."""
+        """Yield a part decompressed, in pieces. The part ends a message if it is `last`."""
         if last:
             data += b"\x00\x00\xff\xff"
         try:
