@@ -18,7 +18,7 @@ class APIError(JetStreamError):
 
     by_err_code: ClassVar[dict[int, type[APIError]]] = {}
     advice: ClassVar[str] = ""
-    """What to do about it, behind the server's words. Empty if they are enough."""
+    """A remedy, appended to the server's description. Empty if none is needed."""
 
     def __init_subclass__(
         cls, *, err_codes: tuple[int, ...] = (), advice: str = ""

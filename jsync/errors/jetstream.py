@@ -33,11 +33,11 @@ class UnsupportedFeatureError(JetStreamError):
     ) -> None:
         super().__init__(message)
         self.feature = feature
-        """What it lacks: a field such as `allow_atomic`, or a request."""
+        """The missing feature: a field such as `allow_atomic`, or a request."""
         self.since = since
         """The first nats-server that has it, `2.12` for instance."""
         self.server_version = server_version
-        """The version of the server that was asked, as far as it is known."""
+        """The version of the server, as far as it is known."""
 
 
 class AtomicBatchUnsupportedError(UnsupportedFeatureError):
@@ -56,8 +56,8 @@ class AtomicBatchUnsupportedError(UnsupportedFeatureError):
             server_version=server_version,
         )
         self.stored = stored
-        """The `PubAck` of the message that it has stored, the first of the batch unless
-        that had one alone; None: nothing was sent."""
+        """The `PubAck` of the stored message, the first or only one of the batch. None if
+        nothing was sent."""
 
 
 class AtomicBatchError(JetStreamError):
@@ -166,7 +166,7 @@ class IngestError(JetStreamError):
         self.unconfirmed = (
             (unconfirmed[0].first, unconfirmed[-1].last) if unconfirmed else None
         )
-        """The first and the last message of `unconfirmed_ranges`; None: there is none."""
+        """The first and the last message of `unconfirmed_ranges`, or None."""
         self.pub_ack = pub_ack
         """The `PubAck` that ended the batch, if one came."""
 
@@ -479,9 +479,10 @@ class MessageGapError(JetStreamError):
         self.last = last
         """The last one."""
         self.after_stream_sequence = after_stream_sequence
-        """The stream sequence of what came before them."""
+        """The stream sequence of the message before them."""
         self.before_stream_sequence = before_stream_sequence
-        """The one of what came after them; they are between these two, if not redelivered."""
+        """The stream sequence of the message after them. Unless they are redeliveries, the
+        missing messages are between these two."""
 
 
 class PushError(JetStreamError):
@@ -520,7 +521,7 @@ class MessageGivenUpError(JetStreamError):
         """Its sequence in the stream."""
         self.attempts = attempts
         self.dead_letter = dead_letter
-        """The subject of its dead letter; None: there is none."""
+        """The subject of its dead letter, or None if there is none."""
 
 
 class DeadLetterError(JetStreamError):

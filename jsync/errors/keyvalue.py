@@ -97,7 +97,7 @@ class WrongRevisionError(WrongLastSequenceError):
     ) -> None:
         super().__init__(message, code=code, err_code=err_code, description=description)
         self.revision = revision
-        """The revision that the key is at; 0: it has none. None: the server did not say."""
+        """The revision of the key, 0 if it has none, None if the server did not say."""
 
 
 class KeyExistsError(WrongRevisionError):

@@ -10,7 +10,7 @@ ERROR: Final = "Nats-Service-Error"
 ERROR_CODE: Final = "Nats-Service-Error-Code"
 
 MOST_WORDS: Final = 4096
-"""Characters of a description: it may quote a payload, and has to fit beside none."""
+"""The most characters of a description. It may quote a payload, and must fit without."""
 
 
 class ServiceError(Error):

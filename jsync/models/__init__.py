@@ -1,18 +1,18 @@
-"""JetStream's configurations and replies, seconds and datetimes for nanoseconds and RFC 3339.
+"""JetStream's configurations and replies, with seconds and datetimes for its wire formats.
 
 The parts, lowest first:
 
-    codec       how values look on the wire
-    model       the base of them all: reading, writing, checking, comparing
-    name        what streams, consumers and subjects may be called
+    codec       conversion of values to and from the wire
+    model       the base of all: reading, writing, checking, comparing
+    name        the rules for names and subjects
     source      mirrors, sources, transforms, republishing
     stream      the configuration of streams
     consumer    the configuration of consumers
     cluster     the servers that hold them
     ack         publish acks, and errors in replies
-    info        what the server tells of streams and consumers
-    account     what an account has and may have
-    advisory    what the server tells of by itself
+    info        the info about streams and consumers
+    account     the use and the limits of an account
+    advisory    the events that servers publish
     stored      messages as a stream holds them
 
 The rest of jsync imports from here.

@@ -19,7 +19,7 @@ class AccountLimits(Model, kw_only=True, frozen=True):
     storage_max_stream_bytes: int = 0
     """The most bytes of one stream in files. Since nats-server 2.8."""
     max_bytes_required: bool = False
-    """Whether every stream needs `max_bytes`. Since nats-server 2.7."""
+    """True if every stream needs `max_bytes`. Since nats-server 2.7."""
 
 
 class Tier(Model, kw_only=True, frozen=True):

@@ -1,4 +1,4 @@
-"""The acknowledgement of a publish, read in one pass together with what may be an error."""
+"""The ack of a publish. The ack and a possible error are read in one pass."""
 
 from typing import Any, Final
 
@@ -27,8 +27,8 @@ class PubAck(msgspec.Struct, frozen=True, gc=False):
     seq: int = 0
     """The sequence of the message, or of the last message of a batch."""
     duplicate: bool = False
-    """Whether the stream already had the `msg_id`. `seq` is then the first
-    message's."""
+    """True if the stream already had the `msg_id`. `seq` is then that of the first
+    message."""
     domain: str | None = None
     """The JetStream domain, if there is one. Since nats-server 2.4."""
     batch: str | None = None
@@ -38,7 +38,7 @@ class PubAck(msgspec.Struct, frozen=True, gc=False):
     val: str | None = None
     """The new value of the counter, as text. Since nats-server 2.12."""
     error: dict[str, Any] | None = None
-    """None: this is for `decode_pub_ack`, which gives it in place of the ack."""
+    """Always None. Only for `decode_pub_ack`, which returns an error instead of an ack."""
 
     @property
     def value(self) -> int | None:
@@ -60,9 +60,9 @@ _MOST: Final = (1 << 64) - 1
 
 
 def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
-    """The `PubAck` in a reply, or the error in it: code, err_code, description.
+    """Return the `PubAck` of a reply, or its error as a dict: code, err_code, description.
 
-    Raises `JetStreamError` when it is neither, as when somebody else has answered.
+    Raises `JetStreamError` if it is neither, for example the reply of another responder.
     """
     try:
         ack = _decode(data)
@@ -81,7 +81,7 @@ def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
 
 
 def _is_number(text: str | None) -> bool:
-    """Whether it is a counter's value, or none is there."""
+    """Return whether `text` is the value of a counter, or None."""
     try:
         return text is None or int(text) is not None
     except ValueError:  # also raised for more digits than Python converts

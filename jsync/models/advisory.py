@@ -150,9 +150,9 @@ class BatchAbandoned(Advisory, kw_only=True, frozen=True):
     batch: str = ""
     """The id of the batch: `AtomicBatch.id`."""
     reason: str = ""
-    """`timeout`: no message came for too long; `incomplete`: one did not come, or the
-    batch was discarded; `large`: too many messages; `unsupported`: one asked for a higher
-    API level, since nats-server 2.14."""
+    """The cause: `timeout` (no message came for too long), `incomplete` (a message is
+    missing, or the batch was discarded), `large` (too many messages) or `unsupported` (a
+    message needs a higher API level, since nats-server 2.14)."""
 
 
 # Consumers ----------------------------------------------------------------------------

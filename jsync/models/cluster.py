@@ -18,9 +18,9 @@ class PeerInfo(Model, kw_only=True, frozen=True):
     name: str = ""
     """The server's name."""
     current: bool = False
-    """Whether the server was seen lately and has all data."""
+    """True if the server was seen lately and has all data."""
     offline: bool = False
-    """Whether the server was not seen lately."""
+    """True if the server was not seen lately."""
     active: Seconds = 0.0
     """Seconds since the server was last seen."""
     lag: int = 0
@@ -28,7 +28,7 @@ class PeerInfo(Model, kw_only=True, frozen=True):
     peer: str = ""
     """The id of the server in the cluster. Since nats-server 2.9.1."""
     pending: bool = False
-    """Whether the server has not joined yet. Since nats-server 2.15."""
+    """True if the server has not joined yet. Since nats-server 2.15."""
 
 
 class MoveOrigin(Model, kw_only=True, frozen=True):
@@ -74,7 +74,7 @@ class ClusterInfo(Model, kw_only=True, frozen=True):
     leader_since: datetime | None = None
     """When this leader was elected. Since nats-server 2.11.9."""
     system_account: bool = False
-    """Whether replication goes through the system account. Since nats-server 2.11.9."""
+    """True if replication goes through the system account. Since nats-server 2.11.9."""
     traffic_account: str | None = None
     """The account that replication goes through. Since nats-server 2.11.9."""
     replicas: list[PeerInfo] | None = None
@@ -84,9 +84,9 @@ class ClusterInfo(Model, kw_only=True, frozen=True):
 
     @property
     def is_of_leader(self) -> bool:
-        """Whether this comes from the leader itself.
+        """True if the leader itself sent this info.
 
-        Without a leader, and in the first seconds of a stream, others answer too.
+        Without a leader, and in the first seconds of a stream, other servers answer too.
         """
         if self.raft_group is None or self.leader_since is not None:
             return True

@@ -1,8 +1,9 @@
-"""How values look on the wire: seconds as nanoseconds, times as RFC 3339, models as objects.
+"""Codecs of values: seconds as nanoseconds, times as RFC 3339, models as JSON objects.
 
-A field's codec does three things: read what is on the wire, write what a server takes, and
-check what a caller gave. Each raises `ValueError` or `OverflowError` when it cannot. Reading
-is tolerant of the unknown, as of a newer server's words, unless it is `strict`.
+A field's codec has three methods: `read` converts a value of the wire, `write` converts a
+value for a server, and `check` checks a caller's value. Each raises `ValueError` or
+`OverflowError` for a bad value. Unless it is `strict`, `read` accepts unknown values, such
+as those of a newer server.
 """
 
 import math
@@ -24,19 +25,19 @@ NANOSECONDS: Final = "nanoseconds"
 Seconds = Annotated[float, NANOSECONDS]
 """A duration: nanoseconds on the wire."""
 PositiveSeconds = Annotated[float, NANOSECONDS, msgspec.Meta(ge=0)]
-"""A duration of which servers refuse a negative one."""
+"""A duration that servers reject if it is negative."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """An unsigned number on the server's side."""
 
 _LEAST: Final = -(1 << 63)
 _MOST: Final = (1 << 64) - 1
-"""The numbers that a server can mean: those of Go, signed or not."""
+"""`_LEAST` to `_MOST` are the numbers of a server: 64 bits in Go, signed or not."""
 _LONGEST: Final = (1 << 63) - 1
-"""The longest duration of Go in nanoseconds, 292 years; servers say it for "never"."""
+"""The longest duration of Go in nanoseconds, 292 years. Servers use it for "never"."""
 
 
 class Codec:
-    """Values that are the same on both sides: strings, numbers, booleans, lists of them."""
+    """Values that are the same on the wire: strings, numbers, booleans, lists of these."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
@@ -52,7 +53,7 @@ class Codec:
 
 
 class Number(Codec):
-    """A whole number. One that no server can mean makes no sense: it would fit nowhere."""
+    """A whole number. It must fit into the 64 bits of a server's numbers."""
 
     def read(self, wire: Any, strict: bool) -> Any:
         number = convert(wire, self.kind)
@@ -69,7 +70,7 @@ class Number(Codec):
 
 
 class Word(Codec):
-    """One of several words. A server may know more of them than jsync does."""
+    """One of several words. A newer server may use words that jsync does not know."""
 
     def __init__(self, kind: Any) -> None:
         super().__init__(kind)
@@ -90,7 +91,7 @@ class Word(Codec):
 
 
 class Duration(Codec):
-    """Seconds here, a whole number of nanoseconds there."""
+    """Seconds in Python, a whole number of nanoseconds on the wire."""
 
     def read(self, wire: Any, strict: bool) -> Any:
         return convert(wire, int) / 1_000_000_000
@@ -114,7 +115,7 @@ class Duration(Codec):
 
 
 class Strings(Codec):
-    """A list of strings, of which one may stand alone."""
+    """A list of strings, for which a caller may pass a single string."""
 
     def write(self, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
@@ -125,11 +126,11 @@ class Strings(Codec):
 
 _EARLIEST: Final = datetime(1678, 1, 1, tzinfo=UTC)
 _LATEST: Final = datetime(2262, 1, 1, tzinfo=UTC)
-"""Servers count nanoseconds since 1970 in 64 bits."""
+"""The limits of a server's times, which are nanoseconds since 1970 in 64 bits."""
 
 
 class Time(Codec):
-    """An aware datetime here, RFC 3339 there, without zeros at the end, as Go has it."""
+    """An aware datetime, RFC 3339 on the wire without trailing zeros, as in Go."""
 
     def read(self, wire: Any, strict: bool) -> Any:
         time = datetime.fromisoformat(convert(wire, str))
@@ -147,15 +148,16 @@ class Time(Codec):
             raise ValueError(f"a datetime, not {type(value).__name__}")
         if value.utcoffset() is None:
             raise ValueError("a datetime with a time zone: this one has none")
-        # A time in a gap or a fold of its zone never equals a time of another zone.
+        # Convert to UTC, because a time in a gap or a fold of its zone never equals a time
+        # of another zone.
         time = value.astimezone(UTC)
-        # A server takes a time beyond these for another one: the year 9999 for one before
-        # all messages. No message has such a time.
+        # Beyond these limits a server's times overflow: it would read the year 9999 as a
+        # time before all messages. No message has such a time.
         return min(max(time, _EARLIEST), _LATEST)
 
 
 class Nested(Codec):
-    """Another model."""
+    """A field that is another model."""
 
     def read(self, wire: Any, strict: bool) -> Any:
         return self.kind.read(convert(wire, dict[str, Any]), strict)
@@ -170,7 +172,7 @@ class Nested(Codec):
 
 
 class Many(Codec):
-    """A list of values that have a codec of their own."""
+    """A list of values, each converted by the codec `item`."""
 
     def __init__(self, kind: Any, item: Codec) -> None:
         super().__init__(kind)
@@ -189,7 +191,7 @@ class Many(Codec):
 
 
 class ByName(Codec):
-    """A dict of models."""
+    """A dict of values by name, each converted by the codec `item`."""
 
     def __init__(self, kind: Any, item: Codec) -> None:
         super().__init__(kind)
@@ -215,7 +217,7 @@ def convert(value: Any, kind: Any) -> Any:
 
 
 def codec_of(kind: Any) -> Codec:
-    """The codec of a field with the annotation `kind`; `None` in it does not matter."""
+    """Return the codec of a field with the annotation `kind`, apart from its `None`."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Union or origin is types.UnionType:
         (kind,) = (arg for arg in args if arg is not types.NoneType)
@@ -240,14 +242,14 @@ def codec_of(kind: Any) -> Codec:
 
 
 _PLAIN: Final = (Codec, Number)
-"""Lists of a million of these, such as deleted sequences, are read at once."""
+"""Lists of these are converted in one step, since they may have a million items."""
 
 
 _TIME: Final = Time(datetime)
 
 
 def wire_time(value: datetime, name: str) -> str:
-    """An aware datetime as RFC 3339; raises `ConfigError`."""
+    """Return an aware datetime as RFC 3339. Raises `ConfigError` if it is not valid."""
     try:
         return str(_TIME.write(value))
     except (ValueError, OverflowError) as error:
@@ -255,7 +257,7 @@ def wire_time(value: datetime, name: str) -> str:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """`; did you mean ...?`, or nothing when no word is near."""
+    """Return `; did you mean ...?` with the most similar words, or an empty string."""
     import difflib  # noqa: PLC0415 (for an error alone)
 
     near = difflib.get_close_matches(word, words, cutoff=0.6)

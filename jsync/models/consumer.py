@@ -187,7 +187,7 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
     """
 
     def to_request(self) -> dict[str, Any]:
-        """The JSON object of a request, with every field that its schema requires."""
+        """Return the JSON object of a request, with each field that its schema requires."""
         return {"deliver_policy": "all", **self.to_wire()}
 
     def _check(self) -> None:
@@ -209,7 +209,7 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
         one, many = "filter_subject", "filter_subjects"
         for name, other in ((one, many), (many, one)):
             if changes.get(name) is not None and other not in changes:
-                # Each replaces the other: servers reject both together.
+                # Each field replaces the other, because servers reject both together.
                 changes = {**changes, other: None}
         return Model.changed(self, changes)
 

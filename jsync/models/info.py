@@ -1,4 +1,4 @@
-"""What the server tells of streams and consumers."""
+"""The server's info about streams and consumers."""
 
 from datetime import datetime
 
@@ -98,7 +98,7 @@ class StreamInfo(Model, kw_only=True, frozen=True):
     alternates: list[StreamAlternate] | None = None
     """Streams with the same messages, the nearest first. Since nats-server 2.8."""
     did_create: bool = False
-    """Whether this request created the stream. Since nats-server 2.6."""
+    """True if this request created the stream. Since nats-server 2.6."""
     total: int = 0
     """The number of subjects, if `state.subjects` was requested.
 
@@ -118,11 +118,11 @@ class SequenceInfo(Model, kw_only=True, frozen=True):
     stream_seq: Count = 0
     """The sequence in the stream."""
     last_active: datetime | None = None
-    """When it last moved; None for never."""
+    """When the position last changed. None: never."""
 
 
 class PriorityGroupState(Model, kw_only=True, frozen=True):
-    """Who is pinned in a priority group. Since nats-server 2.11."""
+    """The pinned client of a priority group. Since nats-server 2.11."""
 
     group: str = ""
     pinned_client_id: str | None = None
@@ -157,9 +157,9 @@ class ConsumerInfo(Model, kw_only=True, frozen=True):
     cluster: ClusterInfo | None = None
     """The servers that store the consumer's state."""
     push_bound: bool = False
-    """Whether a push consumer has a subscriber. Since nats-server 2.4."""
+    """True if a push consumer has a subscriber. Since nats-server 2.4."""
     paused: bool = False
-    """Whether the consumer is paused. Since nats-server 2.11."""
+    """True while the consumer is paused. Since nats-server 2.11."""
     pause_remaining: Seconds | None = None
     """Seconds until the pause ends. Since nats-server 2.11."""
     priority_groups: list[PriorityGroupState] | None = None

@@ -1,4 +1,4 @@
-"""What every configuration and reply is: a Struct that reads and writes JetStream's JSON."""
+"""The base of every configuration and reply: a Struct that maps to JetStream's JSON."""
 
 import functools
 import inspect
@@ -19,26 +19,26 @@ from ..errors import ConfigError
 from .codec import Codec, codec_of, did_you_mean
 from .since import OLDEST, Line, Since
 
-# The field that names the thing, for a name that is given without its keyword.
+# The fields that name the object, for the error about a name without its keyword.
 _NAMING = ("durable_name", "name", "bucket")
 
 
 class Field(NamedTuple):
-    """What a model has to know of one of its fields."""
+    """The properties of one field of a model."""
 
     codec: Codec
     default: Any
     since: Since
 
     def is_blank(self, value: Any) -> bool:
-        """Whether it is not sent: None, or a default that says nothing either."""
+        """Return whether a value is not sent: None, or an empty default."""
         if value is None:
             return True
         empty = not self.default or isinstance(self.default, Model)
         return bool(empty and value == self.default)
 
     def write(self, value: Any) -> Any:
-        """What to send, None for nothing."""
+        """Return the value to send, or None if nothing is sent."""
         return None if self.is_blank(value) else self.codec.write(value)
 
 
@@ -63,21 +63,20 @@ class ModelMeta(msgspec.StructMeta):
 
 
 class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=False):
-    """A part of JetStream's JSON: seconds and datetimes here, nanoseconds and RFC 3339 there.
+    """A part of JetStream's JSON, with seconds and datetimes instead of wire formats.
 
-    Attributes have the names of the wire. One that is None is unset, and is not sent: the
-    server has its default for it, and servers from 2.12 refuse fields that they do not
-    know. What cannot be told here, such as the nanoseconds of a time, is remembered and
-    goes back as it came, as long as the attribute has the value that was read.
+    Attributes have the names of the wire. An attribute that is None is unset and is not
+    sent, because the server has a default for it, and servers from 2.12 reject unknown
+    fields. A value that Python cannot represent exactly, such as the nanoseconds of a time,
+    is written back as it was read, unless the attribute has changed.
     """
 
     extra: dict[str, Any] = {}
-    """Fields that this jsync does not know, a newer server's, as they are on the
-    wire."""
+    """Fields of a newer server that this jsync does not know, as they are on the wire."""
     _read: dict[str, tuple[Any, Any]] = {}
 
     def to_wire(self) -> dict[str, Any]:
-        """The JSON object, with the fields that are set.
+        """Return the JSON object, with the fields that are set.
 
         Raises:
             ConfigError: A value does not fit the protocol.
@@ -268,7 +267,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         }
 
     def matches(self, other: Self) -> bool:
-        """Whether there are no `differences`.
+        """Compare with another object, as a server does.
 
         Args:
             other: The object to compare with.
@@ -279,7 +278,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         return not self.differences(other)
 
     def _settled(self) -> dict[str, Any]:
-        """The values, such that those which mean the same to a server are equal."""
+        """Return the values in a form where equal means the same to a server."""
         settled: dict[str, Any] = {}
         for name in fields_of(type(self)):
             value = getattr(self, name)
@@ -347,7 +346,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         return model
 
     def _check(self) -> None:
-        """What the types do not say; raises `ConfigError`."""
+        """Check rules that the types do not express. Raises `ConfigError`."""
 
     def _is_as_read(self, name: str, value: Any) -> bool:
         return name in self._read and self._read[name][0] == value
@@ -382,7 +381,7 @@ def _settled(value: Any) -> Any:
 
 @functools.cache
 def fields_of(model: type[Model]) -> dict[str, Field]:
-    """The fields of a model, by name, without those of `Model` itself."""
+    """Return the fields of a model by name, without those of `Model` itself."""
     fields: dict[str, Field] = {}
     for info in msgspec.structs.fields(model):
         if info.name in ("extra", "_read"):

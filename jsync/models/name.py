@@ -1,4 +1,4 @@
-"""What streams, consumers and subjects may be called."""
+"""The rules for the names of streams and consumers, and for subjects."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -12,7 +12,7 @@ _LONGEST_NAME: Final = 255
 def check_name(name: str, what: str = "name") -> None:
     """Raise `ConfigError` unless a stream or a consumer may have that name.
 
-    `what` says in the error which one it is.
+    `what` names the checked field in the error.
     """
     if not isinstance(name, str):
         raise ConfigError(f"{what}: a string, not {type(name).__name__}")

@@ -1,4 +1,4 @@
-"""What a message may carry besides its payload, as every way to publish takes it."""
+"""The options of a message besides its payload, shared by all ways to publish."""
 
 from __future__ import annotations
 

@@ -1,22 +1,23 @@
-"""Since when servers know a field of a configuration, where not all that jsync works with do.
+"""The server versions that introduced the fields of configurations.
 
-It stands in the field's annotation, so that what a server is too old for is told from the
-configuration itself.
+`Since` in a field's annotation marks a field that the oldest supported server does not
+know, so that jsync can name the fields that a server is too old for.
 """
 
 from typing import Any, Final, TypeAlias
 
 Line: TypeAlias = tuple[int, int]
-"""A line of nats-server's releases: 2.12 is `(2, 12)`."""
+"""A minor version of nats-server: `(2, 12)` for 2.12."""
 
 OLDEST: Final[Line] = (2, 10)
-"""The oldest line that jsync works with."""
+"""The oldest version that jsync supports."""
 
 
 class Since:
-    """`Since("2.11")` for a field, `Since("2.11", prioritized="2.12")` for words of it.
+    """The version of a field and of its values.
 
-    A word that says what older servers do anyway has their line.
+    `Since("2.11")` is for a field, and `Since("2.11", prioritized="2.12")` has another
+    version for a value. A value that means the behavior of older servers has their version.
     """
 
     def __init__(self, line: str = "2.10", **words: str) -> None:
@@ -24,13 +25,13 @@ class Since:
         self.words = {word: as_line(line) for word, line in words.items()}
 
     def of(self, value: Any) -> Line:
-        """The line that brought the field, with that value."""
+        """Return the version that introduced the field with that value."""
         if isinstance(value, str):
             return self.words.get(value, self.line)
         return self.line
 
 
 def as_line(version: str) -> Line:
-    """`(2, 12)` for `2.12` and `2.12.8`. Raises `ValueError` for what is no version."""
+    """Return `(2, 12)` for `2.12` and `2.12.8`. Raises `ValueError` for other texts."""
     major, minor, *_ = version.split(".")
     return int(major), int(minor)

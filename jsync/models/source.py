@@ -1,4 +1,4 @@
-"""Where a stream gets messages from, beside its subjects, and where it passes them on."""
+"""Mirrors, sources, subject transforms and republishing of a stream."""
 
 from datetime import datetime
 from typing import Annotated, Any

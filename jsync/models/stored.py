@@ -113,9 +113,10 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def direct_answer(msg: Msg, *, batched: bool) -> DirectAnswer | None:
-    """Read a reply to a direct get of one message, or of several (`batched`).
+    """Read a reply to a direct get of one message, or of several if `batched`.
 
-    None: one of several it is not. Raises `JetStreamError` for what is no stored message.
+    Return None for the end of several replies. Raises `JetStreamError` if the reply is not
+    a stored message.
     """
     try:
         return read_direct(msg, batched=batched)
@@ -124,7 +125,7 @@ def direct_answer(msg: Msg, *, batched: bool) -> DirectAnswer | None:
 
 
 def is_stored(msg: Msg) -> bool:
-    """Whether a reply with a status is a stored message all the same.
+    """Return whether a reply with a status is a stored message nevertheless.
 
     Any client may publish a header block that has a status.
     """
@@ -136,7 +137,7 @@ def is_stored(msg: Msg) -> bool:
 
 
 def _headers_of(block: bytes | None) -> tuple[Headers | None, str | None]:
-    """The headers in a block, and why some are unreadable."""
+    """Return the headers of a block, and why some are unreadable."""
     if block is None:
         return None, None
     _, _, headers, error = parse_headers(block)
@@ -144,7 +145,7 @@ def _headers_of(block: bytes | None) -> tuple[Headers | None, str | None]:
 
 
 _WRONG: Final = (KeyError, TypeError, ValueError, OverflowError)
-"""What reading raises for a message that cannot be."""
+"""The exceptions of reading an object that is not a message."""
 
 
 def _sequence(number: Any) -> int:

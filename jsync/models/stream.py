@@ -41,7 +41,7 @@ _REQUIRED: Final[dict[str, Any]] = {
     "max_age": 0,
     "num_replicas": 0,
 }
-"""Fields that the schemas of the API require, as servers read them when they are missing."""
+"""Fields that the API's schemas require, with the values that stand for missing ones."""
 
 
 class Placement(Model, kw_only=True, frozen=True):
@@ -224,7 +224,7 @@ class StreamConfig(Model, kw_only=True, frozen=True):
     """Publishers may use fast ingest. Default: False. Since nats-server 2.14."""
 
     def to_request(self) -> dict[str, Any]:
-        """The JSON object of a request, with every field that its schema requires."""
+        """Return the JSON object of a request, with each field that its schema requires."""
         return {**_REQUIRED, **self.to_wire()}
 
     def _check(self) -> None:
