@@ -169,7 +169,7 @@ class Services:
                 try:
                     found = self._read(kind, msg)
                 except Error as error:
-                    # A fault of one service must not hide the others.
+                    # The error of one service must not hide the others.
                     session.callbacks.report(error)
                 else:
                     yield found, came

@@ -1,7 +1,7 @@
-"""A service at work: its subscriptions, the threads that answer them, and its end.
+"""A running service: its subscriptions, its threads, and its end.
 
-Handlers run on the threads of their endpoint alone. PING, INFO and STATS are answered by a
-thread that no code of the user can hold up.
+Handlers run only on the threads of their endpoint. Another thread answers PING, INFO and
+STATS, so that user code cannot block these answers.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STOPPING = ServiceError(503, "stopping: the request was not begun")
 
 
 class Endpoint:
-    """An endpoint: the requests that wait, the threads that answer them, and the counts."""
+    """An endpoint with its waiting requests, its threads, and its statistics."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Endpoint:
         self._driver = driver
         self._call = bound.call
         self._counts = Counts()
-        # Re-entrant: a signal handler may interrupt us and ask for the statistics.
+        # Re-entrant: a signal handler may interrupt a call and read the statistics.
         self._lock = RLock()
         sid = session.next_sid()
 
@@ -118,20 +118,20 @@ class Endpoint:
         self._driver.session.silence(self._interest.sid)
 
     def close(self) -> None:
-        """Take no more requests. Those that have come are still handled."""
+        """Accept no more requests. Waiting ones are still handled."""
         self.mailbox.close()
         self._overflow.close()
         self._driver.session.unsubscribe(self._interest.sid)
 
     def drop(self) -> int:
-        """Drop the waiting requests, as no answer could be sent, and return their number."""
+        """Drop the waiting requests, which cannot be answered. Return their number."""
         dropped = len(self.mailbox) + len(self._overflow)
         self.mailbox.close(discard=True)
         self._overflow.close(discard=True)
         return dropped
 
     def refuse_rest(self) -> int:
-        """Reject the waiting requests, and return their number."""
+        """Reject the waiting requests. Return their number."""
         rest, work = self.mailbox.take_rest(), self._begin()
         for msg in rest:
             self._refuse(work, STOPPING, msg)
@@ -148,7 +148,7 @@ class Endpoint:
             self._counts.reset()
 
     def failed(self, error: ServiceError) -> None:
-        """Count an error that is answered."""
+        """Count an error that was sent as an answer."""
         with self._lock:
             self._counts.failed(error)
 
@@ -175,7 +175,7 @@ class Endpoint:
         # Count before the answer, so that its receiver finds the request counted.
         work.nanoseconds += monotonic_ns() - begun
         if request.answered_error:
-            return  # a second answer would be taken for that to another request
+            return  # the client would take a second answer for one to another request
         if failure is not None:
             self._fail(msg, failure, counted=request.counted_error)
         elif answer is not None and msg.reply is not None:
@@ -195,7 +195,7 @@ class Endpoint:
             return
         try:
             msg.respond(error.data, headers=error.headers)
-        except Exception as unsent:  # noqa: BLE001 (data may be too large, or no bytes)
+        except Exception as unsent:  # noqa: BLE001 (data may be too large, or not bytes)
             self._unsent(msg, unsent)
             with contextlib.suppress(Error):
                 msg.respond(headers=error.headers)
@@ -218,7 +218,7 @@ class Endpoint:
 
 
 class Driver:
-    """The state of a service, and all that it has begun."""
+    """The state of a service, with its endpoints, subscriptions and threads."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class Driver:
         self.around = around
         self.state = ServiceState.RUNNING
         self.error: Exception | None = None
-        """The error that ended the service, or that was given to `stop`."""
+        """The error that ended the service, or the one that `stop` got."""
         self._info = info.replace(id=secrets.token_hex(11))
         self._started = _now()
         self._stats_handler = stats_handler
@@ -246,7 +246,7 @@ class Driver:
         self._threads: set[threading.Thread] = set()
         self._open = True
         self._at_work = 1
-        """Threads that have not ended, and one more while it is open."""
+        """The number of running threads, plus one while the service is open."""
         # Re-entrant: a signal handler may interrupt a call and stop the service.
         self._lock = RLock()
         self._done = Gate(session.outbox)
@@ -257,7 +257,7 @@ class Driver:
         """The thread that calls `on_done`."""
 
     def begin(self) -> None:
-        """Answer PING, INFO and STATS. Code of the user, if any, delays STATS alone."""
+        """Answer PING, INFO and STATS. A `stats_handler` can delay only STATS."""
         apart = {"STATS"} if self._stats_handler is not None else set[str]()
         for name, verbs in (
             ("control", {"PING", "INFO", "STATS"} - apart),
@@ -289,7 +289,7 @@ class Driver:
         max_messages: int,
         max_bytes: int,
     ) -> None:
-        """Begin an endpoint. Does not block."""
+        """Start an endpoint. Does not block."""
         self.session.outbox.check_process()
         self._check_running()
         endpoint = Endpoint(self, info, bound, workers, max_messages, max_bytes)
@@ -297,7 +297,7 @@ class Driver:
             with self._lock:
                 self._endpoints.append(endpoint)
                 endpoint.subscribe()
-                # Check last: a signal handler may have stopped the service in between.
+                # Check again: a signal handler may have stopped the service meanwhile.
                 self._check_running()
         except BaseException:
             self._endpoints.remove(endpoint)
@@ -320,7 +320,7 @@ class Driver:
             try:
                 run(mailbox)
             except Error as error:
-                # The connection belongs to another process, after a fork.
+                # After a fork, the connection belongs to the parent process.
                 self.report(error)
             finally:
                 self._ended(1)
@@ -342,7 +342,7 @@ class Driver:
         )
 
     def report(self, error: Exception) -> None:
-        """Tell `on_error` of the connection."""
+        """Pass an error to `on_error` of the connection."""
         self.session.callbacks.report(error)
 
     # Answers to PING, INFO and STATS --------------------------------------------------
@@ -359,7 +359,7 @@ class Driver:
         )
 
     def stats(self, data: Callable[[EndpointStats], Any] | None = None) -> ServiceStats:
-        """The statistics, with the result of `data` for each endpoint."""
+        """Return the statistics, with the result of `data` for each endpoint."""
         info = self._info
         endpoints = [endpoint.stats() for endpoint in list(self._endpoints)]
         if data is not None:
@@ -374,7 +374,7 @@ class Driver:
         )
 
     def stats_now(self) -> ServiceStats:
-        """The statistics with those of the user, on the calling thread."""
+        """Return the statistics. The `stats_handler` runs on the calling thread."""
         return self.stats(self._stats_handler and self._data)
 
     def _data(self, stats: EndpointStats) -> Any:
@@ -402,8 +402,8 @@ class Driver:
                 except BaseException as error:  # noqa: BLE001 (user code may be in it)
                     self._untold(msg, error)
             mailbox.on_first = partial(self._start_telling, name, mailbox)
-            # A request that came in between belongs to this thread, or another thread
-            # has it.
+            # For a request that has come since `take_rest`, either this thread or another
+            # one claims the mailbox.
             if not len(mailbox) or mailbox.claim_first() is None:
                 return
 
@@ -420,13 +420,16 @@ class Driver:
         msg.respond(msgspec.json.encode(told.to_wire()))
 
     def _untold(self, msg: Msg, error: BaseException) -> None:
-        """The answer is larger than the server accepts, for one."""
+        """Report an answer that could not be sent, and send an error instead.
+
+        For example, the answer may be larger than the server accepts.
+        """
         self.report(wrap(f"the answer to {msg.subject!r}", error))
         with contextlib.suppress(Error):
             msg.respond(headers=hidden(error, exposed=False).headers)
 
     def _bounded_stats(self) -> ServiceStats:
-        """The statistics, without those of the user when these do not come in time."""
+        """Return the statistics, without the `stats_handler` if it takes too long."""
         with self._lock:
             before, self._stuck = self._stuck, self._stats_handler is not None
         if before or self._stats_handler is None:
@@ -453,11 +456,11 @@ class Driver:
     # The end --------------------------------------------------------------------------
 
     def stop(self, error: Exception | None, timeout: float) -> None:
-        """Drain, and wait for the handlers that have begun."""
+        """Drain the service, and wait for its running handlers."""
         self.session.outbox.check_process()
         deadline = monotonic() + timeout
         self._turn(ServiceState.STOPPING, error)
-        # Do this for a second call, too: Ctrl-C may have interrupted the first one.
+        # Do this in a second call as well, since Ctrl-C may have interrupted the first.
         if self.state is not ServiceState.STOPPED:
             try:
                 self.silence()
@@ -473,7 +476,7 @@ class Driver:
         self.wait_finished(deadline, timeout)
 
     def _turn(self, state: ServiceState, error: Exception | None = None) -> bool:
-        """Move to another state; False if it is there already, or behind it."""
+        """Change the state. Return False if it was in that or a later state already."""
         with self._lock:
             if state not in MOVES[self.state]:
                 return False
@@ -482,14 +485,14 @@ class Driver:
         return True
 
     def silence(self) -> None:
-        """The first step of a drain: have the server send no more."""
+        """Tell the server to send no more. This is the first step of a drain."""
         for interest in list(self._controls):
             self.session.silence(interest.sid)
         for endpoint in list(self._endpoints):
             endpoint.silence()
 
     def finish(self) -> None:
-        """The second: all has come, and the threads end behind it."""
+        """End the threads after the waiting requests, once all requests have arrived."""
         self._turn(ServiceState.STOPPING)
         for mailbox in self._asked:
             mailbox.close()
@@ -500,10 +503,10 @@ class Driver:
         self._close()
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """The last: block until the handlers have returned.
+        """Block until the handlers have returned, the last step of a drain.
 
-        From one of them it does not wait, as that would be for itself, nor while one of
-        them drains the connection.
+        On a thread of the service it does not wait, nor while a handler drains the
+        connection, because either would be a wait for itself.
         """
         if (
             self._is_finisher
@@ -518,13 +521,16 @@ class Driver:
         )
 
     def abandon(self) -> None:
-        """End a service that could not be begun."""
+        """End a service that could not be started. Does not call `on_done`."""
         with self._lock:
             self._on_done = _nothing
         self.finish()
 
     def broken(self, error: Exception) -> None:
-        """The connection is closed, or a subscription was refused. It must not block."""
+        """End the service after the connection closed or a subscription was refused.
+
+        Must not block, since it may run on the I/O thread.
+        """
         if isinstance(error, ConnectionClosedError):
             self._turn(ServiceState.STOPPING, error)
             dropped = sum(endpoint.drop() for endpoint in list(self._endpoints))
@@ -534,7 +540,7 @@ class Driver:
                         f"{self!r}: {dropped} requests were not begun"
                     )
                 )
-            # On the callback thread, because it may call user code.
+            # Close on the callback thread, because `_close` may call user code.
             self.session.callbacks.put(self._close)
             return
         seconds = self.session.options.drain_timeout
@@ -568,7 +574,7 @@ class Driver:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on one of its threads."""
+        """True if the caller runs on a thread of the service."""
         return threading.current_thread() in self._threads
 
     @property
@@ -576,13 +582,13 @@ class Driver:
         return threading.current_thread() is self._finisher
 
     def _close(self) -> None:
-        """Nothing more is begun."""
+        """Close the service, so that it ends with its last thread."""
         with self._lock:
             was_open, self._open = self._open, False
         self._ended(int(was_open))
 
     def _ended(self, threads: int) -> None:
-        """So many threads have ended. Whoever is last says that all is done."""
+        """Note the end of `threads` threads. The last one stops the service."""
         with self._lock:
             self._at_work -= threads
             if self._at_work or not self._turn(ServiceState.STOPPED):
@@ -600,10 +606,10 @@ class Driver:
 
 
 def _nothing(_: Driver) -> None:
-    """Nobody is to be told."""
+    """Replaces `on_done` for a service that could not be started."""
 
 
 def _now() -> datetime:
-    """The time, with a fraction of a second: nats-py cannot read one without."""
+    """Return the time with microseconds, since nats-py cannot read one without."""
     now = datetime.now(UTC)
     return now if now.microsecond else now.replace(microsecond=1)

@@ -75,7 +75,7 @@ def check_version(version: object) -> str:
     """Check a version.
 
     Raises:
-        ConfigError: It is no semantic version.
+        ConfigError: The version is not a semantic version.
     """
     if isinstance(version, str) and _VERSION.fullmatch(version):
         return version
@@ -85,7 +85,7 @@ def check_version(version: object) -> str:
 
 
 def _is_text(value: object) -> TypeGuard[str]:
-    """Whether JSON can carry it: a string without lone surrogates."""
+    """Return whether a value is a string that JSON can carry, without lone surrogates."""
     if not isinstance(value, str):
         return False
     try:
@@ -99,7 +99,7 @@ def check_description(description: object) -> str:
     """Check a description, which each answer to INFO carries.
 
     Raises:
-        ConfigError: It is no string, or not valid Unicode.
+        ConfigError: The description is not a string, or not valid Unicode.
     """
     if _is_text(description):
         return description
@@ -112,7 +112,7 @@ def check_metadata(metadata: object) -> dict[str, str]:
     """Check and copy metadata, since it cannot change later.
 
     Raises:
-        ConfigError: It is no mapping of strings to strings.
+        ConfigError: The metadata is not a mapping of strings to strings.
     """
     if metadata is None:
         return {}
@@ -127,7 +127,7 @@ def check_prefix(prefix: object) -> str:
     """Check a prefix of control subjects.
 
     Raises:
-        ConfigError: The prefix is no subject, or has wildcards.
+        ConfigError: The prefix is not a subject, or has wildcards.
     """
     try:
         if isinstance(prefix, str) and not has_wildcard(prefix):
@@ -188,7 +188,7 @@ def control_subjects(prefix: str, name: str, instance_id: str) -> dict[str, Verb
 
     Raises:
         ConfigError: The prefix and the name together are too long for a subject. The
-            server would close the connection, after each reconnect again.
+            server would close the connection, and again after each reconnect.
     """
     subjects = {
         control_subject(prefix, verb, *who): verb
@@ -216,10 +216,10 @@ class Work:
 
 
 class Counts:
-    """The statistics of an endpoint. Its owner holds a lock around each call.
+    """The statistics of an endpoint. The caller must hold the lock of the endpoint.
 
-    Each thread counts its own requests and times. A lock for each request would cost more
-    than the counting itself.
+    Each thread counts its own requests and times without the lock, because a lock for each
+    request would cost more than the counting itself.
     """
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class Counts:
         self.reset()
 
     def work(self) -> Work:
-        """Add the counts of another thread."""
+        """Return the counts for another thread."""
         work = Work()
         self._works.append(work)
         return work

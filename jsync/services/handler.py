@@ -1,4 +1,4 @@
-"""Handlers by their annotations: their arguments, and the form of their answers.
+"""The arguments and answers of handlers, derived from their annotations.
 
 Pure: no socket, thread or clock.
 """
@@ -29,7 +29,7 @@ _FOR_CHECKERS: Final[dict[str, Any]] = {
     "Request": Request,
     "jsync": SimpleNamespace(Request=Request),
 }
-"""Names that a handler's module may import for its type checker alone."""
+"""Names that a handler's module may import only for its type checker."""
 
 
 class Bound(NamedTuple):
@@ -45,8 +45,8 @@ def bind(handler: Callable[..., object]) -> Bound:
     """Read the annotations of a handler.
 
     Raises:
-        ConfigError: It takes other parameters than a payload and a `Request`, or an
-            annotation cannot be used.
+        ConfigError: The handler takes parameters other than a payload and a `Request`, or
+            an annotation cannot be used.
     """
     call(handler, "the handler")
     name = getattr(handler, "__qualname__", repr(handler))
@@ -81,7 +81,7 @@ def bind(handler: Callable[..., object]) -> Bound:
 def _signature(
     handler: Callable[..., object], name: str
 ) -> tuple[list[str], Mapping[str, Any]]:
-    """Return the names of the parameters, and the types of those that have one."""
+    """Return the names of the parameters, and the types of the annotated ones."""
     try:
         signature = inspect.signature(handler)
         function = inspect.unwrap(getattr(handler, "func", handler))
@@ -121,7 +121,7 @@ def _schema(kind: Any, name: str) -> str:
 def _called(
     handler: Callable[..., Any], places: str, payload: Any
 ) -> Callable[[Request], Any]:
-    """Return the handler as a function of the request alone."""
+    """Return the handler as a function of only the request."""
     if places == "r":
         return handler
     if payload is bytes:

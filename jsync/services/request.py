@@ -30,9 +30,9 @@ class Request:
         """The message of the request."""
         self._failed = failed
         self.counted_error = False
-        """Whether `error` was called, so that the statistics have counted an error."""
+        """True once `error` was called and the statistics have counted the error."""
         self.answered_error = False
-        """Whether the answer of `error` was sent. No other answer follows it."""
+        """True once `error` has sent its answer. No other answer follows it."""
 
     @property
     def subject(self) -> str:

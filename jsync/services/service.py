@@ -215,7 +215,7 @@ class Service(Group):
             super().__init__(driver, "", queue)
             driver.begin()
             session.adopt(driver)
-        except BaseException:  # Ctrl-C: the caller has nothing to stop
+        except BaseException:  # Ctrl-C, after which the caller cannot stop the service
             driver.abandon()
             raise
 

@@ -26,7 +26,7 @@ from .models import (
 )
 
 ALL: Final = "PING"
-"""In the place of the id of a server: every server."""
+"""Replaces the id of a server in a subject, for a request to all servers."""
 
 OPTIONS: Final[dict[str, frozenset[str]]] = {
     endpoint: frozenset(kind.__annotations__)
@@ -50,11 +50,11 @@ _DASHED: Final = {
     "js_server_only": "js-server-only",
     "js_meta_only": "js-meta-only",
 }
-"""Options that the wire spells with dashes."""
+"""Options that have dashes on the wire."""
 
 
 class Answer(msgspec.Struct):
-    """The reply of a server, read."""
+    """A parsed reply of a server."""
 
     server: SystemServer
     data: dict[str, Any]
@@ -62,21 +62,21 @@ class Answer(msgspec.Struct):
 
 
 def subject(endpoint: str, server: str = ALL) -> str:
-    """The subject of a request to one server, or to all."""
-    if endpoint == "ACCSTATZ":  # servers answer this one together only
+    """Return the subject of a request to one server, or to all."""
+    if endpoint == "ACCSTATZ":  # this request goes to all servers only
         return "$SYS.REQ.ACCOUNT.PING.STATZ"
     return f"$SYS.REQ.SERVER.{server}.{endpoint}"
 
 
 def checked_filter(given: dict[str, Any]) -> dict[str, Any]:
-    """The filter of servers; raises `TypeError` for a name that is none."""
+    """Return the filter of servers without None. Raises `TypeError` for an unknown name."""
     return _known(given, _FILTERS, "a filter of servers")
 
 
 def request(
     endpoint: str, options: dict[str, Any], servers: dict[str, Any] | None = None
 ) -> bytes:
-    """The payload of a request; raises `TypeError` for a name that is no option."""
+    """Return the payload of a request. Raises `TypeError` for an unknown option."""
     known = OPTIONS.get(endpoint, frozenset())
     wanted = _known(options, known, f"an option of {endpoint.lower()}")
     body = {_DASHED.get(name, name): value for name, value in wanted.items()}
@@ -94,7 +94,7 @@ def _known(given: dict[str, Any], names: frozenset[str], what: str) -> dict[str,
 
 
 def read(endpoint: str, data: bytes) -> Answer:
-    """Read a reply; raises `JetStreamError` for anything else."""
+    """Parse a reply. Raises `JetStreamError` if it is not a server's reply."""
     try:
         reply = msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
@@ -102,7 +102,7 @@ def read(endpoint: str, data: bytes) -> Answer:
     if "server" not in reply:  # the reply to IDZ is the server itself
         reply = {"server": reply, "data": reply}
     server = SystemServer.from_wire(_object(reply["server"]))
-    # The reply to a ping has its data under another name.
+    # The reply to a ping has its data under the name `statsz`.
     found = _object(reply.get("data") or reply.get("statsz"))
     told = _object(reply.get("error"))
     if endpoint == "PROFILEZ" and (words := found.pop("error", "")):
@@ -116,7 +116,7 @@ def read(endpoint: str, data: bytes) -> Answer:
 
 
 _NAMED: Final = {"IPQUEUESZ": "queues", "RAFTZ": "groups"}
-"""Replies that are one dict of names to values."""
+"""Replies that are a dict by name, with the field of the model that takes the dict."""
 
 
 def _refused(server: SystemServer, told: dict[str, Any]) -> SystemRequestError:

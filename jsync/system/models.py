@@ -30,7 +30,7 @@ class SystemServer(Model, kw_only=True, frozen=True):
     tags: list[str] | None = None
     metadata: dict[str, str] | None = None
     jetstream: bool = False
-    """Whether JetStream is on."""
+    """True if JetStream is on."""
     time: datetime | None = None
     """The time of the reply, by the clock of the server."""
 
@@ -307,7 +307,7 @@ class Healthz(Model, kw_only=True, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the server is healthy."""
+        """True if the server is healthy."""
         return self.status == "ok"
 
 

@@ -1,4 +1,4 @@
-"""`Connection.system`: the servers themselves, asked and steered."""
+"""`Connection.system`: requests to the servers themselves, for monitoring and control."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ class System:
         self._api().request("SERVER.REMOVE", body)
 
     def _require_cluster(self) -> None:
-        """Raise if there is no cluster: nobody answers requests to its leader then."""
+        """Raise `APIError` without a cluster: no leader would answer the request then."""
         everyone = System(self._owner, {}, self._timeout, self._stall)
         if all(reply.data.meta_cluster is None for reply in everyone.jsz()):
             raise APIError(
@@ -375,7 +375,7 @@ class Server:
         self._owner = owner
         self._timeout = timeout
         self.info = info
-        """What the server told of itself when it was found."""
+        """The server's description of itself in the reply that found it."""
 
     @property
     def name(self) -> str:
@@ -469,8 +469,8 @@ class Server:
         Args:
             **options: The options of `AccstatzOptions`.
         """
-        # Only a filter restricts this request to a server, and a server without used
-        # accounts does not answer unless it shall tell the unused ones.
+        # Only a filter restricts this request to one server. A server without used accounts
+        # replies only if the request includes the unused ones.
         only: dict[str, Any] = {"server_name": self.name, "exact_match": True}
         wanted = {**options, "include_unused": True}
         payload = engine.request("ACCSTATZ", wanted, only)
@@ -583,7 +583,7 @@ class Server:
 def _profile(
     name: str, debug: int, duration: Seconds | None
 ) -> tuple[dict[str, Any], float]:
-    """The options of a profile, and the seconds that it takes."""
+    """Return the options of a profile, and the seconds that it takes."""
     wanted: dict[str, Any] = {"name": name, "debug": whole(debug, "debug", 0)}
     if duration is None:
         return wanted, 0.0

@@ -1,4 +1,4 @@
-"""What servers tell of a traced message, put together (ADR-41). Pure."""
+"""The servers' reports about a traced message, put together (ADR-41). Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOP: Final = "Nats-Trace-Hop"
 KINDS: Final = (
     *("client", "router", "gateway", "system", "leafnode", "jetstream", "account"),
 )
-"""The kinds of connections, by the numbers of servers."""
+"""The kinds of connections. The index of each is the number that servers send."""
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class StreamIngress(_Event, frozen=True, kw_only=True, tag_field="type", tag="js
     stream: str = ""
     subject: str = ""
     nointerest: bool = False
-    """Whether the stream dropped it, because no consumer wants it."""
+    """True if the stream dropped the message, because no consumer wants it."""
     error: str | None = None
 
 
@@ -116,11 +116,11 @@ class TraceHop(msgspec.Struct, frozen=True, kw_only=True):
     """A server that the message passed."""
 
     hop: str
-    """Where it stands: empty for your own server, `1` for the first that got the message
-    from there, `1.2` for the second that got it from `1`."""
+    """The position: empty for your own server, `1` for the first server that got the
+    message from there, `1.2` for the second that got it from `1`."""
     server: SystemServer
     events: list[TraceEvent]
-    """What happened on the server, in order."""
+    """The events on the server, in order."""
     forwards: int
     """The number of servers that it sent the message to."""
 
@@ -131,7 +131,7 @@ class Trace(msgspec.Struct, frozen=True):
     hops: list[TraceHop]
     """The servers, each one before those that got the message from it."""
     complete: bool
-    """Whether every server has told. If not, the time was up."""
+    """True if every server has reported, False if the time was up before."""
 
     @property
     def clients(self) -> list[Egress]:
@@ -165,19 +165,19 @@ class Trace(msgspec.Struct, frozen=True):
 
 
 class Collector:
-    """The hops so far, and those that are still to come."""
+    """The hops that have been reported so far."""
 
     def __init__(self) -> None:
         self._hops: dict[str, TraceHop] = {}
 
     def take(self, data: bytes) -> None:
-        """Read what one server tells. Raises `JetStreamError` for anything else."""
+        """Add the report of one server. Raises `JetStreamError` if it is not a report."""
         hop = read_hop(data)
         self._hops[hop.hop] = hop
 
     @property
     def complete(self) -> bool:
-        """Whether all servers have told that others say to have forwarded to."""
+        """True if every server to which a reported hop forwarded has reported too."""
         if "" not in self._hops:
             return False
         return all(
@@ -187,7 +187,7 @@ class Collector:
         )
 
     def trace(self) -> Trace:
-        """What is known by now."""
+        """Return the trace of the reports so far."""
 
         def place(hop: str) -> list[int]:
             return [int(part) for part in hop.split(".") if part.isdecimal()]
@@ -211,7 +211,7 @@ _decode: Final = msgspec.json.Decoder(_Told).decode
 
 
 def read_hop(data: bytes) -> TraceHop:
-    """What a server tells of a message. Raises `JetStreamError` for anything else."""
+    """Parse the report of a server. Raises `JetStreamError` if it is not a report."""
     try:
         told = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -33,11 +33,11 @@ def trace(
     deliver: bool,
     timeout: Seconds,
 ) -> Trace:
-    """What `Connection.trace` does."""
+    """Send a message and collect its trace, for `Connection.trace`."""
     timeout = seconds(timeout, "timeout")
     flag(deliver, "deliver")
     session = owner.session
-    # An older server would deliver the message, and tell nothing.
+    # An older server would deliver the message, and report nothing.
     if missing := lacking(TRACES, line_of_server(session.info)):
         raise unsupported(missing, session.info.version)
     given = Headers(headers or {})
