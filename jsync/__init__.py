@@ -1,14 +1,14 @@
 """jsync: a blocking, thread-based NATS JetStream client.
 
-The map of the package, lowest first; each part imports only from those above it:
+The map of the package, lowest first. Each part imports only from those above it:
 
-    terminal    text of strangers, made safe for a terminal
+    terminal    foreign text, made safe for a terminal
     errors      every error
     checks      numbers and callbacks that the user gives
     headers     message headers
-    subjects    which subjects a pattern with wildcards matches
+    subjects    the subjects that a pattern with wildcards matches
     contexts    the contexts that the nats command stores
-    health      what connected, current, ready and alive mean
+    health      the meanings of connected, current, ready and alive
     _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting
     models      JetStream's configurations and replies
     core        NATS itself: the I/O thread, subscriptions, requests
@@ -17,8 +17,8 @@ The map of the package, lowest first; each part imports only from those above it
     compat      subscribe calls as nats-py spells them, on jetstream, whose context has them
     system      the servers themselves: `$SYS` requests and their replies
     tracing     the way of a message through servers and accounts
-    connection  `connect` and `Connection`, on top of both
-    worker      handlers of consumers as a program that runs for ever
+    connection  `connect` and `Connection`, on top of these
+    worker      handlers of consumers as a program that runs forever
     testing     messages made by hand, for tests of handlers
     metrics     counts of connections as Prometheus text
     server      a local nats-server for demos, scripts and tests
@@ -47,7 +47,7 @@ except ModuleNotFoundError as error:
         "start Python in another folder to import the jsync that you installed"
     ) from None
 except ImportError as error:
-    # What CPython and Cython say, each in its words.
+    # CPython and Cython have different messages, and both name an interpreter.
     if "interpreter" not in str(error):
         raise
     raise ImportError(

@@ -1,4 +1,4 @@
-"""Processes on Windows that end with this one, by a job object of the system."""
+"""Processes on Windows that end together with this one, through a job object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import IO
 
-_windows: Any = ctypes  # of which other systems have no such part
+_windows: Any = ctypes  # Any, since other systems do not have its Windows functions
 _CREATE_SUSPENDED = 0x4
 _CREATE_NEW_PROCESS_GROUP = 0x200
 _KILL_ON_JOB_CLOSE = 0x2000
@@ -57,7 +57,8 @@ class Job:
                 *(self._handle, _EXTENDED_LIMITS),
                 *(ctypes.byref(limits), ctypes.sizeof(limits)),
             )
-            # Suspended, so that it cannot outlive us before it is in the job.
+            # Start it suspended, so that it cannot outlive this process before it is in
+            # the job.
             self.process = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.DEVNULL,
@@ -81,11 +82,11 @@ class Job:
         _call("NtSuspendProcess", self._process_handle, of="ntdll")
 
     def resume(self) -> None:
-        """Let the process go on."""
+        """Let the process continue."""
         _call("NtResumeProcess", self._process_handle, of="ntdll")
 
     def close(self) -> None:
-        """Let go of the job, which ends the process."""
+        """Close the job, which ends the process."""
         handle, self._handle = self._handle, 0
         if handle:
             _call("CloseHandle", handle)
@@ -96,7 +97,10 @@ class Job:
 
 
 def _call(name: str, *args: Any, of: str = "kernel32") -> int:
-    """Call a function of the system, which returns 0 if it fails, or not 0 in `ntdll`."""
+    """Call a function of the system. Raises `OSError` if it fails.
+
+    Functions of `ntdll` return a negative status then, and all others return 0.
+    """
     function = getattr(_windows.WinDLL(of, use_last_error=True), name)
     handle = name.startswith("Create")
     function.restype = ctypes.c_void_p if handle else ctypes.c_int

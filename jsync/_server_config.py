@@ -1,7 +1,7 @@
-"""The keys in a configuration of nats-server: enough to know what it leaves open.
+"""The keys in a configuration of nats-server.
 
-The server reads the configuration. Here only its keys are found, so that `LocalServer` adds
-what is missing and changes nothing.
+Only the server parses the configuration in full. This module finds its keys, so that
+`LocalServer` adds missing settings and changes none.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ _NESTED: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _MAX_DEPTH: Final = 10
-"""Files that include each other, which the server rejects, are read this often."""
+"""The deepest nesting of includes. It ends a circle of them, which the server rejects."""
 
 
 def entries_of(text: str, folder: Path) -> dict[str, str]:
-    """The keys of a configuration in lower case, with their values as they are written.
+    """Return the keys of a configuration in lower case, with their values as written.
 
-    Those of maps are like `jetstream.store_dir`.
+    The keys of maps are joined with dots, for example `jetstream.store_dir`.
 
     Args:
         text: The configuration.
-        folder: Includes are relative to it. Those that cannot be read have no keys.
+        folder: The directory of relative includes. Unreadable includes have no keys.
     """
     return dict(_entries(text, folder, "", 0))
 
@@ -78,7 +78,7 @@ def _included(
 
 
 def _value_end(text: str, at: int) -> int:
-    """The place behind the value that begins at a place."""
+    """Return the position after the value that begins at `at`."""
     if text[at : at + 1] not in ("{", "["):
         block = _BLOCK.match(text, at)
         scalar = block or _SCALAR.match(text, at)

@@ -1,4 +1,4 @@
-"""Numbers and callbacks that the user gives, checked in one way before anything is sent."""
+"""The checks of numbers and callbacks that the user gives, before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ Seconds: TypeAlias = float | timedelta
 """A duration: a number of seconds, or a `timedelta`."""
 
 MOST_COUNT: Final = (1 << 53) - 1
-"""More messages and bytes than any machine holds, and far from where C integers end."""
+"""The largest count: more messages and bytes than any machine holds, yet far below the
+limit of C integers."""
 
 MOST_SECONDS: Final = 1e9
-"""Thirty years, which as nanoseconds fit into 64 bits."""
+"""The longest duration, 30 years, which fits into 64 bits as nanoseconds."""
 
 MOST_SEQUENCE: Final = (1 << 64) - 1
-"""Servers count in 64 bits."""
+"""The largest sequence of a server, which counts in 64 bits."""
 
 
 def seconds(value: object, name: str) -> float:
@@ -63,7 +64,8 @@ def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
         most: The largest number allowed.
 
     Raises:
-        ConfigError: The value is no integer (a bool, a float, a string), or out of range.
+        ConfigError: The value is not an integer, but for example a bool, a float or a
+            string. Or it is out of range.
     """
     if type(value) is not int and (
         not isinstance(value, Integral) or _means_none(value)
@@ -78,7 +80,7 @@ def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
 
 
 def _means_none(value: object) -> bool:
-    """Whether it only passes for a number: a bool, or numpy's `timedelta64`."""
+    """Return whether a value only seems a number: a bool, or numpy's `timedelta64`."""
     # numpy registers timedelta64 as an integer, but its value is a count in its own
     # unit.
     return isinstance(value, bool) or (
@@ -87,7 +89,7 @@ def _means_none(value: object) -> bool:
 
 
 def whole(value: object, name: str, least: int) -> int:
-    """Return a whole number that servers can keep, from `least` on."""
+    """Return a whole number from `least` to the largest that servers can store."""
     return count(value, name, least, MOST_SEQUENCE)
 
 
@@ -103,10 +105,10 @@ def word(value: object, name: str) -> str:
 
 
 def span(value: object, name: str) -> float:
-    """Return a duration above 0 seconds, at most 1e9: thirty years.
+    """Return a duration above 0 seconds, at most 1e9, which are thirty years.
 
     Raises:
-        ConfigError: The value is no such number of seconds.
+        ConfigError: The value is not a number of seconds, or out of range.
     """
     number = value if type(value) is float else seconds(value, name)
     if not 0 < number <= MOST_SECONDS:
@@ -120,7 +122,7 @@ def patience(value: object, name: str) -> float | None:
     """Return how long to wait for a sign of life: above 0 seconds, and finite, or None.
 
     Raises:
-        ConfigError: The value is no such number of seconds.
+        ConfigError: The value is not a number of seconds, or out of range.
     """
     if value is None:
         return None
@@ -134,7 +136,7 @@ def flag(value: object, name: str) -> bool:
     """Return a bool.
 
     Raises:
-        ConfigError: The value is no bool: "no" would count as true.
+        ConfigError: The value is not a bool. A string such as "no" would count as true.
     """
     if isinstance(value, bool):
         return value
@@ -142,13 +144,13 @@ def flag(value: object, name: str) -> bool:
 
 
 def call(value: object, name: str) -> None:
-    """Raise `ConfigError` unless `value` can be called, and does its work then.
+    """Raise `ConfigError` unless `value` is callable and a call runs its body.
 
-    A coroutine function only returns a coroutine. Its body would never run.
+    A coroutine function only returns a coroutine, whose body would never run.
     """
     if not callable(value):
         raise ConfigError(f"{name} has to be callable, not {value!r}")
-    # `partial` and bound methods are looked through. An object may have `async __call__`.
+    # `inspect` unwraps `partial` and bound methods, but not an `async __call__`.
     functions = (value, getattr(value, "__call__", None))  # noqa: B004 (not a test for it)
     if any(map(inspect.iscoroutinefunction, functions)):
         raise ConfigError(
@@ -165,6 +167,6 @@ def call(value: object, name: str) -> None:
 
 
 def callback(value: object, name: str) -> None:
-    """Raise `ConfigError` unless `value` is None or fit for `call`."""
+    """Raise `ConfigError` unless `value` is None or passes `call`."""
     if value is not None:
         call(value, name)

@@ -1,4 +1,4 @@
-"""The connection as the user has it: publish, request, subscribe, drain, close."""
+"""The public connection: publish, request, subscribe, drain, close."""
 
 from __future__ import annotations
 
@@ -350,13 +350,13 @@ _DEFAULTS = {
     "inbox_prefix": "_INBOX",
     "tls_handshake_first": False,
 }
-"""The defaults of `connect` other than None, of what a context can say."""
+"""The defaults of `connect` other than None, for the options that a context can set."""
 
 
 def _in_context(
     options: Options, context: str | bool
 ) -> tuple[Options, dict[str, Any]]:
-    """The options with what a context adds, and the arguments of `jetstream` in it."""
+    """Return the options with those of a context, and its arguments of `jetstream`."""
     if not isinstance(context, str | bool):
         raise ConfigError(f"context has to be a name or True, not {context!r}")
     name = "" if context is True else str(context)
@@ -406,7 +406,7 @@ class Connection(PlainPublisher):
 
     @property
     def session(self) -> Session:
-        """The inner half of the connection, for code that is built on top of it."""
+        """The session of the connection, for code that is built on top of it."""
         return self._session
 
     # Messages -------------------------------------------------------------------------
@@ -686,7 +686,7 @@ class Connection(PlainPublisher):
         """The services on the other end: find them, look at them, call them."""
         return Services(self)
 
-    # Steering -------------------------------------------------------------------------
+    # Control --------------------------------------------------------------------------
 
     def system(
         self,
@@ -840,7 +840,7 @@ class Connection(PlainPublisher):
         except LateError as error:
             raise DrainTimeoutError(f"not drained within {timeout} s") from error
         except ConnectionClosedError:
-            if not session.drained:  # else another thread has drained it meanwhile
+            if not session.drained:  # otherwise another thread has drained it
                 raise
         finally:
             session.close(max(0.0, min(CLOSE_SECONDS, deadline - monotonic())))
@@ -872,7 +872,7 @@ class Connection(PlainPublisher):
         finally:
             self.close()
 
-    # What it is -----------------------------------------------------------------------
+    # State ----------------------------------------------------------------------------
 
     @property
     def state(self) -> ConnectionState:
@@ -886,12 +886,12 @@ class Connection(PlainPublisher):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection is up. A call may still find the connection lost."""
+        """True while the connection is up. A call may still find the connection lost."""
         return self._session.state is ConnectionState.CONNECTED
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is closed, by you or because no server is left."""
+        """True once the connection is closed, by you or because no server is left."""
         return self._session.state is ConnectionState.CLOSED
 
     @property
@@ -959,8 +959,8 @@ class Connection(PlainPublisher):
         )
 
     def _check_fork(self) -> None:
-        # Check before taking any lock: a lock that another thread held at the fork
-        # stays locked.
+        # Check for a fork before taking any lock: a lock that another thread held at the
+        # fork stays locked.
         self._outbox.check_process()
 
     def __repr__(self) -> str:
@@ -974,7 +974,7 @@ class Connection(PlainPublisher):
 
 
 def _forgotten(session: Session) -> None:
-    """A connection was collected without a close."""
+    """Warn about a connection that was collected without a close, and end it."""
     if session.state is not ConnectionState.CLOSED and not session.forked:
         warnings.warn(
             f"{session!r} was never closed: use `with jsync.connect(...)`",

@@ -1,8 +1,8 @@
 """The contexts that the nats command stores: names for servers and credentials (ADR-21).
 
-`jsync.connect(context="prod")` and the `jsync` command use them. They are JSON files,
-`$XDG_CONFIG_HOME/nats/context/NAME.json`. `context.txt` beside the directory has the name
-of the selected context.
+`jsync.connect(context="prod")` and the `jsync` command use them. Contexts are JSON files,
+`$XDG_CONFIG_HOME/nats/context/NAME.json`. The file `context.txt` next to that directory has
+the name of the selected context.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _FIELDS: Final = {
 }
 _FILES: Final = frozenset(("creds", "nkey", "tlscert", "tlskey", "tlsca"))
 _REFERENCES: Final = _FILES | {"password", "token", "jwt", "seed"}
-"""What may be in a file, in the environment, or in the context itself."""
+"""Settings whose values may be in a file, in the environment, or in the context."""
 _SCHEME: Final = re.compile(r"(?:file|env|nsc|op)://|data:")
 _VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _REFUSED: Final = {"windows_cert_store": "the certificate store of Windows"}
 _NSC: Final = "nsc://"
 _NSC_SECONDS: Final = 30.0
-"""How long the nsc command may take."""
+"""The timeout of the nsc command."""
 _field_of: Final = {setting: field for field, setting in _FIELDS.items()}
 _json_kinds: Final = {
     bool: "a boolean",
@@ -64,26 +64,26 @@ _KINDS: Final = (
     ("jwt", "seed"),
     ("token",),
 )
-"""Of several kinds in a context the first is used, as by the nats tool."""
+"""The kinds of credentials. A context with several uses the first, as the nats tool."""
 CREDENTIALS: Final = frozenset(option for kind in _KINDS for option in kind)
-"""The options that say who we are."""
+"""The options that are credentials."""
 
 
 def directory(environ: Mapping[str, str]) -> Path:
-    """Where contexts are stored."""
+    """Return the directory that stores the contexts."""
     config = environ.get("XDG_CONFIG_HOME")
     return (Path(config) if config else Path.home() / ".config") / "nats"
 
 
 def names(root: Path) -> list[str]:
-    """The contexts there are."""
+    """Return the names of the stored contexts."""
     return sorted(path.stem for path in (root / "context").glob("*.json"))
 
 
 def selected(root: Path) -> str | None:
-    """The context that is used when none is named, if there is one.
+    """Return the name of the selected context, which is the default, or None.
 
-    Raises `ConfigError` for a `context.txt` that cannot be read.
+    Raises `ConfigError` if `context.txt` cannot be read.
     """
     path = root / "context.txt"
     try:
@@ -97,15 +97,15 @@ def selected(root: Path) -> str | None:
 
 
 def select(root: Path, name: str | None) -> None:
-    """Have a context used when none is named; None for no context.
+    """Select the context to use by default, or none with None.
 
-    As the nats tool does: `previous-context.txt` has the one before. Each file is
-    replaced as a whole.
+    As in the nats tool, `previous-context.txt` has the previous selection. Each file is
+    replaced atomically.
     """
     try:
         before = selected(root)
     except ConfigError:
-        before = None  # a new selection replaces one that cannot be read
+        before = None  # the new selection replaces an unreadable one
     root.mkdir(parents=True, exist_ok=True)
     if before is not None:
         _replace(root / "previous-context.txt", before)
@@ -123,9 +123,10 @@ def _replace(path: Path, text: str) -> None:
 
 
 def stored(root: Path, name: str) -> dict[str, Any]:
-    """The fields of a context, as they are stored; `name` may be the path of its file.
+    """Return the fields of a context, as they are stored.
 
-    Raises `ConfigError` for one that does not exist, or is no context.
+    `name` may be the path of its file. Raises `ConfigError` if the file does not exist or
+    is not a context.
     """
     path = _path(root, name)
     try:
@@ -191,7 +192,7 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
                 settings.pop(setting, None)
             break
     if "user" in settings:
-        settings.setdefault("password", "")  # otherwise it would be a token
+        settings.setdefault("password", "")  # a user without one would be a token
     elif "password" in settings:
         raise ConfigError(f"{path}: password: a password needs a user")
     if ("jwt" in settings) != ("seed" in settings):
@@ -240,7 +241,7 @@ def connect_keywords(
 
 
 def jetstream_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `Connection.jetstream` that settings stand for."""
+    """Return the keywords of `Connection.jetstream` for settings of a context."""
     names = {
         "domain": "domain",
         "js_api_prefix": "prefix",
@@ -252,10 +253,10 @@ def jetstream_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def keywords_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `jsync.connect` that settings stand for.
+    """Return the keywords of `jsync.connect` for settings of a context.
 
     Args:
-        settings: What `load` returns.
+        settings: The settings that `load` returns.
 
     Returns:
         The keywords.
@@ -298,7 +299,10 @@ def keywords_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | bytes:
-    """What a value refers to, as bytes; a plain one, or the path of a file, as it is."""
+    """Return the bytes that a reference stands for.
+
+    A plain value and the path of a file are returned as they are.
+    """
     scheme = _SCHEME.match(reference)
     if scheme is None:
         return reference
@@ -314,7 +318,7 @@ def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | by
             try:
                 return environ[rest].encode()
             except UnicodeEncodeError:
-                # The error would hold the value, which may be a secret.
+                # `from None`: the cause would contain the value, which may be a secret.
                 raise ConfigError(
                     f"{where}: the environment variable {rest} is not UTF-8"
                 ) from None
@@ -332,7 +336,7 @@ def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | by
 
 
 def _expanded(path: str, where: str, environ: Mapping[str, str]) -> str:
-    """A path without variables and `~`; what is not set is empty, as in Go."""
+    """Expand variables and `~` in a path. An unset variable is empty, as in Go."""
     text = _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], ""), path)
     try:
         return os.path.expanduser(text)
@@ -341,9 +345,10 @@ def _expanded(path: str, where: str, environ: Mapping[str, str]) -> str:
 
 
 def _profile(url: str, where: str) -> dict[str, str]:
-    """What the nsc command knows of `nsc://operator/account/user`.
+    """Return the creds and the server that the nsc command has for `nsc://...`.
 
-    Its output may hold seeds, so no error quotes it.
+    The rest of the URL is `operator/account/user`. The command's output may contain seeds,
+    so no error quotes it.
     """
     import subprocess  # noqa: PLC0415 (for few contexts)
 
@@ -378,18 +383,18 @@ def _profile(url: str, where: str) -> dict[str, str]:
 
 
 def _text(name: str, value: str | bytes | None) -> str | None:
-    """A value that a context may refer to, and has as bytes then."""
+    """Decode a value, which is bytes if the context had a reference to it."""
     if not isinstance(value, bytes):
         return value
     try:
         return value.decode().strip()
     except UnicodeDecodeError:
-        # The error would hold the value, which may be a secret.
+        # `from None`: the cause would contain the value, which may be a secret.
         raise ConfigError(f"{name}: the value is not UTF-8") from None
 
 
 def _written(field: str, value: str | bytes | None) -> str | None:
-    """The path of a file of TLS. OpenSSL reads these itself."""
+    """Return the path of a TLS file, which OpenSSL reads itself."""
     if isinstance(value, bytes):
         raise ConfigError(f"{field}: give the path of a file")
     if value is not None:
@@ -399,7 +404,7 @@ def _written(field: str, value: str | bytes | None) -> str | None:
 
 def _check_there(name: str, path: str) -> None:
     try:
-        Path(path).stat()  # not read: a pipe, as of `<(...)`, gives what it has once
+        Path(path).stat()  # do not read: a pipe such as `<(...)` can be read only once
     except OSError as error:
         raise ConfigError(f"{name}: {path}: {error.strerror}") from None
     except ValueError:
@@ -407,12 +412,12 @@ def _check_there(name: str, path: str) -> None:
 
 
 def _no_path(name: str, path: str) -> ConfigError:
-    """The error for a path with a character that none can have, such as NUL."""
+    """Return the error for a path with an impossible character, such as NUL."""
     return ConfigError(f"{name}: {path!r} is not a path")
 
 
 def _seed(path: str) -> str:
-    """The seed of an nkey, of a file."""
+    """Read the seed of an nkey from a file."""
     try:
         seed = Path(path).read_text("utf-8").strip()
     except OSError as error:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from .errors import InvalidHeaderError
 
 HeadersLike: TypeAlias = Mapping[str, str | Iterable[str]]
-"""What publishing calls accept: one value or several for each name."""
+"""The headers that publishing calls accept: one value or several for each name."""
 
 
 class Headers(Mapping[str, str]):
@@ -49,7 +49,7 @@ class Headers(Mapping[str, str]):
         return len(self._values)
 
     def __contains__(self, name: object) -> bool:
-        # The method of `Mapping` raises and catches, and takes ten times as long.
+        # The method of `Mapping` raises and catches, which takes ten times as long.
         return name in self._values
 
     def get_all(self, name: str) -> list[str]:
@@ -87,7 +87,7 @@ class Headers(Mapping[str, str]):
 
 
 def _values_of(name: object, value: object) -> list[str]:
-    """The values of one header. The encoder of messages checks that each is a str."""
+    """Return the values of a header. The encoder of messages checks that each is a str."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Iterable):

@@ -32,7 +32,7 @@ ALIVE_SECONDS: Final = 30 * REPORT_SECONDS
 
 
 class Confirmation:
-    """The last time at which something was known to be true, and for how long that counts.
+    """The last time at which a fact was known to be true, and for how long that counts.
 
     One thread writes. Any thread may read.
     """
@@ -42,24 +42,27 @@ class Confirmation:
         self._known_at = -math.inf
 
     def confirm(self, asked_at: float) -> None:
-        """Record that it is true.
+        """Record that the fact is true.
 
         Args:
-            asked_at: When the question was sent. The answer was true then or later, so an answer
-                that took long does not make the knowledge younger than it is.
+            asked_at: When the request was sent. The answer was true then or later, so that a
+                slow answer does not seem more recent than it is.
         """
         self._known_at = max(self._known_at, asked_at)
 
     def revoke(self) -> None:
-        """Record that it is not true any more."""
+        """Record that the fact is not true any more."""
         self._known_at = -math.inf
 
     def age(self, now: float) -> float:
-        """Seconds since it was known to be true. Infinite if it never was, or was revoked."""
+        """Return the seconds since the fact was known to be true.
+
+        Infinite if it was never confirmed, or was revoked.
+        """
         return now - self._known_at
 
     def holds(self, now: float) -> bool:
-        """Whether it was known to be true within the last `seconds`."""
+        """Return whether the fact was known to be true within the last `seconds`."""
         return self.age(now) < self.seconds
 
     def __repr__(self) -> str:

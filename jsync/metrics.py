@@ -1,7 +1,7 @@
-"""What connections do, as Prometheus text.
+"""The counters of connections as Prometheus text.
 
-Nothing is counted for it that would not be counted anyway, and nothing runs between two
-questions: who does not import this pays nothing.
+Connections keep these counters anyway, and nothing runs between two calls. So programs that
+do not import this module pay nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from . import Connection
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Of an HTTP response with `prometheus_text` in it."""
+"""The content type of an HTTP response with the text of `prometheus_text`."""
 
 # Name, type, help. Without `jsync_` and `_total`, the name is the field of
 # `Statistics`.

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from ._jobs import Job
 
-# Windows has job objects in place of all this: see `_jobs`.
+# Windows uses job objects instead: see `_jobs`.
 #
 # The shell becomes nats-server, so its pid is the server's pid. It leaves a watchdog
-# behind that reads our end of a pipe. A line means that the server has stopped. The end
-# of the file means that this process is gone, even by SIGKILL. PR_SET_PDEATHSIG of
-# Linux is no alternative: it would end the server with the thread that started it, and
-# is not safe to set in a program with threads.
+# behind that reads from a pipe of this process. A line means that the server has stopped,
+# and the end of the file means that this process is gone, even by SIGKILL.
+# PR_SET_PDEATHSIG of Linux is no alternative: it would end the server together with the
+# thread that started it, and is not safe to set in a program with threads.
 _LAUNCH = """
 exec 3<&0 </dev/null
 ( read -r over <&3 || { kill -9 $$; rm -rf -- "$0"; } ) &
@@ -47,14 +47,14 @@ exec "$@" 3<&-
 """
 
 _LOG_TAIL = 2000
-"""Characters of the log that an error quotes."""
+"""The number of characters of the log that an error quotes."""
 _STORE_DIRS: Final = frozenset(
     {
         *("store_dir", "storedir"),
         *("jetstream.store", "jetstream.store_dir", "jetstream.storedir"),
     }
 )
-"""The keys of the directory of JetStream."""
+"""The configuration keys for the directory of JetStream."""
 
 
 class LocalServer:
@@ -300,7 +300,7 @@ class LocalServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is alive. A paused server is alive."""
+        """True if the process is alive. A paused server is alive."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -347,7 +347,7 @@ class LocalServer:
             )
 
     def _entries(self) -> dict[str, str]:
-        """What the configuration says."""
+        """Return the entries of the configuration by key."""
         config = self._config
         if isinstance(config, str):
             return entries_of(config, Path())
@@ -376,7 +376,7 @@ class LocalServer:
         deadline = time.monotonic() + timeout
         while process.poll() is None:
             for path in directory.glob("*.ports"):
-                # The file is half written.
+                # Invalid JSON means that the server is still writing the file.
                 with contextlib.suppress(json.JSONDecodeError):
                     self._listening = json.loads(path.read_text("utf-8"))
                     self._port = urlsplit(self._listening["nats"][0]).port
@@ -393,7 +393,7 @@ class LocalServer:
         )
 
     def _last_words(self) -> str:
-        """Why it ended, as it says itself; the end of its log when it does not."""
+        """Return the fatal error in the log, or the end of the log without one."""
         _, fatal, why = self.log.rpartition(" [FTL] ")
         return why.strip() if fatal else f"\n{self._log_tail()}"
 
@@ -403,13 +403,13 @@ class LocalServer:
     def _end(self, timeout: float) -> None:
         if sys.platform == "win32":
             if self._process is not None and not self._paused:
-                # Reaches the server if it shares a console with us.
+                # This reaches the server if it shares the console of this process.
                 with contextlib.suppress(OSError, subprocess.TimeoutExpired):
                     self._process.send_signal(signal.CTRL_BREAK_EVENT)
                     self._process.wait(timeout)
         elif self._process is not None:
-            # SIGTERM would wait for the end of lame duck mode. A paused process cannot
-            # end.
+            # SIGTERM would wait for the end of lame duck mode. A paused process needs
+            # SIGCONT to end.
             self._process.send_signal(signal.SIGINT)
             self._process.send_signal(signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -428,11 +428,11 @@ class LocalServer:
             self._keep_port()
 
     def _keep_port(self) -> None:
-        """Have the system give the port to nobody else until the server listens again.
+        """Reserve the port in the system until the server listens again.
 
-        Nobody listens on it meanwhile, so that connections are refused.
+        The placeholder does not listen, so that connections are refused.
         """
-        # On other systems than Linux, the server could not listen on the same port.
+        # On systems other than Linux, the server could not listen on a reserved port.
         if self._listening and sys.platform == "linux":
             placeholder = socket.socket()
             placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -565,7 +565,7 @@ class LocalCluster:
 
     def _is_ready(self) -> bool:
         running = [server for server in self.servers if server.is_running]
-        # For a while the remaining servers name a leader that has ended.
+        # After the end of the leader, the other servers still name it for a while.
         names = [f"node-{self.servers.index(server) + 1}" for server in running]
         try:
             leaders = {_leader(server) for server in running}
@@ -583,15 +583,15 @@ class LocalCluster:
 
 
 def _leader(server: LocalServer) -> str:
-    """The name of the server that leads JetStream's own affairs."""
+    """Return the name of the leader of JetStream's meta group."""
     return str(_page(server, "jsz").get("meta_cluster", {}).get("leader", ""))
 
 
 def _offline(server: LocalServer) -> Iterator[str]:
-    """The names of the servers that the leader counts as offline. Others count none.
+    """Yield the names of the servers that the leader counts as offline.
 
-    A server that has come back counts as offline until the leader hears of it. Until then
-    nothing is placed there.
+    Servers other than the leader report none. A server that is back counts as offline until
+    the leader notices it, and gets no streams until then.
     """
     for peer in _page(server, "jsz").get("meta_cluster", {}).get("replicas") or ():
         if peer.get("offline"):
@@ -599,7 +599,7 @@ def _offline(server: LocalServer) -> Iterator[str]:
 
 
 def _leaders_below(server: LocalServer) -> Iterator[str]:
-    """The names of the leaders of the streams and consumers that a server holds."""
+    """Yield the leaders of the streams and consumers that a server holds."""
     for account in _page(server, "jsz?consumers=true").get("account_details") or ():
         for stream in account.get("stream_detail") or ():
             for part in (stream, *(stream.get("consumer_detail") or ())):
@@ -607,7 +607,7 @@ def _leaders_below(server: LocalServer) -> Iterator[str]:
 
 
 def _page(server: LocalServer, page: str) -> dict[str, Any]:
-    """A page of the server's monitoring."""
+    """Return a page of the server's monitoring."""
     where = urlsplit(server.monitoring_url or "").netloc
     with contextlib.closing(http.client.HTTPConnection(where, timeout=5)) as connection:
         connection.request("GET", f"/{page}")
@@ -615,12 +615,13 @@ def _page(server: LocalServer, page: str) -> dict[str, Any]:
         return found
 
 
-# No system assigns these ports by itself, so no process takes one before we use it.
+# Systems do not assign these ports automatically, so that another process hardly takes one
+# before the server does.
 _ROUTE_PORTS = range(20_000, 30_000)
 
 
 def _free_port() -> int:
-    """A free port, for routes: each server has to know those of the others."""
+    """Return a free port for routes, which each server must know before the start."""
     while True:
         port = random.choice(_ROUTE_PORTS)
         with socket.socket() as sock:
@@ -633,7 +634,7 @@ def _free_port() -> int:
 
 
 def _include(config: Path, directory: Path) -> str:
-    """The line that includes a file. The server takes its path relative to `directory`."""
+    """Return the line that includes `config`, with its path relative to `directory`."""
     try:
         path = os.path.relpath(config.absolute(), directory.absolute())
     except ValueError:  # on another drive of Windows

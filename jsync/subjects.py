@@ -1,4 +1,4 @@
-"""Subjects and their wildcards: which subjects a pattern matches. Pure.
+"""Subjects and their wildcards: the subjects that a pattern matches. Pure.
 
 A pattern is a subject in which `*` stands for one token and a `>` at the end for one or more.
 """
@@ -17,7 +17,10 @@ def has_wildcard(subject: str) -> bool:
 
 
 def covers(pattern: str, subject: str) -> bool:
-    """Return whether `pattern` matches all that `subject`, which may have wildcards, does."""
+    """Return whether `pattern` matches every subject that `subject` matches.
+
+    Both may have wildcards.
+    """
     wanted, given = pattern.split("."), subject.split(".")
     for index, word in enumerate(wanted):
         if word == ">":
@@ -35,9 +38,9 @@ def any_covers(patterns: Iterable[str], subject: str) -> bool:
 
 
 def intersection(one: str, other: str) -> str | None:
-    """Return the pattern of the subjects that match both patterns, or None without any.
+    """Return the pattern of the subjects that match both patterns, or None.
 
-    Those of `a.*.c` and `a.b.*` are `a.b.c`.
+    For example, `a.*.c` and `a.b.*` have `a.b.c` in common.
     """
     left, right = one.split("."), other.split(".")
     tokens: list[str] = []
@@ -56,6 +59,9 @@ def intersection(one: str, other: str) -> str | None:
 
 
 def intersections(some: Iterable[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Return the patterns of the subjects that match one of each; none is there twice."""
+    """Return the patterns of the subjects that match a pattern of both collections.
+
+    Each pattern is returned once.
+    """
     found = (intersection(one, other) for one in some for other in others)
     return tuple(dict.fromkeys(pattern for pattern in found if pattern is not None))

@@ -1,6 +1,6 @@
-"""Text of strangers, made safe for a terminal: pure.
+"""Escapes that make foreign text safe for a terminal. Pure.
 
-A subject, a header, a payload, and the words of a server can hold control characters. A
+A subject, a header, a payload or an error of a server can contain control characters. A
 terminal obeys them: they move the cursor, set the title, or answer as if you had typed.
 """
 

@@ -72,7 +72,7 @@ def message(
         nanoseconds,
         count(num_pending, "num_pending", 0, MOST_SEQUENCE),
     )
-    # The second form of an ack subject (ADR-15): domain, account, and a last token.
+    # The second form of an ack subject (ADR-15) has a domain, an account and a last token.
     where = ("$JS.ACK", domain or "_", "ACCOUNT", stream, consumer)
     reply = ".".join([*where, *map(str, numbers), "token"])
     return JetStreamMsg(subject, data, reply=reply, headers=headers)
