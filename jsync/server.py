@@ -319,7 +319,7 @@ class LocalServer:
         config = self._write_config(directory)
         command = [binary, "-c", str(config), "--ports_file_dir", str(directory)]
         entries = self._entries()
-        # `listen` has a host and a port, or a port alone.
+        # `listen` has a host and a port, or only a port.
         if not {"host", "net"} & entries.keys() and ":" not in entries.get(
             "listen", ""
         ):

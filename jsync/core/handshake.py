@@ -68,7 +68,7 @@ class Handshake:
         # The bytes after INFO, None until INFO is complete.
         self._tail: bytes | None = None
         self.info: ServerInfo | None = None
-        """The last INFO that came."""
+        """The last INFO of the server, None before the first."""
 
     @property
     def state(self) -> State:

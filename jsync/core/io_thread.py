@@ -59,7 +59,7 @@ LAME_DUCK_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
 """Seconds that pending requests may delay a move that the user requested."""
 PIECE_SIZE = 256 * 1024
-"""The most bytes that are compressed at once."""
+"""The most bytes that are compressed in one step."""
 LARGEST_PAYLOAD = 64 << 20
 """The largest `max_payload` that nats-server can be configured with."""
 _OF_THE_SERVER = {
@@ -266,8 +266,8 @@ class IOThread:
         return self._failure("gave up reconnecting")
 
     def _begin_round(self, loss: Exception, *, asked: bool) -> None:
-        # A server may accept every connection and drop it at once. Without a limit on
-        # rounds we would reconnect as fast as we can.
+        # A server may accept every connection and drop it immediately. Without a limit on
+        # rounds, jsync would reconnect as fast as it can.
         now = monotonic()
         again = not asked and now - self._round_began < self._options.reconnect_wait
         if not again:
@@ -306,7 +306,7 @@ class IOThread:
         return None
 
     def _reconnect(self) -> Opened | None:
-        """Try servers until one accepts us. Return None when the pool is empty."""
+        """Try servers until one accepts. Return None when the pool is empty."""
         while self.pool.servers:
             seconds = self._choose()
             server = self.pool.servers[0]

@@ -152,7 +152,7 @@ def connect_command(
 
 
 def subscribe_command(subject: str, queue: str | None, sid: int) -> bytes:
-    """Return SUB. Refuses only what would break the line, not every invalid subject."""
+    """Return SUB. Rejects blanks, which break the line, but not every invalid subject."""
     words = [subject, queue] if queue is not None else [subject]
     for word in words:
         if not word or _BLANK.search(word):

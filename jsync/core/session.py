@@ -186,8 +186,8 @@ class Session:
     def __init__(self, options: Options, serve: Callable[[Session], IOLoop]) -> None:
         self.options = options
         self.name = f"jsync-{_numbers.next()}"
-        # Re-entrant: a finaliser or a signal handler may interrupt us and call
-        # anything. No call blocks while it holds this lock.
+        # Re-entrant: a finaliser or a signal handler may interrupt a call and call any
+        # method. No method blocks while it holds this lock.
         self.lock = RLock()
         self.state = ConnectionState.CONNECTING
         self.interests: dict[int, Interest] = {}
@@ -372,7 +372,7 @@ class Session:
         return interest
 
     def take_back(self, interest: Interest) -> None:
-        """Keep a borrowed subscription for the next `borrow`: its messages have all come.
+        """Keep a borrowed subscription, whose messages have all come, for reuse.
 
         A finaliser may call this on any thread, so it neither blocks nor takes a lock.
         """

@@ -37,7 +37,7 @@ class Living(Generic[Part]):
 
 
 class RLock(_thread.RLock):  # type: ignore[misc]
-    """A re-entrant lock that is free in a forked child, even if a thread held it then.
+    """A re-entrant lock that a fork frees in the child if another thread held it.
 
     Ctrl-C in a `with` statement does not leave it locked.
     """

@@ -164,7 +164,7 @@ __all__ = [
     "DomainLeaderElected",
     "ServerOutOfSpace",
     "ServerRemoved",
-    # What they are made with
+    # Building blocks
     "Model",
     "check_filter",
     "check_name",

@@ -91,8 +91,6 @@ class ClusterInfo(Model, kw_only=True, frozen=True):
         if self.raft_group is None or self.leader_since is not None:
             return True
         if self.traffic_account is not None:
-            return (
-                False  # from nats-server 2.11.9 on, a leader says since when it leads
-            )
+            return False  # since nats-server 2.11.9, a leader sends `leader_since`
         names = [peer.name for peer in self.replicas or ()]
         return bool(self.leader) and self.leader not in names

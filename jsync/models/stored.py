@@ -115,8 +115,8 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 def direct_answer(msg: Msg, *, batched: bool) -> DirectAnswer | None:
     """Read a reply to a direct get of one message, or of several if `batched`.
 
-    Return None for the end of several replies. Raises `JetStreamError` if the reply is not
-    a stored message.
+    Return None if several were requested, but the reply is not one of several, which have
+    `Nats-Num-Pending`. Raises `JetStreamError` if the reply is not a stored message.
     """
     try:
         return read_direct(msg, batched=batched)

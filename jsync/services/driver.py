@@ -606,7 +606,7 @@ class Driver:
 
 
 def _nothing(_: Driver) -> None:
-    """Replaces `on_done` for a service that could not be started."""
+    """Do nothing, instead of `on_done`, for a service that could not be started."""
 
 
 def _now() -> datetime:
