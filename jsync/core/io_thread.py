@@ -864,9 +864,7 @@ class IOThread:
                 monotonic() + RECONNECT_SECONDS,
                 by_user=True,
             )
-            self._hurry = (
-                False  # after `_move`, since `is_leaving` reads `_hurry` first
-            )
+            self._hurry = False  # after `_move`: `is_leaving` reads `_hurry` first
         move = self._move
         if move is None:
             return
