@@ -2,17 +2,20 @@
 
 The parts, lowest first:
 
-    engine      names, subjects, infos, digests, and what a message of a store means; pure
-    places      where in the stream the chunks of an object are; pure
-    config      the configuration of a store, as the stream that it is; pure
-    status      what a store holds and how it is set up; pure
-    driver      infos asked for, stored and removed
-    hashing     the digest of a put, computed beside the sending
-    upload      a put on its way: chunks out, then the info
-    download    the chunks of an object, from any one on
+    engine      names, subjects, infos, digests, and the meaning of a store's messages (pure)
+    places      the sequences of an object's chunks in the stream (pure)
+    config      the configuration of a store, and of the stream behind it (pure)
+    status      the size and the configuration of a store (pure)
+    driver      infos requested, stored and removed
+    hashing     the digest of a put, computed on another thread during the upload
+    upload      a put in progress: first its chunks, then its info
+    download    the chunks of an object, in order, from any chunk on
     files       objects as binary files
     watch       the changes of objects, one by one
-    check       what crashes have left, found and removed
-    store       what the user has: puts, gets, links, lists
+    marks       the mark of a rename in progress, and how other programs handle it
+    rename      a rename, step by step
+    remains     messages that are still in use, and those that a crash has left (pure)
+    check       remains of crashes found and removed
+    store       the API for the user: puts, gets, links, lists
     manager     stores created, changed, found and deleted: a part of `JetStream`
 """

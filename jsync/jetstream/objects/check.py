@@ -1,9 +1,10 @@
 """Find the remains of crashes in a store, and remove them.
 
-Others put, rename and delete while a check looks. So a check removes only what two listings of
-the infos confirm, both after the count of the chunks: chunks that no info refers to, up to the
-last one that was old enough, and infos up to the revision that was seen. Whatever comes later
-stays, and a check may be cut short between any two steps.
+Other programs put, rename and delete during a check. So a check removes only what two listings
+Other programs put, rename and delete during a check. So a check removes only what two listings
+of the infos confirm, both made after the chunks were counted: chunks that no info refers to,
+up to the last one that was old enough, and infos up to the revision that was seen. Messages
+that are stored later stay, and a check may be cut short between any two steps.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     from .engine import ObjectInfo
 
 CONFIRM_SECONDS = 1.0
-"""How long after the first listing the second one comes, unless `older_than` is shorter.
+"""Seconds from the first listing to the second one, unless `older_than` is shorter.
 
-Some clients remove the info of the old name before they store that of the new one, so that
-for a moment no info refers to the chunks."""
+In a rename, some clients remove the info of the old name before they store the info of the new
+name, so that for a moment no info refers to the chunks."""
 LISTING_SECONDS = 1.0
-"""The age of a listing at which it is made again before more is removed."""
+"""The age in seconds at which a listing is repeated before more is removed."""
 
 
 class StoreCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +44,8 @@ class StoreCheck(msgspec.Struct, frozen=True, kw_only=True):
     orphans: dict[str, int]
     """The number of orphaned chunks, by the id of the put or object that left them."""
     uploads: dict[str, int]
-    """The same for younger chunks. They stay, since a put may be on its way."""
+    """The number of younger chunks that no info refers to, by id. They stay, because a put
+    may be in progress."""
     incomplete: list[str]
     """Names of objects that have fewer or more chunks than their info says."""
     renamed: list[str]
@@ -58,7 +60,7 @@ class Orphan(NamedTuple):
 
     chunks: int
     last: int
-    """The sequence of the last one."""
+    """The sequence of the last chunk."""
 
 
 def check_store(
@@ -66,8 +68,8 @@ def check_store(
 ) -> StoreCheck:
     """Do the work of `ObjectStore.check`.
 
-    Chunks are counted before the infos are read: those of a put that ends in between are
-    known by its info.
+    Chunks are counted before the infos are read. If a put ends in between, its info is in the
+    listing and its chunks are not taken for orphans.
     """
     counts, now = objects.count_chunks(objects.layout.chunks + ">", timeout)
     check = _Check(objects, counts, now - timedelta(seconds=older_than), timeout)
@@ -77,7 +79,7 @@ def check_store(
 
 
 class _Check:
-    """One check: what the first listing shows, and what the second one confirms."""
+    """One check: remains by the first listing, and their confirmation by the second one."""
 
     def __init__(
         self,
@@ -102,11 +104,14 @@ class _Check:
 
     @property
     def needs_pause(self) -> bool:
-        """Whether something is to be removed for its age alone."""
+        """True if chunks would be removed only because of their age."""
         return not self._listing.deleted.issuperset(self._orphans)
 
     def confirmed(self, remove: bool) -> StoreCheck:
-        """What is found a second time; removes it."""
+        """Return the remains that a second listing confirms, and `remove` them.
+
+        Blocks.
+        """
         first = self._listing
         orphans: dict[str, int] = {}
         for nuid, orphan in self._orphans.items():
@@ -148,7 +153,7 @@ class _Check:
         return Listing(list(infos), unreadable, self._limit)
 
     def _second(self) -> Listing:
-        """A listing that is later than the first one, and young."""
+        """Return a listing later than the first one, at most `LISTING_SECONDS` old."""
         if monotonic() - self._listed > LISTING_SECONDS:
             began = monotonic()
             self._listing = self._list()
@@ -161,7 +166,7 @@ class _Check:
                 continue
             last = self._last_chunk(nuid)
             if last is None:
-                continue  # somebody has removed them meanwhile
+                continue  # another client has removed them since the count
             if nuid in self._listing.deleted or last.timestamp <= self._limit:
                 self._orphans[nuid] = Orphan(count, last.sequence)
             else:
@@ -181,7 +186,7 @@ class _Check:
                 self._incomplete.append(info)
 
     def _chunks_now(self, info: ObjectInfo) -> int | None:
-        """How many chunks an object has by now. None: it was replaced or deleted."""
+        """Count the chunks of an object again. None: it was replaced or deleted."""
         subject = self._objects.layout.chunk_subject(info.nuid)
         counts, _ = self._objects.count_chunks(subject, self._timeout)
         current = self._objects.occupied(info.name, self._timeout)

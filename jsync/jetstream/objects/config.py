@@ -1,4 +1,4 @@
-"""The configuration of a store, and the stream that it stands for (ADR-20).
+"""The configuration of a store, and of the stream behind it (ADR-20).
 
 Pure: no socket, thread or clock.
 """
@@ -29,7 +29,7 @@ class ObjectStoreConfig(Model, kw_only=True, frozen=True):
     replicas: int | None = None
     """Servers that hold it, at most 5. Default: 1."""
     placement: Placement | None = None
-    """Where the store is to live. Default: anywhere."""
+    """The cluster or the tags of the servers that may hold the store. Default: any."""
     compression: bool | None = None
     """Compress the files. Default: False."""
     metadata: dict[str, str] | None = None

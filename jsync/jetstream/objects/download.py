@@ -1,4 +1,4 @@
-"""The chunks of an object, in order from any one on; what is behind a file that is read."""
+"""The chunks of an object, in order from any chunk on. `ObjectReader` reads through them."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from .engine import ObjectInfo
 
 WINDOW_BYTES = 8 << 20
-"""Bytes that are asked for at a time, and so may be on their way or wait here."""
+"""The most bytes of one request, and so the most that are in flight or buffered here."""
 LAG_SECONDS = 0.05
-"""How soon a replica is asked again for what it does not have yet."""
+"""Seconds until a replica that lacks a chunk is asked for it again."""
 MOST_QUESTIONS = 200
-"""More than it takes to find a chunk among 2^64 messages."""
+"""The most requests for one chunk. Fewer find it even among 2^64 messages."""
 
 
 class Chunk(NamedTuple):
-    """A chunk as it comes."""
+    """A chunk as the server sends it."""
 
     sequence: int
     following: int
-    """How many chunks of the object there are behind it."""
+    """The number of chunks of the object that follow."""
     data: bytes
     own: bool = True
-    """Whether it is from the stream of the store, and not from a mirror."""
+    """True if it comes from the stream of the store, False if from a mirror."""
 
 
 Chunks: TypeAlias = "Generator[Chunk, None, None]"
@@ -75,19 +75,19 @@ class Download:
         self._direct = True
         self._late: float | None = None
         self.index = 0
-        """Which chunk comes next."""
+        """The number of the next chunk, from 0."""
 
     def go_to(self, index: int) -> None:
-        """Have another chunk come next; asks nothing."""
+        """Make another chunk the next one, without a request."""
         if index != self.index:
             self.close()
             self.index = index
 
     def take(self, ahead: int) -> bytes:
-        """The next chunk; blocks.
+        """Wait for the next chunk and return its bytes.
 
         Args:
-            ahead: Bytes to ask for at first if the server has to be asked.
+            ahead: The size in bytes of the first page, if a new request is needed.
         """
         try:
             while True:
@@ -102,7 +102,7 @@ class Download:
             raise
 
     def _follow(self) -> Chunk | None:
-        """The chunk behind the last one; None if it is missing."""
+        """Read the chunk after the last one. None if it is missing."""
         assert self._stream is not None
         chunk = next(self._stream, None)
         if chunk is None:
@@ -111,7 +111,7 @@ class Download:
         return None if place is None else chunk
 
     def _find(self, ahead: int) -> Chunk | None:
-        """The chunk, wherever it is; None if it is missing."""
+        """Search the stream for the next chunk. None if it is missing."""
         places, index = self._places, self.index
         places.begin(index)
         for _ in range(MOST_QUESTIONS):
@@ -137,7 +137,7 @@ class Download:
         return None
 
     def _open(self, sequence: int, ahead: int) -> tuple[Chunks, Chunk | None]:
-        """Chunks from a sequence on, and the first of them."""
+        """Start to read chunks at a sequence. Return the reader and the first chunk."""
         objects = self._objects
         if self._info.chunks == 1 and self._info.digest is not None:
             stream = self._only()
@@ -157,7 +157,7 @@ class Download:
         return stream, next(stream, None)
 
     def _only(self) -> Chunks:
-        """The chunk of an object that has no other: a get of one message is quickest."""
+        """Yield the only chunk of an object, by a get of one message, which is quickest."""
         layout = self._objects.layout
         with contextlib.suppress(MessageNotFoundError):
             message = get_message(
@@ -195,7 +195,10 @@ class Download:
                 yield Chunk(metadata.stream_sequence, metadata.num_pending, msg.data)
 
     def _wait_for_it(self) -> None:
-        """A chunk is missing: say why, unless a replica may have it soon."""
+        """Wait for a missing chunk that a replica may have soon, or raise why it is missing.
+
+        After an answer by direct get, a consumer is tried first.
+        """
         self.close()
         objects, name = self._objects, self._info.name
         current = objects.last(name, self._seconds)
@@ -221,12 +224,12 @@ class Download:
         objects.api.session.sleep(LAG_SECONDS)
 
     def is_empty(self) -> bool:
-        """Whether there is no chunk at all; blocks."""
+        """Ask the leader whether the object has no chunks at all. Blocks."""
         counts, _ = self._objects.count_chunks(self._subject, self._seconds)
         return not counts
 
     def close(self) -> None:
-        """Let the server stop; the next chunk is asked for anew."""
+        """Close the current reader, if any. The next chunk needs a new request."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()

@@ -1,4 +1,4 @@
-"""The infos of a store: asked for, stored and removed. Everything here blocks."""
+"""The infos of a store, requested, stored and removed. Every call here blocks."""
 
 from __future__ import annotations
 
@@ -53,41 +53,45 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 12 << 20
 """Bytes of chunks of all puts of a store that may wait for their acks.
 
-With fewer the server waits between two of them, and with more the memory goes to 30 MiB."""
+With a smaller window the server idles between chunks, and with a larger one the process needs
+30 MiB."""
 WINDOW = 4096
 ACK_SECONDS = 30.0
 DOUBT_SECONDS = 2.0
-"""How long an info that is put goes without an answer before it is sent again."""
+"""Seconds without an answer after which an info is sent again."""
 
 PAUSE_SECONDS = 0.1
 SURE_SECONDS = 1.0
-"""How long a put or a rename may take before it looks whether its chunks are still there.
+"""Seconds after which a put or a rename verifies that its chunks are still in the store.
 
-A check removes no chunk that is younger, unless its `older_than` is less."""
+A check removes no younger chunks, unless its `older_than` is less."""
 
 Answer = TypeVar("Answer")
 
 
 def open_objects(api: API, bucket: str, timeout: float | None) -> Objects:
-    """The store of that name; blocks. Raises `BucketNotFoundError`."""
+    """Look up the store of that name.
+
+    Blocks. Raises `BucketNotFoundError` if there is none.
+    """
     info = buckets.find(api, STREAM_PREFIX, bucket, timeout)
     return Objects(api, Layout(info.config))
 
 
 class Objects:
-    """A store, as its messages. Any thread may use it."""
+    """The messages of a store. Any thread may use it."""
 
     def __init__(self, api: API, layout: Layout) -> None:
         self.api = api
         self.layout = layout
         self.direct_pages = layout.direct
-        """Whether chunks are asked for by direct gets, or else by a consumer."""
+        """True if direct gets read the chunks, False if a consumer does."""
         self._lock = RLock()
         self._publisher: Publisher | None = None
 
     @property
     def publisher(self) -> Publisher:
-        """What sends the chunks of all puts: one window for all of them."""
+        """The publisher of the chunks of all puts, which share its window."""
         with self._lock:
             if self._publisher is None:
                 self._publisher = Publisher(
@@ -113,10 +117,11 @@ class Objects:
         by_leader: bool = False,
         include_deleted: bool = False,
     ) -> ObjectInfo:
-        """The info of an object, from any server that has it; raises if it was deleted.
+        """Get the info of an object from any server that has it.
 
-        A replica or a mirror that is behind may not have it yet, or have an older deletion, so
-        the leader says whether it is missing.
+        Raises `ObjectNotFoundError` if it is missing or deleted. A replica or a mirror that
+        lags may lack the info, or still have an older deletion, so the leader is asked before
+        that.
         """
         layout = self.layout
         direct = layout.direct and not by_leader
@@ -134,7 +139,7 @@ class Objects:
         deleted: bool,
         on_bad: Callable[[BadObjectInfoError, bytes], object],
     ) -> Iterator[ObjectInfo]:
-        """Iterate over the infos of the store. What is none goes to `on_bad`."""
+        """Iterate over the infos of the store. Messages that are no infos go to `on_bad`."""
         layout = self.layout.passing_over(on_bad)
         changes = open_changes(
             *(self.api, layout, ()), ignore_deletes=not deleted, timeout=timeout
@@ -155,10 +160,10 @@ class Objects:
     def last(
         self, name: str, timeout: float | None, *, direct: bool = False
     ) -> ObjectInfo | None:
-        """What the leader, or with `direct` any server, has last of that name, if anything.
+        """Get the last info of a name from the leader, or from any server if `direct`.
 
         Raises:
-            BadObjectInfoError: It is not the info of an object.
+            BadObjectInfoError: The last message is not the info of an object.
         """
 
         def get(subject: str) -> StoredMessage | None:
@@ -167,7 +172,7 @@ class Objects:
         return self._newest(name, get, self.layout.info)
 
     def occupied(self, name: str, timeout: float | None) -> ObjectInfo | None:
-        """What the leader has last of that name, to replace it; see `Layout.occupied`."""
+        """Get the last info of a name from the leader, to replace it (`Layout.occupied`)."""
 
         def get(subject: str) -> StoredMessage | None:
             return self._last(subject, timeout, False)
@@ -175,7 +180,7 @@ class Objects:
         return self._newest(name, get, self.layout.occupied)
 
     def likely(self, name: str, timeout: float | None) -> ObjectInfo | None:
-        """What any server has: quicker than `occupied`, but it may be old."""
+        """Get the last info of a name from any server. Quicker than `occupied`, may be old."""
         layout = self.layout
 
         def get(subject: str) -> StoredMessage | None:
@@ -187,7 +192,10 @@ class Objects:
         return self.occupied(name, timeout)
 
     def existing(self, name: str, timeout: float | None) -> ObjectInfo:
-        """The info that the leader has; raises if there is none, or if it was deleted."""
+        """Get an info from the leader.
+
+        Raises `ObjectNotFoundError` if there is none, or if the object was deleted.
+        """
         info = self.last(name, timeout)
         if info is None or info.deleted:
             raise self.layout.missing(name, deleted=info is not None)
@@ -199,10 +207,10 @@ class Objects:
         get: Callable[[str], StoredMessage | None],
         read: Callable[[StoredMessage], ObjectInfo],
     ) -> ObjectInfo | None:
-        """The info of that name, on whichever subject a client has stored it.
+        """Find the info of a name on each subject that a client may have stored it on.
 
-        One that cannot be read counts if no other subject has a good one, and a deleted one
-        if there is nothing else.
+        The first info of an existing object wins, then a message that cannot be read, then the
+        info of a deleted object.
         """
         found: ObjectInfo | None = None
         bad: BadObjectInfoError | None = None
@@ -244,7 +252,7 @@ class Objects:
     def change(
         self, make: Callable[[], tuple[ObjectInfo, int]], timeout: float | None
     ) -> ObjectInfo:
-        """Store the info that `make` gives for what is there, with its last revision.
+        """Store the info that `make` returns, together with the revision that it replaces.
 
         If another change was quicker, `make` is called again, until `timeout`.
         """
@@ -262,18 +270,21 @@ class Objects:
                 return self.stored(info, revision)
 
     def stored(self, info: ObjectInfo, revision: int) -> ObjectInfo:
-        """An info as it is after it was stored."""
+        """Make a copy of an info with the revision and the time of its storage."""
         return msgspec.structs.replace(
             info, revision=revision, modified=datetime.now(UTC)
         )
 
     def put_info(self, info: ObjectInfo, last: int, timeout: float | None) -> int:
-        """Store an info if the last one of that name is still `last`; its revision.
+        """Store an info if the last revision of its name is still `last`.
 
-        It may be sent twice, since it can only be stored once.
+        The info may be sent twice, but the server stores it only once.
+
+        Returns:
+            The new revision.
 
         Raises:
-            WrongLastSequenceError: It is not; nothing was stored.
+            WrongLastSequenceError: The last revision is another one. Nothing was stored.
             UnclearPutError: No answer came.
         """
         seconds = self.api.seconds(timeout)
@@ -305,7 +316,7 @@ class Objects:
                 ) from error
 
     def _stored(self, subject: str, data: bytes, seconds: float) -> int | None:
-        """The revision of an info if that is what the leader has; None if not, or who knows."""
+        """Return the revision of an info if the leader has it. None also without an answer."""
         with contextlib.suppress(Error):
             message = self._last(subject, seconds, False)
             if message is not None and message.data == data:
@@ -315,7 +326,10 @@ class Objects:
     def take_back(
         self, info: ObjectInfo, former: ObjectInfo | None, timeout: float | None
     ) -> None:
-        """Put the former object back in place of an info, unless that was replaced."""
+        """Replace a stored info with that of the former object, or with a deletion.
+
+        If another client has replaced the info already, nothing changes.
+        """
         back = deleted_info(info)
         if (
             former is not None
@@ -327,12 +341,12 @@ class Objects:
         with contextlib.suppress(WrongLastSequenceError):
             self.put_info(back, info.revision, timeout)
 
-    # What is removed ------------------------------------------------------------------
+    # Removing -------------------------------------------------------------------------
 
     def remove_chunks(
         self, nuid: str, timeout: float | None, *, before: int | None = None
     ) -> int:
-        """Remove the chunks of an id, those before a sequence if one is given."""
+        """Remove the chunks of an id, only those below the sequence `before` if given."""
         return self._purge(self.layout.chunk_subject(nuid), before, timeout)
 
     def remove_old(self, nuid: str, last: int, timeout: float | None) -> int:
@@ -340,20 +354,20 @@ class Objects:
         return self._purge(self.layout.chunks + nuid, last + 1, timeout)
 
     def remove_info(self, info: ObjectInfo, timeout: float | None) -> int:
-        """Remove this info, and none that was stored after it."""
+        """Remove this info, but no info that was stored after it."""
         return self._purge(self.layout.subject_of(info), info.revision + 1, timeout)
 
     def remove_before(self, name: str, revision: int, timeout: float | None) -> None:
-        """Remove what a name had before a revision of the store."""
+        """Remove the infos of a name that are older than a revision of the store."""
         for token in tokens_of(name):
             self._purge(self.layout.infos + token, revision, timeout)
 
     def drop_chunks(self, info: ObjectInfo, timeout: float | None) -> None:
-        """Remove the chunks of an info that is no more; what fails is reported."""
+        """Remove the chunks of an info that was replaced or deleted. Errors are reported."""
         if not info.chunks:
             return
         try:
-            # Its own chunks were stored before it.
+            # The chunks of an info are stored before it.
             self.remove_chunks(info.nuid, timeout, before=info.revision)
         except Exception as error:  # noqa: BLE001 - the put or the delete has succeeded
             error.add_note(
@@ -363,7 +377,7 @@ class Objects:
             self.report(error)
 
     def _purge(self, subject: str, before: int | None, timeout: float | None) -> int:
-        """Purge, again if nobody answers: twice does no harm."""
+        """Purge a subject, again if no answer comes: a second purge does no harm."""
 
         def purge(seconds: float) -> int:
             return purge_stream(
@@ -376,12 +390,12 @@ class Objects:
 
         return self._retried(purge, timeout)
 
-    # What is counted ------------------------------------------------------------------
+    # Counting -------------------------------------------------------------------------
 
     def count_chunks(
         self, subject: str, timeout: float | None
     ) -> tuple[dict[str, int], datetime]:
-        """How many chunks the leader has of each id, and the time of the server."""
+        """Ask the leader for the number of chunks by id, and the time of the server."""
         prefix = self.layout.chunks
 
         def ask(seconds: float) -> StreamInfo:
@@ -399,7 +413,7 @@ class Objects:
         return counts, info.ts or datetime.now(UTC)
 
     def has_chunks(self, info: ObjectInfo, timeout: float | None) -> bool:
-        """Whether the leader has all chunks of an object."""
+        """Ask whether the leader has all chunks of an object."""
         if not info.chunks:
             return True
         counts, _ = self.count_chunks(self.layout.chunk_subject(info.nuid), timeout)
@@ -408,7 +422,7 @@ class Objects:
     def _retried(
         self, call: Callable[[float], Answer], timeout: float | None
     ) -> Answer:
-        """Ask, again if nobody answers, until `timeout`."""
+        """Send a request, and repeat it until `timeout` while no server answers."""
         deadline = deadline_after(self.api.seconds(timeout))
         while True:
             try:

@@ -81,7 +81,7 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     link: ObjectLink | None = None
     """The target, if this is a link. None: it is an object."""
     deleted: bool = False
-    """Whether the object was deleted. Its info stays in the store."""
+    """True if the object was deleted. Its info stays in the store."""
     renamed_to: str | None = None
     """The new name during a rename, or after a rename that was cut short. None: none."""
     renamed_from: str | None = None
@@ -95,12 +95,12 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a link."""
+        """True if this is a link."""
         return self.link is not None
 
 
 class UnreadableInfo(ObjectInfo, frozen=True, kw_only=True):
-    """Stands for a message that is not an info, and is about to be replaced."""
+    """A placeholder for a message that is not an info, to replace or to delete it."""
 
 
 class _Link(msgspec.Struct, omit_defaults=True):
@@ -155,12 +155,12 @@ _decode: Final = msgspec.json.Decoder(_Read).decode
 
 
 def new_nuid() -> str:
-    """The id of an object: 22 letters and digits."""
+    """Make a random id for an object: 22 letters and digits."""
     return secrets.token_hex(11)
 
 
 def check_object(name: object) -> str:
-    """The name of an object; raises `InvalidObjectNameError`."""
+    """Return a valid name of an object. Raises `InvalidObjectNameError` otherwise."""
     if isinstance(name, str) and name:
         try:
             if len(name.encode()) <= LONGEST_NAME:
@@ -202,15 +202,15 @@ def check_headers(headers: HeadersLike | None) -> Headers:
 
 
 def encode_name(name: str) -> str:
-    """The name as its subject has it."""
+    """Encode a name as a token of a subject."""
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
 def tokens_of(name: str) -> tuple[str, ...]:
-    """The tokens by which a store may have an object: ours, and those of other clients.
+    """Return each token that a client may have made from a name, first the one of jsync.
 
-    jnats writes plain base64. nats.js encodes Latin-1, and no other characters, which is
-    unambiguous where the bytes are no UTF-8.
+    jnats writes plain base64. nats.js encodes the bytes of Latin-1, and cannot encode other
+    characters. Such a token is unambiguous if its bytes are not valid UTF-8.
     """
     token = encode_name(name)
     tokens = [token, token.replace("-", "+").replace("_", "/")]
@@ -224,7 +224,7 @@ def tokens_of(name: str) -> tuple[str, ...]:
 
 
 def decode_name(token: str) -> str | None:
-    """The name that a subject stands for. None: no name leads to that subject."""
+    """Decode the name from a token of a subject. None: no name has that token."""
     try:
         data = base64.urlsafe_b64decode(token)
     except ValueError:
@@ -237,7 +237,7 @@ def decode_name(token: str) -> str | None:
 
 
 def _is_latin(token: str) -> bool:
-    """Whether the bytes of a name's token are Latin-1, and not UTF-8."""
+    """Return whether the bytes of a name's token are Latin-1, because they are not UTF-8."""
     try:
         base64.urlsafe_b64decode(token).decode()
     except UnicodeDecodeError:
@@ -246,23 +246,23 @@ def _is_latin(token: str) -> bool:
 
 
 def is_id(nuid: object) -> bool:
-    """Whether an object may have that id: it becomes one literal token of a subject."""
+    """Return whether an object may have that id, which must be one literal token."""
     return (
         isinstance(nuid, str) and nuid.isprintable() and _ID.fullmatch(nuid) is not None
     )
 
 
 def digest_text(digest: bytes) -> str:
-    """A SHA-256 digest as infos have it."""
+    """Format a SHA-256 digest for an info."""
     return DIGEST_KIND + base64.urlsafe_b64encode(digest).decode()
 
 
 def known_digest(text: str | None) -> bytes | None:
-    """The SHA-256 digest in an info; None if there is none of that kind."""
+    """Parse the SHA-256 digest of an info. None: it has no digest of that kind."""
     if not text or not text.upper().startswith(DIGEST_KIND):
         return None
     stated = text[len(DIGEST_KIND) :].rstrip("=").replace("+", "-").replace("/", "_")
-    if _HEX_DIGEST.fullmatch(stated):  # older nats.js; base64 has 43 characters
+    if _HEX_DIGEST.fullmatch(stated):  # older nats.js (base64 has 43 characters)
         return bytes.fromhex(stated)
     try:
         return base64.urlsafe_b64decode(stated + "=" * (-len(stated) % 4))
@@ -271,7 +271,7 @@ def known_digest(text: str | None) -> bytes | None:
 
 
 def encode_info(info: ObjectInfo) -> bytes:
-    """An info as the stream has it."""
+    """Encode an info as JSON for the stream."""
     link = info.link
     options = None
     if link is not None:
@@ -300,7 +300,7 @@ def encode_info(info: ObjectInfo) -> bytes:
 
 
 class Layout:
-    """Where a store is: its stream, and the subjects in it."""
+    """The stream of a store, and the subjects in it."""
 
     __slots__ = (
         "bucket",
@@ -318,26 +318,26 @@ class Layout:
         self.stream = config.name or ""
         self.bucket = self.stream.removeprefix(STREAM_PREFIX)
         self.replicated = (config.num_replicas or 1) > 1
-        """Whether servers other than the leader have it too, which may be behind."""
+        """True if the stream has replicas, which may be behind the leader."""
         self.direct = bool(config.allow_direct)
-        """Whether any server that has it may be asked for a message."""
+        """True if any server that has the stream may answer a request for a message."""
         self.chunks = f"$O.{self.bucket}.C."
-        """What the subjects of chunks begin with."""
+        """The prefix of the subjects of chunks."""
         self.infos = f"$O.{self.bucket}.M."
-        """What the subjects of infos begin with."""
+        """The prefix of the subjects of infos."""
         self.on_bad: Callable[[BadObjectInfoError, bytes], object] | None = None
-        """Called by a decoder for a message that is no info, and so passed over."""
+        """Called by a decoder for a message that is no info and is skipped for that reason."""
 
     def passing_over(
         self, on_bad: Callable[[BadObjectInfoError, bytes], object]
     ) -> Layout:
-        """The same store, for a watch that gives `on_bad` what cannot be read."""
+        """Make a copy for a watch that passes messages that cannot be read to `on_bad`."""
         layout = copy.copy(self)
         layout.on_bad = on_bad
         return layout
 
     def chunk_subject(self, nuid: str) -> str:
-        """The subject of the chunks of an id; never that of several ids.
+        """Return the subject of the chunks of one id, which never contains wildcards.
 
         Raises:
             BadObjectInfoError: No object may have that id.
@@ -350,19 +350,20 @@ class Layout:
         return self.infos + encode_name(name)
 
     def subject_of(self, info: ObjectInfo) -> str:
-        """The subject of an info, wherever its client has stored it."""
+        """Return the subject on which the client of an info has stored it."""
         return self.infos + (info.subject_token or encode_name(info.name))
 
     def info(self, message: StoredMessage) -> ObjectInfo:
-        """The info that a stored message is; raises `BadObjectInfoError`."""
+        """Read the info in a stored message. Raises `BadObjectInfoError` if it is none."""
         return self._read(
             message.data, message.subject, message.sequence, message.timestamp
         )
 
     def occupied(self, message: StoredMessage) -> ObjectInfo:
-        """What to replace or to delete: the info, or one that stands for what is no info.
+        """Read the info in a message that is to be replaced or deleted.
 
-        That refers to no chunks, since nobody knows which they are.
+        For a message that is no info, return an `UnreadableInfo`. It refers to no chunks,
+        because the id of its chunks is unknown.
         """
         try:
             return self.info(message)
@@ -378,10 +379,10 @@ class Layout:
                 subject_token=_other_token(error.key, error.name),
             )
 
-    # What a watch asks ----------------------------------------------------------------
+    # For a watch ----------------------------------------------------------------------
 
     def filters(self, keys: tuple[str, ...]) -> list[str]:
-        """The subjects of the infos of some objects, of all when none are named."""
+        """Return the subjects of the infos of some objects, or of all if none are named."""
         return [self.info_subject(name) for name in keys] or [self.infos + ">"]
 
     @property
@@ -391,7 +392,11 @@ class Layout:
     def decoder(
         self, *, bare: bool, ignore_deletes: bool
     ) -> Callable[[Entry], ObjectInfo | None]:
-        """Reads the info in an entry; what is none goes to `on_bad`, or is raised."""
+        """Make the function that reads the info in an entry.
+
+        It passes the error for an entry that is no info to `on_bad` if set, and raises it if
+        not.
+        """
         on_bad = self.on_bad
 
         def decoded(entry: Entry) -> ObjectInfo | None:
@@ -419,10 +424,11 @@ class Layout:
     def _read(
         self, data: bytes, subject: str, revision: int, stored: datetime
     ) -> ObjectInfo:
-        """The info in a message of any client.
+        """Read the info in a message of any client.
 
-        The subject says which object it is, and the store that has it is its bucket. A field
-        on which nothing depends has no wrong type: it is read as far as it can be.
+        The name comes from the subject, and the bucket from the store, whatever the payload
+        says. Fields such as the description and the metadata, on which nothing depends, are
+        read as far as possible and never raise for a wrong type.
         """
         token = subject[len(self.infos) :]
         name = decode_name(token)
@@ -431,7 +437,7 @@ class Layout:
                 raise ValueError("the subject is not the base64url of a name")
             record = _decode(data)
             if _is_latin(token) and record.name not in (None, "", name):
-                # Other bytes than UTF-8 may be anything: only the info tells.
+                # Bytes that are not UTF-8 may have any encoding, so the info must confirm it.
                 raise ValueError(f"name is {record.name!r:.100}")
             fields = _fields(record)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -459,7 +465,7 @@ class Layout:
         )
 
     def missing(self, name: str, *, deleted: bool) -> ObjectNotFoundError:
-        """The error for an object that the store does not have."""
+        """Make the error for an object that the store does not have."""
         if deleted:
             return ObjectDeletedError(
                 f"object was deleted: {name!r} in store {self.bucket!r}", code=404
@@ -480,7 +486,7 @@ def _other_token(token: str, name: str) -> str | None:
 
 
 def _fields(record: _Read) -> dict[str, Any]:
-    """The fields of `ObjectInfo` in a record; raises `ValueError`."""
+    """Read the fields of `ObjectInfo` from a record. Raises `ValueError` for a bad one."""
     _typed(record.name, str, "name")
     deleted = bool(_typed(record.deleted, bool, "deleted"))
     options = _typed(record.options, dict, "options") or {}
@@ -498,7 +504,7 @@ def _fields(record: _Read) -> dict[str, Any]:
         "renamed_from": _other_name(record.renamed_from),
     }
     if deleted or link is not None:
-        # Neither has bytes, so the rest says nothing.
+        # Deletions and links have no bytes, so the other fields have no meaning.
         digest = record.digest if isinstance(record.digest, str) else None
         return {**fields, "digest": digest or None}
     if not fields["nuid"]:
@@ -512,14 +518,14 @@ def _fields(record: _Read) -> dict[str, Any]:
 
 
 def _typed(value: Any, kind: type, what: str) -> Any:
-    """A value that has to be of a type, or None."""
+    """Return a value that must be None or of that type. Raises `ValueError` otherwise."""
     if value is None or isinstance(value, kind):
         return value
     raise ValueError(f"{what} is {value!r:.100}")
 
 
 def _other_name(value: Any) -> str | None:
-    """A name that a rename has noted. None: no name."""
+    """Read a name that a rename has stored in an info. None: it is not a valid name."""
     try:
         return check_object(value)
     except InvalidObjectNameError:
@@ -551,14 +557,14 @@ def _link(value: Any) -> ObjectLink | None:
 
 
 def _note(value: Any) -> str:
-    """A text of the user, in whatever type a client has stored it."""
+    """Return a text of the user, or the JSON of a value that is not a string."""
     if value is None or isinstance(value, str):
         return value or ""
     return _encode(value).decode()
 
 
 def _metadata(value: Any) -> dict[str, str]:
-    """Notes of the user. The example of ADR-20 has a list of them."""
+    """Read the notes of the user from a dict, or from a list as in the example of ADR-20."""
     parts = value if isinstance(value, list) else [value]
     return {
         key: _note(text)
@@ -570,7 +576,7 @@ def _metadata(value: Any) -> dict[str, str]:
 
 
 def _headers(value: Any) -> Headers:
-    """Headers: lists of texts, or texts as nats-py and NATS.Net store them."""
+    """Read headers, whose values are lists, or strings as nats-py and NATS.Net store them."""
     if not isinstance(value, dict):
         return Headers()
     lists = {key: v if isinstance(v, list) else [v] for key, v in value.items()}
@@ -583,14 +589,14 @@ def _headers(value: Any) -> Headers:
 
 
 def is_former(info: ObjectInfo, other: ObjectInfo) -> bool:
-    """Whether an info is that of a former name of the object that `other` is."""
+    """Return whether `info` belongs to a former name of the object of `other`."""
     if info.deleted or other.deleted or not info.nuid:
         return False
     return info.nuid == other.nuid and info.revision < other.revision
 
 
 def gone_info(bucket: str, name: str, there: ObjectInfo | None = None) -> ObjectInfo:
-    """What is left of an object of which nothing is known, in place of `there`."""
+    """Make the info of a deleted object that is otherwise unknown, to replace `there`."""
     return ObjectInfo(
         name=name,
         bucket=bucket,
@@ -602,7 +608,7 @@ def gone_info(bucket: str, name: str, there: ObjectInfo | None = None) -> Object
 
 
 def deleted_info(info: ObjectInfo) -> ObjectInfo:
-    """What is left of an object: peers know it by these fields."""
+    """Make the info of a deleted object, with the fields that other clients expect."""
     return msgspec.structs.replace(
         info,
         size=0,

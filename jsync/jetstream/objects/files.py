@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
 
     class _File(io.BufferedIOBase, BinaryIO):
-        """What functions that take a binary file ask for."""
+        """The type of parameters that take a binary file."""
 else:
     _File = io.BufferedIOBase
 
 AHEAD = 256 << 10
-"""Bytes to ask for where nobody knows how much is wanted."""
+"""Bytes to request if the wanted number is not known."""
 
 
 class ObjectReader(_File):
@@ -87,7 +87,7 @@ class ObjectReader(_File):
 
     @property
     def is_verified(self) -> bool:
-        """Whether all bytes were read in order, and have the digest that was stored."""
+        """True if all bytes were read in order and match the stored digest."""
         return self._is_verified
 
     # Reading --------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class ObjectReader(_File):
             return bytes(self._chunk[at:])
 
     def _left(self) -> int:
-        """The number of bytes behind the position; an empty object is checked first."""
+        """Return the number of bytes after the position. An empty object is checked first."""
         if self._failure is not None:
             raise self._failure
         if not self._info.size and not self._is_checked:
@@ -241,14 +241,14 @@ class ObjectReader(_File):
         return max(0, self._info.size - self._position)
 
     def _take(self, wanted: int, ahead: int | None = None) -> memoryview:
-        """Some of the bytes that are next, at most `wanted`; moves on."""
+        """Read at most `wanted` of the next bytes, and move the position."""
         at = self._fill(wanted if ahead is None else ahead)
         part = self._chunk[at : at + wanted]
         self._position += len(part)
         return part
 
     def _fill(self, wanted: int) -> int:
-        """Have the chunk of the position here; where in it the position is."""
+        """Fetch the chunk of the position. Return the offset of the position in it."""
         at = self._position - self._start
         while not 0 <= at < len(self._chunk):
             self._aim(at)
@@ -257,7 +257,7 @@ class ObjectReader(_File):
         return at
 
     def _aim(self, at: int) -> None:
-        """Have a chunk come next that is not behind the position."""
+        """Choose the next chunk: the one of the position, or one before it to read on from."""
         size = self._size
         if size is not None:
             index = self._position // size
@@ -293,14 +293,14 @@ class ObjectReader(_File):
         self._chunk = memoryview(data)
 
     def _chunk_size(self, first: int | None = None) -> int | None:
-        """Bytes of each chunk but the last, if they are all of one size."""
+        """Return the size of each chunk but the last. None: sizes may differ."""
         info = self._info
         size = info.size if info.chunks == 1 else first or info.chunk_size
         if not size or -(-info.size // size) != info.chunks:
             return None
         return size
 
-    # What is checked ------------------------------------------------------------------
+    # Checking -------------------------------------------------------------------------
 
     def _begin_check(self) -> None:
         self._hash = hashlib.sha256()
@@ -310,7 +310,7 @@ class ObjectReader(_File):
         self._is_verified = False
 
     def _check(self, data: bytes) -> None:
-        """Count and hash the chunk behind those that were hashed."""
+        """Count and hash the first chunk that was not hashed before."""
         self._hash.update(data)
         self._hashed += 1
         self._hashed_bytes += len(data)
@@ -321,7 +321,10 @@ class ObjectReader(_File):
             raise self._failed(self._wrong_size("fewer"))
 
     def _check_rest(self) -> None:
-        """All bytes are here: no chunk with bytes may follow, and the digest has to match."""
+        """Check the object once all bytes were read.
+
+        No chunk with bytes may follow, and the digest must match.
+        """
         while self._hashed < self._info.chunks:
             self._check(self._download.take(AHEAD))
         expected = known_digest(self._info.digest)
@@ -350,14 +353,14 @@ class ObjectReader(_File):
         )
 
     def _failed(self, error: ObjectReadError) -> ObjectReadError:
-        """Have further reads fail, too, until a seek starts over."""
+        """Record the error, so that further reads raise it, too, until a `seek`."""
         self._failure = error
         self._begin_check()
         self._download.close()
         self._download.go_to(0)
         return error
 
-    # Where it is ----------------------------------------------------------------------
+    # The position ---------------------------------------------------------------------
 
     def seekable(self) -> bool:
         """True."""

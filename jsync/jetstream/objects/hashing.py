@@ -1,4 +1,4 @@
-"""The digest of what is put, computed beside the sending."""
+"""The digest of a put, computed on another thread while the chunks are sent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from ...core.requests import Data
 
 INLINE = 8
-"""Chunks that are hashed at once: a thread for fewer would cost more than it saves."""
+"""The number of chunks that starts the thread. For fewer it costs more than it saves."""
 AHEAD = 32
-"""Chunks that may wait to be hashed."""
+"""The most chunks that may wait in the queue of the thread."""
 
 
 class Hashing:
-    """A SHA-256 of chunks, on a thread of its own once there are many of them.
+    """A SHA-256 of chunks, computed on a separate thread if there are many of them.
 
-    The queues are those of C, so that Ctrl-C leaves no lock behind.
+    The queues are implemented in C, so Ctrl-C cannot leave a lock behind.
     """
 
     _waiting: SimpleQueue[Data | None] | None = None
-    """Of the class, so that `__del__` finds it where Ctrl-C cut `__init__` short."""
+    """Set on the class, so that `__del__` finds it if Ctrl-C has interrupted `__init__`."""
 
     def __init__(self, spawner: Spawner, name: str) -> None:
         self._spawner = spawner
@@ -37,7 +37,7 @@ class Hashing:
         self._done: SimpleQueue[bytes] = SimpleQueue()
 
     def update(self, chunk: Data) -> None:
-        """Add a chunk; blocks while too many wait."""
+        """Add a chunk. Blocks while `AHEAD` chunks wait to be hashed."""
         self._chunks += 1
         if self._waiting is None and self._chunks == INLINE:
             # No thread could be started: hash on this thread.
@@ -66,7 +66,7 @@ class Hashing:
         self._waiting = waiting
 
     def digest(self) -> bytes:
-        """The digest of all that was added; blocks until it is known. Once."""
+        """Wait for the digest of all added chunks, and return it. May be called only once."""
         if self._waiting is None:
             return self._hash.digest()
         self.stop()

@@ -1,4 +1,4 @@
-"""Stores created, changed, found and deleted: the calls of `JetStream` for them (ADR-20)."""
+"""The methods of `JetStream` that create, change, find and delete stores (ADR-20)."""
 
 from __future__ import annotations
 

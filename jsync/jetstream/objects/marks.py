@@ -1,13 +1,14 @@
-"""The mark of a rename that is on its way, and how others come past it.
+"""The mark of a rename in progress, and how other programs handle it.
 
-A store changes one info at a time. So a rename from A to B looks which revision B has, marks the
-info of A with the name B, stores the info of B if that revision is still the last one, and removes
-the info of A. Whoever finds a mark and wants to change A waits a while. If nothing happens, the
-program has ended, or is slow. Then B gets another revision, so that the rename cannot go on, and
-only then A is changed.
+A store changes one info at a time. So a rename from A to B reads the revision of B, marks the
+info of A with the name B, stores the info of B if that revision is still the last one, and
+removes the info of A. A program that finds the mark and wants to change A waits for
+`DOUBT_SECONDS`. If nothing happens, the renaming program has ended or is slow. Then the
+waiting program gives B another revision, so that the rename cannot succeed any more, and only
+then changes A.
 
-Of several infos with one id, the one with the highest revision is that of the object. The others
-are former names, which a rename that was cut short has left.
+If several infos have one id, the one with the highest revision belongs to the object. The
+others are former names, left by a rename that was cut short.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ if TYPE_CHECKING:
     from .engine import ObjectInfo
 
 DOUBT_SECONDS = 2.0
-"""How long a marked info goes without a change before its rename is taken for abandoned."""
+"""Seconds without a change after which the rename of a marked info counts as abandoned."""
 PAUSE_SECONDS = 0.05
 
 
 def claim(
     objects: Objects, name: str, seconds: float, deadline: float
 ) -> ObjectInfo | None:
-    """What the leader has last of a name, to be changed if it has that revision; blocks.
+    """Get the last info of a name from the leader, free of renames, for a change of the name.
 
-    No rename on its way has it, and the former name from which it came is gone.
+    Blocks until no rename in progress has marked it, and removes the former name that a rename
+    may have left. The change must name the revision of the returned info. None: there is none.
     """
     while True:
         info = objects.occupied(name, seconds)
@@ -51,13 +53,16 @@ def claim(
 
 
 def forget_former(objects: Objects, info: ObjectInfo, seconds: float) -> None:
-    """Remove the former name of an object, which a rename may have left."""
+    """Remove the former name of an object, if a rename has left it."""
     if info.renamed_from is not None:
         objects.remove_before(info.renamed_from, info.revision, seconds)
 
 
 def moved_to(objects: Objects, marked: ObjectInfo, seconds: float) -> ObjectInfo | None:
-    """The info of the new name if the rename has stored it; then removes the former one."""
+    """Return the info of the new name if the rename has stored it, else None.
+
+    If it has, also remove the info of the former name, which completes the rename.
+    """
     there = objects.occupied(marked.renamed_to or "", seconds)
     if there is None or not is_former(marked, there):
         return None
@@ -68,7 +73,11 @@ def moved_to(objects: Objects, marked: ObjectInfo, seconds: float) -> ObjectInfo
 def may_change(
     objects: Objects, marked: ObjectInfo, seconds: float, deadline: float
 ) -> bool:
-    """Wait for a rename on its way, and keep it from going on. False: look again."""
+    """Wait for a rename in progress, and block it if it seems abandoned.
+
+    Returns:
+        True if the marked info may be changed now. False: it has changed, so read it again.
+    """
     given_up = min(monotonic() + DOUBT_SECONDS, deadline)
     while monotonic() < given_up:
         objects.api.session.sleep(PAUSE_SECONDS)
@@ -79,14 +88,14 @@ def may_change(
 
 
 def _keeps_out(objects: Objects, marked: ObjectInfo, seconds: float) -> bool:
-    """Give the new name another revision. False: the rename was quicker."""
+    """Give the new name another revision, so that the rename fails. False: it was quicker."""
     name = marked.renamed_to or ""
     there = objects.occupied(name, seconds)
     if there is not None and not there.deleted:
         if is_former(marked, there):
             return False
         if not is_former(there, marked):
-            return True  # another object: the rename ends by itself
+            return True  # another object has the name, so the rename fails anyway
     last = 0 if there is None else there.revision
     gone = gone_info(objects.layout.bucket, name, there)
     with contextlib.suppress(WrongLastSequenceError):
@@ -96,7 +105,7 @@ def _keeps_out(objects: Objects, marked: ObjectInfo, seconds: float) -> bool:
 
 
 def check_time(objects: Objects, name: str, deadline: float) -> None:
-    """Raise a timeout at the deadline of a change that others have kept from ending."""
+    """Raise `TimeoutError` at the deadline of a change that others have kept from success."""
     if monotonic() >= deadline:
         raise errors.TimeoutError(
             f"others change {name!r} in store {objects.layout.bucket!r} all the time; try "

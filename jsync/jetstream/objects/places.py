@@ -1,8 +1,8 @@
-"""Where in a stream the chunks of an object are: found by few questions.
+"""The sequences of an object's chunks in the stream, found with few requests.
 
-The chunks of an object have one subject, and no number of their own. A chunk is known by
-how many follow it, which the server says, or by its sequence if no other message can stand
-between.
+The chunks of an object share one subject, and carry no number. The number of a chunk follows
+from the count of later chunks, which the server reports, or from its sequence if no other
+message can be in between.
 
 Pure: no socket, thread or clock.
 """
@@ -12,23 +12,25 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NEAR = 4
-"""Chunks that are rather read and dropped than looked for."""
+"""The most chunks that are read and dropped, because a search would cost more."""
 
 
 class Place(NamedTuple):
-    """The chunk `number`, from 0, is at stream sequence `sequence`, or a bound before it."""
+    """The number of a chunk, from 0, with its stream sequence or an upper bound of it."""
 
     number: int
     sequence: int
 
 
 class Places:
-    """What is known of the sequences of `chunks` chunks, all below `end`.
+    """The known sequences of `chunks` chunks, all below `end`.
 
-    They rise. So between a chunk at `low` and the bound `high` each chunk has a least and a
-    greatest sequence. `trusted` says whether to believe how many chunks follow one: a
-    replica that is behind the leader does not know them all. A mirror that answers may be
-    behind as well, or hold only some messages, so only a count that fits is believed of it.
+    Sequences rise with the number. So between the chunk at `low` and the bound `high`, each
+    Sequences rise with the number. So between the chunk at `low` and the bound `high`, each
+    chunk has a least and a greatest possible sequence. `trusted` is whether the count of the
+    chunks that follow is reliable: a replica that is behind the leader does not know them all.
+    A mirror may be behind as well, or hold only some messages, so its count is used only if it
+    fits.
     """
 
     def __init__(self, chunks: int, end: int, *, trusted: bool) -> None:
@@ -41,14 +43,14 @@ class Places:
         self._asked = 0
 
     def begin(self, index: int) -> None:
-        """Begin to look for a chunk."""
+        """Begin the search for a chunk."""
         self._asked = 0
         if self._low is not None and self._low.number >= index:
             self._low = self._first
         self._high = Place(self._chunks, self._end)
 
     def guess(self, index: int) -> int:
-        """The sequence to ask from for a chunk: what comes first there is told to `saw`."""
+        """Choose the sequence to request next. The first chunk found there goes to `saw`."""
         low = self._low
         if index == 0 or low is None:
             return 1
@@ -71,17 +73,17 @@ class Places:
         *,
         own: bool = True,
     ) -> int | None:
-        """A chunk has come at or behind `asked`, with so many behind it, for `index`.
+        """Record the first chunk that a request has found, and work out its number.
 
         Args:
-            asked: The sequence that was asked from.
-            sequence: That of the chunk.
-            following: How many chunks there are behind it.
-            index: The chunk that is looked for.
-            own: Whether the stream of the store has answered, and no mirror of it.
+            asked: The first sequence of the request.
+            sequence: The sequence of the chunk.
+            following: The number of chunks that follow it.
+            index: The number of the wanted chunk.
+            own: True if the stream of the store has answered, False if a mirror has.
 
         Returns:
-            Which chunk it is; None: chunks are missing.
+            The number of the chunk that was found. None: chunks are missing.
         """
         low = self._low
         if asked == 1:
@@ -105,7 +107,7 @@ class Places:
     def followed(
         self, sequence: int, following: int, *, own: bool = True
     ) -> int | None:
-        """The chunk behind the last one has come: which one it is; None as with `saw`."""
+        """Record the chunk after the last one. Return its number, or None as `saw` does."""
         index = 0 if self._low is None else self._low.number + 1
         if not self._fits(index, following, own):
             return None
@@ -113,25 +115,29 @@ class Places:
         return index
 
     def _fits(self, index: int, following: int, own: bool) -> bool:
-        """Whether as many chunks follow as should; all of them are known by the first."""
+        """Return whether the count of following chunks fits the number of a chunk.
+
+        A replica that lags may count fewer, so a wrong count between the first and the last
+        chunk is no fault there. The first chunk must have the right count from any server.
+        """
         expected = self._chunks - 1 - index
         if following == expected:
             return True
         return own and not self._trusted and index > 0 and expected > 0
 
     def nothing(self, asked: int) -> bool:
-        """No chunk is at or behind `asked`; whether the chunk may be elsewhere."""
+        """Record that no chunk is at or after `asked`. False: the chunk is missing."""
         self._high = Place(self._chunks, asked)
         return self._low is not None and asked > self._low.sequence + 1
 
     def leads_to(self, found: int, index: int) -> bool:
-        """Whether to read on from the chunk that was found to the one looked for."""
+        """Return whether to read on from the found chunk to the wanted one."""
         if found > index:
             return False
         return index - found <= NEAR or not self._is_sure(index)
 
     def _is_sure(self, index: int) -> bool:
-        """Whether `guess` can do better than to read on."""
+        """Return whether `guess` can find the chunk faster than reading on would."""
         if self._trusted or self._low is None:
             return True
         least, most = self._bounds(self._low, index)
@@ -143,7 +149,7 @@ class Places:
             self._first = self._low
 
     def _bounds(self, low: Place, index: int) -> tuple[int, int]:
-        """The least and the greatest sequence that the chunk may have."""
+        """Return the least and the greatest sequence that the chunk may have."""
         least = low.sequence + index - low.number
         return least, max(least, self._high.sequence - (self._high.number - index))
 

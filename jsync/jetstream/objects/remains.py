@@ -1,4 +1,4 @@
-"""What the messages of a store refer to, and which of them are remains.
+"""References between the messages of a store, and the remains that nothing refers to.
 
 Pure: no socket, thread or clock.
 """
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from .engine import ObjectInfo
 
 _ESCAPE: Final = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+|\\[\"\\/]")
-"""Escapes of JSON for characters that an id may have."""
+"""JSON escapes of characters that may be in an id."""
 
 
 class Listing:
     """The infos of a store at one moment, by the chunks that they refer to.
 
     Args:
-        infos: All infos, those of deleted objects included, the oldest first.
+        infos: All infos, including those of deleted objects, the oldest first.
         unreadable: Messages that are no infos: the error, and the payload.
-        limit: The time before which a rename is no longer on its way.
+        limit: Renames that were marked before this time are no longer in progress.
     """
 
     def __init__(
@@ -40,14 +40,14 @@ class Listing:
         self.objects: list[ObjectInfo] = []
         """The objects, without links."""
         self.former: list[ObjectInfo] = []
-        """Infos of former names, whose chunks are those of another name by now."""
+        """Infos of former names, whose chunks now belong to another name."""
         self.deleted: set[str] = set()
-        """The ids of deleted objects, whose chunks go at any age."""
+        """The ids of deleted objects, whose chunks are removed at any age."""
         self.unreadable = unreadable
         self._by_id: dict[str, list[ObjectInfo]] = {}
         for info in infos:
             if info.deleted:
-                # During a rename, the chunks pass from this object to another one.
+                # During a rename, the chunks move from this object to another one.
                 if info.renamed_to is None or info.modified <= limit:
                     self.deleted.add(info.nuid)
             elif not info.is_link:
@@ -58,17 +58,17 @@ class Listing:
             self.objects += [info for info in group if info not in former]
 
     def refers_to(self, nuid: str) -> bool:
-        """Whether chunks of that id may belong to an object."""
+        """Return whether chunks of that id may belong to an object."""
         return nuid in self._by_id or any(
             mentions(data, nuid) for _, data in self.unreadable
         )
 
     def confirms(self, former: ObjectInfo) -> bool:
-        """Whether an info is still there, and that of a former name."""
+        """Return whether an info still exists and still belongs to a former name."""
         return any(_are_one(former, other) for other in self.former)
 
     def has(self, info: ObjectInfo) -> bool:
-        """Whether an info is still the one of its object."""
+        """Return whether an info still exists at this revision."""
         return any(_are_one(info, other) for other in self._by_id.get(info.nuid, ()))
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class Listing:
 
 
 def is_chunk_key(key: str) -> bool:
-    """Whether the rest of a chunk's subject is literal: a server stores wildcards, too."""
+    """Return whether the end of a chunk's subject is literal. Servers store wildcards, too."""
     try:
         check_literal(key, "subject")
     except ConfigError:
@@ -85,7 +85,7 @@ def is_chunk_key(key: str) -> bool:
 
 
 def mentions(data: bytes, nuid: str) -> bool:
-    """Whether a message that cannot be read may refer to the chunks of an id."""
+    """Return whether a message that cannot be read may refer to the chunks of an id."""
     return nuid.encode() in data or nuid.encode() in _ESCAPE.sub(_unescaped, data)
 
 
@@ -98,9 +98,9 @@ def _unescaped(escape: re.Match[bytes]) -> bytes:
 
 
 def _former_of(group: list[ObjectInfo]) -> list[ObjectInfo]:
-    """Which of the infos with one id are those of former names.
+    """Select those infos with one id that belong to former names.
 
-    Other clients leave no mark: they store the new name, and then remove the old one.
+    Other clients leave no mark, because they store the new name and then remove the old one.
     """
     *older, newest = sorted(group, key=lambda info: info.revision)
     marked = [info for info in older if info.renamed_to is not None]
@@ -110,7 +110,7 @@ def _former_of(group: list[ObjectInfo]) -> list[ObjectInfo]:
 
 
 def _are_alike(info: ObjectInfo, other: ObjectInfo) -> bool:
-    """Whether two infos with one id state the same bytes."""
+    """Return whether two infos with one id describe the same bytes."""
     return (info.size, info.chunks, info.digest) == (
         other.size,
         other.chunks,

@@ -1,4 +1,4 @@
-"""A rename: the info of an object passes to another name, and its chunks stay."""
+"""A rename: the info of an object moves to another name, and its chunks stay."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Rename:
         self._seconds = seconds
         self._deadline = deadline_after(seconds)
         self._mark = 0
-        """The revision of the mark that this rename has stored last."""
+        """The revision of the last mark that this rename has stored."""
         self._token: str | None = None
-        """The last token of the subject that the new name has, see `ObjectInfo`."""
+        """The last token of the new name's subject, see `ObjectInfo.subject_token`."""
 
     def run(self) -> ObjectInfo:
-        """Rename the object; blocks."""
+        """Rename the object. Blocks until the new name is stored."""
         objects, began = self._objects, monotonic()
         while True:
             current = objects.existing(self._name, self._seconds)
@@ -70,10 +70,11 @@ class Rename:
         return may_change(self._objects, current, self._seconds, self._deadline)
 
     def _look(self, current: ObjectInfo) -> tuple[int, ObjectInfo | None]:
-        """The last revision of the new name, and its info if it is this object already.
+        """Return the last revision of the new name, and its info if it is this object already.
 
         Raises:
-            ObjectExistsError: It is another object. A mark of this rename is removed.
+            ObjectExistsError: Another object has the new name. The mark of this rename was
+                removed.
         """
         objects = self._objects
         there = objects.occupied(self._wanted, self._seconds)
@@ -91,7 +92,10 @@ class Rename:
         raise object_exists(objects, self._wanted)
 
     def _marked(self, current: ObjectInfo) -> ObjectInfo:
-        """Mark the old name. If another program has changed it, this raises."""
+        """Mark the old name.
+
+        Raises `WrongLastSequenceError` if another program has changed it.
+        """
         marked = msgspec.structs.replace(
             current,
             renamed_to=self._wanted,
@@ -103,7 +107,10 @@ class Rename:
         return self._objects.stored(marked, revision)
 
     def _moved(self, marked: ObjectInfo, last: int, began: float) -> ObjectInfo:
-        """Store the new name. If it is not at the revision `last` by now, this raises."""
+        """Store the new name, and remove the old one.
+
+        Raises `WrongLastSequenceError` if the new name is not at the revision `last` any more.
+        """
         objects = self._objects
         info = msgspec.structs.replace(
             marked,
@@ -125,7 +132,7 @@ class Rename:
         return info
 
     def _completed(self, there: ObjectInfo) -> ObjectInfo:
-        """The end of a rename that was cut short: the object has another name already."""
+        """Complete a rename that was cut short after it had stored the new name."""
         if there.name != self._wanted:
             raise self._objects.layout.missing(self._name, deleted=False)
         if not self._changes:
@@ -142,7 +149,7 @@ class Rename:
 
 
 def object_exists(objects: Objects, name: str) -> ObjectExistsError:
-    """The error for a name that is taken."""
+    """Make the error for a name that another object has."""
     return ObjectExistsError(
         f"object exists: {name!r} in store {objects.layout.bucket!r}; delete it first, or "
         "choose another name"

@@ -52,12 +52,12 @@ class ObjectStoreStatus:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the store is sealed, so that nobody can change it."""
+        """True if the store is sealed, so that it cannot be changed."""
         return bool(self.stream_info.config.sealed)
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the server compresses the files of the store."""
+        """True if the server compresses the files of the store."""
         return bool(self.config.compression)
 
     @property

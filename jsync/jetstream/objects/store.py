@@ -67,11 +67,11 @@ Content: TypeAlias = "bytes | bytearray | memoryview | BinaryIO | Iterable[bytes
 
 ORPHAN_SECONDS = 3600.0
 MOST_LINKS = 8
-"""Links from one to the next that are followed."""
+"""The most links in a chain that are followed."""
 _BINARY = getattr(os, "O_BINARY", 0)
-"""Windows would change line ends."""
+"""Keeps Windows from changing line ends."""
 RETRIES = 3
-"""How often an object that is replaced while it is read is read again."""
+"""Failed attempts to read an object that is replaced meanwhile, before the last attempt."""
 
 Read = TypeVar("Read")
 
@@ -303,7 +303,7 @@ class ObjectStore:
         if target.is_dir():
             raise IsADirectoryError(f"a directory: {target}; name a file in it")
         if target.exists() and not target.is_file():
-            # A rename would put a file in the place of a device or a pipe.
+            # A rename would replace a device or a pipe with a file.
             raise FileExistsError(f"not a file: {target}; name a file that is one")
 
         def read(by_leader: bool) -> ObjectInfo:
@@ -814,9 +814,10 @@ class ObjectStore:
 
 
 def _again(read: Callable[[bool], Read]) -> Read:
-    """Read an object that is replaced meanwhile a few times more.
+    """Call `read` again, up to `RETRIES` times, while the object is replaced during the read.
 
-    A server may be behind for a while, so only the first info may come from any one.
+    A server may be behind for a while, so only the first attempt may use the info of any
+    server.
     """
     for attempt in range(RETRIES):
         with contextlib.suppress(ObjectChangedError):
@@ -825,7 +826,7 @@ def _again(read: Callable[[bool], Read]) -> Read:
 
 
 def _new_file(path: Path, *, like: Path) -> BinaryIO:
-    """Create a file that replaces another one, and that as few may read."""
+    """Create a file that is to replace another one, with the same permissions."""
     try:
         mode = like.stat().st_mode & 0o777
     except FileNotFoundError:
@@ -840,7 +841,7 @@ def _new_file(path: Path, *, like: Path) -> BinaryIO:
 
 
 def _size_of(data: object) -> int | None:
-    """How many bytes there will be, if that is known."""
+    """Return the number of bytes of the content. None: it is not known."""
     if isinstance(data, bytes | bytearray | memoryview):
         return memoryview(data).nbytes
     file: Any = data
@@ -852,7 +853,7 @@ def _size_of(data: object) -> int | None:
 
 
 def _blocks(data: Any, size: int) -> Iterator[bytes | bytearray | memoryview]:
-    """The bytes that a user puts, in parts."""
+    """Iterate over the content that a user puts, in parts."""
     if isinstance(data, bytes | bytearray | memoryview):
         yield data
         return

@@ -1,4 +1,4 @@
-"""A put on its way: its chunks go out within a window, then its info makes it an object."""
+"""A put in progress: its chunks are sent within a window, then its info makes it an object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class State(Enum):
-    """What is known of a put. It only goes on from one to the next."""
+    """The state of a put, which only changes to the next one."""
 
     SENDING = "nothing refers to its chunks"
     TELLING = "its info was sent, and may be stored"
@@ -101,8 +101,8 @@ class Upload:
         """Wait until all chunks are stored, then make them the object."""
         objects, timeout = self._objects, self._timeout
         name = self._info.name
-        # Ask while we wait for the acks. If the answer is stale, the server rejects the
-        # info, and we ask the leader.
+        # Request the info while the acks are pending. If the answer is stale, the server
+        # rejects the new info, and `claim` asks the leader.
         current = objects.likely(name, timeout)
         is_plain = current is None or not (current.renamed_to or current.renamed_from)
         while self._waiting:
@@ -139,7 +139,10 @@ class Upload:
         return stored
 
     def _make_sure(self, stored: ObjectInfo, former: ObjectInfo | None) -> None:
-        """Look whether the chunks are there: a check may have taken them for remains."""
+        """Verify that all chunks are stored, since a check may have removed them as remains.
+
+        If some are missing, put the former object back and raise `ObjectIncompleteError`.
+        """
         objects, timeout = self._objects, self._timeout
         try:
             if objects.has_chunks(stored, timeout):
@@ -158,7 +161,7 @@ class Upload:
         )
 
     def undo(self, error: BaseException | None) -> None:
-        """Remove what was sent, since the put has failed by `error`, or is given up."""
+        """Remove the sent chunks, because the put has failed by `error`, or was discarded."""
         self._hashing.stop()
         certain = isinstance(error, Error) and not isinstance(error, UnclearPutError)
         if self._state is State.TELLING and not certain:
@@ -167,7 +170,7 @@ class Upload:
             return
         objects = self._objects
         try:
-            # Wait for pending chunks: they would be stored after the purge.
+            # Wait for pending chunks, which would otherwise be stored after the purge.
             deadline = deadline_after(objects.api.seconds(self._timeout))
             while self._waiting and monotonic() < deadline:
                 with contextlib.suppress(Error):
@@ -183,7 +186,7 @@ class Upload:
             )
 
     def abandon(self) -> None:
-        """Have what was sent removed without waiting: from a finaliser."""
+        """Request the removal of the sent chunks without waiting. For use in a finaliser."""
         if self._state is not State.SENDING or not self._chunks:
             return
         layout, api = self._objects.layout, self._objects.api
