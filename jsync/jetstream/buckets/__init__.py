@@ -1,7 +1,7 @@
-"""What key-value buckets and object stores share: each is a stream with a name of its own.
+"""The code that key-value buckets and object stores share, because both are streams.
 
 The parts, lowest first:
 
-    engine      the names, the metadata and the errors; pure
+    engine      the names, the metadata and the errors (pure)
     driver      buckets created, changed, found, listed and deleted
 """

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 def create(
     api: API, wanted: BucketConfig, noun: str, bind: str, timeout: Seconds | None
 ) -> StreamInfo:
-    """Create a bucket; raises `BucketExistsError`, in words with `noun` and `bind`."""
+    """Create a bucket.
+
+    Raises `BucketExistsError`, with `noun` and `bind` in its text, if the bucket exists with
+    another configuration.
+    """
     try:
         return management.create_stream(api, wanted.stream(), {}, timeout)
     except StreamNameInUseError as error:
@@ -33,7 +37,7 @@ def update(
     fields: Mapping[str, Any] | None,
     timeout: Seconds | None,
 ) -> StreamInfo:
-    """Change a bucket: only these `fields` of `wanted`, or all if they are None."""
+    """Change a bucket: only these `fields` of `wanted`, or all if `fields` is None."""
     stream = wanted.stream()
     try:
         info = management.stream_info(api, stream.name or "", timeout=timeout)
@@ -59,7 +63,7 @@ def create_or_update(
 
 
 def find(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> StreamInfo:
-    """The stream of a bucket; raises `BucketNotFoundError`."""
+    """Look up the stream of a bucket. Raises `BucketNotFoundError` if there is none."""
     stream = prefix + check_bucket(bucket)
     try:
         return management.stream_info(api, stream, timeout=timeout)
@@ -68,7 +72,7 @@ def find(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> StreamI
 
 
 def delete(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> None:
-    """Delete a bucket; raises `BucketNotFoundError`."""
+    """Delete a bucket. Raises `BucketNotFoundError` if there is none."""
     stream = prefix + check_bucket(bucket)
     try:
         management.delete_stream(api, stream, timeout)
@@ -79,7 +83,7 @@ def delete(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> None:
 def names(
     api: API, prefix: str, subject: str, timeout: Seconds | None
 ) -> Iterator[str]:
-    """The names of the buckets whose streams have that subject, a page at a time."""
+    """Iterate over the names of the buckets whose streams have `subject`, page by page."""
     for name in management.stream_names(api, subject, timeout):
         if name.startswith(prefix):
             yield name.removeprefix(prefix)
@@ -88,7 +92,7 @@ def names(
 def infos(
     api: API, prefix: str, subject: str, timeout: Seconds | None
 ) -> Iterator[StreamInfo]:
-    """The streams of the buckets that have that subject, a page at a time."""
+    """Iterate over the streams of the buckets that have `subject`, page by page."""
     for info in management.streams(api, subject, timeout):
         if (info.config.name or "").startswith(prefix):
             yield info

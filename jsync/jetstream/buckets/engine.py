@@ -33,13 +33,13 @@ PASSING: Final = (
     JetStreamUnavailableError,
     NoStreamResponseError,
 )
-"""What servers that restart, and streams without a leader, answer for a while."""
+"""Temporary errors, while servers restart or a stream has no leader."""
 
 _KEPT: Final = (
     *("allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules"),
     *("persist_mode", "subject_transform"),
 )
-"""Fields of a stream that no bucket sets."""
+"""Fields of a stream that the configuration of a bucket never sets."""
 
 _BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
@@ -63,7 +63,7 @@ class BucketConfig(Protocol):
 
 
 def check_bucket(bucket: object) -> str:
-    """The name of a bucket; raises `InvalidBucketNameError`."""
+    """Return a valid name of a bucket. Raises `InvalidBucketNameError` otherwise."""
     if isinstance(bucket, str) and _BUCKET.fullmatch(bucket):
         return bucket
     raise InvalidBucketNameError(
@@ -83,7 +83,7 @@ def no_bucket(bucket: str) -> BucketNotFoundError:
 def bucket_exists(
     noun: str, bucket: str | None, bind: str, error: StreamNameInUseError
 ) -> BucketExistsError:
-    """The error for a bucket that exists with another configuration.
+    """Make the error for a bucket that exists with another configuration.
 
     Args:
         noun: The word for the bucket in the error.
@@ -111,22 +111,22 @@ def bucket_exists(
 
 
 def own_metadata(config: StreamConfig) -> dict[str, str] | None:
-    """The metadata that the user gave, without the server's."""
+    """Return the metadata that the user gave, without the keys of the server."""
     metadata = config.metadata or {}
     return {k: v for k, v in metadata.items() if not k.startswith("_nats.")} or None
 
 
 def limit_of(value: int | None) -> int | None:
-    """A limit of the stream; None if it has none."""
+    """Return a limit of the stream. None: the stream has none."""
     return value if value is not None and value > 0 else None
 
 
 def with_kept(wanted: StreamConfig, existing: StreamConfig) -> StreamConfig:
-    """The wanted stream with those settings of the existing one that are not a bucket's.
+    """Add to the wanted stream those settings of the existing one that no bucket sets.
 
-    No field of a bucket sets them, so an update of the bucket leaves them as they are. Among
-    them is `allow_msg_ttl`, which nats-py turns on for every bucket and nobody can turn off.
-    It is a bucket's setting where it goes with `limit_marker_ttl`.
+    An update of the bucket must leave these settings as they are. Among them is
+    `allow_msg_ttl`, which nats-py turns on for every bucket and which cannot be turned off. It
+    belongs to the bucket only together with `limit_marker_ttl`.
     """
     kept = {name: getattr(existing, name) for name in _KEPT}
     if existing.allow_msg_ttl and not existing.subject_delete_marker_ttl:

@@ -112,7 +112,7 @@ class AESGCM:
 
 
 def _bound(head: bytes, place: str) -> bytes:
-    """What is not encrypted, but cannot be changed either."""
+    """Return the data that is not encrypted, but authenticated, so that it cannot change."""
     return head + place.encode(errors="surrogateescape")
 
 

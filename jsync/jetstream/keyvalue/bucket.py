@@ -69,7 +69,7 @@ class KeyValue(Generic[Value]):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it is a mirror of another bucket."""
+        """True if the bucket is a mirror of another bucket."""
         return self._layout.origin is not None
 
     @overload
@@ -423,9 +423,9 @@ class KeyValue(Generic[Value]):
     def _last_of(
         self, subjects: list[str], timeout: float | None
     ) -> Iterator[Entry[bytes]]:
-        """The last entry of each subject, in the form of the bucket.
+        """Iterate over the last entry of each subject, in the form of the bucket.
 
-        From its leader if no other server may answer.
+        Reads from the leader if the bucket does not allow direct gets.
         """
         layout: Layout[bytes] = self._layout.coded()
         try:
@@ -608,7 +608,7 @@ class KeyValue(Generic[Value]):
         plain = self.with_codec()._from_leader()
         plain._subject(key)
         seconds = check_ttl(ttl)
-        # With another lifetime, two would hold the lock, or nobody for a long time.
+        # With another lifetime, two holders could have the lock, or none for a long time.
         self._layout.check_ttl(seconds)
         check_callback(on_lost, "on_lost")
 

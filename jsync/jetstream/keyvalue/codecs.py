@@ -1,4 +1,4 @@
-"""Keys and values in another form in the bucket than in your program (ADR-54).
+"""Codecs: keys and values have another form in the bucket than in the program (ADR-54).
 
 Pure: no socket, thread or clock.
 """
@@ -133,7 +133,7 @@ class ValueCipher(Protocol):
 
 
 class ValueChain(Generic[Value]):
-    """Codecs of values, one after the other; back the other way round."""
+    """Codecs of values that encode in their order, and decode in reverse."""
 
     def __init__(
         self, codecs: tuple[ValueCodec[Value] | ValueCodec[bytes] | ValueCipher, ...]
@@ -143,14 +143,14 @@ class ValueChain(Generic[Value]):
         self._back = [decode for _, decode in reversed(steps)]
 
     def encode(self, value: Value, place: str) -> bytes:
-        """The bytes that the bucket stores there."""
+        """Encode a value as the bytes that the bucket stores at that place."""
         data: Any = value
         for encode in self._there:
             data = encode(data, place)
         return cast("bytes", data)
 
     def decode(self, data: bytes, place: str) -> Value:
-        """The value of the bytes that it stores there; raises `ValueError`."""
+        """Decode the bytes stored at that place. Raises `ValueError` if they are not valid."""
         value: Any = data
         for decode in self._back:
             value = decode(value, place)
@@ -178,7 +178,7 @@ def check_key_codec(codec: object) -> None:
 
 
 class KeyChain:
-    """Codecs of keys, one after the other; back the other way round."""
+    """Codecs of keys that encode in their order, and decode in reverse."""
 
     def __init__(self, codecs: Sequence[KeyCodec]) -> None:
         self._codecs = tuple(codecs)
@@ -186,19 +186,19 @@ class KeyChain:
             check_key_codec(codec)
 
     def encode(self, key: str, /) -> str:
-        """The key that the bucket has."""
+        """Encode a key in the form of the bucket."""
         for codec in self._codecs:
             key = codec.encode(key)
         return key
 
     def decode(self, key: str, /) -> str:
-        """The key of such a key."""
+        """Decode a key that the bucket stores."""
         for codec in reversed(self._codecs):
             key = codec.decode(key)
         return key
 
     def encode_filter(self, keys: str, /) -> str:
-        """The filter of keys that the bucket has."""
+        """Encode a filter for the keys that the bucket stores."""
         for codec in self._codecs:
             keys = codec.encode_filter(keys)
         return keys
@@ -437,7 +437,7 @@ class Base64Keys:
 
 
 def _unpadded(data: bytes) -> bytes:
-    """Decode URL-safe base64 without padding; raises `ValueError`."""
+    """Decode URL-safe base64 without padding. Raises `ValueError` if it is not valid."""
     if b"+" in data or b"/" in data:
         raise ValueError("it is not URL-safe base64")
     return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""The configuration of a bucket, and the stream that it stands for (ADR-8, ADR-48, ADR-57).
+"""The configuration of a bucket, and of the stream behind it (ADR-8, ADR-48, ADR-57).
 
 Pure: no socket, thread or clock.
 """
@@ -56,7 +56,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
     sources: list[StreamSource] | None = None
     """Buckets to copy keys from. A source with transforms may be any stream."""
     compression: bool | None = None
-    """Whether the files are compressed. Default: False."""
+    """Compress the files. Default: False."""
     limit_marker_ttl: PositiveSeconds | None = None
     """Seconds, from 1, that a marker stays where a value expired, so that watches hear of
     it. It also allows `ttl` with `create` and `purge`. Default: 0, neither.
@@ -170,7 +170,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
         )
 
     def _source(self, source: StreamSource) -> StreamSource:
-        """A source as the stream has it: one without transforms is another bucket."""
+        """Convert a source for the stream. A source without transforms is another bucket."""
         if source.subject_transforms:
             return source
         stream = _stream_of(source)

@@ -1,4 +1,4 @@
-"""One leader among many candidates: what `KeyValue.elect` returns."""
+"""Leader election, one leader among many candidates. `KeyValue.elect` returns it."""
 
 from __future__ import annotations
 
@@ -44,20 +44,21 @@ class Election(Stopping, Single):
         self._session = session
         self._on_elected, self._on_lost = on_elected, on_lost
         self._lock = make(self._lose)
-        # Of the two below; re-entrant, since a signal handler may stop it in the middle.
+        # Guards the two below. Re-entrant, because a signal handler may call `stop` while
+        # this thread holds it.
         self._leads = RLock()
         self._term: Gate | None = None
         self._stopped = False
         self._finished = Gate(session.outbox)
-        # Why the last wait for the lock ended, if it was by an error.
+        # The error that ended the last wait for the lock, if any.
         self._failure: Error | None = None
-        # Its own thread, and that of the lock when it has told of a loss.
+        # The thread of the election, and that of the lock once it has reported a loss.
         self._thread: threading.Thread | None = None
         self._teller: threading.Thread | None = None
         # Acquire here, so that a permanent error is raised at once.
         won = self._lock.acquire(0)
         try:
-            # What the leader does comes first, so this is no part like others.
+            # The work of the leader must end first, so stop only after the other parts.
             session.at_drained(self, self._stop_before)
             name = f"{session.name}-election"
             session.spawner.start(name, lambda: self._run(won))
@@ -69,7 +70,7 @@ class Election(Stopping, Single):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this candidate leads, by the clock of this machine: see `Lock`."""
+        """True while this candidate leads, by the clock of this machine. See `Lock`."""
         return self._lock.held
 
     @property
@@ -105,11 +106,11 @@ class Election(Stopping, Single):
 
     @property
     def _is_current(self) -> bool:
-        """Whether the caller is one of its callbacks."""
+        """True if the caller is a callback of this election."""
         return threading.current_thread() in (self._thread, self._teller)
 
     def _stop_before(self, deadline: float) -> None:
-        """At the end of a drain, after which a callback could not release the lock."""
+        """Stop at the end of a drain, because a callback could not release the lock later."""
         self.stop(max(0.0, deadline - monotonic()))
         if self._is_current:
             self._lock.release()
@@ -161,7 +162,7 @@ class Election(Stopping, Single):
         self._lock.release()
 
     def _lose(self, error: LockLostError) -> None:
-        """On the thread of the lock, which tells of the loss in time."""
+        """End the term, on the thread of the lock, which notices a loss in time."""
         self._teller = threading.current_thread()
         self._session.callbacks.report(error)
         term = self._term
@@ -169,7 +170,7 @@ class Election(Stopping, Single):
             self._end(term)
 
     def _end(self, term: Gate) -> None:
-        """Tell of the end of a term, once."""
+        """Call `on_lost` at the end of a term, only once."""
         with self._leads:
             ended = self._term is not term
             self._term = None

@@ -1,4 +1,4 @@
-"""Buckets as streams (ADR-8): names, subjects, entries, and what a message means.
+"""Buckets as streams (ADR-8): names, subjects, entries, and the meaning of messages.
 
 Pure: no socket, thread or clock.
 """
@@ -79,7 +79,7 @@ class Entry(msgspec.Struct, Generic[Value], frozen=True, kw_only=True, gc=False)
 
 
 def check_key(key: object) -> str:
-    """A key, without wildcards; raises `InvalidKeyError`."""
+    """Return a valid key, without wildcards. Raises `InvalidKeyError` otherwise."""
     if is_key(key):
         return cast("str", key)
     raise InvalidKeyError(
@@ -88,7 +88,7 @@ def check_key(key: object) -> str:
 
 
 def is_readable(key: object, prefix: str) -> bool:
-    """Whether a message can have that key after the prefix, though it may be no key."""
+    """Return whether a message can have that key after the prefix, even if it is not valid."""
     if not isinstance(key, str):
         return False
     try:
@@ -99,7 +99,7 @@ def is_readable(key: object, prefix: str) -> bool:
 
 
 def check_filter(keys: object) -> str:
-    """A key or a pattern of keys; raises `InvalidKeyError`."""
+    """Return a valid key or pattern of keys. Raises `InvalidKeyError` otherwise."""
     if isinstance(keys, str) and _FILTER.fullmatch(keys):
         return keys
     raise InvalidKeyError(
@@ -109,7 +109,7 @@ def check_filter(keys: object) -> str:
 
 
 def operation_of(headers: Mapping[str, str] | None) -> Operation:
-    """The operation that a message of a bucket stands for (ADR-8, ADR-48)."""
+    """Read the operation of a message of a bucket from its headers (ADR-8, ADR-48)."""
     if not headers:
         return "PUT"
     if OPERATION in headers:
@@ -121,7 +121,7 @@ def operation_of(headers: Mapping[str, str] | None) -> Operation:
 
 
 class Layout(Generic[Value]):
-    """Where a bucket is: its stream, and the subjects of its keys."""
+    """The stream of a bucket, and the subjects of its keys."""
 
     __slots__ = (
         "_keys",
@@ -142,7 +142,7 @@ class Layout(Generic[Value]):
         self.stream = config.name or ""
         self.bucket = self.stream.removeprefix(STREAM_PREFIX)
         self.history = config.max_msgs_per_subject or 1
-        """The revisions that are kept for each key."""
+        """The number of revisions that are kept for each key."""
         self.min_ttl = config.subject_delete_marker_ttl if self.history != 1 else None
         """Seconds to which the server raises a shorter `ttl` of a value."""
         self.max_ttl = config.max_age or None
@@ -150,9 +150,9 @@ class Layout(Generic[Value]):
         self.origin: str | None = None
         """The bucket that this one is a mirror of."""
         self.read = f"$KV.{self.bucket}."
-        """What the subjects begin with, as the stream has them."""
+        """The prefix of subjects in the stream."""
         self.write = self.read
-        """What subjects to publish to begin with: servers map those below a prefix."""
+        """The prefix of subjects to publish to. Servers map those below an API prefix."""
         if config.mirror is not None:
             self.origin = (config.mirror.name or "").removeprefix(STREAM_PREFIX)
             self.read = _mirrored(config, self.origin)
@@ -163,11 +163,11 @@ class Layout(Generic[Value]):
 
     @property
     def prefix(self) -> str:
-        """What the subjects of entries begin with."""
+        """The prefix of the subjects of entries."""
         return self.read
 
     def filters(self, keys: tuple[str, ...]) -> list[str]:
-        """The subjects of keys or patterns, of all keys when there are none."""
+        """Return the subjects of keys or patterns, or of all keys if none are given."""
         if self._keys is not None:
             keys = tuple(self._keys.encode_filter(key) for key in keys)
         return [self.read + check_filter(key) for key in keys] or [self.read + ">"]
@@ -177,7 +177,7 @@ class Layout(Generic[Value]):
         values: tuple[ValueCodec[Coded] | ValueCodec[bytes] | ValueCipher, ...] = (),
         keys: KeyCodec | Sequence[KeyCodec] | None = None,
     ) -> Layout[Coded]:
-        """The same bucket with keys and values in another form."""
+        """Make a layout of this bucket with codecs for its values and keys."""
         layout = cast("Layout[Coded]", copy.copy(self))
         layout._values = ValueChain(values) if values else None
         if keys is not None and not isinstance(keys, Sequence):
@@ -186,27 +186,27 @@ class Layout(Generic[Value]):
         return layout
 
     def key(self, key: str) -> str:
-        """The key that the bucket has; raises `InvalidKeyError`."""
+        """Encode a key, and check it. Raises `InvalidKeyError` if it is not valid."""
         return check_key(self.stored(key))
 
     def stored(self, key: str) -> str:
-        """A key in the form of the bucket."""
+        """Encode a key in the form of the bucket."""
         return key if self._keys is None else self._keys.encode(key)
 
     def subjects(self, keys: Iterable[str]) -> list[str]:
-        """The subjects of keys as the stream has them, each once."""
+        """Return the subjects of keys in the stream, each once."""
         some, prefix = list(keys), self.read
         if self._keys is not None:
             some = [self.key(key) for key in some]
         elif not all(map(is_key, some)):
             for key in some:
-                # A key that another client has stored, and that `keys` gives, is readable.
+                # `keys` also returns keys of other clients, which are readable.
                 if not is_readable(key, prefix):
                     check_key(key)
         return list(dict.fromkeys([prefix + key for key in some]))
 
     def data(self, key: str, value: Value | Data) -> Data:
-        """The bytes that the bucket has for that key."""
+        """Encode a value as the bytes that the bucket stores for that key."""
         if self._values is None:
             return cast("Data", value)
         return self._values.encode(cast("Value", value), self.read + self.key(key))
@@ -230,7 +230,7 @@ class Layout(Generic[Value]):
             )
 
     def entry(self, message: StoredMessage) -> Entry[Value]:
-        """The entry that a stored message is; raises `CodecError`."""
+        """Read a stored message as an entry. Raises `CodecError` if it cannot be decoded."""
         operation = operation_of(message.headers)
         return Entry(
             bucket=self.bucket,
@@ -244,7 +244,10 @@ class Layout(Generic[Value]):
         )
 
     def found(self, msg: Msg, answer: DirectAnswer) -> Entry[Value]:
-        """The entry that one of several messages got is; raises `CodecError`."""
+        """Read one message of a batched direct get as an entry.
+
+        Raises `CodecError` if it cannot be decoded.
+        """
         subject, revision, operation = answer.subject, answer.sequence, answer.operation
         return Entry(
             bucket=self.bucket,
@@ -258,10 +261,10 @@ class Layout(Generic[Value]):
     def decoder(
         self, *, bare: bool, ignore_deletes: bool = False
     ) -> Callable[[Entry], Entry[Value] | None] | None:
-        """Takes an entry from the form of the bucket, `bare` if it has no value.
+        """Make the function that decodes an entry, which has no value if `bare`.
 
-        None if that is the form. The decoder returns None for a key that the codec of keys
-        has not written, since such a key is no key of this view of the bucket. It raises
+        Returns None if there are no codecs. The decoder returns None for a key that the codec
+        of keys has not written, because such a key is not visible through the codec. It raises
         `CodecError` for a value that cannot be decoded, and if a codec is broken.
         """
         if self._keys is None and self._values is None:
@@ -289,9 +292,10 @@ class Layout(Generic[Value]):
         return decoded
 
     def decode(self, entries: Iterable[Entry]) -> list[Entry[Value]]:
-        """Entries of the bucket, in the form of the codecs.
+        """Decode entries of the bucket.
 
-        Raises `CodecError` for the first value that cannot be decoded, with the others.
+        Raises `CodecError` for the first value that cannot be decoded. The error has the
+        entries that could be decoded.
         """
         decoder = self.decoder(bare=False)
         if decoder is None:
@@ -311,11 +315,11 @@ class Layout(Generic[Value]):
         return decoded
 
     def label(self, entry: Entry[Value]) -> str:
-        """What to call it in an error."""
+        """Return the name of an entry for an error."""
         return entry.key
 
     def gone(self) -> BucketNotFoundError:
-        """The error for a bucket that does not exist."""
+        """Make the error for a bucket that does not exist."""
         return no_bucket(self.bucket)
 
     def _key_of(self, subject: str, revision: int) -> str:
@@ -351,7 +355,7 @@ class Layout(Generic[Value]):
         )
 
     def value(self, entry: Entry[Value]) -> Entry[Value]:
-        """The entry if it is a value; raises `KeyDeletedError` if it is a marker."""
+        """Return the entry if it has a value. Raises `KeyDeletedError` for a marker."""
         if entry.operation == "PUT":
             return entry
         word = "deleted" if entry.operation == "DEL" else "purged, or has expired"
@@ -362,7 +366,7 @@ class Layout(Generic[Value]):
         )
 
     def missing(self, key: str, revision: int | None = None) -> KeyNotFoundError:
-        """The error for a key, or a revision of it, that the bucket does not have."""
+        """Make the error for a key, or for its revision, that the bucket does not have."""
         which = "" if revision is None else f" at revision {revision}"
         return KeyNotFoundError(
             f"no such key: {key!r}{which} in bucket {self.bucket!r}", code=404
@@ -373,7 +377,7 @@ class Layout(Generic[Value]):
 
 
 def _mirrored(config: StreamConfig, origin: str) -> str:
-    """What the subjects in a mirror begin with: its origin's, unless it moves them."""
+    """Return the prefix of subjects in a mirror: its origin's, unless it transforms them."""
     mirror: Any = config.mirror
     for transform in mirror.subject_transforms or ():
         words = (transform.dest or "").split(".")
@@ -383,17 +387,14 @@ def _mirrored(config: StreamConfig, origin: str) -> str:
 
 
 class LastEntries(LastOfEach["Entry"]):
-    """The last entries of keys, each once, got by direct gets of many.
-
-    They are in the form of the bucket.
-    """
+    """The last entry of each key, read by batched direct gets, in the form of the bucket."""
 
     def __init__(self, layout: Layout[bytes], subjects: list[str]) -> None:
         super().__init__(subjects, layout.found)
         self._layout = layout
 
     def take_ready(self, mailbox: Mailbox) -> list[Entry]:
-        """The entries at hand, once the first one has told who answers."""
+        """Return the buffered entries, after a first one has shown which stream answers."""
         if self.whole and not self._previous:
             return []
         layout, given = self._layout, self._given
@@ -410,6 +411,6 @@ class LastEntries(LastOfEach["Entry"]):
 
 
 def revision_in(description: str) -> int | None:
-    """The revision that a server names when it refuses another one."""
+    """Read the actual revision from the error of a server that refuses another one."""
     _, _, number = description.rpartition("wrong last sequence: ")
     return int(number) if number.isdecimal() else None

@@ -1,6 +1,6 @@
-"""When entries expire: after the `ttl` of their bucket, or their own (ADR-43, ADR-48). Pure.
+"""The expiry of entries, by the `ttl` of the bucket or of the entry (ADR-43, ADR-48). Pure.
 
-Times are those of the server, which gave each entry its timestamp, in microseconds.
+All times are of the clock of the server, which also sets the timestamps, in microseconds.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def ttl_seconds(text: str) -> int | None:
 
 
 class Expiry:
-    """The entries that will expire, the first one first."""
+    """The entries that will expire, in the order of that time."""
 
     def __init__(self, max_age: float | None) -> None:
         self._max_age = max_age or 0.0
-        # By key and revision: the entries whose own TTL is not that of the bucket.
+        # By key: the revision and the TTL of entries that have a TTL besides the bucket's.
         self._ttls: dict[str, tuple[int, int]] = {}
         self._due: list[tuple[int, int, str]] = []
 
     def add(self, entry: Entry[Value], ttl: str) -> None:
-        """An entry has come, with its `Nats-TTL`."""
+        """Add an entry that has come with this `Nats-TTL`, empty if it has none."""
         own = ttl_seconds(ttl) if ttl else None
         if own is not None:
             self._ttls[entry.key] = entry.revision, own
@@ -74,7 +74,7 @@ class Expiry:
             heappush(self._due, (due, entry.revision, entry.key))
 
     def follow(self, max_age: float | None, entries: Iterable[Entry[Value]]) -> None:
-        """The bucket has this `ttl` now, and these entries."""
+        """Set the present `ttl` of the bucket. If it has changed, add all entries again."""
         if (max_age or 0.0) == self._max_age:
             return
         self._max_age = max_age or 0.0
@@ -91,7 +91,7 @@ class Expiry:
             yield key, revision
 
     def shrink(self, entries: dict[str, Entry[Value]]) -> None:
-        """Forget entries that were replaced, once they are most of all."""
+        """Forget replaced entries, once they are more than half of all."""
         if len(self._due) > 2 * len(entries) + 1000:
             self._due = [
                 due
@@ -103,7 +103,7 @@ class Expiry:
 
     @property
     def next_us(self) -> int | None:
-        """When the next entry expires. None: none does."""
+        """The time when the next entry expires. None: none does."""
         return self._due[0][0] if self._due else None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A copy of a bucket that a watch keeps current: what `KeyValue.live` returns."""
+"""A copy of a bucket that a watch keeps current. `KeyValue.live` returns it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from .engine import Entry
 
 TICK = 1.0
-"""Seconds at most until it is looked for keys that have gone without a message."""
+"""The most seconds between two searches for keys that have gone without a message."""
 LIST_AFTER = 5.0
-"""Seconds between two lists of the keys of the bucket, at least."""
+"""The least seconds between two listings of the keys of the bucket."""
 MAX_LIST_AFTER = 300.0
-"""The same, at most."""
+"""The most seconds between two listings, after several that have found nothing to drop."""
 
 
 class Live(Stopping, Single, Mapping[str, Value]):
@@ -56,24 +56,26 @@ class Live(Stopping, Single, Mapping[str, Value]):
         self._stored = stored
         self._bucket = bucket
         self._entries: dict[str, Entry[Value]] = {}
-        # Values beside the entries: with many keys, each object between a key and its
-        # value costs a cache miss. Every value here always has an entry, too.
+        # A second dict only for values, because with many keys each object between a key
+        # and its value costs a cache miss. Each value here has an entry, too.
         self._values: dict[str, Value] = {}
-        # Of the four below; re-entrant, since a signal handler may come in the middle.
+        # Guards `_waiting`, `_ended`, `_revision` and `_unbroken`. Re-entrant, because a
+        # signal handler may run while this thread holds it.
         self._lock = RLock()
         self._waiting: dict[Waiter, int] = {}
         self._ended = False
         self._revision = changes.revision
-        # Keys without a value here that the bucket has a message of: delete markers, and
-        # values that cannot be decoded. Used by the thread of the watch, as the rest is.
+        # Keys that have a message in the bucket, but no value here: delete markers, and
+        # values that cannot be decoded. Only the thread of the watch uses these, as all
+        # attributes below.
         self._markers: dict[str, int] = {}
         self._unbroken = self._revision  # see `Applied`
         self._current = changes.current(lambda: Applied(self._revision, self._unbroken))
         self._expiry = Expiry(changes.max_age)
-        self._first = 0  # no entry was before that when it was looked last
-        self._look_at = 0.0  # not before, for entries that the stream has dropped
+        self._first = 0  # the first sequence of the stream at the last look at entries
+        self._look_at = 0.0  # no earlier look for entries that the stream has dropped
         self._list_at, self._list_after = 0.0, LIST_AFTER
-        # What the leader said of removed messages when that was looked at last.
+        # The first sequence and the counts of messages at the last comparison.
         self._removed: tuple[int, int, int] | None = None
         changes.entries.reads_ttl = True
         try:
@@ -96,7 +98,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys that it has at this moment."""
+        """Iterate over the keys that the copy has at this moment."""
         return iter(self._values.copy())
 
     def __len__(self) -> int:
@@ -132,11 +134,11 @@ class Live(Stopping, Single, Mapping[str, Value]):
 
     @property
     def is_current(self) -> bool:
-        """Whether it is connected, and its `age` is at most 6 seconds.
+        """True while the copy is connected and its `age` is at most 6 seconds.
 
-        The leader of the bucket tells the `age`. A copy that is cut off from the leader,
-        or whose server lags, is not current. After a reconnect it is when the leader has
-        said so again.
+        The `age` comes from the leader of the bucket. A copy that is cut off from the leader,
+        or whose server lags, is not current. After a reconnect, the copy is current again as
+        soon as the leader has confirmed it.
         """
         return self._changes.is_connected and self._current.is_confirmed
 
@@ -168,7 +170,8 @@ class Live(Stopping, Single, Mapping[str, Value]):
         timeout = seconds(timeout, "timeout")
         waiter = Waiter(self._changes.outbox, local=True)
         try:
-            # Whoever applies it, or ends it, sees the waiter, or has done so before.
+            # With the lock, either the revision is applied already, or the thread that
+            # applies it or ends the watch finds this waiter.
             with self._lock:
                 waits = self._revision < revision and not self._ended
                 if waits:
@@ -205,7 +208,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
         self._reached(entry.revision)
 
     def _drop(self, error: CodecError) -> None:
-        """The key has another value now, and nobody knows which."""
+        """Drop a key whose new value cannot be decoded."""
         self._remove(error.key)
         self._markers[error.key] = error.revision
         self._reached(error.revision)
@@ -224,7 +227,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
             waiter.set(None)
 
     def _tick(self) -> float:
-        """Look for keys that have gone without a message; seconds until the next look."""
+        """Drop keys that have gone without a message. Return seconds until the next tick."""
         changes = self._changes
         if changes.finished.is_open:
             self._current.stop()
@@ -242,7 +245,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
         return min(TICK, max(0.0, (next_us - self._server_us()) / 1e6))
 
     def _server_us(self) -> int:
-        """The time of the server."""
+        """Return the time of the server, in microseconds since 1970."""
         end, at = self._current.said
         if end is None or end.info.ts is None:
             return int(time() * 1e6)
@@ -256,9 +259,9 @@ class Live(Stopping, Single, Mapping[str, Value]):
         self._expiry.shrink(self._entries)
 
     def _follow_stream(self) -> None:
-        """Drop what the stream has dropped: by a limit, a purge, or one by one."""
-        # Not what the leader said last: what it has no message of may have been replaced by a
-        # change that has not come.
+        """Drop keys whose messages were removed by a limit, by a purge, or one by one."""
+        # Not by the leader's last answer: a message that is gone by then may have been
+        # replaced by a change that has not come yet.
         end = self._current.reached
         if end is None:
             return
@@ -267,13 +270,13 @@ class Live(Stopping, Single, Mapping[str, Value]):
         if end.first > self._first and now >= self._look_at:
             self._first = end.first
             self._drop_where(lambda revision: revision < end.first)
-            # A look takes at most a hundredth of the time.
+            # Spend at most a hundredth of the time on these looks.
             self._look_at = monotonic() + 100 * (monotonic() - now)
         if now >= self._list_at and self._may_have_lost(end):
             self._drop_unlisted()
 
     def _may_have_lost(self, end: StreamEnd) -> bool:
-        """Whether messages may have been removed one by one, or by their subject."""
+        """Return whether messages may have been removed one by one, or by their subject."""
         state = end.info.state
         if self._changes.is_of_all:
             return len(self._entries) + len(self._markers) > state.num_subjects
@@ -282,7 +285,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
         return before is not None and before != removed
 
     def _drop_unlisted(self) -> None:
-        """Ask the bucket for its keys, and drop what it has no message of; blocks."""
+        """Request the keys of the bucket, and drop those that have no message. Blocks."""
         before = len(self._entries)
         with contextlib.suppress(Error):
             keys, last = self._changes.listed(monotonic())

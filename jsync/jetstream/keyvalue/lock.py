@@ -1,4 +1,4 @@
-"""A lock on a key that its holder renews: what `KeyValue.lock` returns."""
+"""A distributed lock: a key that its holder renews. `KeyValue.lock` returns it."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 LOOK = 5.0
-"""Seconds until it is tried again though nobody was heard to release the lock."""
+"""Seconds until the next attempt, if no release of the lock was seen before."""
 MIN_SECONDS = 1.0
-"""Seconds for a request even if `acquire` has less time left. A create that is given up before
-its answer comes may leave a lock without a holder until it expires."""
+"""Seconds for a request even if `acquire` has less time left. A create that is abandoned
+before its answer comes may leave a lock without a holder until it expires."""
 PAUSE = 0.5
-"""Seconds until it is tried again after servers could not answer."""
+"""Seconds until the next attempt after servers could not answer."""
 MARKER_TTL = 60
-"""Seconds that the marker of a release stays."""
+"""Seconds after which the marker of a release expires."""
 
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def now() -> float:
-        """Seconds, those in which the machine was asleep included."""
+        """Return the seconds of a clock that also runs while the machine sleeps."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:  # pragma: no cover - not on Linux
@@ -62,7 +62,7 @@ else:  # pragma: no cover - not on Linux
 
 
 class State(Enum):
-    """What is done with a lock object."""
+    """The state of a lock object."""
 
     FREE = "it does not hold the lock, and nobody waits for it here"
     ACQUIRING = "a thread waits for the lock"
@@ -76,7 +76,7 @@ MOVES: Final = {
     State.HELD: {State.RELEASING},
     State.RELEASING: {State.FREE, State.HELD},
 }
-"""What a state may become. One thread at a time acquires, and one releases."""
+"""The states that may follow each state. One thread at a time acquires, and one releases."""
 
 
 class Keys(Protocol):
@@ -129,16 +129,16 @@ class Lock(Single):
         self._on_lost = on_lost
         self._owner = b""
         self._deadline: float | None = None
-        """When the running `acquire` ends."""
-        # Of the state, the lease, the watch and its cancellation. Re-entrant, since a
-        # signal handler may come in the middle.
+        """The deadline of the current `acquire`."""
+        # Guards the state, the lease, the watch and its cancellation. Re-entrant, because
+        # a signal handler may run while this thread holds it.
         self._turning = RLock()
         self._state = State.FREE
         self._lease: Lease | None = None
         self._keeper: threading.Thread | None = None
         self._cancelled = Gate(session.outbox)
         self._watch: Watch | None = None
-        # Why the last try had no answer. None: it had one.
+        # The error of the last attempt, if it had no answer.
         self._failure: Error | None = None
         self._released = self._finished = Gate(session.outbox)
 
@@ -149,7 +149,7 @@ class Lock(Single):
 
     @property
     def held(self) -> bool:
-        """Whether you hold the lock, by the clock of this machine."""
+        """True while you hold the lock, by the clock of this machine."""
         lease = self._lease
         return lease is not None and lease.is_held(now())
 
@@ -213,9 +213,9 @@ class Lock(Single):
         return lease is not None
 
     def _acquire(self, deadline: float | None) -> Lease | None:
-        """Wait for the lock; None at the deadline, or if cancelled."""
+        """Wait for the lock. None at the deadline, or after `cancel`."""
         self._owner = secrets.token_hex(16).encode()
-        # A single try has the default timeouts.
+        # A single attempt has the default timeouts.
         once = deadline is not None and deadline <= time.monotonic()
         self._deadline = None if once else deadline
         while (lease := self._try()) is None:
@@ -226,20 +226,20 @@ class Lock(Single):
         return lease
 
     def _limit(self) -> dict[str, float]:
-        """The timeout of the next request of `acquire`, if the default is too long."""
+        """Return the timeout of the next request of `acquire`, if the default is too long."""
         left = math.inf
         if self._deadline is not None:
             left = self._deadline - time.monotonic()
         return {} if left >= LOOK else {"timeout": max(left, MIN_SECONDS)}
 
     def _failed(self, error: Error) -> None:
-        """A try had no answer: report it if that is news, since others follow."""
+        """Report an attempt without an answer, unless the last one had the same error."""
         if type(error) is not type(self._failure):
             self._session.callbacks.report(error)
         self._failure = error
 
     def _hold(self, lease: Lease) -> None:
-        """Begin to renew a lease."""
+        """Start the thread that renews a lease."""
         self._released = Gate(self._session.outbox)
         self._finished = Gate(self._session.outbox)
         with self._turning:
@@ -249,7 +249,7 @@ class Lock(Single):
         self._session.spawner.start(name, lambda: self._keep(lease))
 
     def _undo(self, lease: Lease | None) -> None:
-        """Give back what an `acquire` got that ends by an exception."""
+        """Release the lease of an `acquire` that ends by an exception."""
         with self._turning:
             if self._turn(State.FREE):
                 self._lease = None
@@ -260,7 +260,7 @@ class Lock(Single):
             self._purge(lease)
 
     def _turn(self, state: State) -> bool:
-        """Go on to `state`, if that is a legal move now; whether it was."""
+        """Change to `state` if `MOVES` allows it. Return whether it does."""
         with self._turning:
             if state not in MOVES[self._state]:
                 return False
@@ -293,13 +293,13 @@ class Lock(Single):
         self._purge(lease)
 
     def _purge(self, lease: Lease) -> None:
-        # If there is no answer, or the lock is no longer ours, the entry expires by
-        # itself.
+        # Without an answer, the entry expires later. If another holder has the lock, its
+        # entry stays.
         with contextlib.suppress(Error):
             self._bucket.purge(self._key, ttl=MARKER_TTL, last=lease.revision)
 
     def _try(self) -> Lease | None:
-        """The lease, if nobody has one."""
+        """Create the key. Return the lease, or None if another holder has the lock."""
         sent = now()
         try:
             revision = self._bucket.create(
@@ -323,7 +323,7 @@ class Lock(Single):
         return None
 
     def _await_release(self, seconds: float) -> None:
-        """Wait until the key is gone, or for so long."""
+        """Wait until the key is deleted or expires, but at most for `seconds`."""
         deadline = time.monotonic() + seconds
         try:
             with self._bucket.watch(self._key, **self._limit()) as watch:
@@ -338,12 +338,12 @@ class Lock(Single):
         except SubscriptionClosedError:
             pass  # cancelled
         except PASSING:
-            # Without a quorum a watch is refused at once.
+            # Without a quorum a watch is refused immediately.
             left = deadline - time.monotonic()
             if left > 0:
                 self._cancelled.wait(min(left, PAUSE))
 
-    # Its thread -----------------------------------------------------------------------
+    # The thread that renews the lease -------------------------------------------------
 
     def _keep(self, lease: Lease) -> None:
         """Renew the lease until it is released or lost."""
@@ -374,7 +374,7 @@ class Lock(Single):
             lease.renewed(revision, sent, now())
 
     def _look(self, lease: Lease) -> None:
-        """Somebody has changed the key: ourselves, by a renewal that was not answered?"""
+        """Read the changed key: the lock is lost, unless an unanswered renewal was stored."""
         try:
             entry = self._bucket.get(self._key)
         except KeyNotFoundError:
@@ -383,7 +383,7 @@ class Lock(Single):
             lease.failed(now())
         else:
             if entry.value == self._owner and entry.revision > lease.revision:
-                lease.revision = entry.revision  # and renew the lease at once
+                lease.revision = entry.revision  # and renew the lease immediately
             elif entry.value != self._owner:
                 lease.lost = True
             else:

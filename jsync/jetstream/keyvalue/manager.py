@@ -1,4 +1,4 @@
-"""Buckets created, changed, found and deleted: the calls of `JetStream` for them (ADR-8)."""
+"""The methods of `JetStream` that create, change, find and delete buckets (ADR-8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delete markers, and what is left of the history of their keys, removed."""
+"""Removal of delete markers, and of the remaining history of their keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MARKERS_STAY = 30 * 60.0
 def purge_markers(
     api: API, layout: Layout, older_than: float, timeout: float | None
 ) -> int:
-    """What `KeyValue.purge_deletes` does; how many markers were removed.
+    """Do the work of `KeyValue.purge_deletes`. Return the number of removed markers.
 
     Each purge has a bound by revision, so that a value that was put after the marker stays.
     """

@@ -1,4 +1,4 @@
-"""What a bucket holds and how it is set up: what `KeyValue.status` returns."""
+"""The contents and the configuration of a bucket, as `KeyValue.status` returns them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class KeyValueStatus:
         self.stream_info = info
         """Everything that the server says of the bucket's stream."""
         self.config = KeyValueConfig.of_stream(info.config)
-        """How the bucket is set up."""
+        """The configuration of the bucket."""
 
     @property
     def bucket(self) -> str:
@@ -51,7 +51,7 @@ class KeyValueStatus:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether its files are compressed."""
+        """True if the server compresses the files of the bucket."""
         return bool(self.config.compression)
 
     @property

@@ -1,4 +1,4 @@
-"""The changes of keys, one by one: what `KeyValue.watch` returns (ADR-8)."""
+"""The watch that `KeyValue.watch` returns: keys and their changes (ADR-8)."""
 
 from __future__ import annotations
 
