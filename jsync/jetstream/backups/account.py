@@ -1,6 +1,6 @@
-"""All streams of an account to files, and back.
+"""Back up all streams of an account to files, and restore them.
 
-The directory has one directory for each stream, as the `nats` command has it.
+The directory has one directory for each stream, in the layout of the `nats` command.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def backup_streams(
     on_progress: StreamProgress | None,
     timeout: Seconds,
 ) -> AccountBackup:
-    """What `JetStream.backup_streams` does."""
+    """Do the work of `JetStream.backup_streams`."""
     callback(on_progress, "on_progress")
     where = Path(directory)
     if where.exists() and any(where.iterdir()):
@@ -74,7 +74,7 @@ def backup_streams(
         try:
             check_name(stream, "stream")
         except ConfigError as error:
-            # It cannot be the name of a directory.
+            # Such a name cannot be that of a directory.
             failed[printable(stream)] = str(error)
             continue
         try:
@@ -98,7 +98,7 @@ def backup_streams(
 
 
 def _all(api: API, failed: dict[str, str]) -> list[StreamInfo]:
-    """The streams that answer; the names of the others go to `failed`."""
+    """List the streams that answer. The names of the others go to `failed`."""
     found: list[StreamInfo] = []
     try:
         found.extend(streams(api, None, None))
@@ -117,7 +117,7 @@ def restore_streams(
     on_progress: StreamProgress | None,
     timeout: Seconds,
 ) -> list[StreamInfo]:
-    """What `JetStream.restore_streams` does."""
+    """Do the work of `JetStream.restore_streams`."""
     flag(skip_existing, "skip_existing")
     callback(on_progress, "on_progress")
     where = Path(directory)
@@ -127,7 +127,7 @@ def restore_streams(
         raise ConfigError(f"{where} is not a directory") from None
     if (where / META).exists():
         raise ConfigError(f"{where} is the backup of one stream: use restore_stream")
-    # The backup has to be whole, and every stream new, before the first one is created.
+    # Verify first that the backup is whole and each stream new, then create the streams.
     wanted = {place: _stream_in(place) for place in places}
     if not wanted:
         raise ConfigError(f"{where} holds no backups")
@@ -161,7 +161,7 @@ def restore_streams(
 
 
 def _stream_in(place: Path) -> str:
-    """The name of the stream in a backup. Raises `ConfigError` if it is not whole."""
+    """Read the name of the stream in a backup. Raises `ConfigError` if it is not whole."""
     try:
         return read_manifest((place / META).read_bytes(), str(place / META)).stream
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Streams to files."""
+"""Back up a stream to files."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], object]
 
 CHUNK_SECONDS = 30.0
-"""How long one chunk may take."""
+"""The most seconds to wait for a chunk."""
 _PENDING_BYTES: Final = 1 << 26
-"""Well above what a server sends ahead of our acks."""
+"""The buffer, far larger than the data that a server sends before it gets an ack."""
 _AGAIN: Final = "begin again"
 
 
@@ -67,7 +67,7 @@ def backup(
     on_progress: Progress | None,
     timeout: Seconds,
 ) -> StreamBackup:
-    """What `Stream.backup` does."""
+    """Do the work of `Stream.backup`."""
     callback(on_progress, "on_progress")
     timeout = seconds(timeout, "timeout")
     where = Path(directory)
@@ -81,7 +81,7 @@ def backup(
     if check:
         wanted["jsck"] = True
     with _new_file(partial) as file:
-        # Before the request: a server waits two seconds for a subscription.
+        # Subscribe before the request, because a server waits two seconds for it.
         with subscribe(api.owner, inbox, max_pending_bytes=_PENDING_BYTES) as sub:
             reconnects = api.session.reconnects
             reply = _ask(api, f"STREAM.SNAPSHOT.{stream}", wanted, timeout)

@@ -1,6 +1,6 @@
-"""The backup of a stream: its chunks in order, and the files that hold it. Pure.
+"""The backup of a stream: its chunks in order, and its files. Pure.
 
-The files are those of the `nats` command: an archive, which only servers read, and
+The `nats` command has the same files: an archive, which only servers can read, and
 `backup.json` with the configuration and the state. `backup.json` is written last, so a
 backup without it is not whole.
 """
@@ -28,30 +28,33 @@ UNFINISHED: Final = "jsync.restore"
 """The key in the metadata of a stream while its messages are being restored."""
 _FIRST_OF_TAR: Final = b"meta.inf"
 _HEAD: Final = 64
-"""Bytes of an archive that have the name of its first file."""
+"""Bytes at the start of an archive that contain the name of its first file."""
 _FRAME_HEADER: Final = 4
 _STREAM_START: Final = 0xFF
 
 
 def archive_name(archive: IO[bytes]) -> str:
-    """The name of an archive, by its format.
+    """Choose the name of an archive by its format.
 
     The leader of the stream makes the archive, and may be older than the server of the
-    connection. The compression leaves the name of the first file of a tar readable.
+    connection. The name of the first file in a tar is readable despite the compression.
     """
     archive.seek(0)
     return OLD_ARCHIVE if _FIRST_OF_TAR in archive.read(_HEAD) else ARCHIVE
 
 
 class Chunks:
-    """The chunks of an archive as they come. Servers number all but the last."""
+    """The chunks of an archive in their order. Servers number all but the last one."""
 
     def __init__(self) -> None:
         self._last = 0
         self.ended = False
 
     def take(self, msg: Msg) -> bytes:
-        """The bytes of a message; empty at the end. Raises `BackupError`."""
+        """Return the bytes of a chunk, empty at the end.
+
+        Raises `BackupError` if a chunk is missing, or if the server has ended the backup.
+        """
         if not msg.data:
             status = msg.status
             if status is not None and status != 204:
@@ -72,9 +75,9 @@ class Chunks:
 
 
 def is_whole(archive: IO[bytes], size: int) -> bool:
-    """Whether an archive of `size` bytes begins and ends with a frame of its compression.
+    """Return whether an archive of `size` bytes consists of whole frames of its compression.
 
-    Frames have a type, and their length in three bytes (S2, an extension of Snappy).
+    A frame has a type, and its length in three bytes (S2, an extension of Snappy).
     """
     at = 0
     while at < size:
@@ -87,11 +90,11 @@ def is_whole(archive: IO[bytes], size: int) -> bool:
 
 
 def unfinished(config: Mapping[str, Any], mark: str) -> dict[str, Any]:
-    """The configuration of a stream while its messages are being restored.
+    """Make the configuration of a stream for the time in which its messages are restored.
 
-    No message but those of the backup can reach the stream: it has no subject that anybody
-    publishes to, and no sources. A mirror cannot get its origin later, so it keeps it. The
-    mark tells the stream from one that somebody else has created.
+    Only messages of the backup can reach the stream, because it has a private subject and no
+    sources. A mirror cannot get its origin later, so it keeps it. The mark distinguishes the
+    stream from one that another client has created.
     """
     metadata = {**(config.get("metadata") or {}), UNFINISHED: mark}
     if config.get("mirror"):
@@ -102,7 +105,7 @@ def unfinished(config: Mapping[str, Any], mark: str) -> dict[str, Any]:
 
 
 def subjects_of(config: Mapping[str, Any]) -> list[str]:
-    """The subjects that the stream will have, those that servers fill in too."""
+    """Return the subjects that the stream will have, including those that servers fill in."""
     subjects = config.get("subjects") or []
     if not subjects and not config.get("mirror") and not config.get("sources"):
         return [str(config.get("name", ""))]
@@ -110,12 +113,12 @@ def subjects_of(config: Mapping[str, Any]) -> list[str]:
 
 
 class Manifest(msgspec.Struct):
-    """What `backup.json` says."""
+    """The content of `backup.json`."""
 
     config: dict[str, Any]
     state: dict[str, Any]
     size: int | None = None
-    """The bytes of the archive; None if the `nats` command has made the backup."""
+    """The bytes of the archive. None if the `nats` command has made the backup."""
     sha256: str | None = None
 
     @property
@@ -124,7 +127,7 @@ class Manifest(msgspec.Struct):
         return str(self.config.get("name", ""))
 
     def text(self) -> bytes:
-        """As it stands in the file."""
+        """Format the content for the file."""
         document = {
             "config": self.config,
             "state": self.state,
@@ -134,7 +137,7 @@ class Manifest(msgspec.Struct):
 
 
 def read_manifest(text: bytes, where: str) -> Manifest:
-    """Read `backup.json`; raises `ConfigError` for what is none."""
+    """Read `backup.json`. Raises `ConfigError` if the text is not that of a backup."""
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
         manifest = Manifest(

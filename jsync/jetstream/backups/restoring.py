@@ -1,9 +1,9 @@
-"""Streams from files.
+"""Restore a stream from files.
 
 A server creates the stream with the first messages of an archive, and keeps it if the rest
 does not come. Until the archive is complete, the stream therefore has a private subject and a
-mark. Nobody can publish to it, so a part of a stream can be deleted again, and the mark tells
-it from a stream of the same name that somebody else has created.
+mark. No client publishes to that subject, so an incomplete stream can safely be deleted. The
+mark distinguishes it from a stream of the same name that another client has created.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from .driver import Progress
 
 RESTORE_SECONDS: Final = 3600.0
-"""How long a server may take once it has the whole archive."""
+"""The most seconds that a server may take once it has the whole archive."""
 _PARTS_OF_TIMEOUT: Final = 3
-"""How often the server that restores is looked for before its silence counts."""
+"""The number of looks for a silent server within the timeout, before the restore fails."""
 _NO_RESPONDERS: Final = 503
 _NAME_IN_USE: Final = 10130
 _MAX_CLEANUP_SECONDS: Final = 5.0
@@ -77,7 +77,7 @@ def restore(
     on_progress: Progress | None,
     timeout: Seconds,
 ) -> StreamInfo:
-    """What `JetStream.restore_stream` does."""
+    """Do the work of `JetStream.restore_stream`."""
     callback(on_progress, "on_progress")
     timeout = seconds(timeout, "timeout")
     where = Path(directory)
@@ -102,7 +102,7 @@ def restore(
     _verify(archive, manifest)
     check_overlap(api, stream, subjects_of(wanted))
     restoring = _Restore(api, stream, wanted, timeout)
-    # Of an older archive a server creates nothing before it is complete.
+    # From an older archive, a server creates nothing before the archive is complete.
     return restoring.run(archive, manifest.state, on_progress, hidden=not is_old)
 
 
@@ -129,7 +129,7 @@ def _wanted(
 
 
 def check_finished(api: API, stream: str) -> None:
-    """Raise `BackupError` if a stream is a part that a restore has left, or writes now."""
+    """Raise `BackupError` if a stream is incomplete: a restore is running, or has left it."""
     info = stream_info(api, stream)
     if UNFINISHED in (info.config.metadata or {}):
         raise BackupError(
@@ -139,7 +139,7 @@ def check_finished(api: API, stream: str) -> None:
 
 
 class _Restore:
-    """One stream that is being restored."""
+    """The restore of one stream."""
 
     def __init__(
         self, api: API, stream: str, wanted: dict[str, Any], timeout: float
@@ -183,7 +183,7 @@ class _Restore:
             raise
 
     def _clean_up(self, error: BaseException, *, hidden: bool) -> None:
-        """Remove what is on the server, or say in the error that it may be there."""
+        """Remove the part on the server, or add a note to the error that it may be left."""
         if hidden and not self._is_gone(ended=isinstance(error, APIError)):
             error.add_note(
                 f"a part of stream {self._stream} may be left on the server, without its "
@@ -204,7 +204,7 @@ class _Restore:
                     on_progress(sent, total)
 
     def _await_end(self, subject: str, *, hidden: bool) -> StreamInfo:
-        """Tell the server that it has all, and wait for as long as it is there."""
+        """Send the end of the archive, and wait while the restoring server is there."""
         session, patience = self._api.session, self._timeout
         now = monotonic()
         end, silent_at = now + max(RESTORE_SECONDS, patience), now + patience
@@ -234,12 +234,15 @@ class _Restore:
         return StreamInfo.from_wire(read_reply(answer.data, self._asked))
 
     def _restorer(self, *, hidden: bool) -> str | None:
-        """The leader of the stream if there is one; None if nothing of it answers."""
+        """Return the leader of the stream, or "" if it is not known.
+
+        None: the stream of this restore does not answer.
+        """
         wait = min(self._timeout, _MAX_CLEANUP_SECONDS)
         try:
             info = stream_info(self._api, self._stream, timeout=wait)
         except StreamNotFoundError:
-            # Of an older archive the server creates the stream at the end.
+            # From an older archive, the server creates the stream at the end.
             return None if hidden else ""
         except PermissionsError:
             return ""  # this client may not look
@@ -260,7 +263,7 @@ class _Restore:
             ) from late
 
     def _finish(self) -> StreamInfo:
-        """Give the complete stream its own configuration."""
+        """Give the complete stream its final configuration."""
         deadline = monotonic() + self._timeout
         subject = f"STREAM.UPDATE.{self._stream}"
         while True:
@@ -277,14 +280,14 @@ class _Restore:
                 sleep(_LOOKS[-1])
 
     def _stop(self, subject: str) -> None:
-        """Have the server end the restore now: it takes no chunk without a reply."""
+        """Make the server end the restore, by a chunk without the reply subject it needs."""
         with contextlib.suppress(Error):
             self._api.session.outbox.publish(subject, b"")
 
     def _is_gone(self, *, ended: bool) -> bool:
-        """Delete the part that the server has. Whether nothing of ours is left for sure.
+        """Delete the part on the server. Return whether certainly nothing of it is left.
 
-        `ended` says that the server has ended the restore by itself.
+        `ended` is whether the server itself has ended the restore.
         """
         wait = min(self._timeout, _MAX_CLEANUP_SECONDS)
         for pause in (0.0,) if ended else _LOOKS:

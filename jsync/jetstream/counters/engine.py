@@ -1,4 +1,4 @@
-"""Counters as streams hold them (ADR-49). Pure."""
+"""Counters in the form in which streams store them (ADR-49). Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CounterEntry(msgspec.Struct, frozen=True):
     subject: str
     value: int
     sources: dict[str, dict[str, int]]
-    """What other streams have contributed: the value by stream and subject. Empty for a
+    """The contributions of other streams: the value by stream and subject. Empty for a
     counter without sources."""
     increment: int | None
     """The latest increment. Sum these to audit a counter."""
@@ -39,7 +39,7 @@ _decode_sources: Final = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
 
 
 def read_entry(message: StoredMessage) -> CounterEntry:
-    """The counter in a message. Raises `JetStreamError` if the message has none."""
+    """Read the counter in a message. Raises `JetStreamError` if the message has none."""
     headers: Any = message.headers or {}
     try:
         sources = headers.get(SOURCES)
@@ -64,11 +64,11 @@ def read_entry(message: StoredMessage) -> CounterEntry:
 
 
 def check_amount(amount: object) -> int:
-    """A number to add. Raises `ConfigError`."""
+    """Return a valid number to add. Raises `ConfigError` otherwise."""
     if isinstance(amount, bool) or not isinstance(amount, int):
         raise ConfigError(f"amount: an int, not {type(amount).__name__}")
     digits = sys.get_int_max_str_digits()
-    # Python refuses to write longer numbers. 10 bits are three digits and a little.
+    # Python refuses to format longer numbers. 10 bits have slightly more than 3 digits.
     if digits and amount.bit_length() > digits * 3:
         raise ConfigError(
             f"amount: a number of {amount.bit_length()} bits is too large for a counter"
@@ -77,7 +77,7 @@ def check_amount(amount: object) -> int:
 
 
 def lacking(config: StreamConfig) -> list[str]:
-    """The settings of a stream that counters need and that it does not have."""
+    """Return the settings that counters need and that the stream lacks."""
     return [
         name
         for name in ("allow_msg_counter", "allow_direct")

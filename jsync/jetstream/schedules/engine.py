@@ -1,4 +1,4 @@
-"""A schedule as its stream holds it (ADR-51). Pure."""
+"""A schedule in the form in which its stream stores it (ADR-51). Pure."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str | None = None
     """The time zone of a cron pattern. None: UTC."""
     ttl: str | None = None
-    """How long the schedule itself lives, in the words of the server, such as `60s`."""
+    """The time to live of the schedule itself, in the format of the server, such as `60s`."""
     target_ttl: str | None = None
-    """How long published messages live, such as `60s`."""
+    """The time to live of published messages, such as `60s`."""
     rollup: bool = False
-    """Whether each published message replaces the earlier ones."""
+    """True if each published message replaces the earlier ones."""
     sequence: int
     """The sequence of the schedule in the stream."""
     created: datetime
@@ -66,12 +66,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def repeats(self) -> bool:
-        """Whether it publishes more than once."""
+        """True if the schedule publishes more than once."""
         return not self.pattern.startswith(_AT)
 
 
 def read_schedule(message: StoredMessage) -> Schedule | None:
-    """The schedule in a message; None if the message is none."""
+    """Read the schedule in a message. None if the message has none."""
     headers: Any = message.headers or {}
     pattern, target = headers.get(SCHEDULE), headers.get("Nats-Schedule-Target")
     if not pattern or not target:

@@ -1,13 +1,13 @@
-"""Many messages by direct gets: what to ask for next, and what an answer means (ADR-31).
+"""Batched direct gets: the next request, and the meaning of each answer (ADR-31).
 
-Pure: no socket, thread or clock. A request is answered by a page of messages and a
-`204 EOB`, and the next one goes on where that ended. Each message names the one before
-it, so what was lost on the way is noticed and asked for again.
+Pure: no socket, thread or clock. The server answers a request with a page of messages and a
+`204 EOB`, and the next request continues after that page. Each message names the sequence of
+the one before it, so messages that were lost on the way are noticed and requested again.
 
-Any server that has the stream answers, or a mirror of it, and it may be behind the leader.
-So the last page is not the end: the leader is asked for what is behind it. A mirror may lack
-messages in the middle, too: by its filter, its limits, or since they were deleted there. So only
-pages of mirrors that are `whole` are taken.
+Any server that has the stream, or a mirror of it, may answer, and it may be behind the leader.
+So the last page is not the end: the leader is asked for later messages. A mirror may also lack
+messages in the middle, because of its filter or its limits, or because they were deleted
+there. So only pages from mirrors that are `whole` are used.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 FUTILE = 3
-"""Requests in a row that may bring nothing before it is given up."""
+"""Requests in a row without a message after which the read fails."""
 
 PAGE_MESSAGES = 1000
 PAGE_BYTES = 8 << 20
 MOST_SUBJECTS = 1024
-"""Subjects that one request for the last messages may match."""
+"""The most subjects that one request for the last messages may match."""
 
 
 SINGLE_REPLIES = 2
-"""Requests in a row that bring one message and then nothing before it is given up."""
+"""Requests in a row with one message, and then silence, after which the read fails."""
 
 
 class Step(Enum):
-    """What is next, when it is no message."""
+    """The next step after an answer that is not a message."""
 
     SKIP = "wait for the next answer"
     ASK = "send the next request"
@@ -67,7 +67,7 @@ class Step(Enum):
 
 
 class Pages(ABC, Generic[Item]):
-    """Where the reading stands, and what is made of each message that comes."""
+    """A read in pages: its position, the next request, and the meaning of each answer."""
 
     def __init__(
         self, make: Callable[[Msg, DirectAnswer], Item], batch: int, max_bytes: int
@@ -78,27 +78,27 @@ class Pages(ABC, Generic[Item]):
         self._next = 0  # the sequence to continue from, 0 before the first message
         self._previous = 0  # the last sequence of this page, 0 while the page is empty
         self.pending = 0
-        """What the last message said is still to come."""
+        """The number of messages still to come, as the last message reported it."""
         self._came = 0  # messages of this page
         self.answered_by = ""
-        """The stream that sent the last message of this page: a mirror may answer, too."""
+        """The stream that sent the last message of this page, which may be a mirror."""
         self.whole: set[str] = set()
         """The streams that lack no message between two others. Empty: not known."""
-        self._singles = 0  # pages in a row of which one message came, and then nothing
-        self._end: int | None = None  # where to end, once that is known
+        self._singles = 0  # pages in a row with one message, and then nothing
+        self._end: int | None = None  # the last wanted sequence, once it is known
         self._futile = 0
         self._late = False  # an answer was late, and no message has come since
         self.done = False
-        """Whether the message just given was the last one wanted."""
+        """True if the last returned message was the last wanted one."""
 
     def request(self) -> dict[str, Any]:
-        """The next request: what comes from here on answers it."""
+        """Make the next request, and begin a new page."""
         self._previous = self.pending = self._came = 0
         self.answered_by = ""
         return {**self._wanted(), "batch": self._size(), "max_bytes": self._max_bytes}
 
     def take(self, msg: Msg) -> Item | Step:
-        """What an answer means; raises the error that it is."""
+        """Read an answer as a message or the next step. Raises the error that it reports."""
         if msg.status is not None and not is_stored(msg):
             return self._status(msg)
         answer = direct_answer(msg, batched=True)
@@ -113,7 +113,7 @@ class Pages(ABC, Generic[Item]):
         return self._passes(answer) or self._make(msg, answer)
 
     def take_ready(self, mailbox: Mailbox) -> Sequence[Item]:
-        """What can be taken at once of what has come; the rest is for `take`."""
+        """Take buffered messages in bulk, if the kind of read allows. `take` gets the rest."""
         return ()
 
     def _reached(self, sequence: int, pending: int, count: int = 1) -> None:
@@ -125,10 +125,10 @@ class Pages(ABC, Generic[Item]):
         self._late = False
 
     def interrupted(self, error: Error) -> Step:
-        """The rest of the page will not come; raises `error` if asking again is no use."""
+        """Handle the loss of the rest of a page. Raises `error` if a retry is useless."""
         if isinstance(error, LateError):
-            # A server that is gone may have taken the request with it. The second time
-            # in a row, and at the beginning, all servers are silent.
+            # A server that is gone may have taken the request with it. If that happens
+            # twice in a row, or at the beginning, no server answers at all.
             if self._late or not self._next:
                 raise error
             self._late = True
@@ -143,7 +143,7 @@ class Pages(ABC, Generic[Item]):
     # The end --------------------------------------------------------------------------
 
     def rest(self, stream: str) -> Steps[Rest]:
-        """Ask the leader for what is behind the last message, see `ask_rest`."""
+        """Ask the leader for messages after the last one, see `ask_rest`."""
         first = self._first_wanted()
         return ask_rest(
             stream,
@@ -155,25 +155,28 @@ class Pages(ABC, Generic[Item]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that can be wanted has come, whatever else there is."""
+        """True if every message that can be wanted has come, so the leader is not needed."""
         return False
 
     def confirmed(self, rest: Rest) -> bool:
-        """Whether the leader has nothing more; later messages do not count from then on."""
+        """Return whether the leader has no more wanted messages.
+
+        The first call fixes the end, so that messages stored later do not count.
+        """
         if self._end is None:
             self._end = rest.end.sequence
         return rest.first is None or rest.first > self._end or self._is_later(rest)
 
     def _first_wanted(self) -> dict[str, Any]:
-        """Where the first request starts."""
+        """Return the start of the first request."""
         return {}
 
     @abstractmethod
     def _filters(self) -> Sequence[str]:
-        """The subjects that are wanted."""
+        """Return the wanted subjects."""
 
     def _is_later(self, rest: Rest) -> bool:
-        """Whether the first message of the rest is behind a bound of time."""
+        """Return whether the first message of the rest is after a bound of time."""
         return False
 
     @abstractmethod
@@ -184,10 +187,10 @@ class Pages(ABC, Generic[Item]):
 
     @abstractmethod
     def _passes(self, answer: DirectAnswer) -> Step | None:
-        """None if it is wanted, else what to do instead."""
+        """Return None if the message is wanted, else the next step."""
 
     def _nothing(self, msg: Msg) -> Step:
-        """A 404."""
+        """Return the next step after a 404."""
         return Step.CONFIRM
 
     def _status(self, msg: Msg) -> Step:
@@ -216,7 +219,7 @@ class Pages(ABC, Generic[Item]):
 
 
 class Range(Pages[StoredMessage]):
-    """All messages of a subject, in their order."""
+    """A read of all messages of a subject, in the order of the stream."""
 
     def __init__(
         self,
@@ -286,7 +289,7 @@ class Range(Pages[StoredMessage]):
 
 
 class LastOfEach(Pages[Item]):
-    """The last message of each subject, in the order of their sequences."""
+    """A read of the last message of each subject, in the order of their sequences."""
 
     def __init__(
         self,
@@ -330,7 +333,7 @@ class LastOfEach(Pages[Item]):
 
     def _passes(self, answer: DirectAnswer) -> Step | None:
         # A later page includes messages that were published in the meantime, so no
-        # subject is missed if its last message moved. Subjects that were already
+        # subject is missed if it gets a new last message. Subjects that were already
         # returned come again.
         subject = answer.subject
         if subject in self._given:
@@ -341,12 +344,12 @@ class LastOfEach(Pages[Item]):
     def _nothing(self, msg: Msg) -> Step:
         if "results" in msg.status_text.lower():
             return Step.CONFIRM
-        # A message was deleted between its look-up and its read.
+        # The server has deleted a message between its look-up and its read.
         return self._again(direct_error(404, msg.status_text))
 
 
 def direct_error(status: int, text: str) -> Error:
-    """The error behind the status of a direct get."""
+    """Make the error for the status of a direct get."""
     match status:
         case 404:
             err_code = 10037
@@ -371,7 +374,7 @@ def direct_error(status: int, text: str) -> Error:
 
 
 def _is_from(rest: Rest, time: datetime | None) -> bool:
-    """Whether the first message of the rest was stored at that time or later."""
+    """Return whether the first message of the rest was stored at that time or later."""
     if time is None:
         return False
     try:

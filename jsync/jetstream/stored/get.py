@@ -1,4 +1,4 @@
-"""Messages got from a stream and deleted in it, one by one or many, without a consumer."""
+"""Get messages of a stream without a consumer, one by one or in batches, and delete them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from .engine import Item, Pages
 
 FIRST_LOOK, LAST_LOOK = 0.02, 0.5
-"""How soon servers are asked again for what the leader has, at first and at last."""
+"""The first and the longest pause before servers that lag behind the leader are retried."""
 ELECTION_SECONDS = 1.0
-"""How long to wait for the answer of a leader that may be being elected."""
+"""Seconds to wait for the answer of a leader that may be in an election."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -64,7 +64,7 @@ def get_message(
     direct: bool,
     timeout: Seconds | None,
 ) -> StoredMessage:
-    """What `Stream.get_message` does, by a direct get first if `direct`."""
+    """Do the work of `Stream.get_message`, first by a direct get if `direct`."""
     wanted = _wanted(sequence, last_by_subject, next_by_subject, start_time)
     if start_time is not None:
         api.require(GET_BY_TIME)
@@ -72,7 +72,7 @@ def get_message(
     if direct:
         with contextlib.suppress(NoRespondersError):
             message = _direct_get(api, stream, wanted, deadline)
-            # A mirror may not have all subjects, and so pass over the right message.
+            # A mirror may lack some subjects, and so skip the right message.
             if message is not None and (message.stream == stream or _is_exact(wanted)):
                 return message
     reply = api.request(
@@ -87,9 +87,10 @@ def get_message(
 def direct_get_last(
     api: API, stream: str, subject: str, timeout: Seconds | None
 ) -> StoredMessage | None:
-    """The last message of a subject that any one server has, if any: it may be old.
+    """Get the last message of a subject from any server, which may be behind the leader.
 
-    Raises `NoRespondersError` if no server answers direct gets.
+    None if that server has no message. Raises `NoRespondersError` if no server answers direct
+    gets.
     """
     wanted = _wanted(None, subject, None, None)
     return _direct_get(api, stream, wanted, deadline_after(api.seconds(timeout)))
@@ -101,7 +102,7 @@ def _wanted(
     next_by_subject: str | None,
     start_time: datetime | None,
 ) -> dict[str, Any]:
-    """The request for one message; raises `ConfigError`."""
+    """Make the request for one message. Raises `ConfigError` if it is not clear which."""
     if last_by_subject is not None:
         if (sequence, next_by_subject, start_time) != (None, None, None):
             raise ConfigError("last_by_subject excludes the other arguments")
@@ -130,15 +131,15 @@ def _wanted(
 def _direct_get(
     api: API, stream: str, wanted: dict[str, Any], deadline: float
 ) -> StoredMessage | None:
-    """The message, from any server that has it; None: ask the leader.
+    """Get a message from any server. None: that server lacks it, so ask the leader.
 
-    Raises `NoRespondersError` if no server answers direct gets.
-    A replica or a mirror may lag, so what it does not have may be there all the same.
+    A replica or a mirror may lag, so a message that it lacks may exist on the leader. Raises
+    `NoRespondersError` if no server answers direct gets.
     """
     subject, data = f"{api.prefix}.DIRECT.GET.{stream}", b""
     literal = wanted.get("last_by_subj")
     if literal is not None and _is_literal(literal):
-        # Name the subject in the request, so that permissions can be given by it.
+        # Append the subject to that of the request, so that permissions can depend on it.
         subject = f"{subject}.{literal}"
     else:
         data = _encode(wanted)
@@ -151,7 +152,7 @@ def _direct_get(
 
 
 def _is_exact(wanted: dict[str, Any]) -> bool:
-    """Whether only messages of one subject, or of one sequence, come into question."""
+    """Return whether the request can match only one subject or one sequence."""
     subject = wanted.get("last_by_subj")
     return "next_by_subj" not in wanted and (subject is None or _is_literal(subject))
 
@@ -172,12 +173,12 @@ def get_messages(
     *,
     alone: bool = False,
 ) -> Iterator[Item]:
-    """What `Stream.get_messages` and `get_last_messages` do.
+    """Do the work of `Stream.get_messages` and `get_last_messages`.
 
-    `alone`: one server has the stream, and so is its leader.
+    If `alone`, only one server has the stream, so that any answer of it is the leader's.
 
-    A page that does not come, or whose rest does not, for the loss of the connection or of
-    who answered, is asked for again from there: reading twice does no harm.
+    If the connection or the answering server is lost during a page, the rest of the page is
+    requested again, because reading twice does no harm.
     """
     api.require(DIRECT_BATCH)
     return _read(api, stream, pages, api.seconds(timeout), alone)
@@ -251,7 +252,7 @@ def _read(
 
 
 def _is_whole(api: API, stream: str, pages: Pages[Any], until: float) -> bool:
-    """Whether the mirror that answers has all that the stream has, but for the end; blocks."""
+    """Ask whether the mirror that answers lacks no message before its end. Blocks."""
     name = pages.answered_by
     try:
         copy = stream_info(api, name, timeout=max(0.0, until - monotonic()))
@@ -273,7 +274,10 @@ def _is_whole(api: API, stream: str, pages: Pages[Any], until: float) -> bool:
 
 
 def _left(api: API, stream: str, pages: Pages[Any], seconds: float) -> int | None:
-    """The sequence of a message that the leader has and the server had not; blocks."""
+    """Ask the leader for a message that the server lacks. Return its sequence, or None.
+
+    Blocks.
+    """
     if pages.is_complete:
         return None
     try:
@@ -286,7 +290,7 @@ def _left(api: API, stream: str, pages: Pages[Any], seconds: float) -> int | Non
 def _await_server(
     api: API, stream: str, nobody: DirectGetNotAllowedError, until: float
 ) -> None:
-    """Nobody answers: wait a moment if a leader may be about to, else raise why."""
+    """Wait a moment if no server answers because of an election. Raises the reason if not."""
     allowed = True
     try:
         info = stream_info(api, stream, timeout=ELECTION_SECONDS)
@@ -307,14 +311,14 @@ def _await_server(
 def delete_message(
     api: API, stream: str, sequence: int, *, erase: bool, timeout: Seconds | None
 ) -> None:
-    """Delete a message; erased, nothing of it is left on the disk."""
+    """Delete a message. If `erase`, nothing of it is left on the disk."""
     wanted: dict[str, Any] = {"seq": whole(sequence, "sequence", 1)}
     if not erase:
         wanted["no_erase"] = True
     try:
         api.request(f"STREAM.MSG.DELETE.{stream}", wanted, timeout=timeout)
     except MessageDeleteError as error:
-        # A file stream answers so for a missing message. A memory stream answers 10043.
+        # The answer of a file stream for a missing message. A memory stream answers 10043.
         if error.description not in ("no message found", "stream store EOF"):
             raise
         raise MessageNotFoundError(

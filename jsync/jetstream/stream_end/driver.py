@@ -1,4 +1,4 @@
-"""Ask the leader of a stream for its end: from a thread that may wait, or on the I/O thread."""
+"""Ask the leader of a stream for its end, from a thread that may block or the I/O thread."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     from .engine import Rest, StreamEnd
 
 RETRY_SECONDS: Final = 0.25
-"""The pause before the next question, while there is no leader."""
+"""The pause in seconds before the next request, while there is no leader."""
 MIN_ATTEMPT: Final = 1.0
-"""Seconds that an answer may take, at least."""
+"""The least seconds to wait for one answer."""
 
 
 def stream_end(api: API, stream: str, deadline: float) -> StreamEnd:
-    """Ask for the end of a stream until the leader answers; blocks.
+    """Ask for the end of a stream until the leader answers. Blocks.
 
-    Raises `TimeoutError` at the deadline, `StreamNotFoundError`, and what else ends it.
+    Raises `TimeoutError` at the deadline. `StreamNotFoundError`, and other errors that waiting
+    does not mend, are raised immediately.
     """
     return until_answered(
         api, lambda: ask_end(stream), deadline, patience=_patience(deadline)
@@ -41,24 +42,28 @@ def stream_end(api: API, stream: str, deadline: float) -> StreamEnd:
 
 
 def stream_rest(api: API, steps: Callable[[], Steps[Rest]], deadline: float) -> Rest:
-    """Ask for the rest of a stream until the leader answers; blocks, as `stream_end`.
+    """Ask for the rest of a stream until the leader answers. Blocks, as `stream_end`.
 
-    `steps` begins the question, see `ask_rest`.
+    `steps` begins the request, see `ask_rest`. Raises the errors that `stream_end` raises.
     """
     return until_answered(api, steps, deadline, patience=_patience(deadline))
 
 
 def _patience(deadline: float) -> float:
-    """How long one answer may take: a new leader does not hear what the old one was asked."""
+    """Return the seconds to wait for one answer.
+
+    They are only a part of the time left, because a new leader does not get a request that was
+    sent to the old one.
+    """
     return max(MIN_ATTEMPT, (deadline - monotonic()) / 2)
 
 
 def until_answered(
     api: API, ask: Callable[[], Steps[Made]], deadline: float, *, patience: float = inf
 ) -> Made:
-    """Ask again while there is no leader, or none answers within `patience` seconds.
+    """Repeat a request while there is no leader, or no answer within `patience` seconds.
 
-    Raises `TimeoutError` at the deadline.
+    Raises the last error at the deadline, such as `TimeoutError`.
     """
     while True:
         try:
@@ -76,7 +81,7 @@ def follow(
 ) -> None:
     """Send each request of the steps, and call `then` on the I/O thread with the outcome.
 
-    Not at all when the connection breaks or closes, as an `Inquiry`.
+    If the connection breaks or closes, `then` is not called, as with an `Inquiry`.
     """
 
     def answered(answer: Answer | None) -> None:
@@ -91,7 +96,7 @@ def follow(
         try:
             Inquiry(api, ask.subject, ask.payload, answered)
         except (ConnectionLostError, ConnectionClosedError):
-            pass  # whoever asks hears of it
+            pass  # the caller learns of it from the connection
         except Error as error:
             then(error)
 

@@ -1,4 +1,4 @@
-"""What a leader says of the end of its stream: the questions, and how far to trust an answer.
+"""Requests to a leader for the end of its stream, and how far to trust the answers.
 
 Pure: no socket, thread or clock.
 """
@@ -27,50 +27,52 @@ if TYPE_CHECKING:
     from ..steps import Steps
 
 FRESH_SECONDS: Final = 60.0
-"""How long the number of servers of a stream is taken for granted."""
+"""Seconds for which a known number of servers of a stream is assumed to be unchanged."""
 MAX_SILENCE: Final = 3.5
-"""Seconds after which a leader may have a successor. Servers elect none before 4 seconds."""
+"""Seconds without contact to most servers after which a leader may have a successor.
+
+Servers elect none before 4 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """What a leader says of the end of its stream."""
+    """The end of a stream, as its leader reports it."""
 
     sequence: int
-    """The last sequence that was given, 0 in a stream that was never written to."""
+    """The last sequence that was assigned, 0 in a stream that was never written to."""
     first: int
-    """The first sequence that may be stored. None before it is."""
+    """The first sequence that may exist. No message is before it."""
     silence: float
-    """Seconds before the answer at which most servers had last confirmed this leader.
+    """Seconds from the last moment at which most servers confirmed this leader to its answer.
 
-    Whatever was acknowledged before that moment is not behind `sequence`.
+    No message that was acknowledged before that moment is after `sequence`.
     """
     info: StreamInfo
     """The whole answer."""
 
     @property
     def is_replicated(self) -> bool:
-        """Whether other servers, which may be behind, have the stream too."""
+        """True if the stream has replicas, which may be behind the leader."""
         return (self.info.config.num_replicas or 1) > 1
 
     @property
     def created(self) -> datetime | None:
-        """When the stream was created. Another stream of its name has another time."""
+        """The time of the stream's creation. Another stream of that name has another time."""
         return self.info.created
 
 
 class Rest(NamedTuple):
-    """What a leader says of the part of a stream that has not been read."""
+    """The unread part of a stream, as its leader reports it."""
 
     end: StreamEnd
     first: int | None
-    """The sequence of the first message of it. None: there is none."""
+    """The sequence of its first message. None: it has no messages."""
     stored_at: str = ""
-    """When that was stored, in the words of the server."""
+    """The time when its first message was stored, in the format of the server."""
 
 
 def end_in(info: StreamInfo) -> StreamEnd:
-    """Read the end from an answer; raises `JetStreamUnavailableError` for an old word."""
+    """Read the end from an answer. Raises `JetStreamUnavailableError` if it may be outdated."""
     silence = 0.0
     if info.cluster is not None:
         silence = _silence(info.cluster, info.ts)
@@ -86,9 +88,10 @@ def end_in(info: StreamInfo) -> StreamEnd:
 
 
 def is_alone(info: StreamInfo | None, now: float) -> bool:
-    """Whether one server has the stream, as of the last minute.
+    """Return whether only one server has the stream, as of the last minute.
 
-    `now` is seconds since 1970. The stream may have other servers by now, if that was long ago.
+    `now` is in seconds since 1970. An older `info` does not count, because the stream may have
+    got more servers since.
     """
     return (
         info is not None
@@ -99,9 +102,10 @@ def is_alone(info: StreamInfo | None, now: float) -> bool:
 
 
 def _silence(cluster: ClusterInfo, now: datetime | None) -> float:
-    """Seconds since the leader and the servers that it heard from last were most of all.
+    """Return the seconds since the leader had last heard from most servers of the stream.
 
-    A leader says 0 seconds of a server that it never heard from: since it was elected.
+    A leader reports 0 seconds for a server that it has never heard from. For such a server the
+    seconds since the election count.
     """
     since = cluster.leader_since
     led = (now - since).total_seconds() if now and since else 0.0
@@ -118,7 +122,7 @@ def _old_word(text: str) -> JetStreamUnavailableError:
     return JetStreamUnavailableError(text, code=503, err_code=10008, description=text)
 
 
-# Questions ----------------------------------------------------------------------------
+# Requests -----------------------------------------------------------------------------
 
 
 def ask_end(stream: str) -> Steps[StreamEnd]:
@@ -134,10 +138,10 @@ def ask_rest(
     until: int | None = None,
     start_time: str | None = None,
 ) -> Steps[Rest]:
-    """Ask for the messages of some subjects, or of all, behind `after` and up to `until`.
+    """Ask for the messages of some subjects, or of all, after `after` and up to `until`.
 
-    Without `until` whatever is behind counts, also what was stored a moment ago. With
-    `start_time` messages that were stored before are left out.
+    Without `until` each later message counts, also one that was stored a moment ago. With
+    `start_time` messages that were stored before it are left out.
     """
     end = yield from ask_end(stream)
     rest = Rest(end, None)
@@ -153,8 +157,8 @@ def ask_rest(
         except MessageNotFoundError:
             continue
         except (PermissionsError, JetStreamNotEnabledError):
-            # This account may not ask. The only server of a stream is its leader, so that
-            # the consumer's word is good.
+            # This account may not send the request. If the stream has only one server,
+            # that is the leader, so the report of the consumer's server is reliable.
             if end.is_replicated:
                 raise
             continue
@@ -170,10 +174,10 @@ def ask_rest(
 
 
 def _confirm(stream: str, end: StreamEnd) -> Steps[None]:
-    """Make sure that who told of no message has the end of the stream.
+    """Make sure that the server that found no message has the end of the stream.
 
-    An answer does not say who gave it. A former leader that was frozen or cut off gives one as
-    well, until it learns of its successor, and knows of nothing that was stored since.
+    An answer does not name its server. A former leader that was frozen or cut off also
+    answers, until it learns of its successor, and lacks all messages that were stored since.
     """
     try:
         yield Ask(

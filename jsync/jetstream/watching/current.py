@@ -1,9 +1,9 @@
-"""How current a watch is: the one meaning of "current".
+"""The one definition of how current a watch is.
 
-A watch is current as of a moment if it has every change that was acknowledged before. The
-leader of the stream says so, see `stream_end`: it is asked now and then where the stream ends,
-and the moment is the last one at which most servers had confirmed it as their leader. Neither a
-heartbeat nor a server that has nothing more to send proves anything.
+A watch is current as of a moment if it has every change that was acknowledged before. Only the
+leader of the stream can confirm that, see `stream_end`. It is asked every few seconds for the
+end of the stream, and the moment is the last one at which most servers had confirmed it as
+their leader. Neither a heartbeat nor a server that has nothing more to send proves anything.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from ..stream_end.engine import Rest, StreamEnd
 
 ASK_EVERY: Final = 2.0
-"""Seconds from one question to the next."""
+"""Seconds from one request to the next."""
 ASK_AGAIN: Final = 0.5
-"""The same while the watch lacks something, or there is no answer."""
+"""Seconds to the next request while the watch lacks a change, or after no answer."""
 MAX_AGE: Final = 6.0
 """The age in seconds up to which a watch counts as current.
 
-A leader without writes hears from the other servers every second or two, so that its word is
-that old.
+A leader without writes hears from the other servers only every second or two, so its answers
+confirm a moment that is that old.
 """
 MAX_WAITING: Final = 100
-"""Answers that may wait until the watch is as far."""
+"""The most answers that wait until the watch has reached their end."""
 
 
 class Applied(NamedTuple):
-    """How far the changes of a watch were applied."""
+    """The progress of a watch: the changes that were applied."""
 
     revision: int
-    """That of the last one."""
+    """The revision of the last applied change."""
     unbroken: int
-    """No sequence of the stream is missing between this one and the last."""
+    """A sequence after which no sequence of the stream is missing, up to `revision`."""
 
 
 class Current:
@@ -60,10 +60,10 @@ class Current:
         self._applied = applied
         self._begin = place.cursor.position
         self._session = place.api.session
-        # Of the three below, which any thread asks for.
+        # Guards the attributes down to `_confirmed`, which any thread may read.
         self._lock = RLock()
-        # Moments at which the watch will have been current, once it has a revision, and
-        # if it has each sequence behind another one up to there.
+        # Moments that count once the watch has reached a revision, see `_wait`: the
+        # revision, a sequence or None, the moment, and the end of the stream.
         self._waiting: deque[tuple[int, int | None, float, StreamEnd]] = deque()
         self._reached: StreamEnd | None = None
         self._since = monotonic()
@@ -74,14 +74,14 @@ class Current:
         self._timer: Timer | None = None
 
     def begin(self, since: float) -> None:
-        """The watch was current as of `since`: from now on, ask again and again."""
+        """Begin to ask the leader at intervals. The watch was current as of `since`."""
         self._since = since
         self._reached = self._said[0]
         self._pull.when_lost, self._pull.when_connected = self._lost, self._ask
         self._session.call_soon(self._ask)
 
     def stop(self) -> None:
-        """Ask no more; from any thread."""
+        """Stop asking the leader. Any thread may call this."""
         self._stopped = True
         timer = self._timer
         if timer is not None:
@@ -96,7 +96,8 @@ class Current:
         """The last moment as of which the watch is known to be current."""
         revision, unbroken = self._applied()
         with self._lock:
-            # The newest first: an older answer may name a sequence that the filter leaves out.
+            # Begin with the newest answer, because an older one may name a sequence that
+            # the filter leaves out.
             for number in range(len(self._waiting), 0, -1):
                 needed, after, moment, end = self._waiting[number - 1]
                 if needed <= revision and (after is None or unbroken <= after):
@@ -110,14 +111,14 @@ class Current:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether that is at most `MAX_AGE` ago, and not from before a lost connection."""
+        """True if `since` is at most `MAX_AGE` ago, and the connection was not lost later."""
         age = monotonic() - self.since
         with self._lock:
             return self._confirmed and age <= MAX_AGE
 
     @property
     def said(self) -> tuple[StreamEnd | None, float]:
-        """What the leader said last, and when it did, within a round trip."""
+        """The last answer of the leader, and its time, exact to a round trip."""
         with self._lock:
             return self._said
 
@@ -170,8 +171,8 @@ class Current:
                 # Before anything has come, there is nothing to apply.
                 self._wait(after if after > self._begin else 0, None, moment, end)
             else:
-                # A change that is replaced before its turn comes with its replacement,
-                # which may be behind this end. So none may be left out up to there.
+                # A change that is replaced before it is read comes as its replacement,
+                # which may be after this end. So the watch needs every sequence up to it.
                 self._wait(end.sequence, after, moment, end)
         _ = self.since  # before the next gap
         self._later(ASK_EVERY if rest.first is None else ASK_AGAIN)
@@ -179,7 +180,10 @@ class Current:
     def _wait(
         self, revision: int, after: int | None, moment: float, end: StreamEnd
     ) -> None:
-        """With `revision`, and all from `after` to there, it is current as of `moment`."""
+        """Count the watch as current as of `moment` once it has reached `revision`.
+
+        If `after` is set, it must also have every sequence from there to `revision`.
+        """
         self._waiting.append((revision, after, moment, end))
         if len(self._waiting) > MAX_WAITING:
             self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""What is behind a watch: an ordered consumer, read as entries (ADR-8, ADR-37)."""
+"""The reading behind a watch: an ordered consumer, read as entries (ADR-8, ADR-37)."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 EXPIRES = 30.0
 FIRST_LOOK = 0.1
-"""Seconds of silence before the end of the initial entries until the server is asked."""
+"""Seconds without an entry after which the leader is asked for more initial entries."""
 LAST_LOOK = 5.0
 ASK_SECONDS = 2.0
-"""How long the leader may take for an answer, and is left alone after it gave none."""
+"""Seconds that the leader may take to answer, and the pause after it gave no answer."""
 AHEAD_SECONDS = 0.5
-"""How long an entry may be held back until it is known whether it is the last initial one."""
+"""The most seconds to hold an entry until it is known whether it is the last initial one."""
 MAX_ROUNDS = 2
-"""How often the end may run ahead of the reading before the keys are compared."""
+"""Times that the end may move ahead of the reading before the keys are compared."""
 
 
 def open_changes(
@@ -64,7 +64,7 @@ def open_changes(
     on_error: Callable[[Exception], object] | None = None,
     timeout: float | None = None,
 ) -> Changes[Item]:
-    """Have a consumer made for changes of `keys`, and begin to read it; blocks."""
+    """Create a consumer for changes of `keys`, and begin to read it. Blocks."""
     starts = {
         "include_history": flag(include_history, "include_history"),
         "updates_only": flag(updates_only, "updates_only"),
@@ -120,11 +120,11 @@ def open_changes(
 
 
 def _initial(place: Place, info: ConsumerInfo, start: int, *, latest: bool) -> Initial:
-    """The initial entries of a consumer, as its server counts them."""
+    """Track the initial entries of a consumer, as its server counts them."""
     end = place.end
     if end is None:  # this account may not ask the leader
         return Initial(info.num_pending, latest=latest)
-    # The server that said where the stream ends has all up to there.
+    # The server that reported the end of the stream has every message up to it.
     server = info.cluster and info.cluster.leader
     leader = end.info.cluster and end.info.cluster.leader
     return Initial(
@@ -137,9 +137,9 @@ def _initial(place: Place, info: ConsumerInfo, start: int, *, latest: bool) -> I
 
 
 class Changes(Generic[Item]):
-    """Entries in order, and what is known of how many are still to come.
+    """The entries of a watch in order, and the known number of those still to come.
 
-    One thread reads: the user's, or its own that calls what `run` is given.
+    Only one thread reads them: the user's, or the thread that `run` starts for the callback.
     """
 
     def __init__(
@@ -164,15 +164,15 @@ class Changes(Generic[Item]):
         self._rounds = 0  # how often the leader had more than the watch
         self._look_after = FIRST_LOOK
         self._silent_until = 0.0  # the leader is not asked before
-        # Those of the entry that was returned last and of the one that is held behind it.
+        # The revisions of the last returned entry, and of the held one that follows it.
         self._revision = self._held_revision = start
         self.asked_at = monotonic()
-        """When the leader was asked for the end that the initial entries had."""
+        """The time when the leader was asked for the end of the initial entries."""
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
-        """What has ended it, if nobody asked for that."""
+        """The error that has ended the watch. None after a `stop`."""
         self.handed_over = Gate(self.outbox)
-        """Opened once all initial entries are, or when it has ended before."""
+        """Opened once all initial entries were handed over, or if the watch ends before."""
         self.finished = Gate(self.outbox)
         """Opened when the thread of `run` has ended."""
         limits = consume_limits(expires=EXPIRES, idle_heartbeat=IDLE_HEARTBEAT)
@@ -194,7 +194,7 @@ class Changes(Generic[Item]):
 
     @property
     def initial_done(self) -> bool:
-        """Whether all initial entries were taken."""
+        """True once all initial entries were taken."""
         return self._initial.done
 
     @property
@@ -203,11 +203,15 @@ class Changes(Generic[Item]):
 
     @property
     def revision(self) -> int:
-        """That of the last entry that was taken; before, that behind which it begins."""
+        """The revision of the last taken entry. At first: the one before the start."""
         return self.entries.revision if self.entries.held is None else self._revision
 
     def take(self, deadline: float | None, *, initial: bool = False) -> Item | None:
-        """The next entry; None at the deadline, at the end, and, if `initial`, at its end."""
+        """Wait for the next entry.
+
+        None at the deadline, at the end of the watch and, if `initial`, after the last initial
+        entry.
+        """
         held, self.entries.held = self.entries.held, None
         if isinstance(held, Exception):
             raise held
@@ -223,10 +227,10 @@ class Changes(Generic[Item]):
         return entry
 
     def _look_ahead(self, deadline: float | None) -> None:
-        """Hold the entry behind the one that is returned next, if there is one.
+        """Fetch and hold the entry that follows the next returned one, if it comes soon.
 
-        Only then is known whether that is the last of the initial entries: those that are
-        left out may follow it.
+        Only then is it known whether the returned entry is the last initial one, because
+        delete markers that are left out may follow it.
         """
         until = monotonic() + AHEAD_SECONDS
         if deadline is not None:
@@ -263,9 +267,10 @@ class Changes(Generic[Item]):
                 return None
 
     def take_next(self, *, initial: bool = False) -> Item:
-        """The next entry, however long it takes.
+        """Wait for the next entry, without a limit.
 
-        Raises `StopIteration` at the end, and, if `initial`, at that of the initial ones.
+        Raises `StopIteration` at the end of the watch and, if `initial`, after the last
+        initial entry.
         """
         entry = self.take(None, initial=initial)
         self.given()
@@ -274,13 +279,13 @@ class Changes(Generic[Item]):
         return entry
 
     def given(self) -> None:
-        """What was taken is handed over; perhaps the last initial entry."""
+        """Open `handed_over` if the entry that was handed over was the last initial one."""
         done = self._initial.done and self.entries.held is None
         if done and not self.handed_over.is_open:
             self.handed_over.open()
 
     def _arrived(self, stored: Stored) -> Item | None:
-        """The entry in the form of the user; None for one that is to be left out."""
+        """Convert a stored entry for the user. None if it is to be left out."""
         entries = self.entries
         repeated = entries.repeated
         if self._initial.came(stored.revision, stored.delta):
@@ -302,7 +307,7 @@ class Changes(Generic[Item]):
         return entry
 
     def _fail(self, error: Exception) -> Never:
-        """Raise it, in the words of the user; remember it if it is the end."""
+        """Raise an error in the words of the user. Remember it if it ends the watch."""
         if self._mailbox.closed and type(error) is type(self._mailbox.failure):
             if isinstance(error, StreamNotFoundError):
                 gone = self._layout.gone()
@@ -315,9 +320,9 @@ class Changes(Generic[Item]):
     # The end of the initial entries ---------------------------------------------------
 
     def learn_end(self, deadline: float, *, compares: bool = False) -> None:
-        """Ask the leader for the end of the initial entries; blocks.
+        """Ask the leader for the end of the initial entries. Blocks.
 
-        Where the end runs ahead of the reading, it may be found by comparing keys.
+        If the end keeps moving ahead of the reading, keys may be compared to find it.
         """
         place, initial = self._place, self._initial
         after, end = self.entries.revision, place.end
@@ -325,7 +330,7 @@ class Changes(Generic[Item]):
         if compares and self._rounds >= MAX_ROUNDS and initial.exact:
             self._compare_keys(deadline)
             return
-        # Without a bound: what was there and is replaced meanwhile comes with the next entry.
+        # Without a bound, because an initial entry that is replaced meanwhile comes later.
         rest = stream_rest(
             place.api,
             lambda: ask_rest(place.stream, place.cursor.filters, after),
@@ -340,9 +345,10 @@ class Changes(Generic[Item]):
                 self._session.call_soon(lambda: self._pull.behind(rest, after))
 
     def _compare_keys(self, deadline: float) -> None:
-        """Ask the leader for all keys: whether each has come, whatever follows.
+        """Ask the leader for all keys, and end the initial entries if each of them has come.
 
-        What came of a server that was behind may be older than the beginning of the watch.
+        This needs `Initial.exact`, because entries from a server that lags may be older than
+        the beginning of the watch.
         """
         keys, last = self.listed(deadline)
         if self._initial.seen(keys):
@@ -351,7 +357,7 @@ class Changes(Generic[Item]):
             self._initial.ends_at(last)
 
     def listed(self, deadline: float) -> tuple[set[str], int]:
-        """The keys that the leader has, as they are stored, and where its stream ends; blocks."""
+        """Ask the leader for its keys, in stored form, and the end of the stream. Blocks."""
         place, size = self._place, len(self._layout.prefix)
         keys: set[str] = set()
         last = 0
@@ -366,7 +372,7 @@ class Changes(Generic[Item]):
         return keys, last
 
     def _learn_end(self, *, compares: bool) -> None:
-        """Ask the leader, unless it has just failed to answer; then at a later entry."""
+        """Ask the leader for the end, unless it has just failed to answer."""
         if monotonic() < self._silent_until:
             return
         try:
@@ -375,9 +381,9 @@ class Changes(Generic[Item]):
             self._silent_until = monotonic() + ASK_SECONDS
 
     def _confirm(self) -> bool:
-        """Nothing has come for a while: whether all initial entries have; blocks.
+        """Ask the leader after a silence whether all initial entries have come. Blocks.
 
-        What was to come may have been deleted.
+        The messages that were still to come may have been deleted.
         """
         self._look_after = min(self._look_after * 2, LAST_LOOK)
         self._learn_end(compares=False)
@@ -389,7 +395,7 @@ class Changes(Generic[Item]):
 
     @property
     def is_connected(self) -> bool:
-        """Whether changes can come."""
+        """True while changes can arrive."""
         return (
             not self._mailbox.closed
             and self._session.state is ConnectionState.CONNECTED
@@ -403,17 +409,17 @@ class Changes(Generic[Item]):
 
     @property
     def is_of_all(self) -> bool:
-        """Whether it watches every key."""
+        """True if the watch covers every key."""
         return self._place.cursor.filters == [f"{self._layout.prefix}>"]
 
     def current(self, applied: Callable[[], Applied]) -> Current:
-        """Learn from now on how current it is, after what was `applied`."""
+        """Begin to track how current the watch is, given the changes that were `applied`."""
         current = Current(self._place, self._pull, applied)
         end = self._place.end
         current.begin(self.asked_at - (0.0 if end is None else end.silence))
         return current
 
-    # A thread of its own --------------------------------------------------------------
+    # The thread of a callback ---------------------------------------------------------
 
     def run(
         self,
@@ -423,12 +429,13 @@ class Changes(Generic[Item]):
         tick: Callable[[], float] | None = None,
         drains: bool = False,
     ) -> None:
-        """Have `callback` called with each entry, on a thread of its own.
+        """Start a thread that calls `callback` with each entry.
 
-        An entry that cannot be decoded is reported, and `bad` is called with the error.
-        Any other exception ends it, and is reported, too.
-        `tick` is called there, too, first at once, then after the seconds that it returns,
-        and at the end. If it `drains`, a drain of the connection waits for the last call.
+        Exceptions of `callback` are reported. An entry that cannot be decoded is reported,
+        too, and `bad` is called with the error. Any other exception ends the watch, and is
+        reported. `tick` is called on the same thread, first immediately, then after the
+        seconds that it returns, and at the end. If the watch `drains`, a drain of the
+        connection waits for the last call of `callback`.
         """
         name = f"{self._session.name}-{self._layout.bucket}-watch"
 
@@ -455,7 +462,7 @@ class Changes(Generic[Item]):
             raise
 
     def _broke(self, error: Error) -> None:
-        """Its own thread ends by an error, so nobody is left to read the rest."""
+        """Stop the watch, because its thread ends by an error and no other reads the rest."""
         failure = self._mailbox.failure
         if not self._mailbox.closed:
             self.error = error
@@ -499,23 +506,23 @@ class Changes(Generic[Item]):
     # The end --------------------------------------------------------------------------
 
     def silence(self) -> None:
-        """The first step of a drain of the connection: have the server send no more.
+        """Stop the pull requests, as the first step of a drain of the connection.
 
-        Takes what the server has sent already, for a second at most.
+        Entries that the server has already sent still arrive, for a second at most.
         """
         if not self.finished.is_open:
             self._pull.drain()
 
     def finish(self) -> None:
-        """The second: the drain of the pull has ended the backlog already."""
+        """Do nothing as the second step, because `OrderedPull.drain` has ended the backlog."""
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """The last: block until the callback has returned from the last entry."""
+        """Block until the callback has returned from the last entry, as the last step."""
         if not self._session.is_drained_by([self._thread]):
             self._join(max(0.0, deadline - monotonic()), timeout)
 
     def stop(self, timeout: float) -> None:
-        """End it; blocks until its own thread has ended, unless that calls it."""
+        """End the watch. Blocks until its thread has ended, unless called on that thread."""
         self._pull.stop()
         if self._thread is None:
             self.handed_over.open()
@@ -531,7 +538,7 @@ class Changes(Generic[Item]):
             )
 
     def abandon(self) -> None:
-        """Stop it without waiting, from a finaliser."""
+        """Stop the watch without waiting. For use in a finaliser."""
         self._pull.abandon()
 
     def __repr__(self) -> str:

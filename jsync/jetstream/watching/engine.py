@@ -1,4 +1,4 @@
-"""What is watched: a stream of which the last message of a subject is an entry.
+"""The stream that is watched: the last message of each subject is an entry.
 
 Pure: no socket, thread or clock.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...errors import StreamNotFoundError
 
 Item = TypeVar("Item")
-"""What an entry is to the reader of a watch."""
+"""The type of entries for the reader of a watch."""
 
 
 class Stored(Protocol):
@@ -21,23 +21,23 @@ class Stored(Protocol):
 
     @property
     def revision(self) -> int:
-        """Its stream sequence."""
+        """The stream sequence of the entry."""
 
     @property
     def delta(self) -> int:
-        """How many entries are behind it."""
+        """The number of entries that follow."""
 
     @property
     def operation(self) -> str:
-        """`PUT`, or that of a delete marker."""
+        """`PUT`, or the operation of a delete marker."""
 
 
 class Watched(Protocol[Item]):
-    """A stream of which the last message of a subject is an entry."""
+    """A stream in which the last message of each subject is an entry."""
 
     @property
     def make(self) -> Callable[..., Any]:
-        """Makes a `Stored` of its fields, which are keywords."""
+        """The callable that makes a `Stored` from its fields, which are keywords."""
 
     @property
     def stream(self) -> str:
@@ -45,26 +45,26 @@ class Watched(Protocol[Item]):
 
     @property
     def bucket(self) -> str:
-        """What users call it."""
+        """The name of the bucket or the store for users."""
 
     @property
     def prefix(self) -> str:
-        """What the subjects of entries begin with."""
+        """The prefix of the subjects of entries."""
 
     def filters(self, keys: tuple[str, ...], /) -> list[str]:
-        """The subjects of keys or patterns, of all keys when there are none."""
+        """Return the subjects of keys or patterns, or of all keys if none are given."""
 
     def decoder(
         self, *, bare: bool, ignore_deletes: bool
     ) -> Callable[[Any], Item | None] | None:
-        """Takes an entry from the form of the stream, `bare` if it has no payload.
+        """Make the function that decodes an entry, which has no payload if `bare`.
 
-        None if that is the form. The decoder raises `CodecError`, and returns None for a
-        delete marker that is to be left out and that `operation` does not show.
+        Returns None if entries need no decoding. The decoder raises `CodecError`, and returns
+        None for a delete marker that is to be left out and that `operation` does not show.
         """
 
     def label(self, entry: Item, /) -> str:
-        """What to call it in an error."""
+        """Return the name of an entry for an error."""
 
     def gone(self) -> StreamNotFoundError:
-        """The error for a stream that does not exist."""
+        """Make the error for a stream that does not exist."""

@@ -1,4 +1,4 @@
-"""The changes of a bucket or a store, one by one: what watches have in common."""
+"""The common base of watches: the changes of a bucket or a store, one by one."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class Watching(Stopping, Single, Generic[Item]):
-    """A watch, thin: `Changes` reads."""
+    """The base of all watches. Its `Changes` does the reading."""
 
     def __init__(
         self,
         changes: Changes[Item],
         callback: Callable[[Item], object] | None = None,
     ) -> None:
-        # A separate object: the connection refers to it, and must not keep this one
-        # alive.
+        # A separate object, because the connection refers to it and must not keep the
+        # watch itself alive.
         self._changes = changes
         if callback is not None:
             changes.run(callback, drains=True)
@@ -45,9 +45,9 @@ class Watching(Stopping, Single, Generic[Item]):
 
     @property
     def initial_done(self) -> bool:
-        """Whether all initial entries were handed over, also when there are none.
+        """True once all initial entries were handed over, also if there are none.
 
-        With a callback: whether it has returned from the last one.
+        With a callback: once it has returned from the last one.
         """
         changes = self._changes
         return changes.initial_done and changes.handed_over.is_open
@@ -157,7 +157,7 @@ class Watching(Stopping, Single, Generic[Item]):
 
     @property
     def closed(self) -> bool:
-        """Whether no more entries will come."""
+        """True if no more entries will come."""
         return self._changes.closed
 
     def stop(self, timeout: Seconds = 30.0) -> None:
