@@ -82,7 +82,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
                 field.
         """
         checked = super().of(config, fields)
-        # nats-py has two fields of its own: `direct`, which is always on in jsync, and
+        # nats-py has two extra fields: `direct`, which is always on in jsync, and
         # `limit_marker_ttl`, which its `as_dict` leaves out.
         unknown = checked.extra.keys() - {"direct"}
         if unknown:

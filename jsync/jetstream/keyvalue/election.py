@@ -55,7 +55,7 @@ class Election(Stopping, Single):
         # The thread of the election, and that of the lock once it has reported a loss.
         self._thread: threading.Thread | None = None
         self._teller: threading.Thread | None = None
-        # Acquire here, so that a permanent error is raised at once.
+        # Acquire here, so that a permanent error is raised to the caller.
         won = self._lock.acquire(0)
         try:
             # The work of the leader must end first, so stop only after the other parts.

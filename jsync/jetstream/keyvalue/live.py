@@ -192,7 +192,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
             f"{self._revision}"
         )
 
-    # Its watch, on a thread of its own ------------------------------------------------
+    # On the thread of the watch -------------------------------------------------------
 
     def _apply(self, entry: Entry[Value]) -> None:
         key = entry.key

@@ -233,7 +233,7 @@ class Lock(Single):
         return {} if left >= LOOK else {"timeout": max(left, MIN_SECONDS)}
 
     def _failed(self, error: Error) -> None:
-        """Report an attempt without an answer, unless the last one had the same error."""
+        """Report that an attempt had no answer, unless the last one had the same error."""
         if type(error) is not type(self._failure):
             self._session.callbacks.report(error)
         self._failure = error

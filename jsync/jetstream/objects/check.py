@@ -1,7 +1,6 @@
 """Find the remains of crashes in a store, and remove them.
 
 Other programs put, rename and delete during a check. So a check removes only what two listings
-Other programs put, rename and delete during a check. So a check removes only what two listings
 of the infos confirm, both made after the chunks were counted: chunks that no info refers to,
 up to the last one that was old enough, and infos up to the revision that was seen. Messages
 that are stored later stay, and a check may be cut short between any two steps.
@@ -68,8 +67,8 @@ def check_store(
 ) -> StoreCheck:
     """Do the work of `ObjectStore.check`.
 
-    Chunks are counted before the infos are read. If a put ends in between, its info is in the
-    listing and its chunks are not taken for orphans.
+    Chunks are counted before the infos are read. So if a put ends in between, the listing has
+    its info, and its chunks are not taken for orphans.
     """
     counts, now = objects.count_chunks(objects.layout.chunks + ">", timeout)
     check = _Check(objects, counts, now - timedelta(seconds=older_than), timeout)
@@ -108,10 +107,7 @@ class _Check:
         return not self._listing.deleted.issuperset(self._orphans)
 
     def confirmed(self, remove: bool) -> StoreCheck:
-        """Return the remains that a second listing confirms, and `remove` them.
-
-        Blocks.
-        """
+        """Return the remains that a second listing confirms. Remove them if `remove`."""
         first = self._listing
         orphans: dict[str, int] = {}
         for nuid, orphan in self._orphans.items():

@@ -119,9 +119,9 @@ class Objects:
     ) -> ObjectInfo:
         """Get the info of an object from any server that has it.
 
-        Raises `ObjectNotFoundError` if it is missing or deleted. A replica or a mirror that
-        lags may lack the info, or still have an older deletion, so the leader is asked before
-        that.
+        Raises `ObjectNotFoundError` if it is missing or deleted, but only after the leader has
+        confirmed that: a replica or a mirror that lags may lack the info, or still have an
+        older deletion.
         """
         layout = self.layout
         direct = layout.direct and not by_leader

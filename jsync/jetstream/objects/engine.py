@@ -326,7 +326,7 @@ class Layout:
         self.infos = f"$O.{self.bucket}.M."
         """The prefix of the subjects of infos."""
         self.on_bad: Callable[[BadObjectInfoError, bytes], object] | None = None
-        """Called by a decoder for a message that is no info and is skipped for that reason."""
+        """Called by a decoder for a message that is no info, and that the watch skips."""
 
     def passing_over(
         self, on_bad: Callable[[BadObjectInfoError, bytes], object]
@@ -394,8 +394,8 @@ class Layout:
     ) -> Callable[[Entry], ObjectInfo | None]:
         """Make the function that reads the info in an entry.
 
-        It passes the error for an entry that is no info to `on_bad` if set, and raises it if
-        not.
+        It passes the error for an entry that is no info to `on_bad`, and raises it if there is
+        no such callback.
         """
         on_bad = self.on_bad
 
@@ -426,8 +426,8 @@ class Layout:
     ) -> ObjectInfo:
         """Read the info in a message of any client.
 
-        The name comes from the subject, and the bucket from the store, whatever the payload
-        says. Fields such as the description and the metadata, on which nothing depends, are
+        The name comes from the subject, and the bucket from the store, not from the payload.
+        Fields such as the description and the metadata, on which nothing depends, are
         read as far as possible and never raise for a wrong type.
         """
         token = subject[len(self.infos) :]

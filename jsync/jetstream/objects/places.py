@@ -26,7 +26,6 @@ class Places:
     """The known sequences of `chunks` chunks, all below `end`.
 
     Sequences rise with the number. So between the chunk at `low` and the bound `high`, each
-    Sequences rise with the number. So between the chunk at `low` and the bound `high`, each
     chunk has a least and a greatest possible sequence. `trusted` is whether the count of the
     chunks that follow is reliable: a replica that is behind the leader does not know them all.
     A mirror may be behind as well, or hold only some messages, so its count is used only if it

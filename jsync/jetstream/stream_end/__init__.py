@@ -7,8 +7,7 @@ behind the leader, and while an entry is being replaced, servers count one too f
 1. When a read begins, ask for the end with `stream_end`, or with the steps of `ask_end`.
 2. A message at or after that sequence completes the read.
 3. If the server has nothing more before that, ask the leader for the rest with `stream_rest`,
-or
-   with the steps of `ask_rest`. `first` is None if everything up to the end was read or is
+   or with the steps of `ask_rest`. `first` is None if everything up to the end was read or is
    gone: deleted, purged, expired, replaced, or of a subject that the filter leaves out.
    Otherwise the server of the consumer is behind. Wait for it, or create another consumer.
 

@@ -33,8 +33,8 @@ MIN_ATTEMPT: Final = 1.0
 def stream_end(api: API, stream: str, deadline: float) -> StreamEnd:
     """Ask for the end of a stream until the leader answers. Blocks.
 
-    Raises `TimeoutError` at the deadline. `StreamNotFoundError`, and other errors that waiting
-    does not mend, are raised immediately.
+    Raises `TimeoutError` or `JetStreamUnavailableError` at the deadline. Errors that waiting
+    does not mend, such as `StreamNotFoundError`, are raised immediately.
     """
     return until_answered(
         api, lambda: ask_end(stream), deadline, patience=_patience(deadline)
@@ -63,7 +63,7 @@ def until_answered(
 ) -> Made:
     """Repeat a request while there is no leader, or no answer within `patience` seconds.
 
-    Raises the last error at the deadline, such as `TimeoutError`.
+    Raises `TimeoutError` or `JetStreamUnavailableError` at the deadline.
     """
     while True:
         try:
