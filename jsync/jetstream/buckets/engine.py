@@ -52,7 +52,7 @@ class BucketConfig(Protocol):
         """The name of the bucket."""
 
     def stream(self) -> StreamConfig:
-        """The configuration of the bucket's stream."""
+        """Make the configuration of the bucket's stream."""
 
     @classmethod
     def of_stream(cls, config: StreamConfig) -> Self:

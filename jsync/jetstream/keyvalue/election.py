@@ -170,7 +170,7 @@ class Election(Stopping, Single):
             self._end(term)
 
     def _end(self, term: Gate) -> None:
-        """Call `on_lost` at the end of a term, only once."""
+        """End a term, and call `on_lost` if that was not done before."""
         with self._leads:
             ended = self._term is not term
             self._term = None

@@ -4,17 +4,17 @@ The parts, lowest first:
 
     engine      names, subjects, infos, digests, and the meaning of a store's messages (pure)
     places      the sequences of an object's chunks in the stream (pure)
+    remains     messages that are still in use, and those that a crash has left (pure)
     config      the configuration of a store, and of the stream behind it (pure)
     status      the size and the configuration of a store (pure)
     driver      infos requested, stored and removed
+    marks       the mark of a rename in progress, and how other programs handle it
+    rename      a rename, step by step
     hashing     the digest of a put, computed on another thread during the upload
     upload      a put in progress: first its chunks, then its info
     download    the chunks of an object, in order, from any chunk on
     files       objects as binary files
     watch       the changes of objects, one by one
-    marks       the mark of a rename in progress, and how other programs handle it
-    rename      a rename, step by step
-    remains     messages that are still in use, and those that a crash has left (pure)
     check       remains of crashes found and removed
     store       the API for the user: puts, gets, links, lists
     manager     stores created, changed, found and deleted: a part of `JetStream`
