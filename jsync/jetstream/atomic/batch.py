@@ -108,7 +108,7 @@ class AtomicBatch(Single, AtomicAdder):
             f"{engine.sent} sent>"
         )
 
-    # What it does ---------------------------------------------------------------------
+    # Adding and ending ----------------------------------------------------------------
 
     def _add(
         self,
@@ -136,7 +136,7 @@ class AtomicBatch(Single, AtomicAdder):
             return
         self._driver.send(due, ack, self._deadline() if deadline is None else deadline)
         if self._engine.state is not BatchState.OPEN:
-            # Another thread discarded the batch, which was begun after that.
+            # Another thread discarded the batch before its first message was sent.
             self._driver.release()
             return
         # Later messages on this connection need no check of the connection.
@@ -287,7 +287,7 @@ class AtomicBatch(Single, AtomicAdder):
 
 
 def read_message(message: object) -> tuple[str, Data, PublishOptions]:
-    """The parts of what `JetStream.publish_batch` takes for a message."""
+    """Return the subject, data and options of a message for `JetStream.publish_batch`."""
     if isinstance(message, tuple):
         if len(message) == 2:
             return message[0], message[1], {}

@@ -1,4 +1,4 @@
-"""The wire side of an atomic batch: what its engine says is sent, and answers are waited for."""
+"""The input and output of an atomic batch: sends messages, and waits for the replies."""
 
 from __future__ import annotations
 
@@ -50,11 +50,14 @@ _REFUSALS = (
     PermissionsError,
     UnsupportedFeatureError,
 )
-"""The server has refused a message that the batch cannot be without."""
+"""Errors after which nothing of the batch is stored: the server rejected a message."""
 
 
 class AtomicDriver:
-    """Sends the messages of one batch; for one thread at a time, but for `give_up`."""
+    """Sends the messages of one batch.
+
+    One thread at a time may use it, but any thread may call `give_up` and `release`.
+    """
 
     def __init__(
         self, api: API, lookup: StreamLookup, engine: AtomicEngine, *, ack_first: bool
@@ -71,9 +74,9 @@ class AtomicDriver:
         self._origin: Origin | None = None
         self._floors: dict[str, int] = {}
         self._first: tuple[int, Waiter] | None = None
-        """Where the answer to the first message will come, when nobody waits for it."""
+        """The reply token and the waiter of the first message, if no call waits for it."""
         self._written = False
-        """The commit may have left."""
+        """True if the commit may have been sent."""
 
     def __repr__(self) -> str:
         return f"<AtomicDriver of batch {self._engine.id} to {self._origin}>"
@@ -81,7 +84,7 @@ class AtomicDriver:
     def take(
         self, subject: str, data: Data, options: PublishOptions, deadline: float
     ) -> None:
-        """Check a message and have it in the batch."""
+        """Check a message, and add it to the batch."""
         if options:
             self._engine.check_open()
             self._api.require(newer_options(options))
@@ -90,9 +93,9 @@ class AtomicDriver:
         self._engine.add(subject, data, options, self._session.outbox.max_payload)
 
     def take_plain(self, messages: Iterator[object]) -> tuple[object, ...]:
-        """Have messages without options in the batch, up to the first that is none.
+        """Add messages without options, up to the first that has options or is not valid.
 
-        Returns that, if there is one.
+        Returns a tuple with that message, or an empty one if all were added.
         """
         return self._engine.add_plain(messages, self._session.outbox.max_payload)
 
@@ -116,13 +119,13 @@ class AtomicDriver:
             )
 
     def fail(self, error: BaseException) -> None:
-        """Adding has failed: the server may not have what the next message follows."""
+        """End the batch after a failed `add`, since the server may miss a message of it."""
         if self.give_up(BatchState.FAILED):
             self._engine.failure = error
         self.release()
 
     def give_up(self, state: BatchState) -> bool:
-        """End it without a commit; False: it is not open, and stays as it is."""
+        """End an open batch without a commit. Return False if it is not open."""
         with self._moving:
             if self._engine.state is not BatchState.OPEN:
                 return False
@@ -134,7 +137,7 @@ class AtomicDriver:
             self._engine.move(state)
 
     def release(self) -> None:
-        """Have the server forget the batch, as far as it listens."""
+        """Make the server drop the batch, if it can be reached. Raises nothing."""
         engine = self._engine
         self._forget_first()
         # A server without batch support would store the discard message as data.
@@ -146,7 +149,11 @@ class AtomicDriver:
     # Sending --------------------------------------------------------------------------
 
     def _check_line(self, deadline: float) -> None:
-        """Block until connected; raise unless what is sent next follows what was sent."""
+        """Block until connected. Raises `AtomicBatchLostError` if messages may be lost.
+
+        After a reconnect the batch can continue only if the server had confirmed all
+        messages that were sent.
+        """
         session, engine = self._session, self._engine
         if session.state is ConnectionState.CLOSED:
             raise session.closed_error()
@@ -165,10 +172,10 @@ class AtomicDriver:
         self._origin = Origin.of(session)
 
     def _asks_first(self, entry: BatchEntry, deadline: float) -> bool:
-        """Whether this is the first message, and has to be acknowledged before the next.
+        """Return whether `entry` is a first message that needs an ack before the next one.
 
-        A server that has no batches would store them all. It is not even sent the first
-        one, if that can be known.
+        A server without batches would store every message. If the lookup finds such a
+        server, it raises, and not even the first message is sent.
         """
         if entry.sequence > 1:
             return False
@@ -188,7 +195,7 @@ class AtomicDriver:
                 self._put(entry, deadline)
 
     def _put(self, entry: BatchEntry, deadline: float) -> None:
-        """Write a message."""
+        """Write a message without waiting for an ack."""
         while True:
             self._check_line(deadline)
             reply = "" if entry.sequence > 1 else self._expect_first(entry)
@@ -202,7 +209,7 @@ class AtomicDriver:
             return
 
     def _ask(self, entry: BatchEntry, deadline: float) -> None:
-        """Write a message and block until the server has it."""
+        """Write a message, and block until the server has acknowledged it."""
         reply = self._exchange([entry], deadline)
         try:
             self._engine.confirm(entry.sequence, reply)
@@ -213,11 +220,12 @@ class AtomicDriver:
     def _exchange(
         self, entries: list[BatchEntry], deadline: float, commit: bytes = b""
     ) -> bytes:
-        """Write messages, and block for the answer to the last of them.
+        """Write messages, and block until the last of them is answered.
 
-        While no stream answers, as during a leader's election, and nothing was sent
-        before, it is tried twice again, like a publish. A last message that the stream had
-        no room for is sent again, as long as there is time: it was not looked at.
+        If no stream answers, for example during a leader election, and nothing was sent
+        before, all are sent up to twice again, like a publish. If the stream had too much
+        to store, it has not looked at the last message, which is sent again until
+        `deadline`.
         """
         attempt = refusals = 0
         while True:
@@ -278,9 +286,10 @@ class AtomicDriver:
                 session.replies.discard(token)
 
     def _expect_first(self, entry: BatchEntry) -> str:
-        """Where the first message is answered when nobody waits for that.
+        """Return the reply subject of a first message that no call waits for.
 
-        It tells why there is no batch, when the answer to the commit cannot.
+        The answer says why the server has no batch, which the answer to the commit does
+        not say.
         """
         self._forget_first()
         waiter = Waiter(self._session.outbox, entry.subject, others=[], confirms=True)
@@ -293,7 +302,7 @@ class AtomicDriver:
     def _write(
         self, entries: list[BatchEntry], first_reply: str, reply: str, commit: bytes
     ) -> None:
-        """Write messages in large pieces; the last of them may commit."""
+        """Write messages in large pieces. With `commit`, the last message commits."""
         outbox, engine, count = self._session.outbox, self._engine, len(entries)
         begin = 0
         while begin < count:
@@ -327,7 +336,7 @@ class AtomicDriver:
             first = entries[0] if entries else last
             if self._asks_first(first, deadline) and entries:
                 self._ask(entries.pop(0), deadline)
-            # Ask before the commit: the batch is stored after these sequences.
+            # Read these before the commit: the batch is stored after these sequences.
             self._floors = self._lookup.floors()
             ack = engine.committed(self._exchange([*entries, last], deadline, header))
         except BaseException as error:
@@ -345,7 +354,10 @@ class AtomicDriver:
         error: BaseException,
         resolver: Resolver,
     ) -> Error | None:
-        """Judge what has become of the batch; the error to raise instead, if any."""
+        """Decide whether the batch failed or is unclear after a failed commit.
+
+        Returns the error to raise instead of `error`, or None.
+        """
         engine, first = self._engine, self._first_refusal()
         if first is not None or not self._written or isinstance(error, _REFUSALS):
             self._move(BatchState.FAILED)
@@ -364,7 +376,7 @@ class AtomicDriver:
         )
 
     def _first_refusal(self) -> Error | None:
-        """The error that the first message was answered with."""
+        """Return the error in the answer to the first message, if it has come."""
         first = self._first
         if first is None or not first[1].done:
             return None
@@ -380,14 +392,14 @@ class AtomicDriver:
         return None
 
     def _forget_first(self) -> None:
-        # `give_up` of another thread may forget it at the same time.
+        # `discard` on another thread may do this at the same time.
         with self._moving:
             first, self._first = self._first, None
         if first is not None:
             self._session.replies.discard(first[0])
 
     def resolve(self, deadline: float, resolver: Resolver) -> None:
-        """Find out what has become of an unclear commit."""
+        """Find out whether an unclear commit was stored."""
         engine = self._engine
         assert self._origin is not None
         if not engine.confirmed and self._known is None:

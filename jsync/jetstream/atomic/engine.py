@@ -1,8 +1,8 @@
-"""One atomic batch: its messages, what may be done with it, and what the server's answers
-mean; without socket, thread or clock (ADR-50, as nats-server 2.12 to 2.15 do it).
+"""One atomic batch: its messages, its states, and the meaning of the server's answers.
 
-The server keeps the messages of a batch aside by its id, and stores all of them or none
-when it is committed. Checks of expectations, ids and limits happen then.
+Pure: no socket, thread or clock. Follows ADR-50 as nats-server 2.12 to 2.15 implement it.
+The server keeps the messages of a batch aside by the id of the batch, and stores all or
+none of them at the commit, when it also checks expectations, message ids and limits.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from ...models.publish import PublishOptions
 
 MAX_MESSAGES: Final = 1000
-"""What a server takes unless it is set up otherwise (`max_batch_size`)."""
+"""The default limit of a server, which its `max_batch_size` changes."""
 
 COMMIT: Final = b"Nats-Batch-Commit: 1\r\n"
 COMMIT_ALL_SENT: Final = b"Nats-Batch-Commit: eob\r\n"
-"""Commit, and do not store this message: since nats-server 2.14."""
+"""Commits the batch without storing this message. Needs nats-server 2.14."""
 
 UNSUPPORTED: Final = {
     "expected_last_msg_id": "no server checks it in a batch (ADR-50)",
 }
-"""The options of a message that none of a batch may have, and why."""
+"""The options that no message of a batch may have, and why."""
 
 
 class BatchState(Enum):
@@ -55,7 +55,7 @@ class BatchState(Enum):
     DISCARDED = "discarded"
     """Given up before a commit: nothing is in the stream."""
     FAILED = "failed"
-    """Refused, or lost before a commit: nothing is in the stream."""
+    """Rejected, or lost before a commit: nothing is in the stream."""
     UNCLEAR = "unclear"
     """The commit was sent, and its answer did not come: all or nothing is in the stream."""
 
@@ -76,11 +76,11 @@ MOVES: Final = {
     BatchState.DISCARDED: set[BatchState](),
     BatchState.FAILED: set[BatchState](),
 }
-"""What a state may become. Only an unclear one that was found out goes on from its end."""
+"""The next states of each state. Of those after a commit, only UNCLEAR has any."""
 
 
 class AtomicEngine:
-    """The state of one atomic batch. What it returns has to be sent, in that order."""
+    """The state of one atomic batch. The caller sends the returned entries, in order."""
 
     def __init__(self, batch_id: str, max_messages: int | None = MAX_MESSAGES) -> None:
         if max_messages is not None:
@@ -90,29 +90,29 @@ class AtomicEngine:
         self.messages = BatchMessages(header, max_messages, len(COMMIT))
         self.state = BatchState.OPEN
         self.confirmed = 0
-        """The server has said that it has the first so many."""
+        """The number of messages, from the first, that the server has acknowledged."""
         self.pub_ack: PubAck | None = None
         self.failure: BaseException | None = None
-        """Why it failed, when that was not at the commit."""
+        """The error of a batch that failed before its commit."""
         self.stream: str | None = None
         """The stream that the first message expects."""
         self.floor: int | None = None
-        """The sequence that it expects the stream to end at."""
+        """The last sequence of the stream that the first message expects."""
         self._msg_ids: set[str] = set()
 
     @property
     def added(self) -> int:
-        """Messages that are in it."""
+        """The number of messages in the batch."""
         return self.messages.added
 
     @property
     def sent(self) -> int:
-        """The first so many have been sent."""
+        """The number of messages, from the first, that were sent."""
         return self.messages.sent
 
     @property
     def waiting(self) -> Sequence[BatchEntry]:
-        """What has been added and not been sent."""
+        """The messages that were added, but not sent yet."""
         return self.messages.waiting
 
     @property
@@ -141,10 +141,10 @@ class AtomicEngine:
         options: PublishOptions,
         max_payload: int,
     ) -> BatchEntry:
-        """Check a message and take it into the batch, to be sent later.
+        """Check a message and add it to the batch, to be sent later.
 
-        Everything that can be known to be refused is refused here, and the batch is as it
-        was then.
+        If the server would certainly reject the message, this raises, and the batch does
+        not change.
         """
         self.check_open()
         headers = None
@@ -163,12 +163,18 @@ class AtomicEngine:
     def add_plain(
         self, messages: Iterator[object], max_payload: int
     ) -> tuple[object, ...]:
-        """Add what has no options, up to the first that has; returns that, if there is one."""
+        """Add messages without options, up to the first that has options or is not valid.
+
+        Returns a tuple with that message, or an empty one if all were added.
+        """
         self.check_open()
         return self.messages.add_plain(messages, max_payload)
 
     def _check_within(self, subject: str, options: PublishOptions) -> None:
-        """What depends on the messages before: the server would refuse it at the commit."""
+        """Raise `ConfigError` if the server would reject a message at the commit.
+
+        Checks the options that depend on the earlier messages of the batch.
+        """
         if self.added and options.get("expected_last_sequence") is not None:
             raise ConfigError(
                 "expected_last_sequence: only the first message of a batch may have it"
@@ -187,16 +193,17 @@ class AtomicEngine:
     # Sending --------------------------------------------------------------------------
 
     def due(self, *, last: bool) -> list[BatchEntry]:
-        """Take what is to be sent now: all that waits, the last message only if `last`.
+        """Take the messages to send now.
 
-        The last one is held back, since it may be the one that commits.
+        Without `last`, the last message is held back, because it may be the one that
+        commits.
         """
         return self.messages.due(last=last)
 
     def begin_commit(self) -> tuple[list[BatchEntry], BatchEntry, bytes]:
-        """Take all that waits, the message that commits, and the header that does it.
+        """Take the waiting messages, the message that commits, and its commit header.
 
-        When all have been sent that is a message that is not stored.
+        If all messages were sent, the message that commits is one that is not stored.
         """
         self.check_open()
         if not self.added:
@@ -208,26 +215,25 @@ class AtomicEngine:
         return [], self.messages.unstored(self.added + 1), COMMIT_ALL_SENT
 
     def gap(self) -> BatchEntry:
-        """A message that ends the batch on the server, and leaves nothing behind.
+        """Return a message that ends the batch on the server, so that nothing is stored.
 
-        Once the server has had the first message, none that comes later begins the batch
-        again.
+        If the server has had the first message, no later message begins the batch again.
         """
         return self.messages.unstored(self.added + 2)
 
     def opening(self) -> BatchEntry:
-        """A message that begins the batch in the place of the first one.
+        """Return a message that begins the batch instead of the first message.
 
-        If that comes later, while the server keeps this one, it ends the batch.
+        A first message that arrives while the server keeps this one ends the batch.
         """
         return self.messages.unstored(1)
 
     # Answers --------------------------------------------------------------------------
 
     def confirm(self, sequence: int, reply: bytes) -> None:
-        """Read the answer to a message before the commit; raises unless it was taken.
+        """Read the answer to a message before the commit. Raises if it was rejected.
 
-        The server takes a message only when it has all before it.
+        The server accepts a message only if it has all messages before.
         """
         ack = self._read(reply)
         if ack is not None:
@@ -235,7 +241,7 @@ class AtomicEngine:
         self.confirmed = max(self.confirmed, sequence)
 
     def committed(self, reply: bytes) -> PubAck:
-        """Read the answer to the commit; raises what it refuses with."""
+        """Read the answer to the commit, and return its ack. Raises if it was rejected."""
         ack = self._read(reply)
         if ack is None:
             raise JetStreamError("an empty answer to a commit: not from a stream")
@@ -247,7 +253,7 @@ class AtomicEngine:
         return ack
 
     def _read(self, reply: bytes) -> PubAck | None:
-        """None for the empty acknowledgement of a message that was taken."""
+        """Read an answer. None if it is empty, which acknowledges a message of a batch."""
         if not reply:
             return None
         ack = decode_pub_ack(reply)
@@ -264,13 +270,13 @@ class AtomicEngine:
         )
 
 
-# Servers that corrupt ------------------------------------------------------------------
+# Servers that store batches wrongly -----------------------------------------------------
 
 _VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 
 
 def delicate_option(options: PublishOptions) -> str | None:
-    """The option that some servers store wrongly in a batch, if it has one."""
+    """Return the first option that some servers store wrongly in a batch, or None."""
     for name in ("incr", "schedule"):
         if options.get(name) is not None:
             return name
@@ -278,10 +284,10 @@ def delicate_option(options: PublishOptions) -> str | None:
 
 
 def stores_rightly(version: str) -> bool:
-    """Whether a server stores counters and schedules of a batch as it should.
+    """Return whether a server stores counters and schedules of a batch correctly.
 
-    Before 2.12.12, and before 2.14.3, a counter loses its value for good, and a schedule
-    does not replace the one that its subject has.
+    Before 2.12.12, and from 2.13 to 2.14.2, a counter loses its value permanently, and a
+    schedule does not replace the earlier one of its subject.
     """
     found = _VERSION.match(version)
     if found is None:
@@ -290,22 +296,22 @@ def stores_rightly(version: str) -> bool:
     return number >= (2, 14, 3) or (2, 12, 12) <= number < (2, 13, 0)
 
 
-# What became of a commit ---------------------------------------------------------------
+# Commits without an answer --------------------------------------------------------------
 
 
 class Placed(NamedTuple):
     """A stored message of a batch."""
 
     sequence: int
-    """In the stream."""
+    """Its sequence in the stream."""
     number: int
-    """In the batch."""
+    """Its number in the batch, from 1."""
 
 
 def place_in_batch(
     sequence: int, headers: Mapping[str, str] | None, batch: str
 ) -> Placed | None:
-    """Whether the stored message with `headers` came with that batch, and as which one."""
+    """Return the place of a stored message in a batch, or None if it is of no such batch."""
     if not headers or headers.get("Nats-Batch-Id") != batch:
         return None
     if "Nats-Scheduler" in headers:
@@ -317,14 +323,17 @@ def place_in_batch(
 
 
 def steps(floor: int, last: int, count: int) -> range:
-    """Sequences of which one is of a batch of `count` messages in a row above `floor`."""
+    """Return sequences that cannot all miss a batch of `count` messages above `floor`.
+
+    The messages of a batch have consecutive sequences, so each `count`-th is enough.
+    """
     return range(floor + count, last + 1, count)
 
 
 def why_absence_proves_nothing(info: StreamInfo, floor: int) -> str | None:
-    """Why a batch that is not in the stream may have been there above `floor`, if it may.
+    """Return why a batch may have been stored above `floor`, although it is not found.
 
-    Only what `info` said before the stream was looked through counts.
+    None if it certainly was not. `info` must have been requested before the search.
     """
     state = info.state
     if state.last_seq < floor:
@@ -339,10 +348,10 @@ def why_absence_proves_nothing(info: StreamInfo, floor: int) -> str | None:
 
 
 def has_settled(info: StreamInfo, seconds: float) -> bool:
-    """Whether the leader has stored all that it was asked to store `seconds` ago.
+    """Return whether the leader has stored all messages that it got `seconds` ago.
 
-    Alone it stores at once. With replicas it waits for a majority: those that are current
-    and were heard of since then have all it has sent them.
+    A stream without replicas stores immediately. Otherwise the leader needs a majority. A
+    replica that is current, and was active since then, has all that the leader sent it.
     """
     if info.cluster is None:
         return True

@@ -1,6 +1,6 @@
-"""Which stream takes a subject, and what the server that leads it can do.
+"""The stream that takes a subject, and whether the server that leads it has atomic batches.
 
-For atomic batches: a server without them would store each message at once.
+A server without atomic batches would store each message of a batch immediately.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ class KnownStream(NamedTuple):
     name: str
     subjects: tuple[str, ...]
     version: str
-    """Of the server that leads it."""
+    """The version of the server that leads the stream."""
 
 
 class StreamLookup:
-    """What is known of streams that batches are published to, until the next reconnect.
+    """A cache of the streams that take batches, valid until the next reconnect.
 
-    Another server may be of another version. A stream that takes no batches is asked for
-    again each time.
+    After a reconnect, the server may have another version. A stream that takes no batches
+    is not cached, so each batch looks it up again.
     """
 
     def __init__(self, api: API) -> None:
         self._api = api
-        # Held where the fields below change, and never while anything is asked.
+        # Held while the fields below change, and never during a request.
         self._lock = RLock()
         self._reconnects = -1
         self._known: dict[str, KnownStream] = {}
@@ -63,12 +63,17 @@ class StreamLookup:
     def atomic(
         self, subject: str, stream: str | None, timeout: float
     ) -> KnownStream | None:
-        """The stream that takes batches on `subject`; None when that cannot be known.
+        """Return the stream that takes batches on `subject`, or None if it is unknown.
 
-        It cannot for want of permission to ask the API, or when a mapping of the account
-        changes the subject. Asks for at most `timeout` seconds, twice, and then not again
-        while connected to this server. `stream` is its name, where that is known. Raises
-        when it takes none.
+        The stream stays unknown without permission to use the API, or if a mapping of the
+        account changes the subject. Blocks for up to two requests of `timeout` seconds
+        each. After a timeout or a missing permission there are no more requests until the
+        next reconnect. `stream` is the name of the stream, if the caller knows it.
+
+        Raises:
+            AtomicBatchUnsupportedError: The server or the stream takes no batches.
+            APIError: The stream has atomic batches turned off.
+            ConfigError: The stream has `no_ack`, so it cannot confirm a batch.
         """
         reconnects = self._api.session.reconnects
         with self._lock:
@@ -95,23 +100,23 @@ class StreamLookup:
             return None
         known = self._judge(StreamInfo.from_wire(reply))
         with self._lock:
-            # What the server before said is not for others, who ask the next one.
+            # After a reconnect, the reply of the former server is not cached.
             if self._reconnects == reconnects:
                 self._known[known.name] = known
         return known
 
     def forget(self) -> None:
-        """Ask again next time: something has changed."""
+        """Forget the streams, because one has changed. The next batch looks it up again."""
         with self._lock:
             self._known = {}
 
     def note(self, stream: str, sequence: int) -> None:
-        """The stream has come to `sequence`, or beyond."""
+        """Record that the last sequence of a stream is at least `sequence`."""
         with self._lock:
             self._floors[stream] = max(sequence, self._floors.get(stream, 0))
 
     def floors(self) -> dict[str, int]:
-        """How far streams have come for certain, as of now."""
+        """Return a sequence for each stream that it has certainly reached by now."""
         with self._lock:
             return self._floors.copy()
 

@@ -1,4 +1,4 @@
-"""Finding out whether an atomic batch was committed when nobody has said so."""
+"""Finding out whether an atomic batch is stored after its commit got no answer."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 MAX_STEPS = 100_000
-"""Messages that are looked at, at most."""
+"""The most messages that are read."""
 MAX_DELETED = 1_000_000
-"""Deleted messages whose sequences are asked for, at most."""
+"""The most deleted messages whose sequences are requested."""
 
 _ENDED = frozenset({10174, 10176})
-"""Answers that say that the server has no such batch open, or not any more."""
+"""The error codes of a server that does not have the batch, or has it no more."""
 _TOO_MANY = 10210
 
 
 class Origin(NamedTuple):
-    """Where a batch was sent to."""
+    """The connection and the server that a batch was sent to."""
 
     reconnects: int
     url: str
@@ -62,11 +62,11 @@ class Origin(NamedTuple):
         return cls(session.reconnects, url, info.server_id, info.cluster)
 
     def has_read(self, now: Origin) -> bool:
-        """Whether what was sent there has been read by now, or never will be.
+        """Return whether the server has read all that was sent, or never will.
 
-        It has on the same connection, and by the same process, which reads what had come
-        before; and a process that has been replaced reads no more. Another server of a
-        cluster does not tell: the one that it was sent to may have stopped for a while.
+        The same server process has read it before it reads anything newer. A process that
+        was replaced by another at its URL reads nothing any more. In a cluster, another
+        server proves nothing, because the first one may only be stopped for a while.
         """
         if self.server_id == now.server_id:
             return True
@@ -88,11 +88,17 @@ def find_commit(
     deadline: float,
     resolver: Resolver,
 ) -> PubAck | None:
-    """What `AtomicBatch.resolve` does.
+    """Find out whether a batch is stored, for `AtomicBatch.resolve`. Blocks.
 
-    `floors` are sequences that streams had come to before the commit. `atomic` says that
-    the stream's server is known to have batches: another one would store the message that
-    makes it refuse the rest.
+    `floors` has sequences that the streams had reached before the commit. `atomic` says
+    that the server of the stream is known to have batches: a server without them would
+    store the message that makes a server reject the rest of a batch.
+
+    Returns:
+        The ack of the batch, or None if it is certain that the batch never will be stored.
+
+    Raises:
+        UnclearCommitError: The result is still unknown.
     """
     search = Search(api, engine, deadline, resolver)
     fenced = atomic and search.fence(origin)
@@ -102,8 +108,8 @@ def find_commit(
     if floor is None:
         floor = floors.get(stream, 0)
     while True:
-        # Ask before the search: a message that the search does not find was then never
-        # there.
+        # Request this before the search, so that a message which the search does not find
+        # was never there.
         info = search.info()
         settled = has_settled(info, monotonic() - fenced_at)
         placed = search.by_subject()
@@ -129,7 +135,7 @@ def find_commit(
 
 
 class Search:
-    """The questions to the server, all up to one deadline."""
+    """The requests of one `find_commit`, with one deadline for all of them."""
 
     def __init__(
         self, api: API, engine: AtomicEngine, deadline: float, resolver: Resolver
@@ -143,16 +149,19 @@ class Search:
 
     @property
     def here(self) -> Origin:
-        """Where we are connected to now."""
+        """The server that we are connected to now."""
         return Origin.of(self._api.session)
 
     def fence(self, origin: Origin) -> bool:
-        """Have the server refuse what it has not read yet of the batch; False: it may not.
+        """Make the server reject messages of the batch that it has not read yet.
 
-        What was sent is before this on the same connection, and lost with a server that
-        has been replaced. Otherwise the first message may still come, unless the server is
-        known to have had it, and would begin the batch: so that is begun here, and kept
-        for the time that servers keep batches. One that comes does not agree with it.
+        If the server has had the first message, or can no longer get it, a message that
+        leaves a gap ends the batch. Otherwise a late first message would begin the batch,
+        so another first message begins it here. The server keeps that batch for a while,
+        and a late first message then ends it.
+
+        Returns:
+            False if messages of the batch may still be stored.
         """
         engine, session = self._engine, self._api.session
         while True:
@@ -173,7 +182,10 @@ class Search:
             return origin.has_read(here) if self._opened else err_code in _ENDED
 
     def _send(self, entry: BatchEntry) -> int | None:
-        """Send a message of the batch; the error it is answered with, None: it is taken."""
+        """Send a message of the batch, and return the error code of the answer.
+
+        None if the server accepts the message, and 0 if the answer has no error.
+        """
         try:
             reply = request(
                 self._api.session,
@@ -194,7 +206,7 @@ class Search:
         return api_error(answer["error"]).err_code if "error" in answer else 0
 
     def release(self) -> None:
-        """End what the fence has begun: others need its place."""
+        """End the batch that `fence` began, since a stream has room for few batches."""
         if self._opened:
             gap = self._engine.gap()
             with contextlib.suppress(Error):
@@ -211,7 +223,7 @@ class Search:
         return self._stream
 
     def info(self) -> StreamInfo:
-        """The stream as its leader has it, with the sequences of what was deleted."""
+        """Get the state of the stream from its leader, with the deleted sequences."""
         try:
             info = StreamInfo.from_wire(self._ask(f"STREAM.INFO.{self._stream}"))
             if 0 < info.state.num_deleted <= MAX_DELETED:
@@ -223,11 +235,11 @@ class Search:
         return info
 
     def by_subject(self) -> Placed | None:
-        """The last message of the commit's subject, if it is the batch's."""
+        """Find the last message on the subject of the commit, if it is of the batch."""
         return self._look({"last_by_subj": self._engine.last_subject})
 
     def by_steps(self, floor: int, last: int) -> Placed | None:
-        """A message of the batch among those after `floor`, up to `last`."""
+        """Find a message of the batch between the sequences `floor + 1` and `last`."""
         if last - floor > MAX_STEPS * self._engine.added:
             self.give_up(
                 f"{last - floor} messages may hold it, too many to look through"

@@ -1,7 +1,7 @@
-"""What becomes of a publisher's messages: acks, failures, and sending again.
+"""The acks, failures and retries of a publisher's messages.
 
-The session refers to this, and never to the `Publisher` or the `Connection`: those that are
-forgotten are collected, and what they have published gets its acks all the same.
+The session refers to `PublisherAcks`, never to the `Publisher` or the `Connection`. A
+publisher that you drop can therefore be collected while its messages still get their acks.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     OnError: TypeAlias = Callable[[PubAckFuture, Exception], object]
 
 DOUBT_SECONDS = 2.0
-"""How long a message that may be sent again goes without an answer."""
+"""Seconds without an answer after which a publisher with `resend` sends a message again."""
 LINGER_SECONDS = 1.0
-"""How often it is looked whether all of a forgotten publisher has its acks."""
+"""Seconds between two checks whether a dropped publisher has all of its acks."""
 
 
 class PublisherAcks:
-    """The window of a publisher, and what it asks for."""
+    """The window of a publisher, with the timers, retries and callbacks that it needs."""
 
     def __init__(
         self,
@@ -139,9 +139,9 @@ class PublisherAcks:
             raise error
 
     def forget(self) -> None:
-        """Nobody publishes any more, or closes it: it ends by itself with the last ack.
+        """End automatically after the last ack, because the publisher was dropped.
 
-        For a finaliser: it neither blocks nor raises.
+        A finaliser calls this, so it neither blocks nor raises.
         """
         self._forgotten = True  # first: from here on `_closed` reports
         if self._session.state is ConnectionState.CLOSED:
@@ -162,19 +162,22 @@ class PublisherAcks:
             self._report()
 
     def _report(self) -> None:
-        """Tell of failures that nobody else can be told of any more."""
+        """Report failures to the connection, since the publisher is gone."""
         error = self.failures()
         if error is not None:
             self._session.callbacks.report(error)
 
-    # What the window asks for ---------------------------------------------------------
+    # Calls of the window --------------------------------------------------------------
 
     def _done(self) -> None:
         if not self._session.callbacks.put(self._call_back):
             self._call_back()
 
     def _call_back(self) -> None:
-        """On the connection's callback thread, or the caller's when that has ended."""
+        """Run the callbacks of finished messages.
+
+        Runs on the connection's callback thread, or on the caller's if that one has ended.
+        """
         interrupt: KeyboardInterrupt | None = None
         for what, call in self._calls():
             try:

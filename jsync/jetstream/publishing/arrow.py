@@ -1,4 +1,4 @@
-"""Tables as messages: what `publish_arrow` of publishers and fast ingests do."""
+"""Tables as messages, for the `publish_arrow` of publishers and fast ingests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     ]
 
 ROWS = 1000
-"""How many are looked at before the first of them is sent."""
+"""Rows that are checked before the first of them is sent."""
 
 
 class ArrowTable(Protocol):
@@ -44,7 +44,7 @@ class MessageColumns(TypedDict, total=False):
     """The column of stream names: text. If there is no such column: the name for all
     rows."""
     expected_last_sequence: str | None
-    """The column of sequences: integers. The next option is the same."""
+    """The column of sequences: integers. `expected_last_subject_sequence` has them too."""
     expected_last_subject_sequence: str | None
     expected_last_msg_id: str | None
     """The column of ids: text."""
@@ -57,8 +57,9 @@ def arrow_source(
     columns: MessageColumns,
     unsupported: Mapping[str, str] | None = None,
 ) -> ArrowSource:
-    """`unsupported` are the options that this way of publishing cannot carry, and
-    why.
+    """Return the rows of a table as a source of messages.
+
+    `unsupported` has the options that this way of publishing cannot carry, and why.
     """
     for name, why in (unsupported or {}).items():
         if columns.get(name) is not None:
@@ -69,9 +70,9 @@ def arrow_source(
 
 
 def publish_table(source: ArrowSource, publish: Callable[[Rows], object]) -> int:
-    """Publish all rows, in order; how many those were.
+    """Publish all rows in order, and return their number.
 
-    An error says in its attribute `published` how many had been published before.
+    The attribute `published` of an error is the number of rows published before it.
     """
     done = 0
     try:

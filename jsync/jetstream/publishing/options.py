@@ -1,7 +1,7 @@
-"""What a message may carry besides its payload: options, and the headers that they are.
+"""The options of a message, and the headers that carry them.
 
-All ways to publish into a stream take these options, by the same names; one that cannot
-carry an option says why.
+All ways to publish into a stream take these options by the same names. If one cannot carry
+an option, the error says why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SHORTEST: Final = timedelta(seconds=1)
 _LONGEST: Final = timedelta(microseconds=((1 << 63) - 1) // 1000)
-"""What Go counts in nanoseconds."""
+"""The longest time that Go counts in nanoseconds."""
 
 
 def publish_headers(
@@ -35,10 +35,13 @@ def publish_headers(
     options: PublishOptions,
     unsupported: Mapping[str, str] | None = None,
 ) -> HeadersLike | None:
-    """The headers of the message: its own, and those that its options stand for.
+    """Return the given headers of a message, together with the headers of its options.
 
-    `unsupported` are the options that this way of publishing cannot carry, and why. Raises
-    `ConfigError`, and `TypeError` for a name that is no option.
+    `unsupported` has the options that this way of publishing cannot carry, and why.
+
+    Raises:
+        ConfigError: An option has a value that is not allowed, or is in `unsupported`.
+        TypeError: A name is not an option.
     """
     added: dict[str, str] = {}
     for name, value in options.items():
@@ -70,7 +73,7 @@ def publish_headers(
 
 
 def check_header(name: str) -> None:
-    """Raise `ConfigError` for a header that an option or a batch stands for."""
+    """Raise `ConfigError` for a header that only an option or a batch may set."""
     if name in _OPTIONS:
         raise ConfigError(f"headers: use {_OPTIONS[name]}= instead of {name}")
     if str(name).startswith("Nats-Batch-"):
@@ -78,9 +81,9 @@ def check_header(name: str) -> None:
 
 
 def newer_options(options: PublishOptions) -> Needs:
-    """Those that came after nats-server 2.10, and the lines that brought them.
+    """Return the options that are newer than nats-server 2.10, with the version of each.
 
-    Older servers store the message and take no notice of them.
+    An older server ignores such an option, but stores the message.
     """
     if _SINCE.keys().isdisjoint(options):
         return NOTHING
@@ -98,7 +101,10 @@ def newer_options(options: PublishOptions) -> Needs:
 
 
 def _check_together(subject: str, data: Any, options: PublishOptions) -> None:
-    """What each option is alone has been checked."""
+    """Raise `ConfigError` for options that exclude each other, or need another one.
+
+    The value of each option has been checked before.
+    """
     if options.get("incr") is not None and data:
         raise ConfigError("incr: a counter message has no payload: leave out the data")
     if (

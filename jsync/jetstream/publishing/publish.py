@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RETRIES = 2
 RETRY_SECONDS = 0.25
 RETRY_FOR_EVER = -1
-"""As `retry_attempts`: until the timeout."""
+"""The value of `retry_attempts` for retries until the timeout."""
 
 
 def publish(
@@ -41,10 +41,10 @@ def publish(
     retry_attempts: int = RETRIES,
     retry_wait: Seconds = RETRY_SECONDS,
 ) -> PubAck:
-    """Publish and block until the stream has stored the message, for `timeout` seconds.
+    """Publish a message, and block for up to `timeout` seconds until it is stored.
 
-    It is sent again only after an answer that says that it was not stored: no stream
-    answers, as during a leader's election (ADR-22), or the server is too busy.
+    A message is sent again only if it is certain that it was not stored: no stream answers,
+    for example during a leader election (ADR-22), or the server is too busy.
     """
     deadline = monotonic() + timeout
     retry_attempts = count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
@@ -66,7 +66,7 @@ def publish(
         except LateError:
             if left == timeout and not others:
                 raise
-            # The last try may have had only a part of the time.
+            # The last attempt may have had only a part of the time.
             raise no_ack(subject, timeout, others) from None
         except TooManyRequestsError as busy:
             error = busy
@@ -85,7 +85,7 @@ def publish(
 
 
 def read_ack(data: bytes) -> PubAck:
-    """The PubAck in a reply, or its error raised."""
+    """Return the PubAck in a reply. Raises its error if the reply has one."""
     reply = decode_pub_ack(data)
     if isinstance(reply, dict):
         raise api_error(reply)
@@ -93,7 +93,10 @@ def read_ack(data: bytes) -> PubAck:
 
 
 def no_ack(subject: str, timeout: float, others: list[bytes]) -> LateError:
-    """The error of a message that may have been stored; `others` is what others answered."""
+    """Return the error of a message that may have been stored.
+
+    `others` has the replies of responders that are no streams.
+    """
     return LateError(
         f"no ack for the message to {subject!r} within {timeout:g} s: it may have been "
         f"stored{another_answered(others)}"
@@ -101,7 +104,7 @@ def no_ack(subject: str, timeout: float, others: list[bytes]) -> LateError:
 
 
 def another_answered(others: list[bytes]) -> str:
-    """What to add to an error if another responder than a stream has answered."""
+    """Return an addition to an error text if a responder answered that is no stream."""
     return f"; another responder answered {others[0][:100]!r}" if others else ""
 
 

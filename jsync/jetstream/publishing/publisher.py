@@ -1,4 +1,4 @@
-"""Publishing ahead of the acks: a window of messages, and a future for each."""
+"""Publishing without waiting for each ack: a window of messages, and a future for each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 WIDEST = 1 << 20
 _ONE = (bytes, bytearray, memoryview, str)
-"""A payload, where a sequence of them has to be: refused where they are sent."""
+"""The types of a single payload. `publish_many` rejects one instead of a sequence."""
 
 
 class Publisher(Single):
