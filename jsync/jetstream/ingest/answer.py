@@ -1,6 +1,6 @@
-"""What the server says to a fast-ingest batch (ADR-50), message by message.
+"""The answers of the server to a fast-ingest batch (ADR-50).
 
-Pure. Where the ADR and released servers disagree, this is what nats-server 2.14 and 2.15 do.
+Pure. Where the ADR and released servers disagree, this follows nats-server 2.14 and 2.15.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Operation(Enum):
 
 
 class Kind(Enum):
-    """What the server says."""
+    """The kind of an answer."""
 
     FLOW = "so far has been received, and so many may be under way"
     GAP = "messages did not arrive"
@@ -43,24 +43,24 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One message of the server, on the reply subject of the message that caused it."""
+    """One answer of the server, on the reply subject of the message that caused it."""
 
     kind: Kind
     sequence: int
-    """Of the message that it answers."""
+    """The sequence of the answered message."""
     operation: Operation
     seq: int = 0
-    """FLOW: received so far; GAP: the one that came; FAILED: the one refused."""
+    """The last received (FLOW), the one that came (GAP), or the rejected message (FAILED)."""
     last_seq: int = 0
-    """GAP: the one that should have come."""
+    """The message that should have come (GAP)."""
     msgs: int = 0
-    """FLOW: the server answers every so many."""
+    """The number of messages per ack from now on (FLOW)."""
     error: APIError | None = None
     ack: PubAck | None = None
 
 
 class _Wire(msgspec.Struct):
-    """All that the server may send; what is there tells which it is."""
+    """All fields that an answer may have. Its kind follows from the fields that are set."""
 
     type: str | None = None
     seq: int = 0
@@ -79,13 +79,13 @@ _decode: Final = msgspec.json.Decoder(_Wire).decode
 _MOST: Final = (1 << 63) - 1
 """The highest sequence that an answer may have."""
 _MOST_AT_ONCE: Final = (1 << 32) - 1
-"""How many messages one answer may be for. Sums of both still fit into 64 bits."""
+"""The most messages per ack. Sums with a sequence still fit into 64 bits."""
 
 
 def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
-    """Understand a message of the control channel; `JetStreamError` if it is none.
+    """Read an answer. Raises `JetStreamError` if the message is none.
 
-    A status comes with a body, as 429 does, or is 503: nobody there.
+    A status without a body is a 503 (no responders). Others have one, such as 429.
     """
     tokens = subject.split(".")
     try:
@@ -109,7 +109,7 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")
     failure = api_error(wire.error) if wire.error is not None else None
     if (failure and not failure.err_code) or not (wire.type or failure or wire.stream):
-        # Any responder may have subscribed to the subject as well.
+        # Any other responder may have subscribed to the subject, too.
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")
     match wire.type:
         case "ack":

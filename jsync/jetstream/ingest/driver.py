@@ -1,4 +1,4 @@
-"""Driving a fast ingest: what `JetStream.fast_ingest` returns (ADR-50)."""
+"""The input and output of a fast ingest (ADR-50), and its public class."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
     from .answer import Answer
 
 Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
-"""What `BatchWriter.write` takes."""
+"""The arguments of `BatchWriter.write`."""
 KeptMessage: TypeAlias = tuple[str, bytes, bytes | None, int]
-"""What `BatchWriter.rewind` gives back."""
+"""A message that `BatchWriter.rewind` puts back to be sent again."""
 
 KEEP_ALIVE: Final = 3.0
-"""Seconds without a message, twice that at most, before a ping: the server forgets a batch
-after 10."""
+"""Seconds between two checks whether messages were added. If not, a ping keeps the batch
+alive, which comes after twice that time at most. The server forgets a batch after 10 s."""
 RESUME_SECONDS: Final = 10.0
-"""How long a server remembers the batch of a connection that is gone."""
+"""Seconds for which a server remembers a batch whose connection is lost."""
 REPAIR_SECONDS: Final = 1.0
-"""An ack that is late by so much may be lost: a ping brings the last one again."""
+"""Seconds after which an ack may be lost. A ping makes the server repeat the last ack."""
 BLOCKED_SECONDS: Final = 0.25
 BATCHES_LEVEL: Final = 4
 """The API level of nats-server 2.14. A server below it would store a ping."""
@@ -146,15 +146,15 @@ class FastIngest(Single, MessageAdder):
         self._progress = self._asked = 0.0
         self._wrote = False
         self._written = self._left = 0
-        """The bytes of all messages on the connection up to our last one, and those that have left."""
+        """Bytes written to the connection up to our last message, and bytes sent."""
         self._renewals = 0
-        """The answers since the last progress that promised some, but brought none."""
+        """The answers since the last progress that promised progress, but brought none."""
         self._subject = ""
         self._replicas_known = False
         self._size = 0
-        """What the messages of the next batch are likely to have, in bytes."""
+        """The likely size of the messages of the next batch, in bytes."""
         self._pauses = 0
-        """How often the stream had too much to store, since it took the last message."""
+        """The pauses for too much to store since the stream last accepted a message."""
         self._busy_since = 0.0
 
     # Adding -----------------------------------------------------------------------------
@@ -217,8 +217,8 @@ class FastIngest(Single, MessageAdder):
         with self._writer:
             at = 0
             while at < len(those):
-                # The first message may have to wait. The messages after it go as far as
-                # they may now.
+                # The first message may have to wait. As many of the following messages
+                # are written as the window allows now.
                 name = names if isinstance(names, str) else names[at]
                 block = None if blocks is None else blocks[at]
                 self._run((name, those[at], block, Operation.APPEND.value))
@@ -348,17 +348,17 @@ class FastIngest(Single, MessageAdder):
     # The turns of the caller's thread -----------------------------------------------------
 
     def _run(self, message: Message | None = None, *, end: bool = False) -> None:
-        """Send what has to be sent again, `message`, and the end; blocks for all that."""
+        """Send the messages to repeat, then `message`, and with `end` the end. Blocks."""
         try:
             self._run_turns(message, end)
         finally:
             if self._again:
-                self._writer.limit = 0  # `add` on its own would overtake these messages
+                self._writer.limit = 0  # a quick `add` would overtake these messages
 
     def _run_turns(self, message: Message | None, end: bool) -> None:
         engine, writer = self._engine, self._writer
         self._progress = self._asked = monotonic()
-        self._wrote = True  # `add` by itself
+        self._wrote = True  # a quick `add` may have written since
         if engine.state is State.IDLE and engine.sent:
             # Ctrl-C interrupted us after the first message of a batch was written,
             # before it was counted.
@@ -401,10 +401,10 @@ class FastIngest(Single, MessageAdder):
             self._wait()
 
     def _write(self, message: Message | None) -> bool:
-        """Write `message`, or for None the first that has to be sent again.
+        """Write `message`, or without one the first message that is sent again.
 
-        False when that has to wait. Raises what is wrong with `message`, and ends the
-        ingest with what is wrong with all else.
+        Returns False if it has to wait. An error in `message` is raised, while an error of
+        any other cause ends the ingest.
         """
         engine, writer = self._engine, self._writer
         one: Message = self._again[0] if message is None else message
@@ -426,7 +426,7 @@ class FastIngest(Single, MessageAdder):
         finally:
             if engine.state is not State.OPEN:
                 writer.limit = (
-                    0  # `add` may write by itself only after the start was answered
+                    0  # a quick `add` may write only after the start was answered
                 )
         self._wrote = True
         with self._turning:
@@ -437,7 +437,7 @@ class FastIngest(Single, MessageAdder):
         return True
 
     def _turns(self) -> bool:
-        """End the batch, for another one, when acks do not come as its messages need them."""
+        """End the batch for another one if its acks do not suit its messages."""
         engine, writer = self._engine, self._writer
         if not engine.ill_paced(writer.under_way, full=writer.full):
             return False
@@ -459,7 +459,7 @@ class FastIngest(Single, MessageAdder):
             self._raise()
 
     def _begin(self, message: Message) -> None:
-        """Subscribe to the answers of a new batch, which begins with `message`."""
+        """Subscribe to the answers of a new batch that begins with `message`."""
         session, engine = self._session, self._engine
         self._subject = message[0]
         engine.begins(self._size or len(message[1]))
@@ -494,7 +494,7 @@ class FastIngest(Single, MessageAdder):
                 return
 
     def _take(self, msg: Msg) -> bool:
-        """Account for an answer; False when the batch is over."""
+        """Process an answer. Returns False if the batch is over."""
         engine = self._engine
         try:
             answer = read_answer(msg.subject, msg.status, msg.data)
@@ -530,7 +530,8 @@ class FastIngest(Single, MessageAdder):
         elif (
             went_on or answer.kind in (Kind.GAP, Kind.ENDED)
         ) and self._renewals < MOST_REPEATS:
-            # More should follow. A server that says it again and again is not waited for.
+            # More answers should follow. Do not wait forever for a server that repeats
+            # this one.
             self._progress = monotonic()
             self._renewals += 1
         if engine.received:
@@ -546,9 +547,10 @@ class FastIngest(Single, MessageAdder):
             self._report(missing)
 
     def _learn_replicas(self) -> None:
-        """Find out whether messages that did not arrive may have had another leader.
+        """Find out once whether the stream is replicated. Blocks for a request.
 
-        Blocks, the first time. A stream that is given replicas later is not asked again.
+        If it is, messages that did not arrive may have reached another leader. A stream
+        that gets replicas later is not noticed.
         """
         engine = self._engine
         if engine.replicated and not self._replicas_known:
@@ -575,7 +577,7 @@ class FastIngest(Single, MessageAdder):
             self._session.callbacks.post(self._on_error, error)
 
     def _restart(self) -> None:
-        """Go on with another batch, behind what the broken one has stored."""
+        """Continue with another batch after the last stored message of the broken one."""
         engine = self._engine
         if not self._settle():
             return
@@ -610,16 +612,17 @@ class FastIngest(Single, MessageAdder):
             self._fail(error)
 
     def _was_busy_for_long(self) -> bool:
-        """Whether the stream has had too much to store for `ack_timeout`, and took nothing."""
+        """Return whether the stream has rejected all messages for `ack_timeout`."""
         if not self._pauses or self._engine.received:
             self._pauses = 0
             self._busy_since = monotonic()
         return monotonic() >= self._busy_since + self._ack_timeout
 
     def _settle(self) -> bool:
-        """Make sure that nothing is stored behind what is acknowledged.
+        """Make sure that no message after the last acknowledged one is stored. Blocks.
 
-        False: look at the state again. Blocks. Ctrl-C leaves it as it was.
+        Returns False if the state may have changed, so that the caller checks it again.
+        Ctrl-C leaves the state as it was.
         """
         engine, writer = self._engine, self._writer
         tail = engine.tail(duplicates=writer.has_ids)
@@ -652,7 +655,7 @@ class FastIngest(Single, MessageAdder):
         return engine.state is State.BROKEN
 
     def _wait(self) -> None:
-        """Block until something has come, or ask for it; give up in time."""
+        """Block until an answer comes. Pings if it is late, fails after `ack_timeout`."""
         engine, mailbox, session = self._engine, self._mailbox, self._session
         if mailbox is not None and session.state is not ConnectionState.CONNECTED:
             self._await_connected()
@@ -709,7 +712,7 @@ class FastIngest(Single, MessageAdder):
         self._leave()
         raise self._engine.error()
 
-    # Of any thread ------------------------------------------------------------------------
+    # Any thread ---------------------------------------------------------------------------
 
     def _ping(self) -> None:
         state = self._engine.state
@@ -720,7 +723,7 @@ class FastIngest(Single, MessageAdder):
         self._writer.ping()
 
     def _leave(self) -> None:
-        """Free what the server holds for it, and what the connection does."""
+        """End the batch on the server, and remove its subscription and its timer."""
         engine = self._engine
         with self._turning:
             told = engine.leaves()
@@ -740,7 +743,7 @@ class FastIngest(Single, MessageAdder):
             mailbox.close(discard=True)
             self._session.unsubscribe(mailbox.sid, lazy=True)
 
-    # Of the I/O thread --------------------------------------------------------------------
+    # The I/O thread -----------------------------------------------------------------------
 
     def _wind_up(self) -> None:
         self._timer = self._session.call_later(
@@ -748,7 +751,7 @@ class FastIngest(Single, MessageAdder):
         )
 
     def _tick(self, *_: object) -> None:
-        """Keep the batch alive while the caller has nothing to add."""
+        """Keep the batch alive while the caller adds no messages."""
         if self._engine.state in OVER:
             return
         added = self._engine.highest
@@ -764,14 +767,14 @@ class FastIngest(Single, MessageAdder):
             self._losses.append((mailbox.delivered, self._engine.sent))
 
     def _on_connected(self, *_: object) -> None:
-        """Ask at once what has arrived, whatever the caller does meanwhile."""
+        """Ping immediately, so that the server reports the messages that have arrived."""
         self._lost_at = 0.0
         self._reconnected = True
         with contextlib.suppress(Error):
             self._ping()
 
     def _on_denied(self, error: PermissionsError) -> None:
-        """Nobody answers a message that the account may not publish."""
+        """Close the mailbox, because a message without permission gets no answer."""
         mailbox = self._mailbox
         if mailbox is not None and self._writer.awaits(error.subject):
             mailbox.close(error)
@@ -808,7 +811,7 @@ class FastIngest(Single, MessageAdder):
 
 
 def _weakly(ingest: FastIngest, method: Callable[..., None]) -> Callable[..., None]:
-    """Calls a method of one that may be forgotten meanwhile, and collected."""
+    """Return a callback that does not keep the ingest alive."""
     there = weakref.ref(ingest)
 
     def call(*arguments: object) -> None:

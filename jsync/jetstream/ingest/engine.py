@@ -1,7 +1,7 @@
-"""Fast-ingest batches (ADR-50): what follows from an answer of the server.
+"""The states and the accounting of fast-ingest batches (ADR-50).
 
-Pure: no socket, thread or clock. Where the ADR and released servers disagree, this is what
-nats-server 2.14 and 2.15 do.
+Pure: no socket, thread or clock. Where the ADR and released servers disagree, this follows
+nats-server 2.14 and 2.15.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ if TYPE_CHECKING:
 Gaps: TypeAlias = Literal["fail", "ok"]
 
 DEFAULT_FLOW: Final = 1000
-"""Servers acknowledge at most every 500th message, and less when it is asked for."""
+"""The default of the most messages per ack. Servers ack every 500 messages at least."""
 DEFAULT_WINDOW_BYTES: Final = 8 << 20
-"""A stream refuses messages while 128 MiB of them wait, of all that publish to it."""
+"""A stream rejects messages while 128 MiB of all its publishers wait to be stored."""
 VAIN_PINGS: Final = 3
 MUCH_ROOM: Final = 8
-"""A batch whose messages are so many times smaller than it has asked acks for is ended
-early, and another one asks for fewer acks."""
+"""If messages are so many times smaller than a batch has expected, it is ended early, and
+the next batch requests fewer acks."""
 MOST_FLOW: Final = 65535
 MOST_REPEATS: Final = 2
-"""How often a batch may be begun anew without any progress, while connected."""
+"""The most batches that are begun again without any progress while connected."""
 
 
 class Tail(NamedTuple):
-    """Where a broken ingest ends in its stream, by what was said last; to be checked."""
+    """The end of a broken ingest in its stream, by the last answer. It has to be checked."""
 
     stream: str
     sequence: int
-    """Of one of its messages in the stream."""
+    """The sequence of one of its messages in the stream."""
     behind: int | None
-    """So many more of it follow there; None: some do, as far as they are no duplicates."""
+    """The number of its messages that follow. None: unknown, as some may be duplicates."""
     final: bool
-    """Whether a final answer has said so; else the server had forgotten the batch."""
+    """True if this is from a final answer, False if the server had forgotten the batch."""
 
 
 class _Place(NamedTuple):
@@ -78,7 +78,7 @@ class _Place(NamedTuple):
 
 
 class State(Enum):
-    """What a batch is doing."""
+    """The state of a batch."""
 
     IDLE = "nothing of it has been sent"
     STARTING = "its first message has been sent"
@@ -128,11 +128,11 @@ LEGAL: Final[dict[State, frozenset[State]]] = {
     State.ENDED: frozenset(),
     State.FAILED: frozenset(),
 }
-"""What may follow what; the driver and the server can do nothing else to a batch."""
+"""The next states of each state. Another move is a fault of the driver or the server."""
 
 OVER: Final = (State.ENDED, State.FAILED)
 SILENT: Final = (State.IDLE, State.BROKEN, *OVER)
-"""No batch is on its way: nothing is said to the server, and its words are late."""
+"""The states without an open batch: nothing is sent to the server, and answers are late."""
 
 
 _REFUSALS: Final = (
@@ -144,12 +144,11 @@ _REFUSALS: Final = (
 
 
 class IngestEngine(IngestCounts):
-    """The accounting of one ingest: a batch, and those that go on where it broke.
+    """The accounting of one ingest: a batch, and the batches that continue after a break.
 
-    Sequences of the server count within a batch; all that this tells the outside, `acked`
-    and `lost` and errors, counts through the whole ingest. It is turned under one lock of
-    its driver, since any thread may give the ingest up. What comes after that, or after
-    its end, changes nothing.
+    The server counts the messages within a batch. All numbers for the user (`acked`,
+    `lost`, errors) count through the whole ingest. The driver changes the engine under one
+    lock, since any thread may abandon the ingest. After the end, nothing changes any more.
     """
 
     def __init__(
@@ -166,21 +165,21 @@ class IngestEngine(IngestCounts):
         self.outstanding = count(outstanding, "outstanding", 1, 1 << 16)
         self.window_bytes = count(window_bytes, "window_bytes", 1, 1 << 62)
         self.asked = self.flow
-        """Acks that this batch has asked for: one for so many messages, at most."""
+        """The most messages per ack that this batch has requested."""
         self.state = State.IDLE
         self.msgs = 0
-        """The server acknowledges every so many."""
+        """The number of messages per ack that the server has chosen."""
         self.missing = Missing()
-        """What is not stored, and what may be or not, with `gaps="ok"`."""
+        """The lost and the unconfirmed messages, with `gaps="ok"`."""
         self.replicated = True
-        """With `gaps="ok"`: the stream may have had another leader, with more of it."""
+        """True if another leader of the stream may have stored more, with `gaps="ok"`."""
         self.pub_ack: PubAck | None = None
         self.cause: Exception | None = None
-        """Why it failed."""
+        """The error that ended the ingest."""
         self.busy: Exception | None = None
-        """Why the stream has to be left in peace for a while, before the rest is sent."""
+        """The error of a stream with too much to store. The rest is sent after a pause."""
         self.known_to_server = False
-        """Whether the server may hold a batch of ours, which has to be ended."""
+        """True if the server may hold a batch of this ingest, which has to be ended."""
         self._most_sent = 0
         self._refusal: tuple[int, Exception] | None = None
         self._nobody = False
@@ -188,7 +187,7 @@ class IngestEngine(IngestCounts):
         self._exact = False  # whether we know how much of the broken batch is stored
         self._place: _Place | None = None
         self._unsettled = self._final = False
-        # Up to this message, an earlier batch may have stored more than we know.
+        # An earlier batch may have stored unacknowledged messages up to this one.
         self._doubt = 0
         # Pings after the last message that brought no progress.
         self._vain_pings = 0
@@ -200,17 +199,17 @@ class IngestEngine(IngestCounts):
 
     @property
     def highest(self) -> int:
-        """Messages that have been sent at all, of the whole ingest."""
+        """The number of messages sent so far, in the whole ingest."""
         return max(self._most_sent, self.base + self.sent)
 
     @property
     def settled_count(self) -> int:
-        """Messages that are not under way any more."""
+        """The number of messages that are acknowledged or known to be missing."""
         return self.acked + self.missing.under_way
 
     @property
     def limit(self) -> int:
-        """The last message of this batch that may be sent now."""
+        """The number of the last message of this batch that may be sent now."""
         match self.state:
             case State.IDLE:
                 return 1
@@ -221,10 +220,11 @@ class IngestEngine(IngestCounts):
         return self.sent
 
     def ill_paced(self, under_way: int, *, full: bool) -> bool:
-        """Whether another batch, which asks for acks as its messages need them, is better.
+        """Return whether a new batch with another number of messages per ack is better.
 
-        `under_way` are the bytes that are not acknowledged, `full` says that no more may
-        be. The server keeps to what the first message of a batch has asked for.
+        The first message of a batch sets this number, so it cannot change later.
+        `under_way` is the number of unacknowledged bytes, and `full` says that no more are
+        allowed.
         """
         if self.state is not State.OPEN:
             return False
@@ -239,10 +239,10 @@ class IngestEngine(IngestCounts):
         )
 
     def tail(self, *, duplicates: bool) -> Tail | None:
-        """What has to hold before the rest may be sent again; None: that is certain.
+        """Return the end of the ingest in its stream, to be checked before a retry.
 
-        `duplicates`: some may have been in the stream before, so that they count as
-        acknowledged and were not stored behind the others.
+        None if no check is needed. `duplicates` says that the stream may have had some of
+        the messages before, so that they are acknowledged, but not stored after the others.
         """
         if self.state is not State.BROKEN or not self._unsettled:
             return None
@@ -255,12 +255,12 @@ class IngestEngine(IngestCounts):
         return Tail(stream, sequence, behind, self._final)
 
     def settled(self) -> None:
-        """Nothing is stored behind what is acknowledged."""
+        """Record that no message after the last acknowledged one is stored."""
         self._unsettled = False
         self._exact = True
 
     def _stalls(self) -> bool:
-        """Whether refusals have not been heard of, so that no ack will make room."""
+        """Return whether reports of rejections seem lost, so that no ack will make room."""
         return self.gaps == "ok" and self._vain_pings >= VAIN_PINGS
 
     def _go(self, state: State) -> None:
@@ -269,38 +269,41 @@ class IngestEngine(IngestCounts):
         elif state is not self.state:
             self.fail(JetStreamError(f"the stream answers out of turn: {self!r}"))
 
-    # What we do -------------------------------------------------------------------------
+    # Sending ----------------------------------------------------------------------------
 
     def begins(self, size: int) -> None:
-        """Another batch is begun, of messages of about `size` bytes."""
+        """Choose the messages per ack of a new batch of messages of about `size` bytes."""
         fitting = self.window_bytes // (self.outstanding * max(size, 1))
         self.asked = min(max(fitting, 1), self.flow)
 
     def wrote(self) -> None:
-        """A message has been sent."""
+        """Record that a message was sent."""
         if self.sent == 1:
             self.known_to_server = True
         if self.state is State.IDLE:
             self._go(State.STARTING)
 
     def ends(self, *, more: bool = False) -> None:
-        """The end of the batch has been sent, or its last message as a commit.
+        """Record that the end of the batch, or its last message as a commit, was sent.
 
-        `more`: another one follows.
+        With `more`, another batch follows.
         """
         self.known_to_server = True
         if self.state not in OVER:
             self._go(State.TURNING if more else State.ENDING)
 
     def ended_empty(self) -> None:
-        """There is nothing to end: all is stored by earlier batches, or nothing was sent."""
+        """End without a batch: earlier batches stored all messages, or there were none."""
         if self.state is State.IDLE:
             self._go(State.ENDED)
             ack = self.pub_ack or PubAck()
             self.pub_ack = msgspec.structs.replace(ack, count=self.base)
 
     def restarts(self, *, reconnected: bool) -> None:
-        """Another batch follows, with what is not stored; or that was tried too often."""
+        """Prepare another batch for the messages that are not stored.
+
+        Fails instead after `MOST_REPEATS` batches without progress.
+        """
         if self.state is not State.BROKEN:
             return
         if self.received or reconnected or self.busy is not None:
@@ -321,13 +324,13 @@ class IngestEngine(IngestCounts):
         self._go(State.IDLE)
 
     def leaves(self) -> bool:
-        """Whether the server has to be told that a batch is over; once."""
+        """Return whether an end has to be sent for an open batch. True only once."""
         told = self.known_to_server and self.state is not State.ENDED
         self.known_to_server = False
         return told
 
     def disconnected(self, sent: int) -> None:
-        """The connection broke behind so many messages."""
+        """Record that the connection broke after `sent` messages."""
         if self.state not in SILENT:
             self._lose_reports(
                 sent,
@@ -337,7 +340,7 @@ class IngestEngine(IngestCounts):
             )
 
     def _lose_reports(self, sent: int, loss: Exception) -> None:
-        """Gaps and refusals among so many messages may have been reported in vain."""
+        """Record that reports of gaps and rejections up to message `sent` may be lost."""
         if self.gaps == "ok":
             self._cut, self._loss = sent, loss
 
@@ -353,7 +356,7 @@ class IngestEngine(IngestCounts):
         )
 
     def fail(self, cause: Exception) -> None:
-        """Give up; `error` says what is known."""
+        """Fail with `cause`. Afterwards `error` describes the messages."""
         if self.state not in OVER:
             self.state = State.FAILED
             self.cause = cause
@@ -361,7 +364,7 @@ class IngestEngine(IngestCounts):
             self._exact |= isinstance(cause, PermissionsError) and self.highest <= 1
 
     def error(self) -> Exception:
-        """What the caller is told of a failure."""
+        """Return the error for the user, which lists lost and unconfirmed messages."""
         cause = self.cause
         assert cause is not None
         exact = self._exact and self.acked >= self._doubt
@@ -407,13 +410,13 @@ class IngestEngine(IngestCounts):
         error.__cause__ = cause
         return error
 
-    # What the server says ---------------------------------------------------------------
+    # Answers ----------------------------------------------------------------------------
 
     def take(self, answer: Answer, *, repeatable: bool = False) -> None:
-        """Account for an answer; `state` and `limit` say what may be done now.
+        """Account for an answer. This may change `state` and `limit`.
 
-        `repeatable`: all that is not acknowledged has a message id, and so can be sent
-        again whether it is stored or not.
+        `repeatable` says that all unacknowledged messages have a message id, so they can be
+        sent again even if they are stored.
         """
         if self.state in SILENT:
             return  # a late answer about an ended batch
@@ -434,7 +437,7 @@ class IngestEngine(IngestCounts):
                 self._nobody_there(answer)
 
     def tells_of_gap(self, answer: Answer) -> bool:
-        """Whether it says, with `gaps="ok"`, that messages have not arrived."""
+        """Return whether an answer reports missing messages, with `gaps="ok"`."""
         if self.gaps != "ok" or self.state in SILENT:
             return False
         if answer.kind is Kind.ENDED and answer.ack is not None:
@@ -469,7 +472,7 @@ class IngestEngine(IngestCounts):
             self._go(State.OPEN)
 
     def _is_last_word(self, answer: Answer) -> bool:
-        """Whether it answers a ping that came behind all that was sent."""
+        """Return whether this answers a ping that was sent after all messages."""
         return answer.operation is Operation.PING and answer.sequence >= self.sent
 
     def _gap(self, answer: Answer) -> None:
@@ -494,10 +497,11 @@ class IngestEngine(IngestCounts):
         self._go(State.BREAKING)
 
     def _ended(self, answer: Answer, repeatable: bool) -> None:
-        """The final answer. With `gaps="ok"` its count says nothing about what is stored.
+        """Account for the final answer of a batch.
 
-        Nor does a short one with "fail", behind a change of leader: the one that has been
-        deposed may answer so while the stream still stores what it had passed on.
+        With `gaps="ok"`, its count does not say which messages are stored. With "fail", a
+        count that is too low is not certain either: after a leader change, the former
+        leader may answer while the stream still stores messages that it had replicated.
         """
         ack = answer.ack
         assert ack is not None
@@ -538,7 +542,7 @@ class IngestEngine(IngestCounts):
                 )
 
     def _unknown(self, error: Exception) -> None:
-        """No server knows the batch."""
+        """Break, or fail, because no server knows the batch."""
         self.known_to_server = False
         if self._place is None:
             self.fail(error)
@@ -579,7 +583,10 @@ class IngestEngine(IngestCounts):
             self._message_refused(answer.sequence, error)
 
     def _too_many(self, answer: Answer, error: APIError) -> None:
-        """More waits for the stream than it holds: it has not looked at this message."""
+        """Account for a rejection by a stream that has too much to store.
+
+        The stream has not looked at the message.
+        """
         if answer.operation is Operation.PING:
             return  # a later ping will ask
         if answer.operation is Operation.END:
@@ -604,10 +611,11 @@ class IngestEngine(IngestCounts):
             self._go(State.BREAKING)
 
     def _forgotten(self, answer: Answer, error: APIError, repeatable: bool) -> None:
-        """The server knows no such batch: idle for too long, restarted, or over.
+        """Account for the answer of a server that does not know the batch.
 
-        Behind a gap or a refusal it is what each message is answered that came late; the
-        final answer is on its way, unless a ping says that there is none.
+        The batch was idle for too long or is over, or the server was restarted. After a gap
+        or a rejection, each later message gets this answer, too. The final answer is on its
+        way then, unless a ping also gets this answer.
         """
         if self.state is State.ASKING:
             if self._is_last_word(answer):
@@ -650,7 +658,7 @@ class IngestEngine(IngestCounts):
         )
 
     def _nobody_there(self, answer: Answer) -> None:
-        """No stream listens: it has been deleted, or its leader is being elected."""
+        """Account for a missing stream: it was deleted, or its leader is being elected."""
         self._nobody = True
         stores = answer.operation not in (Operation.END, Operation.PING)
         if self.state is State.STARTING:
@@ -675,32 +683,38 @@ class IngestEngine(IngestCounts):
             self._go(State.BLOCKED)
 
     def blocked_error(self) -> Exception:
-        """Why it is blocked, when that has lasted too long."""
+        """Return the error for an ingest that was blocked for too long."""
         return self._cause_of_break()
 
     def _pass(self, received: int) -> None:
-        """The server has looked at all up to `received`, and has said so.
+        """Record that the server has processed all messages up to `received`.
 
-        It has stored them, except those that it has reported. If the connection or the
-        leader was lost while they were under way, nobody knows which are stored.
+        It has stored them, except those that it reported. If the connection or the leader
+        was lost while they were under way, it is unknown which ones are stored.
         """
         cut = min(received, self._cut)
         self._miss(self.received + 1, cut, self._loss, doubtful=True)
         self._receive(received)
 
     def _receive(self, received: int) -> None:
-        """The server acknowledges all up to `received`."""
+        """Record that the server has acknowledged all messages up to `received`."""
         self.received = received
         self.missing.settle(self.acked)
 
     def _not_arrived(self, first: int, last: int) -> None:
-        """The server has not had these. Another leader may have had them, and stores them."""
+        """Record messages that did not arrive.
+
+        They are lost, or unconfirmed if another leader may have stored them.
+        """
         self._miss(first, last, None, doubtful=self.replicated)
 
     def _miss(
         self, first: int, last: int, error: Exception | None, *, doubtful: bool = False
     ) -> None:
-        """Messages of this batch are missing, or may be; what is acknowledged is not."""
+        """Record missing messages of this batch, or with `doubtful` unconfirmed ones.
+
+        Acknowledged messages are left out.
+        """
         first, last = max(first, self.received + 1), min(last, self.sent)
         self.missing.add(self.base + first, self.base + last, error, doubtful=doubtful)
 

@@ -1,6 +1,6 @@
-"""What is missing of a fast ingest that goes on over gaps, range by range.
+"""The missing messages of a fast ingest with `gaps="ok"`, as ranges.
 
-Pure. Numbers count through the whole ingest.
+Pure. The messages are numbered through the whole ingest.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final, TypeVar
 from ...errors import APIError, Lost, Unconfirmed
 
 MOST_RANGES: Final = 10_000
-"""Ranges of lost messages that are remembered, and as many of unconfirmed ones."""
+"""The most ranges that are kept of lost messages, and also of unconfirmed ones."""
 
 
 class Missing:
-    """Messages that are surely not stored, and those of which nobody knows."""
+    """Messages that are certainly not stored (lost), or may be stored (unconfirmed)."""
 
     def __init__(self) -> None:
         self.lost: list[Lost] = []
@@ -23,7 +23,7 @@ class Missing:
         self.unconfirmed: list[Unconfirmed] = []
         self.unconfirmed_count = 0
         self.under_way = 0
-        """Missing messages that are not acknowledged either."""
+        """The number of missing messages after the last acknowledged one."""
         # The missing ranges, in order.
         self._ranges: list[tuple[int, int]] = []
         self._news: list[Lost | Unconfirmed] = []
@@ -31,9 +31,10 @@ class Missing:
     def add(
         self, first: int, last: int, error: Exception | None, *, doubtful: bool
     ) -> None:
-        """Note messages, unless that was done: one by one, and then as a gap.
+        """Add messages, except those that were added before.
 
-        `doubtful`: they may be stored all the same.
+        The server may report messages one by one, and then once more as a gap. With
+        `doubtful`, the messages may be stored.
         """
         for begin, end in self.others(first, last):
             insort(self._ranges, (begin, end))
@@ -49,7 +50,7 @@ class Missing:
                 self._news.append(Lost(begin, end, error))
 
     def settle(self, acked: int) -> None:
-        """All messages up to `acked` are acknowledged, or missing."""
+        """Record that all messages up to `acked` are acknowledged, or missing."""
         if self._ranges:
             self._ranges = [
                 (max(first, acked + 1), last)
@@ -59,7 +60,7 @@ class Missing:
             self.under_way = sum(last - first + 1 for first, last in self._ranges)
 
     def others(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The parts of a range that is not acknowledged which are not missing."""
+        """Return the parts of an unacknowledged range that are not missing."""
         pieces = []
         for begin, end in self._ranges:
             if begin > last:
@@ -72,7 +73,7 @@ class Missing:
         return pieces
 
     def news(self) -> list[Lost | Unconfirmed]:
-        """What has been noted and was not told yet."""
+        """Take the ranges that were added since the last call."""
         news, self._news = self._news, []
         return news
 
@@ -84,7 +85,7 @@ _Range = TypeVar("_Range", Lost, Unconfirmed)
 
 
 def _note(ranges: list[_Range], one: _Range) -> None:
-    """Remember a range in its order, as a part of the one before if it goes on there."""
+    """Insert a range in order, or extend the range before it if they are adjacent."""
     at = bisect_left(ranges, one.first, key=_first)
     before = ranges[at - 1] if at else None
     if before and before.last == one.first - 1 and _same(before.error, one.error):

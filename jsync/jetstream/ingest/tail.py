@@ -1,8 +1,8 @@
-"""Whether the rest of a broken ingest may be sent again: what its stream holds behind it.
+"""Checks whether the rest of a broken ingest can be sent again without duplicates.
 
-A batch that breaks while its stream changes leaders is answered by two of them, and the one
-that has been deposed may say less than what the stream goes on to store. A leader that has
-been elected answers once it has stored all that can still come of the old one.
+If the leader of a stream changes during a batch, the former leader may acknowledge fewer
+messages than the stream stores in the end. The new leader answers only after it has stored
+all messages that can still come from the former one.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.1
 ELECTION_SECONDS: Final = 1.0
-"""How long to wait for the answer of a leader that may be being elected."""
+"""Seconds to wait for an answer while a leader election may be running."""
 MOST_MESSAGES: Final = 1000
-"""Messages of others that are looked at, at most."""
+"""The most messages of other publishers that are read."""
 
 
 def doubt_about(
     api: API, tail: Tail, data: bytes | None, deadline: float
 ) -> str | None:
-    """Why the stream may hold more of the ingest than `tail` says; None: it does not.
+    """Return why the stream may hold more of the ingest than `tail` says, or None if not.
 
-    `data` is the payload of its next message, which would be the first to be there; None
-    when that is not known. Blocks, until `deadline` at most. A lost connection is raised.
+    `data` is the payload of the next message of the ingest, which would be stored first, or
+    None if it is unknown. Blocks until `deadline` at most. Raises `ConnectionError` if the
+    connection is lost or closed.
     """
     try:
         info = _led(api, tail.stream, deadline)
@@ -56,9 +57,9 @@ def doubt_about(
 
 
 def is_replicated(api: API, subject: str, deadline: float) -> bool:
-    """Whether the stream of `subject` has replicas, or that cannot be known.
+    """Return whether the stream of `subject` has replicas. True if that is unknown.
 
-    Blocks, until `deadline` at most, also for the connection.
+    Blocks until `deadline` at most, also while there is no connection.
     """
     while True:
         try:
@@ -80,7 +81,7 @@ def is_replicated(api: API, subject: str, deadline: float) -> bool:
 
 
 def _led(api: API, stream: str, deadline: float) -> StreamInfo:
-    """The stream as its leader has it, when there is one again."""
+    """Get the state of the stream from its leader. Blocks until there is one."""
     while True:
         left = deadline - monotonic()
         try:
@@ -100,7 +101,7 @@ def _led(api: API, stream: str, deadline: float) -> StreamInfo:
 def _doubt_among(
     api: API, tail: Tail, info: StreamInfo, data: bytes | None, deadline: float
 ) -> str | None:
-    """Why one of the messages behind `tail` may be the next one of the ingest."""
+    """Return why one of the messages after `tail` may be the next one of the ingest."""
     last = info.state.last_seq
     if last < tail.sequence:
         return f"stream {tail.stream!r} was deleted and created again"

@@ -44,7 +44,7 @@ class MessageColumns(TypedDict, total=False):
     """The column of stream names: text. If there is no such column: the name for all
     rows."""
     expected_last_sequence: str | None
-    """The column of sequences: integers. `expected_last_subject_sequence` has them too."""
+    """The column of sequences: integers. The next option is the same."""
     expected_last_subject_sequence: str | None
     expected_last_msg_id: str | None
     """The column of ids: text."""
