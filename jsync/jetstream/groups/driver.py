@@ -1,8 +1,8 @@
-"""A member of a consumer group at work: it joins, pulls, and hands its partitions over.
+"""The work of a consumer group's member: it joins, pulls, and hands its partitions over.
 
 The thread that reads the messages owns the state. The thread that watches the
-configuration and whoever stops the member set a flag and end the open pull. A lock holds
-flags, gate and pull together: whoever sets a flag ends what the reader waits for.
+configuration, and any thread that stops the member, set a flag and end the open pull. One
+lock protects flags, gate and pull, so that a new flag always wakes the reading thread.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ logger = logging.getLogger("jsync.consume")
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.5
-"""Seconds between two looks whether partitions are free; it doubles."""
+"""Seconds between two checks whether partitions are free. The pause doubles up to this."""
 _FINAL: Final = (
     BadConsumerGroupError,
     ConnectionClosedError,
@@ -89,20 +89,20 @@ _FINAL: Final = (
     PermissionsError,
     UnsupportedFeatureError,
 )
-"""Errors that end a member."""
+"""The errors that end a member."""
 
 
 class MessageInHand:
-    """The message that is being handled: the server is asked for more time meanwhile.
+    """The message that is being handled, for which the server is asked for more time.
 
-    Not if the thread that got it has ended, since nobody will acknowledge it.
+    This stops if the thread that got the message ends, as no thread will acknowledge it.
     """
 
     def __init__(self, session: Session, ack_wait: float) -> None:
         self._session = session
         self._interval = extension_interval(None, ack_wait)
-        # Of the two below: while a message is held there is one timer. Re-entrant, since a
-        # signal handler may come in the middle.
+        # Protects the message, its holder and the timer, so that a held message has one
+        # timer. Re-entrant, since a signal handler may interrupt the holder of the lock.
         self._lock = RLock()
         self._msg: JetStreamMsg | None = None
         self._holder: threading.Thread | None = None
@@ -118,7 +118,7 @@ class MessageInHand:
         self._msg = None
 
     def __bool__(self) -> bool:
-        """Whether there is one, without a final ack, and a thread that has it."""
+        """Return whether a living thread has a message without a final ack."""
         msg, holder = self._msg, self._holder
         return (
             msg is not None
@@ -128,7 +128,7 @@ class MessageInHand:
         )
 
     def _extend(self) -> None:
-        """On the I/O thread."""
+        """Ask the server for more time. Runs on the I/O thread."""
         with self._lock:
             msg = self._msg
             if msg is None or not self:
@@ -140,7 +140,7 @@ class MessageInHand:
 
 
 class Membership:
-    """One instance of a member. One thread reads; any thread may stop it."""
+    """One instance of a member. One thread reads, and any thread may stop it."""
 
     def __init__(
         self,
@@ -178,7 +178,8 @@ class Membership:
         self._pause = FIRST_PAUSE
         self._missing_since: float | None = None
         self._in_hand = MessageInHand(session, ack_wait)
-        # Of the five below; re-entrant, since a signal handler may stop it in the middle.
+        # Protects the pull, the gate and the flags below. Re-entrant, since a signal
+        # handler may stop the member on the thread that holds the lock.
         self._flags = RLock()
         self._pull: SinglePull | None = None
         self._wake = Gate(session.outbox)
@@ -190,9 +191,9 @@ class Membership:
         self._reader: threading.Thread | None = None
         self.state = MemberState.JOINING
         self.error: Error | None = None
-        """The error that ended it."""
+        """The error that ended the member."""
         self.finished = Gate(session.outbox)
-        """Opened when it has left."""
+        """Opens once the member has left."""
         self._watch: Watch[bytes] = bucket.watch(self._key, on_error=self.report)
         try:
             self._look()
@@ -206,17 +207,17 @@ class Membership:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The partitions that it reads now."""
+        """The partitions that the member reads now."""
         return self._partitions if self.state is MemberState.ACTIVE else ()
 
     def stop(self) -> None:
-        """Have it end after the message in hand."""
+        """Make the member end after the current message."""
         with self._flags:
             self._stopping = True
         self._rouse()
 
     def leave(self) -> None:
-        """Stop it, and see to its end unless a thread still reads or handles a message."""
+        """Stop the member, and end it here unless a thread still reads or has a message."""
         self.stop()
         if not self._reading.acquire(blocking=False):
             return
@@ -229,27 +230,28 @@ class Membership:
             self._reading.release()
 
     def forget(self) -> None:
-        """Leave, since nobody can read it any more. For finalisers: takes no lock."""
+        """Leave because the member was dropped. For finalisers, so it takes no lock."""
         self._forgotten = True
-        self.session.call_soon(self._watch.stop)  # the thread that watches leaves
+        self.session.call_soon(self._watch.stop)  # makes the watching thread leave
 
     def silence(self) -> None:
-        """The first step of a drain of the connection: leave after the message in hand."""
+        """Leave after the current message. The first step of a drain of the connection."""
         self.leave()
 
     def finish(self) -> None:
-        """The second: nothing is left to do."""
+        """Do nothing in the second step of a drain."""
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
-        """The last: let a thread that waits for a message find the end, and leave.
+        """Wait until the reading thread has left. The last step of a drain.
 
-        `consume` waits for its handler. A loop that handles a message is not waited for.
+        Waits only for a thread that is waiting for a message, not for a loop that is
+        handling one. `consume` itself waits for its handler.
         """
         if self._reading.locked():
             self.finished.wait(max(0.0, deadline - monotonic()))
 
     def report(self, error: Exception) -> None:
-        """Tell the user, and the log, of an error that does not end it."""
+        """Report an error that does not end the member to `on_error`, and log it."""
         self.session.callbacks.post(self._tell, error)
 
     def _tell(self, error: Exception) -> None:
@@ -261,7 +263,7 @@ class Membership:
             self._on_error(error)
 
     def _rouse(self) -> None:
-        """Have the reading thread look at the flags."""
+        """Wake the reading thread to check the flags."""
         with self._flags:
             wake, pull = self._wake, self._pull
         wake.open()
@@ -289,9 +291,9 @@ class Membership:
     # The thread that reads ------------------------------------------------------------
 
     def take(self, deadline: float | None = None) -> JetStreamMsg | None:
-        """Wait for the next message. None at `deadline`, or once it has ended.
+        """Wait for the next message. None at `deadline`, or once the member has ended.
 
-        Asking for a message says that the one before is done.
+        The call shows that the caller has finished the message before.
         """
         if not self._reading.acquire(blocking=False):
             raise ConcurrentUseError(
@@ -349,10 +351,10 @@ class Membership:
         return None
 
     def _miss(self, error: StreamNotFoundError, deadline: float | None) -> None:
-        """End if the stream, or the bucket of groups, stays missing for `CONFIRM_SECONDS`.
+        """End if the stream, or the bucket of groups, is missing for `CONFIRM_SECONDS`.
 
-        The servers of a cluster may not know all streams right after their start, and an
-        operator may restore a stream.
+        Does not end before, because the servers of a cluster may not know all streams right
+        after their start, and because an operator may restore a stream.
         """
         moment = monotonic()
         if self._missing_since is None:
@@ -373,7 +375,7 @@ class Membership:
         self.state = moved(self.state, to)
 
     def _wait(self, seconds: float | None, deadline: float | None) -> None:
-        """Wait until roused, at most for so long, and not past `deadline`."""
+        """Wait until the gate opens, for `seconds` at most, and not past `deadline`."""
         if deadline is not None:
             left = max(0.0, deadline - monotonic())
             seconds = left if seconds is None else min(seconds, left)
@@ -386,7 +388,7 @@ class Membership:
     # The configuration ----------------------------------------------------------------
 
     def _look(self) -> bool:
-        """Read the configuration. False: the group was deleted."""
+        """Read the configuration. Returns False if the group was deleted."""
         try:
             entry = self._bucket.get(self._key)
         except (KeyNotFoundError, BucketNotFoundError) as error:
@@ -421,7 +423,7 @@ class Membership:
         return False
 
     def _revise(self) -> None:
-        """The configuration has changed, or was not read for long."""
+        """Read the configuration again, after a change or an error."""
         before = self._revision
         try:
             found = self._look()
@@ -452,7 +454,7 @@ class Membership:
     # The consumer ---------------------------------------------------------------------
 
     def _join(self) -> None:
-        """Make the consumer of its partitions, unless someone else has some of them."""
+        """Create the consumer, or wait if another member or instance has the partitions."""
         if not self._look():
             self._end(None, deleted=True)
             return
@@ -495,10 +497,11 @@ class Membership:
         self._move(MemberState.ACTIVE)
 
     def _let_go_of_consumer(self) -> None:
-        """Delete the consumer if this instance is the one that is served.
+        """Delete the consumer if the server serves this instance.
 
-        Its partitions change: they may have to be read from an earlier message on. Nothing
-        is in hand any more, and acks on their way are waited for.
+        After a change of the partitions, another consumer may have to read them from an
+        earlier message on. No message is being handled now, but acks may be on their way,
+        so this waits for them.
         """
         consumer, self._consumer = self._consumer, None
         if consumer is None:
@@ -532,7 +535,7 @@ class Membership:
     # Messages -------------------------------------------------------------------------
 
     def _next(self, deadline: float | None) -> JetStreamMsg | None:
-        """Pull a message. None if there was none, or if it is too old to be handled."""
+        """Pull a message. None if none came, or if it is too old to be handled."""
         assert self._source is not None
         request, seconds = self._request, self._seconds
         if deadline is not None:
@@ -570,7 +573,7 @@ class Membership:
     # The end --------------------------------------------------------------------------
 
     def _end(self, error: Error | None, *, deleted: bool = False) -> None:
-        """Leave: at once for the one who takes over, if there is one."""
+        """End the member, and hand over to a waiting instance without a delay."""
         self._in_hand.let_go()
         self.error = self.error or error
         self._move(MemberState.ENDED)
@@ -585,10 +588,10 @@ class Membership:
         self.finished.open()
 
     def _step_aside(self, consumer: Consumer) -> None:
-        """Give the pin back, so that another instance is served at once.
+        """Return the pin, so that the server immediately serves another instance.
 
-        The consumer of an elastic member that nobody else waits for is deleted: whoever
-        gets its partitions need not wait until the server does.
+        If no instance of an elastic member waits, the consumer is deleted. The next member
+        of its partitions then need not wait until the server deletes it.
         """
         pin, begun = self._pin(), monotonic()
         info = consumer.info()

@@ -33,9 +33,9 @@ BUCKETS: Final[dict[GroupKind, str]] = {
 }
 PRIORITY_GROUP: Final = "PCG"
 ACK_WAIT: Final = 5.0
-"""Seconds: the default of orbit.go, which all its other times follow from."""
+"""The default of orbit.go in seconds. All other times follow from it."""
 SHORTEST: Final = 1.0
-"""Seconds of a pin at least."""
+"""The shortest time of a pin, in seconds."""
 ALL: Final = ">"
 STAR: Final = "*"
 MOST_PARTITIONS: Final = 100_000
@@ -122,7 +122,7 @@ class ConsumerGroupConfig:
         }
 
     def fits(self, other: ConsumerGroupConfig) -> bool:
-        """Whether a running member can go from this configuration to another one.
+        """Return whether a running member can change to another configuration.
 
         Args:
             other: The other configuration.
@@ -147,7 +147,7 @@ def group_config(
     max_buffered_bytes: int | None,
     format_: GroupFormat,
 ) -> ConsumerGroupConfig:
-    """Check what a user gives; raises `ConfigError`."""
+    """Check the arguments of a user, and return the configuration. Raises `ConfigError`."""
     if kind not in get_args(GroupKind):
         raise ConfigError(f"kind is elastic or static, not {kind!r}")
     if format_ not in get_args(GroupFormat):
@@ -226,14 +226,14 @@ def _mappings(
 def with_members(
     config: ConsumerGroupConfig, members: Iterable[str]
 ) -> ConsumerGroupConfig:
-    """The same with these members; raises `ConfigError`."""
+    """Return `config` with other members. Raises `ConfigError` if they are not valid."""
     return _checked(replace(config, members=_names(members), mappings={}))
 
 
 def with_mappings(
     config: ConsumerGroupConfig, mappings: Mapping[str, Iterable[int]]
 ) -> ConsumerGroupConfig:
-    """The same with these partitions for each member; raises `ConfigError`."""
+    """Return `config` with other partitions for each member. Raises `ConfigError`."""
     return _checked(replace(config, members=(), mappings=_mappings(mappings)))
 
 
@@ -245,7 +245,7 @@ def _checked(config: ConsumerGroupConfig) -> ConsumerGroupConfig:
 
 
 def fault_of(config: ConsumerGroupConfig) -> str | None:
-    """Why no group can have this configuration, by the rules of orbit.go. None: it can."""
+    """Return why a configuration breaks the rules of orbit.go, or None if it does not."""
     try:
         for each in (*config.members, *config.mappings):
             check_name(each, "member")
@@ -339,14 +339,14 @@ class _Stored(msgspec.Struct):
 
 
 def key_of(stream: str, group: str) -> str:
-    """The key of a group in its bucket; raises `ConfigError`."""
+    """Return the key of a group in its bucket. Raises `ConfigError` for a bad name."""
     check_name(stream, "stream")
     check_name(group, "group")
     return f"{stream}.{group}"
 
 
 def read_config(kind: GroupKind, data: bytes, which: str) -> ConsumerGroupConfig:
-    """Read a stored configuration; raises `BadConsumerGroupError`."""
+    """Read a stored configuration. Raises `BadConsumerGroupError` if it is not valid."""
     try:
         stored = msgspec.json.decode(data, type=_Stored)
     except (ValueError, RecursionError) as error:
@@ -392,10 +392,10 @@ def _limit(number: int) -> int | None:
 
 
 def write_config(config: ConsumerGroupConfig, before: bytes | None = None) -> bytes:
-    """The JSON of a configuration.
+    """Return the JSON of a configuration.
 
-    A change of a stored one, `before`, touches its members alone. Running members of
-    orbit.go end when anything else differs, be it an empty list for null.
+    If `before` has the stored one, only the members are replaced in it. Running members of
+    orbit.go end if anything else differs, even an empty list instead of null.
     """
     fields: dict[str, Any] = {} if before is None else msgspec.json.decode(before)
     if before is None:
@@ -439,14 +439,17 @@ def _write_filters(config: ConsumerGroupConfig, fields: dict[str, Any]) -> None:
 
 
 def stream_of(kind: GroupKind, stream: str, group: str) -> str:
-    """The stream that members read: the group's own, if it is elastic."""
+    """Return the name of the stream that members read, which elastic groups add."""
     return f"{stream}-{group}" if kind == "elastic" else stream
 
 
 def group_stream(
     config: ConsumerGroupConfig, source: StreamConfig, group: str
 ) -> StreamConfig:
-    """The stream of an elastic group: a work queue with the partition before each subject."""
+    """Return the configuration of the stream of an elastic group.
+
+    It is a work queue, and each subject has the partition as its first token.
+    """
     filters = config.filters or {ALL: ()}
     stream = source.name or ""
     return StreamConfig.of(
@@ -476,7 +479,10 @@ def group_stream(
 def _transform(
     filter_: str, numbers: tuple[int, ...], config: ConsumerGroupConfig
 ) -> str:
-    """The subject in the group's stream: `{{Partition(8,1)}}.orders.{{Wildcard(1)}}`."""
+    """Return the transform to the group's stream.
+
+    For example, `orders.*` becomes `{{Partition(8,1)}}.orders.{{Wildcard(1)}}`.
+    """
     tokens = filter_.split(".")
     stars = 0
     for at, token in enumerate(tokens):
@@ -488,7 +494,7 @@ def _transform(
 
 
 def is_group_stream(config: StreamConfig, stream: str) -> bool:
-    """Whether a stream can only be that of an elastic group, as jsync and orbit.go make it."""
+    """Return whether jsync or orbit.go must have created a stream for an elastic group."""
     if config.retention != "workqueue" or config.subjects or not config.sources:
         return False
     [source, *others] = config.sources
@@ -504,7 +510,7 @@ def is_group_stream(config: StreamConfig, stream: str) -> bool:
 
 
 def is_member_consumer(config: ConsumerConfig) -> bool:
-    """Whether a consumer can only be that of a member of a static group."""
+    """Return whether a consumer must be one of a member of a static group."""
     filters = config.filter_subjects or [config.filter_subject or ""]
     return config.priority_policy == "pinned_client" and all(
         each.partition(".")[0].isdecimal() for each in filters
@@ -512,14 +518,14 @@ def is_member_consumer(config: ConsumerConfig) -> bool:
 
 
 def consumer_name(kind: GroupKind, group: str, member: str) -> str:
-    """The name of a member's consumer."""
+    """Return the name of a member's consumer."""
     return member if kind == "elastic" else f"{group}-{member}"
 
 
 def subjects_of(config: ConsumerGroupConfig, member: str) -> list[str]:
-    """The subjects of a member, the partition before each.
+    """Return the subjects of a member, with the partition as the first token.
 
-    With mappings, orbit.go gets whole partitions whatever the filters.
+    With mappings, orbit.go reads whole partitions and ignores the filters.
     """
     numbers = config.partitions_of(member)
     filters = [*config.filters] or [ALL]
@@ -529,7 +535,7 @@ def subjects_of(config: ConsumerGroupConfig, member: str) -> list[str]:
 
 
 def priority_group(config: ConsumerGroupConfig, member: str) -> str:
-    """The priority group of a member's consumer."""
+    """Return the priority group of a member's consumer."""
     return member if config.format == "0.1" else PRIORITY_GROUP
 
 
@@ -540,7 +546,7 @@ def member_consumer(
     ack_wait: float,
     max_ack_pending: int,
 ) -> ConsumerConfig:
-    """The consumer of a member, the same as orbit.go makes it."""
+    """Return the configuration of a member's consumer, as orbit.go creates it."""
     name = consumer_name(config.kind, group, member)
     lasting = config.kind == "static"
     return ConsumerConfig(
@@ -558,10 +564,10 @@ def member_consumer(
 
 
 def pull_seconds(ack_wait: float) -> float:
-    """Seconds of a pull.
+    """Return the seconds after which a pull request expires.
 
-    So few that a member that waits keeps its pin, and that no message that answers the
-    pull in time `is_stale`.
+    This is so short that a waiting member keeps its pin, and that no message of the pull
+    request `is_stale` if it comes in time.
     """
     return ack_wait / 2
 
@@ -601,13 +607,13 @@ _MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
 
 
 def moved(state: MemberState, to: MemberState) -> MemberState:
-    """The next state. Raises `AssertionError` for a move that there is not."""
+    """Return the next state. Raises `AssertionError` if the move does not exist."""
     assert to in _MOVES[state], f"no move from {state} to {to}"
     return to
 
 
 class Handover(Enum):
-    """What to do with the consumer of a member whose partitions have changed."""
+    """The next step for the consumer of a member whose partitions have changed."""
 
     DELETE = "nothing is under way: delete the consumer"
     WAIT = "acks are on their way: look again"
@@ -617,13 +623,13 @@ class Handover(Enum):
 def handover(
     info: ConsumerInfo, pin: str, *, mine: bool, waited: float, patience: float = 0.5
 ) -> Handover:
-    """Decide by the server's info of the consumer, after `waited` seconds.
+    """Decide on the next step by the server's info of the consumer, after `waited` seconds.
 
     `pin` is the id that the server gave this instance, and `mine` says whether this
-    instance got a message of the consumer. A message that it gave back with a delay stays
-    pending, so after `patience` seconds nothing is waited for. A message of another
-    instance is waited for until that instance has acked it. If that instance is dead, the
-    server deletes the consumer.
+    instance got a message of the consumer. A message that was returned with a delay stays
+    pending, so the wait ends after `patience` seconds. A message of another instance keeps
+    the consumer until that instance has acked it. If that instance is dead, the server
+    deletes the consumer.
     """
     served = next((each.pinned_client_id for each in info.priority_groups or ()), None)
     if served and served != pin:
@@ -638,10 +644,10 @@ def handover(
 
 
 def is_stale(sent: float, now: float, ack_wait: float) -> bool:
-    """Whether the server may have given a message to another one meanwhile.
+    """Return whether the server may have redelivered a message to another instance.
 
-    The message answers a pull that was sent at `sent`, so that it is no older. A process
-    that was stopped finds such messages when it goes on.
+    The message answers a pull request of the time `sent`, so it was not delivered before.
+    A process that was suspended finds stale messages when it resumes.
     """
     return now - sent >= ack_wait
 
@@ -655,9 +661,9 @@ class GroupMemberInfo:
     partitions: tuple[int, ...]
     """The partitions of the member."""
     active: bool = False
-    """Whether the server has a consumer of the member, and an instance uses it."""
+    """True if the server has a consumer of the member, and an instance uses it."""
     pinned: bool = False
-    """Whether the server serves an instance now."""
+    """True if the server serves an instance now."""
     waiting: int = 0
     """The pulls that wait at the server."""
     pending: int = 0

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .engine import ConsumerGroupConfig, GroupKind
 
 MOST_TRIES: Final = 20
-"""Of a change while others change the same configuration."""
+"""The attempts of a change while other programs change the same configuration."""
 
 
 class ConsumerGroup(Single):
@@ -280,7 +280,7 @@ class ConsumerGroup(Single):
         }
 
     def _stored(self, config: ConsumerGroupConfig) -> dict[int, int]:
-        """In a work queue whatever is stored is not acknowledged."""
+        """Count the stored messages by partition: in a work queue, none is acknowledged."""
         lag = dict.fromkeys(range(config.partitions), 0)
         info = management.stream_info(self._api, self._reads, subjects_filter=">")
         for subject, messages in (info.state.subjects or {}).items():
@@ -290,7 +290,7 @@ class ConsumerGroup(Single):
         return lag
 
     def _after(self, config: ConsumerGroupConfig, number: int, floor: int) -> int:
-        """The messages of a partition behind a sequence, by a consumer for the moment."""
+        """Count the messages of a partition after a sequence, by a temporary consumer."""
         subjects = [f"{number}.{each}" for each in config.filters or (">",)]
         if config.mappings:
             subjects = [f"{number}.>"]
@@ -403,7 +403,7 @@ class ConsumerGroup(Single):
 
 
 def no_group(stream: str, name: str) -> ConsumerGroupNotFoundError:
-    """The error for a group that does not exist."""
+    """Return the error for a group that does not exist."""
     return ConsumerGroupNotFoundError(
         f"stream {stream!r} has no consumer group {name!r}; create it with "
         "create_consumer_group"

@@ -1,4 +1,4 @@
-"""Consumer groups created, found and deleted: the calls of `JetStream` for them."""
+"""The methods of `JetStream` that create, find and delete consumer groups."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ class ConsumerGroupManager(KeyValueManager):
         raise no_group(stream, name)
 
     def _delete_stored(self, kind: GroupKind, stream: str, name: str) -> bool:
-        """Delete a group whose configuration exists. Returns whether it does."""
+        """Delete a group whose configuration exists. Return False if it does not."""
         key = key_of(stream, name)
         try:
             bucket = self._group_bucket(kind)
@@ -241,9 +241,9 @@ class ConsumerGroupManager(KeyValueManager):
         return True
 
     def _delete_rest(self, kind: GroupKind, stream: str, name: str) -> bool:
-        """Delete what is left of a group without a configuration. Returns whether it was there.
+        """Delete the rest of a group without a configuration. Return False if none is left.
 
-        Nothing is deleted that is not recognised as a part of a group.
+        Only streams and consumers that are recognised as parts of a group are deleted.
         """
         try:
             if kind == "static":
@@ -258,14 +258,14 @@ class ConsumerGroupManager(KeyValueManager):
         return True
 
     def _delete_consumers(self, stream: str, name: str) -> bool:
-        """Delete the consumers of a static group.
+        """Delete the consumers of a static group. Return False if there are none.
 
-        Their names begin with that of the group, and so do those of groups whose names begin with
-        it. These groups have a configuration, and keep their consumers. If it cannot be read, the
-        group keeps all consumers whose names begin with its own.
+        Their names begin with the name of the group. A group with a longer name may begin
+        with the same name, but has a configuration, so its consumers are kept. If that
+        configuration cannot be read, all consumers that begin with its name are kept.
         """
         kept: set[str] = set()
-        unknown: tuple[str, ...] = ()  # what the kept names begin with
+        unknown: tuple[str, ...] = ()  # prefixes of further names to keep
         for _, key, config in self._stored("static", f"{stream}.*"):
             other = key.removeprefix(f"{stream}.")
             if other == name:
@@ -336,7 +336,7 @@ class ConsumerGroupManager(KeyValueManager):
 
 
 def _kinds(kind: GroupKind | None) -> tuple[GroupKind, ...]:
-    """The kinds of groups to look for."""
+    """Return the kinds of groups to look for. Raises `ConfigError` for an unknown kind."""
     if kind is None:
         return _KINDS
     if kind in _KINDS:

@@ -1,4 +1,4 @@
-"""A member of a consumer group that is at work: what `ConsumerGroup.join` returns."""
+"""An active member of a consumer group, which `ConsumerGroup.join` returns."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class GroupMember(Single):
 
     @property
     def closed(self) -> bool:
-        """Whether no more messages will come."""
+        """True once no more messages will come."""
         return self._membership.state is MemberState.ENDED
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
@@ -195,12 +195,12 @@ class GroupMember(Single):
 
 
 class _MemberFeed(Feed):
-    """What `ConsumeContext` asks of those who bring its messages."""
+    """The source of messages for a `ConsumeContext`."""
 
     logger = logging.getLogger("jsync.consume")
 
     def __init__(self, member: GroupMember, membership: Membership) -> None:
-        self._member = member  # a member that nobody holds leaves
+        self._member = member  # a member without references would leave
         self._membership = membership
         self.in_hand = {}  # the membership asks for more time
         self.mailbox = cast("JetStreamMailbox", _Backlog(membership))
@@ -226,7 +226,7 @@ class _MemberFeed(Feed):
 
 
 class _Backlog:
-    """One message at a time, in the place of a mailbox."""
+    """A replacement for a mailbox that has one message at a time."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership

@@ -1,4 +1,4 @@
-"""Failed messages: back to the server with a delay, or to the dead letters."""
+"""Failed messages: returned to the server with a delay, or stored as dead letters."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ TOO_LARGE: Final = (10054, 10097)
 """The codes of refusals by the `max_msg_size` of a stream, and for headers beyond 64 KB."""
 
 Outcome: TypeAlias = Literal["retried", "dead", "dropped", "kept"]
-"""Of a failed message: nak'ed, a dead letter, terminated without one, or nak'ed since its
-dead letter was not stored."""
+"""The outcome of a failed message: nak'ed, a dead letter, terminated without one, or nak'ed
+because its dead letter was not stored."""
 
 
 class Retrier:
-    """Carries a `Retry` out for the messages of one consumer. Any thread may use it."""
+    """Applies a `Retry` to the messages of one consumer. Any thread may use it."""
 
     def __init__(
         self,
@@ -72,9 +72,9 @@ class Retrier:
         handler: Callable[[JetStreamMsg], object],
         in_hand: dict[JetStreamMsg, None],
     ) -> Callable[[JetStreamMsg], object]:
-        """The handler, not called for messages that were delivered too often.
+        """Return the handler, without calls for messages that were delivered too often.
 
-        While the handler has a message, it is in `in_hand`.
+        While the handler has a message, the message is in `in_hand`.
         """
 
         def call(msg: JetStreamMsg) -> None:
@@ -90,7 +90,7 @@ class Retrier:
         return call
 
     def is_exhausted(self, msg: JetStreamMsg) -> bool:
-        """Whether it was delivered too often to be handled."""
+        """Return whether a message was delivered too often to be handled."""
         return msg.metadata.num_delivered > self._most
 
     def exhausted(self, msg: JetStreamMsg) -> None:
@@ -102,7 +102,10 @@ class Retrier:
             )
 
     def delay_after(self, msg: JetStreamMsg, error: BaseException) -> float | None:
-        """Seconds until the next attempt, or None if there is none: see `failed`."""
+        """Return the seconds until the next attempt, or None if none follows.
+
+        Pass the result to `failed`.
+        """
         if msg.is_acked:
             return None
         return self._policy.delay_after(msg.metadata.num_delivered, error, random())
@@ -144,14 +147,17 @@ class Retrier:
                 msg.nak(min(max(delay, MIN_BURY_DELAY), MAX_BURY_DELAY))
                 self._told("kept")
                 return
-        # Only now: the server must keep the message until its dead letter is stored.
+        # Not earlier: the server must keep the message until its dead letter is stored.
         msg.term("dead letter" if subject else "given up")
         self._report(given_up(origin, subject, reason, error))
         self._told("dead" if subject else "dropped")
 
     @contextlib.contextmanager
     def _kept_alive(self, msg: JetStreamMsg) -> Iterator[None]:
-        """Ask the server for more time meanwhile: no handler has the message any more."""
+        """Ask the server for more time in the background.
+
+        No handler has the message any more, so this is not done elsewhere.
+        """
         is_over = False
 
         def extend() -> None:
@@ -177,7 +183,7 @@ class Retrier:
     ) -> bool:
         """Publish a dead letter, and block until it is stored.
 
-        One that is too large is published without the traceback, and then without the
+        If it is too large, it is published without the traceback, and then without the
         largest headers of the message.
 
         Returns:
@@ -214,7 +220,7 @@ class Retrier:
 
 
 def _without_largest(headers: HeadersLike) -> tuple[HeadersLike, str]:
-    """The headers but for the largest one, and its name."""
+    """Return the headers without the largest one, and the name of that header."""
     given = Headers(headers)
     kept = {name: given.get_all(name) for name in given}
     largest = max(kept, key=lambda name: sum(len(name) + len(v) for v in kept[name]))
@@ -223,7 +229,10 @@ def _without_largest(headers: HeadersLike) -> tuple[HeadersLike, str]:
 
 
 def _sendable(headers: HeadersLike) -> tuple[HeadersLike, list[str]]:
-    """The headers that can be sent, and the names of the others, which another client sent."""
+    """Return the headers that jsync can send, and the names of the others.
+
+    Another client may have sent headers that are not valid.
+    """
     kept: dict[str, list[str]] = {}
     lost = []
     given = Headers(headers)

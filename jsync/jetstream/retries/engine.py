@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...models import ConsumerConfig
 
 LONGEST_DELAY: Final = 1_000_000_000
-"""Seconds: less than servers count in nanoseconds."""
+"""Seconds. Servers can count this time in nanoseconds."""
 
 ACK_WAIT: Final = 30.0
 """Seconds: the server's default if a consumer has no `ack_wait`."""
@@ -35,10 +35,10 @@ Failures: TypeAlias = tuple[type[BaseException], ...]
 PREFIX: Final = "Dead-Letter-"
 """The headers of a dead letter that say why it is one."""
 ORIGINAL: Final = f"{PREFIX}Original-"
-"""Before a header of the message that would be an order to the server, as `Nats-TTL` is."""
+"""The prefix for headers of the message that the server would obey, such as `Nats-TTL`."""
 _ORDERS: Final = "nats-"
 _OWN_FILES: Final = (str(Path(__file__).parents[2]), "jsync/_fast")
-"""How the names of jsync's files begin in tracebacks, those of the extension included."""
+"""The beginnings of the names of jsync's files in tracebacks, including the extension."""
 _LONGEST_TEXT: Final = 1000
 _ESCAPES: Final = (("\\", "\\\\"), ("\r", "\\r"), ("\n", "\\n"), ("\t", "\\t"))
 
@@ -231,7 +231,7 @@ def _kinds(value: object, name: str) -> Failures:
 
 
 class Origin(NamedTuple):
-    """Where a message comes from that has come to its end."""
+    """The origin of a message that was given up: stream, consumer and sequence."""
 
     stream: str
     consumer: str
@@ -243,7 +243,7 @@ class Origin(NamedTuple):
 
     @property
     def msg_id(self) -> str:
-        """The `Nats-Msg-Id` of its dead letter: the same whenever it is published again."""
+        """The `Nats-Msg-Id` of its dead letter, which is the same at each retry."""
         # A recreated stream has the same sequences, so add the time to the id.
         stored = int(self.timestamp.timestamp() * 1e6)
         return f"dead:{self.stream}:{self.consumer}:{self.sequence}:{stored}"
@@ -258,7 +258,7 @@ def dead_letter_headers(
     traceback_size: int,
     lost: Sequence[str] = (),
 ) -> Mapping[str, list[str]]:
-    """Return the headers of a dead letter: those of the message, and the reason.
+    """Return the headers of a dead letter: the headers of the message, and the reason.
 
     `lost` has the names of headers of the message that cannot be sent.
     """
@@ -291,7 +291,7 @@ def dead_letter_headers(
 
 
 def original_headers(headers: HeadersLike | None) -> dict[str, list[str]]:
-    """The headers that the message of a dead letter had."""
+    """Return the headers that the message of a dead letter had."""
     own: dict[str, list[str]] = {}
     for name, value in Headers(headers or {}).pairs():
         if name.startswith(ORIGINAL):
@@ -302,7 +302,7 @@ def original_headers(headers: HeadersLike | None) -> dict[str, list[str]]:
 
 
 def words_of(error: BaseException) -> str:
-    """The type and the text of an exception, whose own `__str__` may raise."""
+    """Return the type and the text of an exception, even if its `__str__` raises."""
     try:
         text = str(error)
     except Exception as second:  # noqa: BLE001 (user code)
@@ -311,14 +311,14 @@ def words_of(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text as the value of a header: escaped as in a JSON string, apart from the quotes."""
+    """Return text as the value of a header, escaped like JSON except for quotes."""
     for plain, escaped in _ESCAPES:
         text = text.replace(plain, escaped)
     return printable(text).strip()
 
 
 def text_of(value: str) -> str:
-    """The text of which `one_line` made the value of a header."""
+    """Return the text from the value of a header that `one_line` returned."""
     quoted = '"' + value.replace('"', '\\"') + '"'
     try:
         return msgspec.json.decode(quoted.encode(), type=str)
@@ -348,7 +348,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _cut(text: str, size: int) -> str:
-    """The end of a text as a header, of at most so many bytes."""
+    """Return the last `size` bytes of a text as the value of a header."""
     escaped = one_line(text).encode()
     if len(escaped) <= size:
         return escaped.decode()
