@@ -37,13 +37,13 @@ log = logging.getLogger("jsync.celery")
 OUTAGE_SECONDS = 20.0
 """The longest outage that a call survives."""
 WORKER_OUTAGE_SECONDS = 600.0
-"""The same within a task of a worker: without its result the task would be lost."""
+"""The longest outage that a call within a task survives, as its result would be lost."""
 PAUSE_SECONDS = 0.5
 ADDITIONS = "Jsync-Additions"
-"""The header of a number that has the ids of its last additions."""
+"""The header of a counter with the ids of its last additions."""
 MAX_ADDITIONS = 50
 MAX_TEXT = 1000
-"""Characters of an error, and of its traceback, that is too large to be stored as it is."""
+"""The most characters of an error, and of its traceback, if they are too large to store."""
 COUNTED = b"counted"
 CHORD_PART = "chord_part"
 """The field in the result of a part of a chord."""
@@ -65,7 +65,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     broker: see `jsync.integrations.kombu.Transport`. A broker with the same servers and the
     same `connect` shares the connection.
 
-    Any thread may use it. A forked child connects anew.
+    Any thread may use it. A forked child connects again.
     """
 
     persistent = True
@@ -81,7 +81,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         given.pop("retry_policy", None)
         self._settings = sharing.Settings(place_of(self.url), options_of(given), {})
         self._parts = threading.local()
-        """The part of a chord that a thread counts."""
+        """The part of a chord that the current thread is counting."""
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._shared: sharing.Shared | None = None
@@ -93,7 +93,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return self._connected()[1]
 
     def _connected(self) -> tuple[sharing.Shared, jsync.KeyValue]:
-        # Another thread may have held the lock at the fork.
+        # A forked child needs a new lock: another thread may have held it at the fork.
         if self._process != os.getpid():
             self._lock = threading.Lock()
             self._shared = self._bucket = None
@@ -111,7 +111,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return shared, bucket
 
     def _use(self, new: sharing.Shared) -> sharing.Shared:
-        """Use a connection, unless another thread has made one meanwhile."""
+        """Use a new connection, unless another thread has connected in the meantime."""
         with self._lock:
             used = self._shared
             if used is None or used.nc.is_closed:
@@ -123,12 +123,12 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return used
 
     def _stream(self) -> jsync.Stream:
-        """The stream behind the bucket, to ask its leader."""
+        """Return the stream of the bucket, for requests to its leader."""
         shared, bucket = self._connected()
         return shared.js.bind_stream(f"KV_{bucket.bucket}")
 
     def _try(self, call: Callable[[], T]) -> T:
-        """Make a call again while the server is away, or has no leader."""
+        """Retry a call while the server is unavailable, or has no leader."""
         within_task = get_current_worker_task() is not None
         seconds = WORKER_OUTAGE_SECONDS if within_task else OUTAGE_SECONDS
         deadline = monotonic() + seconds
@@ -150,7 +150,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
             error, (errors.NoStreamResponseError, errors.BucketNotFoundError)
         ):
             with self._lock:
-                self._bucket = None  # it may have been deleted: make it again
+                self._bucket = None  # it may have been deleted, so create it again
         if not warned:
             log.warning("results: %s; trying again", error)
 
@@ -173,16 +173,16 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
             return shared.js.key_value(name)  # another process was faster
 
     def close(self) -> None:
-        """Give the connection back. Its last user closes it."""
+        """Release the connection. Its last user closes it."""
         with self._lock:
             shared, self._shared, self._bucket = self._shared, None, None
         if shared is not None:
             sharing.release(shared)
 
-    # What Celery asks for -------------------------------------------------------------
+    # Keys and values ------------------------------------------------------------------
 
     def get(self, key: bytes | str) -> bytes | None:
-        """The value of a key, None if there is none."""
+        """Return the value of a key, or None."""
         return self._try(lambda: self._get(_key(key)))
 
     def _get(self, name: str) -> bytes | None:
@@ -193,10 +193,10 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         except errors.KeyNotFoundError:
             if (self._settings.options.replicas or 1) == 1:
                 return None
-        return self._newest(name).value  # a replica has answered, which may be behind
+        return self._newest(name).value  # a replica that is behind may have answered
 
     def _newest(self, name: str) -> Newest:
-        """What the leader has of a key."""
+        """Get the last revision of a key from the leader."""
         subject = f"$KV.{self.bucket.bucket}.{name}"
         try:
             found = self._stream().get_message(last_by_subject=subject, direct=False)
@@ -208,7 +208,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return Newest(found.sequence, None if gone else found.data, ids.split())
 
     def mget(self, keys: Iterable[bytes | str]) -> list[bytes | None]:
-        """The values of keys."""
+        """Return the values of keys, in their order."""
         names = [_key(key) for key in keys]
         try:
             found = self._try(lambda: self.bucket.get_many(names))
@@ -226,9 +226,9 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         self._try(lambda: self.bucket.purge(_key(key)))
 
     def incr(self, key: bytes | str) -> int:
-        """Add one to a number, and get the new one. Blocks.
+        """Add one to a counter, and return the new value. Blocks.
 
-        An addition whose answer was lost is not made twice.
+        If the answer to an addition is lost, one is not added twice.
         """
         part = getattr(self._parts, "request", None)
         if part is not None:
@@ -236,7 +236,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return self._incr(_key(key))
 
     def _incr(self, name: str) -> int:
-        """Add one, once: the number comes with the ids of its last additions."""
+        """Add one exactly once, by the ids of the last additions in a header."""
         mine, number = uuid4().hex, 0
         while True:
             newest = self._try(lambda: self._newest(name))
@@ -277,7 +277,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
             stream.purge(subject=f"$KV.{self.bucket.bucket}.{part}")
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
-        """Store how many parts return. Celery calls this before it sends the last one."""
+        """Store the number of parts. Celery calls this before it sends the last part."""
         key = _key(self.get_key_for_chord(group_id))
         self._try(lambda: self.bucket.put(f"{key}.size", str(chord_size).encode()))
 
@@ -286,8 +286,8 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     ) -> None:
         """Count a part of a chord, and call the body after the last part.
 
-        A part may run again after its worker was killed. It is counted once, and the body
-        is called by one part: by the same part again, if its worker was killed meanwhile.
+        A part may run again after its worker was killed, but is counted once. Only one part
+        calls the body, and the same part calls it again if its worker was killed before.
         """
         if not request.group:
             return
@@ -308,9 +308,9 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
             self._try(lambda: self._forget_chord(key, *ended))
 
     def _count(self, key: str, request: Any) -> int:
-        """Count a part. The number of parts as Celery counts them: call the body."""
-        # All parts are there when the number reaches the size. It may reach it earlier, if
-        # parts ran twice: then the parts themselves are counted.
+        """Count a part. Return the number of parts if the body has to be called, else 0."""
+        # The counter may reach the size too early, because parts may have run twice. In
+        # that case the keys of the parts decide.
         part = f"{key}.part.{token(request.id)}"
         self._try(lambda: self.bucket.put(part, b""))
         number = self._incr(key)
@@ -331,7 +331,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return len(self._stream().info(subjects_filter=name).state.subjects or ())
 
     def _claim(self, key: str, part: bytes) -> bool:
-        """Whether a part is the one that calls the body."""
+        """Return whether this part is the one that calls the body."""
         try:
             self.bucket.create(f"{key}.body", part)
         except errors.KeyExistsError:
@@ -347,10 +347,10 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         request: Any = None,
         **options: Any,
     ) -> Any:
-        """Store the result of a task. An error that is too large is cut.
+        """Store the result of a task, and shorten an error that is too large.
 
-        Celery stores an error for a result that is too large, and nothing for such an error:
-        whoever waits for it would wait for ever.
+        Celery stores an error instead of a result that is too large. For an error that is
+        too large it stores nothing, so that a caller would wait for the result forever.
         """
         store = super()._store_result
         try:
@@ -374,10 +374,10 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return meta
 
     def _get_task_meta_for(self, task_id: str) -> dict[str, Any]:
-        """The state of a task. A part of a chord has succeeded once it is counted.
+        """Return the state of a task. A part of a chord has succeeded once it is counted.
 
-        Celery looks here after a process of the pool was killed, and does not run a task
-        again that has succeeded. The body would wait for a part that is not counted.
+        After a process of the pool was killed, Celery reads this, and does not run a
+        successful task again. The body would then wait forever for an uncounted part.
         """
         meta: dict[str, Any] = super()._get_task_meta_for(task_id)
         group = meta.get("group_id")
@@ -386,7 +386,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return meta
 
     def _is_counted(self, task_id: str, group: str) -> bool:
-        """Whether a part is counted, and the body is called if it was the last one."""
+        """Return whether a part is counted, and the body was called if it was the last."""
         key = _key(self.get_key_for_chord(group))
         caller = self._try(lambda: self._get(f"{key}.body"))
         if caller is not None:
@@ -407,9 +407,9 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         no_ack: bool = True,
         on_interval: Callable[[], object] | None = None,
     ) -> dict[str, Any]:
-        """Wait for the result of a task. The server tells when it is there.
+        """Wait for the result of a task, by a watch of its key.
 
-        While the server is away, it is waited for, too.
+        The wait continues while the server is unavailable.
 
         Raises:
             celery.exceptions.TimeoutError: The task has no result in time.
@@ -442,7 +442,10 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     def iter_native(
         self, result: ResultSet, timeout: float | None = None, **options: Any
     ) -> Iterable[tuple[str, Any]]:
-        """The results of a group, as Celery's own, which has no timeout for inner groups."""
+        """Iterate over the results of a group, with the timeout for inner groups as well.
+
+        The method of Celery has no timeout for them.
+        """
         deadline = None if timeout is None else monotonic() + timeout
         for inner in result.results:
             if isinstance(inner, ResultSet):
@@ -466,11 +469,11 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return meta
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
-        """With `result_backend_always_retry`: whether Celery may try again."""
+        """Return whether Celery may retry, with `result_backend_always_retry`."""
         return isinstance(exc, sharing.TRANSIENT)
 
     def as_uri(self, include_password: bool = False) -> str:
-        """The URL as it may be shown."""
+        """Return the URL, without its password unless `include_password`."""
         return self.url if include_password else masked(self.url)
 
     def __reduce__(

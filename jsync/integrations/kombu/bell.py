@@ -18,7 +18,7 @@ class Bell:
         self._closed = False
 
     def ring(self) -> None:
-        """Wake it. A second ring before `clear` does nothing."""
+        """Wake the thread or the event loop. A second ring before `clear` does nothing."""
         with self._lock:
             if self._rung:
                 return
@@ -37,7 +37,7 @@ class Bell:
         return True
 
     def clear(self) -> None:
-        """Be ready for the next ring."""
+        """Clear the ring, so that the next one wakes again."""
         with self._lock:
             self._rung = False
             while not self._tokens.empty():

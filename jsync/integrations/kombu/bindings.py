@@ -1,4 +1,4 @@
-"""Exchanges and their bindings to queues, in a bucket that every process follows."""
+"""Exchanges and their bindings to queues, in a bucket that every process watches."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ log = logging.getLogger("jsync.kombu")
 
 
 class Binding(NamedTuple):
-    """A queue gets the messages of an exchange whose routing key the pattern matches.
+    """A binding: the queue gets the messages of the exchange that match the pattern.
 
-    A binding of no queue says that the exchange was declared.
+    The pattern is matched with the routing key. A binding without a queue only records
+    that the exchange was declared.
     """
 
     exchange: str
@@ -53,7 +54,7 @@ class Table(NamedTuple):
 
     revision: int
     bindings: dict[str, list[Binding]]
-    """By exchange."""
+    """The bindings of queues, by exchange."""
     kinds: dict[str, str]
     """The types of the exchanges."""
 
@@ -96,7 +97,7 @@ class Bindings:
     def _opened(self) -> tuple[jsync.KeyValue, jsync.Live[bytes]]:
         with self._lock:
             if self._view is not None and _has_ended(self._view):
-                self._view = None  # the bucket was deleted: make it again
+                self._view = None  # the bucket was deleted, so create it again
             if self._bucket is None or self._view is None:
                 bucket = self._open()
                 self._table = Table(-1, {}, {})
@@ -105,7 +106,7 @@ class Bindings:
             return self._bucket, self._view
 
     def _open(self) -> jsync.KeyValue:
-        """Get the bucket. A bucket that exists stays as it is."""
+        """Get the bucket, or create it. An existing bucket is not changed."""
         try:
             return self._js.key_value(self._bucket_name)
         except BucketNotFoundError:
@@ -121,7 +122,7 @@ class Bindings:
             return self._js.key_value(self._bucket_name)  # another process was faster
 
     def _put(self, binding: Binding) -> None:
-        """Store a binding, unless it is stored already. Blocks until this process knows."""
+        """Store a binding, unless it is stored. Blocks until this process has seen it."""
         bucket, view = self._opened()
         value = msgspec.json.encode(binding)
         stored = view.get(binding.key)
@@ -153,9 +154,9 @@ class Bindings:
             return self._table
 
     def _catch_up(self, exchange: str) -> None:
-        """Wait until this process knows all that is stored of an exchange. Blocks.
+        """Block until this process has seen all stored bindings of an exchange.
 
-        While disconnected there is nothing to wait for: no publish into a stream succeeds.
+        Does not wait while disconnected, because no publish into a stream succeeds then.
         """
         _, view = self._opened()
         if not self._nc.is_connected:
@@ -163,7 +164,7 @@ class Bindings:
         stream = self._js.bind_stream(f"KV_{self._bucket_name}")
         subject = f"$KV.{self._bucket_name}.{token(exchange)}.>"
         try:
-            # The leader knows. A replica may be behind it.
+            # Read from the leader, since a replica may be behind.
             last = stream.get_message(last_by_subject=subject, direct=False)
         except (MessageNotFoundError, StreamNotFoundError):
             return
@@ -178,7 +179,7 @@ class Bindings:
             )
 
     def close(self) -> None:
-        """Stop following the bindings of others."""
+        """Stop watching the bucket."""
         with self._lock:
             view, self._view, self._bucket = self._view, None, None
         if view is not None:
@@ -187,14 +188,14 @@ class Bindings:
     # Exchanges ------------------------------------------------------------------------
 
     def declare(self, exchange: str, kind: str) -> None:
-        """Declare an exchange. The last declaration of its type counts."""
+        """Store the type of an exchange. The last declaration counts."""
         if exchange in BUILT_IN:
             return
         self._declared[exchange] = kind
         self._put(Binding(exchange, kind, "", ""))
 
     def type_of(self, exchange: str) -> str | None:
-        """Return the type of an exchange. None if nobody has declared it."""
+        """Return the type of an exchange, or None if it was never declared."""
         known = BUILT_IN.get(exchange) or self._declared.get(exchange)
         if known is not None:
             return known
@@ -216,7 +217,7 @@ class Bindings:
     # Bindings -------------------------------------------------------------------------
 
     def add(self, exchange: str, pattern: str, queue: str) -> Binding:
-        """Store a binding. It counts for this process at once."""
+        """Store a binding. It applies to this process immediately."""
         kind = self.type_of(exchange) or "direct"
         binding = Binding(exchange, kind, pattern, queue)
         self._put(binding)
@@ -239,16 +240,16 @@ class Bindings:
                 self.remove(binding)
 
     def has(self, binding: Binding) -> bool:
-        """Whether a binding is stored."""
+        """Return whether a binding is stored."""
         return binding.key in self._opened()[1]
 
     def all(self) -> list[Binding]:
-        """Every binding of a queue."""
+        """Return all bindings of queues."""
         found = self._read_all().bindings.values()
         return [binding for bindings in found for binding in bindings]
 
     def queues(self, exchange: str, routing_key: str) -> list[str]:
-        """The queues that get a message, each once. Blocks for one answer of the server."""
+        """Return the queues that get a message, each once. Blocks for a request."""
         self._catch_up(exchange)
         kind = self.type_of(exchange)
         found = {
@@ -260,7 +261,7 @@ class Bindings:
 
 
 def _read(value: bytes) -> Binding | None:
-    """Read a binding. None: it is none, or has a type of exchange that there is not."""
+    """Read a binding. None if it is not valid, or if its exchange has an unknown type."""
     try:
         binding = msgspec.json.decode(value, type=Binding)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -269,7 +270,7 @@ def _read(value: bytes) -> Binding | None:
 
 
 def _has_ended(view: jsync.Live[bytes]) -> bool:
-    """Whether a copy of the bucket is not kept current any more."""
+    """Return whether a copy of the bucket is no longer updated."""
     try:
         view.wait_for(view.revision + 1, 0)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""The channel that kombu asks for: it declares, publishes and consumes."""
+"""The channel of the transport: it declares, publishes and consumes."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsync.kombu")
 
 PUBLISH_ID = "jsync-publish-id"
-"""The header that has the id of a publish which failed, until it is repeated. It is not sent."""
+"""The header with the id of a failed publish, for its retry. The header is not sent."""
 
 
 class Owner(Protocol):
-    """What a channel needs of its transport."""
+    """The part of the transport that a channel needs."""
 
     bell: Bell
 
     @property
     def shared(self) -> Shared:
-        """What this process knows of the broker."""
+        """The state that this process shares for the broker."""
 
     def forget(self, channel: Channel) -> None:
-        """Note that a channel is closed."""
+        """Record that a channel is closed."""
 
 
 class Reader:
@@ -67,7 +67,7 @@ class Reader:
 
 
 class QoS:
-    """What kombu and Celery look at of the messages that a channel holds."""
+    """The prefetch count of a channel, in the attribute that kombu and Celery read."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
@@ -81,15 +81,15 @@ class QoS:
 class Channel(base.StdChannel):  # type: ignore[misc]
     """A channel: it declares queues and exchanges, publishes, and consumes.
 
-    Any thread may publish, ack and reject. Declaring and consuming belong to one thread
-    at a time, as with every channel of kombu.
+    Any thread may publish, ack and reject. Only one thread at a time may declare and
+    consume, as with every channel of kombu.
     """
 
     Message = KombuMessage
 
     def __init__(self, transport: Owner) -> None:
         self.connection: Owner | None = transport
-        """The transport. None: the channel is closed, as kombu expects it."""
+        """The transport, or None once the channel is closed, as kombu expects."""
         self.closed = False
         self.no_ack_consumers: set[str] = set()
         self._transport = transport
@@ -98,13 +98,13 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         self.arrivals = Arrivals(transport.bell, self._broker.tracker)
         self.qos = QoS(self.arrivals)
         self._readers: dict[str, Reader] = {}
-        """By queue."""
+        """The consumers, by queue."""
         self._made: set[str] = set()
-        """Queues with `auto_delete` that this channel has made, and that are not bound."""
+        """Queues with `auto_delete` that this channel has created and not bound yet."""
 
     @property
     def _shared(self) -> Shared:
-        """What this process knows of the broker.
+        """The state that this process shares for the broker.
 
         Raises:
             RecoverableConnectionError: The channel is closed.
@@ -139,7 +139,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         """Store the type of an exchange, for all processes. Blocks.
 
         Raises:
-            NotFound: The declaration is passive, and nobody has declared the exchange.
+            NotFound: The declaration is passive, and the exchange was never declared.
         """
         if passive:
             if exchange and self._shared.bindings.type_of(exchange) is None:
@@ -176,13 +176,13 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         arguments: Mapping[str, Any] | None = None,
         **_options: Any,
     ) -> queue_declare_ok_t:
-        """Declare a queue. Blocks until its stream is made.
+        """Declare a queue. Blocks until its stream exists.
 
-        A queue that goes away by itself and has an expiry, or is exclusive, is kept in this
-        process alone.
+        An exclusive queue, or one with `auto_delete` and an expiry, has no stream, and only
+        this process keeps its messages.
 
         Raises:
-            NotFound: The declaration is passive, and there is no such queue.
+            NotFound: The declaration is passive, and the queue does not exist.
         """
         name = queue or f"amq.gen-{uuid4().hex}"
         arguments = arguments or {}
@@ -211,7 +211,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         routing_key: str = "",
         **_options: Any,
     ) -> None:
-        """Have a queue get messages of an exchange. Blocks until all processes may know."""
+        """Bind a queue to an exchange. Blocks until all processes can see the binding."""
         exchange = exchange or "amq.direct"
         kind = self._shared.bindings.type_of(exchange) or "direct"
         made = queue in self._made
@@ -221,18 +221,18 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         transient = self._transient.get(queue)
         if transient is not None:
             transient.bind(Bound(exchange, kind, routing_key))
-            self._shared.nc.flush()  # from now on every message reaches it
+            self._shared.nc.flush()  # afterwards, every message reaches the queue
             return
         self._queues.bind(queue, exchange, routing_key)
 
     def _keep_here(self, queue: str) -> None:
-        """Keep a queue in this process alone that its declaration had made as a stream.
+        """Keep a queue only in this process, although its declaration created a stream.
 
-        A reader of a broadcast has such a queue: it is named when the reader starts, and
-        nobody deletes it. A message that came before keeps the stream.
+        A reader of a broadcast has such a queue, with a name that is chosen at its start.
+        No client would delete its stream. If a message has come before, the stream stays.
         """
         self._transient.declare(queue, self._transport)
-        self._shared.nc.flush()  # from now on every message reaches it, too
+        self._shared.nc.flush()  # afterwards, every message also reaches this queue
         if self._queues.size(queue):
             self._transient.delete(queue)
         else:
@@ -254,7 +254,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             self._queues.unbind(queue, exchange, routing_key)
 
     def queue_purge(self, queue: str, **_options: Any) -> int:
-        """Drop the messages of a queue that no worker holds, and say how many there were."""
+        """Drop the messages of a queue that no worker holds, and return their number."""
         transient = self._transient.get(queue)
         return self._queues.purge(queue) if transient is None else transient.purge()
 
@@ -265,11 +265,11 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         if_empty: bool = False,
         **_options: Any,
     ) -> int:
-        """Delete a queue, its messages and its bindings, and say how many messages it had.
+        """Delete a queue with its messages and bindings. Return its number of messages.
 
         Raises:
-            PreconditionFailed: The queue has messages, or is read, and you asked to keep
-                it then.
+            PreconditionFailed: The queue has messages with `if_empty`, or consumers with
+                `if_unused`.
         """
         transient = self._transient.get(queue)
         size = self._queues.size(queue) if transient is None else transient.size
@@ -294,12 +294,12 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         return size
 
     def list_bindings(self) -> Iterator[tuple[str, str, str]]:
-        """Queue, exchange and routing key of each binding of a stored queue."""
+        """Iterate over queue, exchange and routing key of the bindings of stored queues."""
         for binding in self._shared.bindings.all():
             yield binding.queue, binding.exchange, binding.pattern
 
     def after_reply_message_received(self, queue: str) -> None:
-        """A reply came: its queue is needed no more."""
+        """Delete the queue of a reply that has come."""
         self.queue_delete(queue)
 
     # Publishing -----------------------------------------------------------------------
@@ -313,10 +313,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         headers: dict[str, Any] | None = None,
         properties: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Make what `basic_publish` takes.
+        """Return the message for `basic_publish`.
 
-        kombu and Celery repeat a publish that failed with the same `headers`. They keep the
-        id of the publish, by which a stream drops the second of two.
+        kombu and Celery retry a failed publish with the same `headers`. These keep the id
+        of the publish, so that a stream drops the duplicate.
         """
         given = {} if headers is None else headers
         failed_id, _, digest = str(given.get(PUBLISH_ID, "")).partition(" ")
@@ -338,9 +338,9 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         routing_key: str = "",
         **_options: Any,
     ) -> None:
-        """Publish a message. Blocks until each stream that gets it has stored it.
+        """Publish a message. Blocks until each stream of its queues has stored it.
 
-        A message that no queue gets is dropped, as AMQP says.
+        A message without a queue is dropped, as in AMQP.
         """
         message.setdefault("id", uuid4().hex)
         properties = message["properties"]
@@ -353,7 +353,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             given[PUBLISH_ID] = f"{message['id']} {_digest(message['body'])}"
             raise
         given.pop(PUBLISH_ID, None)
-        message["id"] = uuid4().hex  # another publish of it is another message
+        message["id"] = uuid4().hex  # to publish it again is no retry
 
     def _publish(
         self, message: dict[str, Any], exchange: str, routing_key: str
@@ -374,7 +374,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         prefetch_count: int = 0,
         apply_global: bool = False,
     ) -> None:
-        """Set how many messages this channel may hold. 0: no limit."""
+        """Set the most messages that this channel may hold. 0: no limit."""
         self.arrivals.set_limit(prefetch_count)
 
     def basic_consume(
@@ -401,7 +401,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             self._shared.nc.flush()
             return tag
         levels = self._queues.levels(queue) or self._queues.restore(queue)
-        if levels is None:  # kombu declares queues, unless it is told not to
+        if levels is None:  # kombu was configured not to declare the queue
             levels = self._queues.declare(queue, {})[0].levels
         self._add(Reader(queue, tag, callback, no_ack))
         pullers = [
@@ -444,7 +444,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             self._return([msg], queue)
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """End a consumer. Messages that kombu has not got yet go back to their queue."""
+        """End a consumer. Messages that kombu has not got yet return to their queue."""
         for reader in list(self._readers.values()):
             if reader.tag == consumer_tag:
                 self._end(reader)
@@ -464,7 +464,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         stop_all(pullers)
 
     def _return(self, messages: list[jsync.Msg], queue: str) -> None:
-        """Have messages delivered again, to any consumer of their queue."""
+        """Return messages to their queue, which delivers them to any consumer."""
         for msg in messages:
             self._broker.tracker.give_back(msg)
         passing = [msg for msg in messages if not isinstance(msg, jsync.JetStreamMsg)]
@@ -473,7 +473,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             transient.put_back(passing)
 
     def has_tasks(self) -> bool:
-        """Whether it reads a queue that a stream holds."""
+        """Return whether the channel reads a queue with a stream."""
         return self.arrivals.has_lanes
 
     def deliver(self) -> bool:
@@ -502,7 +502,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     def _read(
         self, delivery: Delivery, consumer_tag: str | None
     ) -> KombuMessage | None:
-        """The message of a delivery. None: it cannot be read, and has been dropped."""
+        """Return the message of a delivery, or None if it is unreadable and was dropped."""
         try:
             return self._message(delivery, consumer_tag)
         except Exception as error:  # noqa: BLE001 (it must not break the consumer)
@@ -533,13 +533,13 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         )
 
     def message_to_python(self, message: KombuMessage) -> KombuMessage:
-        """Nothing: messages are what kombu wants already."""
+        """Return the message unchanged, because it is one of kombu already."""
         return message
 
     def basic_get(
         self, queue: str, no_ack: bool = False, **_options: Any
     ) -> KombuMessage | None:
-        """Get the next message of a queue. Blocks for one answer of the server."""
+        """Get the next message of a queue. Blocks for a request to the server."""
         while (msg := self._next_of(queue)) is not None:
             if no_ack:
                 delivery = Delivery(uuid4().hex, queue, 0, msg)
@@ -568,10 +568,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                         return msg
         return None
 
-    # What becomes of a message --------------------------------------------------------
+    # Acks -----------------------------------------------------------------------------
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        """A message is done. The ack is buffered, and sent again if it may be lost."""
+        """Acknowledge a message. The ack is buffered, and sent again if it may be lost."""
         tracker = self._shared.tracker
         if multiple:
             done = self.arrivals.done_until(delivery_tag)
@@ -582,7 +582,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             tracker.ack(delivery.msg)
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """Drop a message, or have it delivered again, to any worker."""
+        """Drop a message, or with `requeue` return it, to be delivered to any worker."""
         tracker = self._shared.tracker
         delivery = self.arrivals.done(delivery_tag)
         if delivery is None:
@@ -593,16 +593,16 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             tracker.term(delivery.msg)
 
     def basic_recover(self, requeue: bool = True) -> None:
-        """Have all messages that this channel holds delivered again."""
+        """Return all messages that this channel holds to their queues."""
         for delivery in self.arrivals.release():
             self._return([delivery.msg], delivery.queue)
 
     def flow(self, active: bool = True) -> None:
-        """Not offered: cancel the consumer instead."""
+        """Raise `NotImplementedError`. Cancel the consumer instead."""
         raise NotImplementedError("there is no flow control by the client")
 
     def close(self) -> None:
-        """End the consumers, and give back all messages that are not acknowledged."""
+        """End the consumers, and return all unacknowledged messages to their queues."""
         if self.closed:
             return
         self.closed = True

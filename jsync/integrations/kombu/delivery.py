@@ -31,7 +31,7 @@ log = logging.getLogger("jsync.kombu")
 
 PULL_SECONDS = 30.0
 PROBE_SECONDS = 1.0
-"""The time for the answer to a pull that does not wait: other lanes wait for their turn."""
+"""Seconds for the answer to a pull that does not wait, since other lanes wait for it."""
 PAUSE_SECONDS = 0.5
 STOP_SECONDS = 5.0
 
@@ -46,12 +46,12 @@ class Delivery(NamedTuple):
 
     @property
     def can_return(self) -> bool:
-        """Whether the message is from a stream: the server can deliver it again."""
+        """True for a message of a stream, which the server can deliver again."""
         return isinstance(self.msg, jsync.JetStreamMsg)
 
     @property
     def redelivered(self) -> bool:
-        """Whether the server delivered the message before."""
+        """True if the server delivered the message before."""
         msg = self.msg
         return isinstance(msg, jsync.JetStreamMsg) and msg.is_redelivered
 
@@ -69,13 +69,13 @@ class Arrivals:
         self._prefetch: Prefetch[Delivery] = Prefetch()
         self._pullers: dict[Lane, LanePuller] = {}
         self._read: set[str] = set()
-        """Queues that a consumer reads."""
+        """The queues that a consumer reads."""
         self.failure: Exception | None = None
 
-    # What comes -----------------------------------------------------------------------
+    # Arrival --------------------------------------------------------------------------
 
     def put(self, lane: Lane, msg: jsync.Msg) -> bool:
-        """Take a message in. False: the queue has no consumer any more."""
+        """Accept a message. Return False if the queue has no consumer any more."""
         if isinstance(msg, jsync.JetStreamMsg) and not self._tracker.begin(msg):
             return True  # this process has the message already
         delivery = Delivery(uuid4().hex, lane.queue, lane.priority, msg)
@@ -92,41 +92,41 @@ class Arrivals:
         return True
 
     def fail(self, error: Exception) -> None:
-        """No more messages can come."""
+        """Record the error because of which no more messages can come."""
         self.failure = error
         self._bell.ring()
 
     @property
     def has_lanes(self) -> bool:
-        """Whether a stream is read."""
+        """True if the channel reads a stream."""
         with self._lock:
             return bool(self._pullers)
 
     @property
     def has_news(self) -> bool:
-        """Whether a message waits for kombu, or a failure."""
+        """True if a message, or a failure, waits for kombu."""
         return self._prefetch.has_waiting or self.failure is not None
 
     # Pulls ----------------------------------------------------------------------------
 
     def pull(self, lane: Lane) -> Pull | None:
-        """Begin a pull of a lane. None: it has to wait until it is woken."""
+        """Begin a pull of a lane. None if the lane has to wait until it is woken."""
         with self._lock:
             return self._prefetch.pull(lane)
 
     def is_excess(self, lane: Lane) -> bool:
-        """Whether a lane waits at the server though there is no room any more."""
+        """Return whether a lane waits at the server although there is no more room."""
         with self._lock:
             return lane in self._prefetch.excess()
 
     def ended(self, lane: Lane, came: int) -> None:
-        """Note the end of a pull."""
+        """Record the end of a pull."""
         with self._lock:
             self._prefetch.ended(lane, came, monotonic())
         self._wake()
 
     def went_away(self, lane: Lane) -> None:
-        """Leave out a lane that has failed."""
+        """Leave out a lane that has failed, until `came_back`."""
         with self._lock:
             self._prefetch.went_away(lane)
         self._wake()
@@ -142,11 +142,11 @@ class Arrivals:
         for puller in ready:
             puller.wake()
 
-    # What kombu takes -----------------------------------------------------------------
+    # Messages of kombu ----------------------------------------------------------------
 
     @property
     def limit(self) -> int:
-        """The prefetch count. 0: none."""
+        """The prefetch count. 0: no limit."""
         return self._prefetch.limit
 
     def set_limit(self, limit: int) -> None:
@@ -164,35 +164,35 @@ class Arrivals:
         return delivery
 
     def hold(self, queue: str, msg: jsync.Msg) -> Delivery:
-        """Note a message that kombu got by asking for one."""
+        """Record a message that kombu got by `basic_get`."""
         delivery = Delivery(uuid4().hex, queue, 0, msg)
         with self._lock:
             self._prefetch.hold(delivery)
         return delivery
 
     def done(self, tag: str) -> Delivery | None:
-        """Forget a message that kombu is done with."""
+        """Forget a message that kombu has finished."""
         with self._lock:
             delivery = self._prefetch.done(tag, monotonic())
         self._changed()
         return delivery
 
     def done_until(self, tag: str) -> list[Delivery]:
-        """Forget a message, and all that kombu got before it."""
+        """Forget a message, and all messages that kombu got before it."""
         with self._lock:
             found = self._prefetch.done_until(tag, monotonic())
         self._changed()
         return found
 
     def release(self) -> list[Delivery]:
-        """Forget all that is held, for another consumer to have it."""
+        """Forget all held messages, and return them for other consumers."""
         with self._lock:
             held = self._prefetch.release(monotonic())
         self._changed()
         return held
 
     def _changed(self) -> None:
-        """There may be room: for a pull, and for a message that waits."""
+        """Wake lanes and the bell, since there may be room for a pull or a message."""
         self._wake()
         if self._prefetch.has_waiting:
             self._bell.ring()
@@ -209,7 +209,7 @@ class Arrivals:
             puller.start()
 
     def leave(self, queue: str) -> tuple[list[LanePuller], list[Delivery]]:
-        """Read a queue no more. Return what has read it, and the messages that wait.
+        """Stop reading a queue. Return its pullers and its waiting messages.
 
         Messages that kombu holds stay held.
         """
@@ -224,7 +224,7 @@ class Arrivals:
 
 
 class LanePuller(threading.Thread):
-    """Pulls the messages of one lane, as many as there is room for."""
+    """A thread that pulls the messages of one lane, as many as there is room for."""
 
     def __init__(
         self,
@@ -246,19 +246,19 @@ class LanePuller(threading.Thread):
     # From other threads ---------------------------------------------------------------
 
     def wake(self) -> None:
-        """Look whether there is room."""
+        """Wake the thread to check for room."""
         if self._tokens.empty():
             self._tokens.put(None)
 
     def retract(self) -> None:
-        """End a pull that waits at the server. What has come of it goes back."""
+        """End a pull that waits at the server. Its unread messages return to the server."""
         with self._lock:
             batch = self._batch
         if batch is not None:
             batch.close()
 
     def stop(self) -> None:
-        """End at once. Messages that have not been read go back to the server."""
+        """End immediately. Unread messages return to the server."""
         with self._lock:
             self._stopped = True
         self._tokens.put(None)
@@ -272,7 +272,7 @@ class LanePuller(threading.Thread):
             self._work()
         except ConsumerCancelled as error:
             self._arrivals.fail(error)
-        except Exception as error:  # a thread that ends in silence would stop the queue
+        except Exception as error:  # a silent end of the thread would stop the queue
             log.exception("queue %s: cannot be read any more", self.lane.queue)
             self._arrivals.fail(error)
 
@@ -303,7 +303,7 @@ class LanePuller(threading.Thread):
                 self._failed(error, logging.WARNING)
 
     def _pull(self, consumer: jsync.Consumer, pull: Pull) -> None:
-        """Send a pull, and hand over what comes."""
+        """Send a pull request, and hand over its messages."""
         came = 0
         try:
             if pull.waits:
@@ -342,7 +342,7 @@ class LanePuller(threading.Thread):
 
 
 def stop_all(pullers: Iterable[LanePuller]) -> None:
-    """Stop lanes, all at the same time. Blocks for `STOP_SECONDS` at most."""
+    """Stop all pullers at the same time. Blocks for `STOP_SECONDS` at most."""
     pullers = list(pullers)
     deadline = monotonic() + STOP_SECONDS
     stopping = []

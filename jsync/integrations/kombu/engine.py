@@ -1,11 +1,11 @@
-"""The prefetch count of a channel: which lanes may pull, and which messages go back. Pure.
+"""The prefetch count of a channel: which lanes may pull, and which messages return. Pure.
 
-A channel reads lanes: a lane is one priority of one queue. The prefetch count limits the
-messages that kombu holds and those that wait for it, over all lanes together. With a count,
-the lanes therefore take turns. One lane after another pulls what its queue has now, the
-highest priority first. Lanes that are empty wait at the server for one message each. More
-than the count may come that way, if two queues get a message in the same moment: the message
-in excess goes back.
+A channel reads lanes. A lane is one priority of one queue. The prefetch count limits the
+messages that kombu holds, and the messages that wait for kombu, over all lanes together, so
+with a count the lanes take turns. One lane after another pulls the messages that its queue
+has now, the highest priority first. Empty lanes wait at the server for one message each. If
+two queues get a message at the same moment, more messages than the count may come, and the
+excess message returns to its queue.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 MAX_WAITING = 500
-"""Messages that wait for kombu at most when there is no prefetch count."""
+"""The most messages that wait for kombu if there is no prefetch count."""
 FRESH_SECONDS = 0.02
-"""A lane that was empty so recently is not asked again when there is room once more."""
+"""Seconds for which an empty lane counts as empty, so that new room causes no pull."""
 
 
 class Lane(NamedTuple):
@@ -36,7 +36,7 @@ class Pull(NamedTuple):
     messages: int
     """The most messages."""
     waits: bool
-    """False: for the messages that the queue has now."""
+    """False: only the messages that the queue has now."""
 
 
 class Held(Protocol):
@@ -56,27 +56,27 @@ class Held(Protocol):
 
     @property
     def can_return(self) -> bool:
-        """Whether the message can go back to its queue."""
+        """True if the message can return to its queue."""
 
 
 H = TypeVar("H", bound=Held)
 
 
 class Prefetch(Generic[H]):
-    """The messages of a channel, and the pulls of its lanes. Its user holds a lock."""
+    """The messages of a channel, and the pulls of its lanes. The caller holds a lock."""
 
     def __init__(self) -> None:
         self.limit = 0
-        """The prefetch count. 0: none."""
+        """The prefetch count. 0: no limit."""
         self._order = itertools.count()
         self._waiting: list[tuple[int, int, H]] = []
         self._held: dict[str, H] = {}
         self._pulls: dict[Lane, Pull | None] = {}
-        """Of each lane the pull that is under way."""
+        """The running pull of each lane."""
         self._empty: dict[Lane, float] = {}
-        """When a lane was found to be empty."""
+        """The times at which lanes were found empty."""
         self._away: set[Lane] = set()
-        """Lanes that cannot pull now: their consumer is not made yet, or has failed."""
+        """Lanes that cannot pull, since their consumer does not exist yet or has failed."""
         self._served: dict[str, int] = {}
         """A number for each queue: the queue that was served last has the highest."""
 
@@ -89,7 +89,7 @@ class Prefetch(Generic[H]):
             self._away.add(lane)
 
     def leave(self, queue: str) -> list[H]:
-        """Remove the lanes of a queue. Return the messages that wait, in their order."""
+        """Remove the lanes of a queue. Return its waiting messages, in their order."""
         for lane in [lane for lane in self._pulls if lane.queue == queue]:
             del self._pulls[lane]
             self._empty.pop(lane, None)
@@ -107,12 +107,12 @@ class Prefetch(Generic[H]):
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a message waits for kombu."""
+        """True if a message waits for kombu."""
         return bool(self._waiting)
 
     @property
     def is_full(self) -> bool:
-        """Whether the prefetch count is reached."""
+        """True if the prefetch count is reached."""
         return self.limit > 0 and self._room <= 0
 
     @property
@@ -135,7 +135,7 @@ class Prefetch(Generic[H]):
         if room <= 0 or not self.limit or len(self._pulls) == 1:
             return idle if room > 0 else []
         if any(pull is not None and not pull.waits for pull in self._pulls.values()):
-            return []  # it is the turn of another lane
+            return []  # another lane has its turn
         asking = [lane for lane in idle if lane not in self._empty]
         if not asking:
             return idle
@@ -164,7 +164,7 @@ class Prefetch(Generic[H]):
         return pull
 
     def ended(self, lane: Lane, came: int, now: float) -> None:
-        """Note the end of a pull, and the number of messages that came."""
+        """Record the end of a pull, and the number of its messages."""
         if lane not in self._pulls:
             return
         self._pulls[lane] = None
@@ -174,7 +174,7 @@ class Prefetch(Generic[H]):
             self._empty[lane] = now
 
     def went_away(self, lane: Lane) -> None:
-        """Leave a lane out that has failed, so that no other waits for its turn."""
+        """Leave out a lane that has failed, so that no other lane waits for its turn."""
         if lane in self._pulls:
             self._away.add(lane)
 
@@ -184,7 +184,7 @@ class Prefetch(Generic[H]):
         self._empty.pop(lane, None)
 
     def excess(self) -> list[Lane]:
-        """Return the lanes that wait at the server though there is no room any more."""
+        """Return the lanes that wait at the server although there is no more room."""
         if not self.is_full or len(self._pulls) == 1:
             return []
         return [lane for lane, pull in self._pulls.items() if pull and pull.waits]
@@ -192,7 +192,7 @@ class Prefetch(Generic[H]):
     # Messages -------------------------------------------------------------------------
 
     def arrived(self, message: H) -> H | None:
-        """Take a message in. Return the message that has to go back, if one has to."""
+        """Accept a message. Return the message that has to return to its queue, or None."""
         lane = Lane(message.queue, message.priority)
         if lane in self._pulls:
             self._empty.pop(lane, None)
@@ -218,11 +218,11 @@ class Prefetch(Generic[H]):
         return message
 
     def hold(self, message: H) -> None:
-        """Note a message that kombu got by `basic_get`."""
+        """Record a message that kombu got by `basic_get`."""
         self._held[message.tag] = message
 
     def done(self, tag: str, now: float) -> H | None:
-        """Forget a message that kombu is done with."""
+        """Forget a message that kombu has finished."""
         with _Room(self, now):
             return self._held.pop(tag, None)
 
@@ -247,7 +247,7 @@ class Prefetch(Generic[H]):
             self.limit = limit
 
     def forget_old_emptiness(self, now: float) -> None:
-        """Ask lanes again that were empty before the channel was full."""
+        """Let lanes pull without wait again that were empty before the channel was full."""
         self._empty = {
             lane: when
             for lane, when in self._empty.items()
@@ -256,7 +256,7 @@ class Prefetch(Generic[H]):
 
 
 class _Room(Generic[H]):
-    """A change that may make room in a channel that was full."""
+    """A context for a change that may make room in a full channel."""
 
     def __init__(self, prefetch: Prefetch[H], now: float) -> None:
         self._prefetch = prefetch

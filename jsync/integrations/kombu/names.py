@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 END = "$"
-"""The last token of the subject of an exchange: `a.#` matches `a`, and `a.>` does not."""
+"""The last token of the subject of an exchange. `a.#` matches `a`, but `a.>` does not."""
 
 KINDS = ("direct", "topic", "fanout")
 """The types of exchanges."""
@@ -21,7 +21,7 @@ _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def token(name: str) -> str:
-    """A name as one token, fit for streams, consumers and keys: `=2E` for a dot."""
+    """Return a name as one token for streams, consumers and keys. A dot becomes `=2E`."""
     return _PLAIN.sub(_escaped, name) or "="
 
 
@@ -30,27 +30,27 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def stream_name(prefix: str, queue: str) -> str:
-    """The stream that holds a queue."""
+    """Return the name of the stream of a queue."""
     return f"{prefix}-{token(queue)}"
 
 
 def queue_subject(prefix: str, queue: str, level: int | str) -> str:
-    """Where the messages of one priority of a queue are published."""
+    """Return the subject for the messages of one priority of a queue."""
     return f"{prefix}.queue.{token(queue)}.{level}"
 
 
 def later_subject(prefix: str, queue: str, name: str) -> str:
-    """Where a message waits until the server publishes it to its queue."""
+    """Return the subject on which a message waits until the server publishes it."""
     return f"{prefix}.later.{token(queue)}.{name}"
 
 
 def exchange_subject(prefix: str, exchange: str, routing_key: str) -> str:
-    """Where a message of an exchange goes for the queues that no stream holds."""
+    """Return the subject for a message of an exchange to the queues without a stream."""
     return ".".join([prefix, "exchange", token(exchange), *_words(routing_key), END])
 
 
 def binding_subject(prefix: str, kind: str, exchange: str, routing_key: str) -> str:
-    """The subject that brings at least what a binding matches."""
+    """Return a subject that matches at least the messages of a binding."""
     start = [prefix, "exchange", token(exchange)]
     if kind == "fanout":
         return ".".join([*start, ">"])
@@ -64,7 +64,7 @@ def binding_subject(prefix: str, kind: str, exchange: str, routing_key: str) -> 
 
 
 def matches(kind: str, pattern: str, routing_key: str) -> bool:
-    """Whether a binding takes a message, as AMQP says."""
+    """Return whether a binding matches a routing key, by the rules of AMQP."""
     if kind == "fanout":
         return True
     if kind == "direct":
@@ -73,7 +73,7 @@ def matches(kind: str, pattern: str, routing_key: str) -> bool:
 
 
 def _topic(pattern: list[str], words: list[str]) -> bool:
-    """Whether the words fit: `*` is one word, `#` is any number of them."""
+    """Return whether words match a pattern: `*` is one word, `#` is any number of words."""
     reached = {0}
     for part in pattern:
         if part == "#":
@@ -90,7 +90,7 @@ def _topic(pattern: list[str], words: list[str]) -> bool:
 
 
 def first_match(bindings: Iterable[tuple[str, str]], routing_key: str) -> int | None:
-    """The place of the first `(kind, pattern)` that takes a message."""
+    """Return the index of the first `(kind, pattern)` that matches, or None."""
     for place, (kind, pattern) in enumerate(bindings):
         if matches(kind, pattern, routing_key):
             return place

@@ -41,7 +41,7 @@ TLS = {
 
 @dataclass(frozen=True)
 class Place:
-    """The servers of a URL, and the name behind them."""
+    """The servers of a URL, and the name of the broker after them."""
 
     servers: tuple[str, ...]
     name: str
@@ -64,7 +64,7 @@ def place_of(urls: str | Sequence[str], name: str = PREFIX) -> Place:
     """Read `jetstream://[user:password@]host[:port][,host...][/name]`, or several.
 
     Raises:
-        ConfigError: A URL is wrong. The error says how, without the password.
+        ConfigError: A URL is not valid. The error does not show the password.
     """
     servers: list[str] = []
     names: list[str] = []
@@ -123,8 +123,8 @@ def masked(url: str, mask: str = "**") -> str:
     """Return a URL without its password, or without its token.
 
     The user part ends at the last "@", so that a password with a raw "/", "?", "#" or "@"
-    is hidden as well. A port that is no number is hidden, too: kombu splits a URL at a
-    semicolon, and the part before a semicolon in a password looks like a host and a port.
+    is hidden as well. A port that is not a number is hidden, too, because kombu splits a
+    URL at a semicolon, and a password with one then looks like a host and a port.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:

@@ -1,4 +1,4 @@
-"""Queues as streams: each has a stream of its own, and a consumer for each priority."""
+"""Queues as streams: each queue has a stream, with a consumer for each priority."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ RETRIES, RETRIES_UNTIL_TIMEOUT = 2, -1
 
 
 class Found(NamedTuple):
-    """What the server says of a queue."""
+    """The state of a queue on the server."""
 
     levels: int
     messages: int
-    """Messages that workers hold are counted, too."""
+    """The number of messages, including messages that workers hold."""
 
 
 @dataclass
 class Declaration:
-    """How this process has declared a queue, to make it again after another deleted it."""
+    """The declaration of a queue by this process, to create it again if it was deleted."""
 
     arguments: Mapping[str, Any]
     durable: bool
@@ -71,7 +71,7 @@ class Declaration:
 
 
 class Queues:
-    """The queues that streams hold, and their bindings. Any thread may use it."""
+    """The queues with streams, and their bindings. Any thread may use it."""
 
     def __init__(
         self, js: jsync.JetStream, prefix: str, options: Options, bindings: Bindings
@@ -86,7 +86,7 @@ class Queues:
         self._declared: dict[str, Declaration] = {}
 
     def _led(self, call: Callable[[], T]) -> T:
-        """Make a request of JetStream again while there is no leader to answer it."""
+        """Make a request to JetStream, and retry it while there is no leader."""
         deadline = monotonic() + self._options.timeout
         while True:
             try:
@@ -99,7 +99,7 @@ class Queues:
     # Declarations ---------------------------------------------------------------------
 
     def look(self, queue: str) -> Found | None:
-        """Ask the server for a queue. None: no stream holds it. Blocks."""
+        """Get the state of a queue from the server. None if it has no stream. Blocks."""
         name = stream_name(self.prefix, queue)
         try:
             info = self._led(lambda: self._js.stream(name)).cached_info
@@ -122,7 +122,7 @@ class Queues:
         return Found(int(text), info.state.messages)
 
     def levels(self, queue: str) -> int | None:
-        """Return the number of priorities of a queue. None: no stream holds it."""
+        """Return the number of priorities of a queue. None if it has no stream."""
         with self._lock:
             known = self._known.get(queue)
         if known is None:
@@ -131,19 +131,19 @@ class Queues:
         return known
 
     def forget(self, queue: str) -> None:
-        """Look the queue up again when it is next used."""
+        """Forget the state of a queue, so that its next use looks it up again."""
         with self._lock:
             self._known.pop(queue, None)
 
     def declare(
         self, queue: str, arguments: Mapping[str, Any], *, durable: bool = True
     ) -> tuple[Found, bool]:
-        """Make the stream of a queue, if there is none. Blocks.
+        """Create the stream of a queue, if it does not exist. Blocks.
 
-        A stream that exists stays as it is: its operator may have changed it.
+        An existing stream is not changed, because an operator may have configured it.
 
         Returns:
-            What the server says of the queue, and whether this call has made it.
+            The state of the queue, and whether this call has created it.
 
         Raises:
             ConfigError: The queue exists with other priorities.
@@ -170,11 +170,11 @@ class Queues:
     def _create(
         self, queue: str, arguments: Mapping[str, Any], levels: int, *, durable: bool
     ) -> bool:
-        """Create the stream. False: another process was faster."""
+        """Create the stream. Return False if another process was faster."""
         options = self._options
         age = arguments.get("x-message-ttl")
-        # One subject for each priority: after the queue was made again with fewer, nobody
-        # stores a message where no consumer looks for it.
+        # One subject for each priority: if the queue is created again with fewer of them,
+        # no message can be stored on a subject without a consumer.
         subjects = [queue_subject(self.prefix, queue, each) for each in range(levels)]
         schedules = {}
         if options.schedule_after is not None:
@@ -203,17 +203,18 @@ class Queues:
         return True
 
     def is_declared(self, queue: str) -> bool:
-        """Whether this process has declared the queue."""
+        """Return whether this process has declared the queue."""
         with self._lock:
             return queue in self._declared
 
     def restore(self, queue: str) -> int | None:
-        """Make a queue again that another client has deleted, if this process declared it.
+        """Create a deleted queue again, if this process has declared it. Blocks.
 
-        Blocks. Bindings come first: a queue that exists without a binding was unbound.
+        The bindings are stored first, because an existing queue without a binding counts
+        as unbound.
 
         Returns:
-            The number of its priorities. None: this process has not declared it.
+            The number of priorities. None if this process has not declared the queue.
         """
         with self._lock:
             declaration = self._declared.get(queue)
@@ -239,7 +240,7 @@ class Queues:
             return
 
     def is_used(self, queue: str) -> bool:
-        """Whether a worker anywhere reads the queue or holds messages of it. Blocks."""
+        """Return whether any worker reads the queue or holds its messages. Blocks."""
         stream = self._js.bind_stream(stream_name(self.prefix, queue))
         try:
             infos = [consumer.cached_info for consumer in stream.consumers()]
@@ -250,7 +251,7 @@ class Queues:
     # Bindings -------------------------------------------------------------------------
 
     def bind(self, queue: str, exchange: str, pattern: str) -> None:
-        """Have a queue get messages of an exchange. Blocks."""
+        """Bind a queue to an exchange. Blocks."""
         self._bindings.add(exchange, pattern, queue)
         with self._lock:
             if queue in self._declared:
@@ -264,7 +265,10 @@ class Queues:
         self._bindings.remove(Binding(exchange, "", pattern, queue))
 
     def _bound(self, exchange: str, routing_key: str) -> list[str]:
-        """The queues that get a message, those included that others have deleted."""
+        """Return the queues that get a message.
+
+        Queues of this process that another client has deleted are created again.
+        """
         queues = self._bindings.queues(exchange, routing_key)
         kind = self._bindings.type_of(exchange) or "direct"
         with self._lock:
@@ -290,7 +294,7 @@ class Queues:
     def publish_to_exchange(
         self, exchange: str, routing_key: str, message: dict[str, Any]
     ) -> None:
-        """Store a message in every queue that is bound. Blocks."""
+        """Store a message in every queue with a matching binding. Blocks."""
         for queue in self._bound(exchange, routing_key):
             if not self.publish(queue, message):
                 log.warning(
@@ -300,10 +304,10 @@ class Queues:
                 )
 
     def publish(self, queue: str, message: dict[str, Any]) -> bool:
-        """Store a message. Blocks until the stream has it. False: there is no stream.
+        """Store a message. Blocks until the stream has it. False if there is no stream.
 
-        A queue that this process has declared, and another client has deleted, is made
-        again.
+        If another client has deleted a queue that this process has declared, the queue is
+        created again.
         """
         retries = RETRIES
         while True:
@@ -317,7 +321,7 @@ class Queues:
                 self.forget(queue)
                 if retries == RETRIES_UNTIL_TIMEOUT:
                     raise
-                # It may have no leader, too: wait for one as long as for an answer.
+                # Or it has no leader: wait for one as long as for an answer.
                 retries = RETRIES_UNTIL_TIMEOUT
             else:
                 return True
@@ -356,7 +360,7 @@ class Queues:
             return  # an earlier attempt has stored it
 
     def _later(self, headers: dict[str, Any]) -> datetime | None:
-        """When the server is to publish a task, if not now."""
+        """Return the time at which the server should publish a task. None: immediately."""
         after = self._options.schedule_after
         when = due(headers) if after is not None else None
         if after is None or when is None:
@@ -366,10 +370,11 @@ class Queues:
     # Consuming ------------------------------------------------------------------------
 
     def consumer(self, queue: str, priority: int) -> jsync.Consumer:
-        """Get the consumer of a priority, which all workers share. Blocks.
+        """Get or create the consumer of a priority, which all workers share. Blocks.
 
-        A consumer that exists stays as it is, but its `ack_wait` grows to the option.
-        A smaller one would take running tasks from workers that keep them less often.
+        An existing consumer is not changed, except that its `ack_wait` grows to the option.
+        A shorter `ack_wait` would take running tasks from workers that extend their time
+        less often.
         """
         stream = self._js.bind_stream(stream_name(self.prefix, queue))
         name = f"priority-{priority}"
@@ -398,10 +403,10 @@ class Queues:
             )
         return consumer
 
-    # What it holds --------------------------------------------------------------------
+    # Contents -------------------------------------------------------------------------
 
     def size(self, queue: str) -> int:
-        """Return the number of messages of a queue, those included that workers hold."""
+        """Return the number of messages of a queue, including messages of workers."""
         found = self.look(queue)
         return 0 if found is None else found.messages
 

@@ -1,9 +1,9 @@
-"""The messages that a process works on, and the acks of those that it is done with.
+"""The messages that a process is handling, and the acks of handled messages.
 
-An ack that was sent right before the connection broke may not have arrived, and the server
-would deliver the message again after `ack_wait`. Acks are therefore sent once more after a
-reconnect, unless a round trip showed that they had arrived. A message that comes again while
-this process works on it, or right after, is not worked on twice.
+If the connection breaks right after an ack was sent, the ack may not have arrived, and the
+server would deliver the message again after `ack_wait`. Acks are therefore sent again after
+a reconnect, unless a round trip has shown that they arrived. If a message is redelivered
+while this process is handling it, or soon after, it is not handled twice.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ log = logging.getLogger("jsync.kombu")
 
 TICK_SECONDS = 1.0
 DOUBT_SECONDS = 5.0
-"""An ack that is younger is sent again after a reconnect even if a server had read it: that
-server may not have passed it on to the leader of the consumer."""
+"""Seconds for which an ack is sent again after a reconnect even if a server has read it,
+because that server may not have passed it on to the leader of the consumer."""
 MEMORY_SECONDS = 120.0
 MAX_REMEMBERED = 20_000
-"""Messages that were settled and whose acks have arrived."""
+"""The most settled messages that are remembered after their acks have arrived."""
 
 
 class Key(NamedTuple):
-    """One stored message. A stream that was made again has other timestamps."""
+    """The key of a stored message. A recreated stream has other timestamps."""
 
     stream: str
     sequence: int
@@ -41,7 +41,7 @@ class Key(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The end of a message."""
+    """The ack of a message, which may have to be sent again."""
 
     number: int
     when: float
@@ -50,15 +50,15 @@ class Settled(NamedTuple):
 
 
 def key_of(msg: jsync.JetStreamMsg) -> Key:
-    """Return what a delivery has in common with other deliveries of the message."""
+    """Return the key of a message, which all of its deliveries share."""
     meta = msg.metadata
     return Key(meta.stream, meta.stream_sequence, meta.timestamp_ns)
 
 
 class DeliveryTracker:
-    """The messages of streams that this process works on, and their acks.
+    """The messages of streams that this process is handling, and their acks.
 
-    Any thread may use it. Messages that are not of a stream have no acks, and are ignored.
+    Any thread may use it. Messages without a stream have no acks, and are ignored.
     """
 
     def __init__(self, nc: jsync.Connection) -> None:
@@ -68,16 +68,16 @@ class DeliveryTracker:
         self._settled: OrderedDict[Key, Settled] = OrderedDict()
         self._number = 0
         self._arrived = 0
-        """The server has read the acks up to this number."""
+        """The number of the last ack that the server has read."""
         self._reconnects = 0
         """The number of reconnects when acks were last sent again."""
         self._failed = False
-        """Whether an ack could not be sent."""
+        """True if an ack could not be sent."""
 
     def begin(self, msg: jsync.JetStreamMsg) -> bool:
-        """Note that the process has a message. False: it had the message before.
+        """Record a message. Return False if this process had the message before.
 
-        A message that was settled before is settled again.
+        If the message was settled, its ack is sent again.
         """
         key = key_of(msg)
         with self._lock:
@@ -92,12 +92,12 @@ class DeliveryTracker:
         return False
 
     def ack(self, msg: jsync.Msg) -> None:
-        """Acknowledge a message. Does not wait for the server."""
+        """Acknowledge a message, without waiting for the server."""
         if isinstance(msg, jsync.JetStreamMsg):
             self._settle(msg, b"+ACK")
 
     def term(self, msg: jsync.Msg) -> None:
-        """Drop a message. Does not wait for the server."""
+        """Drop a message, without waiting for the server."""
         if isinstance(msg, jsync.JetStreamMsg):
             self._settle(msg, b"+TERM")
 
@@ -121,9 +121,9 @@ class DeliveryTracker:
             log.info("an ack has to be sent later: %s", error)
 
     def give_back(self, msg: jsync.Msg) -> None:
-        """Have the server deliver a message again, to any consumer.
+        """Return a message to the server, which delivers it again to any worker.
 
-        If the connection is broken or closed, the server does so after `ack_wait`.
+        If the connection is broken or closed, this happens only after `ack_wait`.
         """
         if not isinstance(msg, jsync.JetStreamMsg):
             return
@@ -147,14 +147,14 @@ class DeliveryTracker:
     # The extender ---------------------------------------------------------------------
 
     def extend(self) -> None:
-        """Tell the server that the messages are worked on."""
+        """Ask the server for more time for all messages that are being handled."""
         with self._lock:
             here = list(self._open.values())
         for msg in here:
             msg.in_progress()
 
     def send_again(self) -> None:
-        """Send the acks again that may have been lost, if there was a reconnect."""
+        """Send acks that may be lost again, after a reconnect or a failed ack."""
         reconnects = self._nc.stats().reconnects
         if reconnects == self._reconnects and not self._failed:
             return
@@ -171,7 +171,7 @@ class DeliveryTracker:
         self._reconnects = reconnects
 
     def confirm(self, timeout: float) -> None:
-        """Wait until the server has read all acks. Blocks.
+        """Block until the server has read all acks.
 
         Raises:
             TimeoutError: The server has not answered in time.
@@ -188,7 +188,7 @@ class DeliveryTracker:
 
 
 class AckExtender(threading.Thread):
-    """Tells the server regularly that the messages of this process are worked on."""
+    """A thread that regularly asks the server for more time for the messages in hand."""
 
     def __init__(
         self, nc: jsync.Connection, tracker: DeliveryTracker, timeout: float
@@ -203,7 +203,7 @@ class AckExtender(threading.Thread):
         self._begun = False
 
     def serve(self, ack_wait: float) -> None:
-        """Be often enough for a consumer with this `ack_wait`. The first call starts."""
+        """Extend often enough for a consumer with this `ack_wait`. Starts the thread."""
         with self._lock:
             self._seconds = min(self._seconds, ack_wait / 3)
             first, self._begun = not self._begun, True
@@ -211,7 +211,7 @@ class AckExtender(threading.Thread):
             self.start()
 
     def run(self) -> None:
-        """Until `stop`, or until the connection is closed."""
+        """Run until `stop`, or until the connection is closed."""
         due = monotonic()
         while True:
             try:
@@ -223,7 +223,7 @@ class AckExtender(threading.Thread):
             except Error:  # the connection or the events are closed
                 return
             if not self._nc.is_connected:
-                continue  # there is nobody to tell
+                continue  # no server can be reached
             try:
                 self._tracker.send_again()
                 if monotonic() >= due:

@@ -34,7 +34,7 @@ UNAVAILABLE = (
     errors.TooManyRequestsError,
     errors.OperationFailedError,
 )
-"""Errors of the servers that pass: an election, a full disk, a server that has just begun."""
+"""Temporary errors of servers: an election, a full disk, a server that is starting."""
 
 TRANSIENT = (
     errors.ConnectionError,
@@ -46,16 +46,16 @@ TRANSIENT = (
 
 
 class Settings(NamedTuple):
-    """What tells one shared connection from another."""
+    """The settings that identify a shared broker and its connection."""
 
     place: Place
     options: Options
     more: Mapping[str, Any]
-    """Options of `jsync.connect` that the URL and kombu's own options ask for."""
+    """Options of `jsync.connect`, from the URL and from the options of kombu itself."""
 
 
 class Line:
-    """A connection to the servers of a place."""
+    """A connection to the servers of a `Place`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -70,7 +70,7 @@ class Line:
         )
 
     def serves(self, settings: Settings) -> bool:
-        """Whether it is what such settings would connect."""
+        """Return whether the connection is open and fits these settings."""
         return not self.nc.is_closed and _same_line(self.settings, settings)
 
 
@@ -83,7 +83,7 @@ def _same_line(one: Settings, other: Settings) -> bool:
 
 
 class Shared:
-    """What this process knows of a broker, and the connection to it."""
+    """The state of a broker that all of this process shares, with its connection."""
 
     def __init__(self, settings: Settings, line: Line) -> None:
         place, options, _ = settings
@@ -100,7 +100,7 @@ class Shared:
         line.users += 1
 
     def close(self) -> None:
-        """Forget the broker, once the acks have arrived or `timeout` is over."""
+        """Close once the acks have arrived, or after `timeout` seconds."""
         self.extender.stop()
         try:
             self.tracker.confirm(self.settings.options.timeout)
@@ -117,7 +117,7 @@ _connecting: list[tuple[Settings, Future[None]]] = []
 
 
 def _forget() -> None:
-    """In a forked child: the connections are the parent's."""
+    """Forget the connections in a forked child, since they belong to the parent."""
     global _lock, _open, _connecting
     _lock, _open, _connecting = threading.Lock(), [], []
 
@@ -127,7 +127,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 def acquire(settings: Settings) -> Shared:
-    """Get what this process has for these settings. The first call connects."""
+    """Get the shared state for these settings. The first call connects."""
     while True:
         with _lock:
             for shared in _open:
@@ -157,7 +157,7 @@ def _connect(settings: Settings, attempt: Future[None]) -> Shared:
         _end(attempt)
         if isinstance(error, Exception):
             attempt.set_exception(error)
-        else:  # Ctrl-C of this thread: another one tries
+        else:  # Ctrl-C on this thread: another thread connects instead
             attempt.set_result(None)
         raise
     _end(attempt)
@@ -183,7 +183,7 @@ def _add(settings: Settings, line: Line) -> Shared:
 
 
 def release(shared: Shared) -> None:
-    """Give it back. The last user of a connection closes it, with its acks sent."""
+    """Release the shared state. The last user of a connection closes it, after the acks."""
     with _lock:
         if shared not in _open:
             return  # this is a forked child

@@ -1,4 +1,4 @@
-"""Queues that go away by themselves, on core NATS: control, replies, events."""
+"""Temporary queues on core NATS, without a stream: control, replies, events."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsync.kombu")
 
 MAX_WAITING = 10_000
-"""Messages that wait for a consumer at most. Then the oldest are dropped."""
+"""The most messages that wait for a consumer. Beyond it, the oldest are dropped."""
 
 
 class Bound(NamedTuple):
-    """A binding, with the subscription that brings its messages."""
+    """A binding of a temporary queue."""
 
     exchange: str
     kind: str
@@ -42,34 +42,34 @@ class Bound(NamedTuple):
 
 
 SETTLE_SECONDS = 1.0
-"""The longest wait for the callbacks of subscriptions to have run."""
+"""The longest wait in seconds until the callbacks of subscriptions have run."""
 _POLL_SECONDS = 0.0005
 
 
 class Inlet:
-    """A subscription of a queue, with the number of its messages that were taken in."""
+    """A subscription of a queue, and the number of messages that were handled."""
 
     def __init__(self, bound: Bound | None) -> None:
         self.bound = bound
         self.subscription: jsync.Subscription | None = None
         self.taken = 0
-        """Counted by the thread of the callback alone."""
+        """The number of handled messages. Only the thread of the callback changes it."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether no message that has arrived waits for the callback, or is in it."""
+        """True if the callback has handled all messages that have arrived."""
         of = self.subscription
         return of is None or not of.is_active or of.delivered <= self.taken + of.dropped
 
     def close(self) -> None:
-        """Get no more messages."""
+        """Unsubscribe."""
         if self.subscription is not None:
             with contextlib.suppress(ConnectionClosedError):
                 self.subscription.unsubscribe()
 
 
 class TransientQueue:
-    """The messages of a queue since it was declared here. Nothing is acknowledged."""
+    """The messages of a queue since this process declared it. They have no acks."""
 
     def __init__(self, nc: jsync.Connection, prefix: str, name: str) -> None:
         self.name = name
@@ -81,12 +81,12 @@ class TransientQueue:
         self._waiting: deque[jsync.Msg] = deque()
         self._overflows = False
         self.owners: set[object] = set()
-        """The connections of kombu that have declared it."""
+        """The connections of kombu that have declared the queue."""
         self._reader: Callable[[str, jsync.Msg], object] | None = None
         self._subscribe(queue_subject(prefix, name, "*"), None)
 
     def bind(self, bound: Bound) -> None:
-        """Get the messages of an exchange, too."""
+        """Subscribe to the messages of an exchange as well."""
         with self._lock:
             if bound in self._bound:
                 return
@@ -97,7 +97,7 @@ class TransientQueue:
         return binding_subject(self._prefix, bound.kind, bound.exchange, bound.pattern)
 
     def unbind(self, exchange: str, pattern: str) -> None:
-        """Get the messages of a binding no more."""
+        """Unsubscribe from the messages of a binding."""
         with self._lock:
             ended = {
                 b for b in self._bound if (b.exchange, b.pattern) == (exchange, pattern)
@@ -128,7 +128,10 @@ class TransientQueue:
             self._inlets.append(inlet)
 
     def _is_for(self, msg: jsync.Msg, bound: Bound) -> bool:
-        """Whether no earlier binding brings the message, and this one matches it."""
+        """Return whether this is the first binding that matches a message.
+
+        Several bindings can bring the same message, but only the first one counts.
+        """
         info = delivery_info(unpack(msg).properties)
         with self._lock:
             mine = [other for other in self._bound if other.exchange == bound.exchange]
@@ -158,7 +161,7 @@ class TransientQueue:
             )
 
     def read(self, reader: Callable[[str, jsync.Msg], object] | None) -> None:
-        """Give what waits, and what comes, to a reader. None: keep it here again."""
+        """Pass all waiting and new messages to a reader. None: keep messages here again."""
         while True:
             with self._lock:
                 if reader is None or not self._waiting:
@@ -168,12 +171,12 @@ class TransientQueue:
             reader(self.name, msg)
 
     def take(self) -> jsync.Msg | None:
-        """The next message that waits, if there is one."""
+        """Return the next waiting message, or None."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
     def put_back(self, messages: list[jsync.Msg]) -> None:
-        """Have messages delivered again, here, before those that wait."""
+        """Deliver messages again in this process, before the waiting messages."""
         with self._lock:
             reader = self._reader
             if reader is None:
@@ -183,7 +186,7 @@ class TransientQueue:
             reader(self.name, msg)
 
     def purge(self) -> int:
-        """Drop what waits."""
+        """Drop the waiting messages, and return their number."""
         with self._lock:
             count = len(self._waiting)
             self._waiting.clear()
@@ -191,17 +194,17 @@ class TransientQueue:
 
     @property
     def size(self) -> int:
-        """Messages that wait."""
+        """The number of waiting messages."""
         return len(self._waiting)
 
     @property
     def is_settled(self) -> bool:
-        """Whether every message that has arrived is where kombu finds it."""
+        """True if kombu can find every message that has arrived."""
         with self._lock:
             return all(inlet.is_settled for inlet in self._inlets)
 
     def close(self) -> None:
-        """Get no more messages."""
+        """End all subscriptions."""
         with self._lock:
             ending, self._inlets = self._inlets, []
         for inlet in ending:
@@ -209,7 +212,7 @@ class TransientQueue:
 
 
 class TransientQueues:
-    """The transient queues of this process. Any thread may use it."""
+    """The temporary queues of this process. Any thread may use it."""
 
     def __init__(self, nc: jsync.Connection, prefix: str) -> None:
         self._nc = nc
@@ -218,7 +221,7 @@ class TransientQueues:
         self._queues: dict[str, TransientQueue] = {}
 
     def declare(self, name: str, owner: object) -> TransientQueue:
-        """The queue of this name. The first call makes it."""
+        """Return the queue of this name. The first call creates it."""
         with self._lock:
             if name not in self._queues:
                 self._queues[name] = TransientQueue(self._nc, self._prefix, name)
@@ -235,7 +238,7 @@ class TransientQueues:
             self.delete(name)
 
     def get(self, name: str) -> TransientQueue | None:
-        """The queue of this name, if it was declared in this process."""
+        """Return the queue of this name, or None if this process has not declared it."""
         with self._lock:
             return self._queues.get(name)
 
@@ -247,10 +250,10 @@ class TransientQueues:
             queue.close()
 
     def settle(self) -> None:
-        """Wait until kombu finds every message that has arrived.
+        """Wait until kombu can find every message that has arrived.
 
-        The callbacks of subscriptions run on threads of their own, which may be behind
-        those that read streams.
+        The callbacks of subscriptions run on separate threads, which may be slower than the
+        threads that read streams.
         """
         deadline = time.monotonic() + SETTLE_SECONDS
         while not self._is_settled and time.monotonic() < deadline:
@@ -263,20 +266,20 @@ class TransientQueues:
         return all(queue.is_settled for queue in queues)
 
     def publish_to_queue(self, queue: str, message: dict[str, Any]) -> None:
-        """Send a message to a queue that no stream holds."""
+        """Send a message to a queue without a stream."""
         data, headers = pack(message)
         self._nc.publish(queue_subject(self._prefix, queue, 0), data, headers=headers)
 
     def publish_to_exchange(
         self, exchange: str, routing_key: str, message: dict[str, Any]
     ) -> None:
-        """Send a message to the transient queues of all processes that bind it."""
+        """Send a message to the temporary queues of all processes that match it."""
         data, headers = pack(message)
         subject = exchange_subject(self._prefix, exchange, routing_key)
         self._nc.publish(subject, data, headers=headers)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all queues."""
         with self._lock:
             ending = list(self._queues.values())
             self._queues.clear()

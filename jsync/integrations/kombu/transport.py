@@ -1,4 +1,4 @@
-"""The transport that kombu asks for: its connections, errors and events."""
+"""The transport for kombu: its connections, errors and events."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .channel import Channel
 from .options import PREFIX, masked, options_of, place_of, tls_of
 
 MAX_AT_ONCE = 100
-"""Messages that the event loop gets before it looks at anything else."""
+"""The most messages that the event loop gets before it handles other events."""
 
 
 class Management(base.Management):  # type: ignore[misc]
-    """What `Connection.get_manager` returns."""
+    """The object that `Connection.get_manager` returns."""
 
     def get_bindings(self) -> list[dict[str, str]]:
-        """The bindings of stored queues."""
+        """Return the bindings of stored queues."""
         with Channel(self.transport) as channel:
             return [
                 {"destination": queue, "source": exchange, "routing_key": key}
@@ -56,7 +56,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     default_port = 4222
     driver_type = "jetstream"
     driver_name = "jsync"
-    # kombu itself raises errors of AMQP, for a channel that was closed for instance.
+    # kombu itself raises errors of AMQP, for example for a closed channel.
     connection_errors = (
         amqp.ConnectionError,
         errors.ConnectionError,
@@ -91,7 +91,7 @@ class Transport(base.Transport):  # type: ignore[misc]
 
     @property
     def shared(self) -> sharing.Shared:
-        """What this process knows of the broker.
+        """The state that this process shares for the broker.
 
         Raises:
             ConnectionClosedError: The connection of kombu is closed.
@@ -106,25 +106,25 @@ class Transport(base.Transport):  # type: ignore[misc]
         return self._shared
 
     def driver_version(self) -> str:
-        """The version of jsync."""
+        """Return the version of jsync."""
         return jsync.__version__
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """A URL as it may be shown."""
+        """Return a URL that may be shown, without its password."""
         prefix = f"{self.client.uri_prefix}+" if self.client.uri_prefix else ""
         return prefix + (uri if include_password else masked(uri, mask))
 
     def establish_connection(self) -> Transport:
-        """Connect, unless this process has such a connection."""
+        """Connect, or share the connection that this process has already."""
         if self._process != os.getpid():
-            self._begin()  # what a forked child has inherited belongs to the parent
+            self._begin()  # the inherited connection belongs to the parent process
         held, self._shared = self._shared, sharing.acquire(self.settings)
         if held is not None:
             sharing.release(held)
         return self
 
     def close_connection(self, connection: Transport) -> None:
-        """Close the channels. The last transport of a process closes its connection."""
+        """Close the channels. The last transport of a process closes the connection."""
         if self._process != os.getpid():
             self._begin()
             return
@@ -144,7 +144,7 @@ class Transport(base.Transport):  # type: ignore[misc]
                 sharing.release(held)
 
     def verify_connection(self, connection: Transport) -> bool:
-        """Whether the connection can be used. It reconnects by itself meanwhile."""
+        """Return whether the connection is usable. True while it reconnects, too."""
         return (
             self._process == os.getpid()
             and self._shared is not None
@@ -152,7 +152,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         )
 
     def create_channel(self, connection: Transport) -> Channel:
-        """Make a channel. Sends nothing."""
+        """Create a channel, without a request to the server."""
         channel = Channel(self)
         with self._lock:
             self._channels.append(channel)
@@ -163,7 +163,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         channel.close()
 
     def forget(self, channel: Channel) -> None:
-        """A channel is closed."""
+        """Record that a channel is closed."""
         with contextlib.suppress(ValueError), self._lock:
             self._channels.remove(channel)
 
@@ -188,15 +188,15 @@ class Transport(base.Transport):  # type: ignore[misc]
     def _deliver(self) -> bool:
         """Deliver one message, from each channel in turn.
 
-        Control comes first, so that a revoke is heard before the task that follows it.
+        Control messages come first, so that a revoke takes effect before its task.
         """
         with self._lock:
             channels = list(self._channels)
         control = [channel for channel in channels if not channel.has_tasks()]
         tasks = [c for c in channels if c.has_tasks() and c.arrivals.has_news]
         if tasks and self._shared is not None:
-            # Control that was sent before these tasks has arrived: it may only be that
-            # its thread has not run yet.
+            # Control messages that were sent before these tasks have arrived, but the
+            # thread of their subscription may not have run yet.
             self._shared.transient.settle()
         for channel in control + tasks:
             if channel.deliver():
@@ -210,17 +210,17 @@ class Transport(base.Transport):  # type: ignore[misc]
     # Celery's event loop --------------------------------------------------------------
 
     def register_with_event_loop(self, connection: Transport, loop: Any) -> None:
-        """Have the loop of Celery call `on_readable` when messages come."""
+        """Make the loop of Celery call `on_readable` when messages come."""
         self._loop = loop
         loop.add_reader(self.bell.fileno(), self.on_readable, connection, loop)
 
     def unregister_from_event_loop(self, connection: Transport, loop: Any) -> None:
-        """Leave the loop of Celery."""
+        """Remove the bell from the loop of Celery."""
         self._loop = None
         loop.remove_reader(self.bell.fileno())
 
     def on_readable(self, connection: Transport, loop: Any) -> None:
-        """Deliver what has come."""
+        """Deliver the messages that have come, up to `MAX_AT_ONCE`."""
         self.bell.clear()
         for _ in range(MAX_AT_ONCE):
             if not self._deliver():
@@ -229,7 +229,7 @@ class Transport(base.Transport):  # type: ignore[misc]
 
 
 def _settings(client: Any) -> sharing.Settings:
-    """The settings in a `kombu.Connection`, checked."""
+    """Return the checked settings of a `kombu.Connection`."""
     urls = [url for url in client.alt or [client.hostname] if url]
     port = f":{client.port}" if client.port else ""
     urls = [url if "://" in str(url) else f"jetstream://{url}{port}" for url in urls]

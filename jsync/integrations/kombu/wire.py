@@ -1,4 +1,4 @@
-"""A message of kombu as the payload and headers of one of NATS, and back. Pure."""
+"""Conversion between messages of kombu and messages of NATS. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ REDELIVERED = "redelivered"
 
 
 class Packed(NamedTuple):
-    """What is published."""
+    """The payload and the headers of a message of NATS."""
 
     data: bytes
     headers: dict[str, str]
 
 
 class Content(NamedTuple):
-    """What was published, as kombu wants it."""
+    """The contents of a message for kombu."""
 
     body: bytes
     content_type: str | None
@@ -37,7 +37,7 @@ class Content(NamedTuple):
 
 
 def pack(message: dict[str, Any]) -> Packed:
-    """Make a message of NATS from what `Channel.prepare_message` returned."""
+    """Return a message of `Channel.prepare_message` as a message of NATS."""
     body = message["body"]
     headers = {
         HEADERS: dumps(message["headers"]),
@@ -52,10 +52,10 @@ def pack(message: dict[str, Any]) -> Packed:
 
 
 def unpack(msg: jsync.Msg) -> Content:
-    """Read a message. One that another program published has no headers of kombu.
+    """Read a message. Messages of other programs may have no headers of kombu.
 
     Raises:
-        UnreadableHeadersError: The header block is damaged: the rest may be part of a task.
+        UnreadableHeadersError: The header block is damaged, so the task may be incomplete.
     """
     if msg.headers_error is not None:
         raise UnreadableHeadersError(msg.headers_error, subject=msg.subject)
@@ -78,13 +78,13 @@ def _mapping(text: str | None) -> dict[str, Any]:
 
 
 def delivery_info(properties: dict[str, Any]) -> dict[str, Any]:
-    """Where a message was published to, as far as its properties say it."""
+    """Return exchange and routing key from the properties of a message, if it has them."""
     found = properties.get("delivery_info")
     return dict(found) if isinstance(found, dict) else {}
 
 
 def due(headers: dict[str, Any]) -> datetime | None:
-    """When a task of Celery is to run: its `eta`, if it has one that can be read."""
+    """Return the time at which a task of Celery should run: its `eta`, or None."""
     eta = headers.get("eta")
     if isinstance(eta, str):
         try:
@@ -97,7 +97,7 @@ def due(headers: dict[str, Any]) -> datetime | None:
 
 
 def level(properties: dict[str, Any], levels: int) -> int:
-    """The priority of a message among the `levels` of its queue. The highest is first."""
+    """Return the priority of a message, limited to the `levels` of its queue."""
     try:
         priority = int(properties.get("priority") or 0)
     except (TypeError, ValueError):
