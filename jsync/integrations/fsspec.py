@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 MOVES = 3
-"""How often an object that is replaced while it is moved is copied again."""
+"""The most attempts to move an object that others replace meanwhile."""
 
 
 class _Line:
@@ -95,7 +95,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     @property
     def jetstream(self) -> jsync.JetStream:
-        """JetStream on the connection of this process; connects first, which blocks."""
+        """JetStream on the connection of this process. The first use connects. Blocks."""
         line = self._line
         with line.lock:
             if line.connection is None or line.connection.is_closed:
@@ -115,9 +115,9 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return self.jetstream.object_store(bucket)
 
     def _of(self, path: str, call: Callable[[jsync.ObjectStore, str], Found]) -> Found:
-        """What `call` gives for the store and the name of an object.
+        """Return the result of `call` with the store and the name of an object.
 
-        fsspec takes the last slash off a path, so the name may have one more.
+        fsspec removes the last slash of a path, so this also tries the name with a slash.
         """
         bucket, name = _object(path)
         store = self._store(bucket)
@@ -128,7 +128,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 return call(store, f"{name}/")
 
     def _locate(self, path: str) -> tuple[jsync.ObjectStore, jsync.ObjectInfo]:
-        """The store and the info of an object; raises `FileNotFoundError`."""
+        """Return the store and the info of an object. Raises `FileNotFoundError`."""
         return self._of(path, lambda store, name: (store, store.info(name)))
 
     # Files ----------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: dict[str, Any] | None = None,
         **options: Any,
     ) -> jsync.ObjectReader | jsync.ObjectWriter:
-        """A file, of which `options` are those of `ObjectStore.open`."""
+        """Open an object as a file, with the options of `ObjectStore.open`."""
         if not autocommit:
             raise NotImplementedError(
                 "transactions are not supported: an object is stored when you close it"
@@ -354,7 +354,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def rm(
         self, path: Any, recursive: bool = False, maxdepth: int | None = None
     ) -> None:
-        """Delete objects. Directories go with what is in them; stores stay.
+        """Delete objects, and directories with their objects. Stores stay.
 
         Raises:
             ValueError: The path is that of all stores.
@@ -362,21 +362,24 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
         if recursive and not all(map(self._strip_protocol, paths)):
             raise ValueError("cannot remove the objects of all stores: name a store")
-        # Somebody else may have deleted an object meanwhile, and a directory is none.
+        # Another client may have deleted an object, and a directory is not an object.
         passing = (FileNotFoundError, IsADirectoryError) if recursive else ()
         for found in reversed(self.expand_path(paths, recursive, maxdepth)):
             with contextlib.suppress(*passing):
                 self.rm_file(found)
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
-        """Put an empty object; without `truncate` only where there is none."""
+        """Put an empty object. Without `truncate`, an existing object is not changed."""
         if truncate or not self.lexists(path):
             self.pipe_file(path, b"", **options)
 
     # Directories ----------------------------------------------------------------------
 
     def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        """Create a store, of which `options` are the fields; deeper paths need nothing."""
+        """Create the store of a path, with `options` as its fields.
+
+        Directories in a store need not be created.
+        """
         bucket, _, name = self._strip_protocol(path).partition("/")
         js = self.jetstream
         if not name or (create_parents and bucket not in js.object_store_names()):
@@ -393,7 +396,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 raise
 
     def rmdir(self, path: str) -> None:
-        """Delete a store that is empty; deeper paths are gone with what was in them."""
+        """Delete an empty store. Directories in a store end with their last object."""
         path = self._strip_protocol(path)
         if "/" in path:
             return
@@ -405,7 +408,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self.jetstream.delete_object_store(path)
 
     def ls(self, path: str, detail: bool = True, **_options: Any) -> list[Any]:
-        """What is in a directory; of an object, itself."""
+        """List a directory, or an object as the only entry."""
         path = self._strip_protocol(path)
         inner, files = self._tree(path)[path]
         entries = [*inner.values(), *files.values()]
@@ -477,9 +480,9 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return sum(sizes.values()) if total else sizes
 
     def _tree(self, path: str) -> Tree:
-        """The directories and the objects of each directory, by one listing of the store.
+        """Return the contents of each directory, from one listing of the store.
 
-        The names of both are those within it. The tree of the root is its stores alone.
+        Their names are relative to the directory. The tree of the root has only the stores.
         """
         tree: Tree = {path: ({}, {})}
         bucket, _, name = path.partition("/")
@@ -512,7 +515,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         maxdepth: int | None,
         is_directory: Callable[[str], bool],
     ) -> list[tuple[str, str]]:
-        """Objects, and where they go, by the rules of fsspec for `cp`, `mv` and `get`."""
+        """Return objects with their targets, by fsspec's rules for `cp`, `mv` and `get`."""
         if isinstance(source, list) and isinstance(target, list):
             return list(zip(map(self._strip_protocol, source), target, strict=True))
         paths = self.expand_path(source, recursive, maxdepth)
@@ -555,10 +558,10 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             raise FileNotFoundError(path)
         return sorted(found)
 
-    # What is known --------------------------------------------------------------------
+    # Information ----------------------------------------------------------------------
 
     def info(self, path: str, **_options: Any) -> dict[str, Any]:
-        """What is known of an object, a directory or a store."""
+        """Return the information about an object, a directory or a store."""
         path = self._strip_protocol(path)
         bucket, _, name = path.partition("/")
         if not bucket:
@@ -572,19 +575,19 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return found[0] if found[0]["name"] == f"{path}/" else _directory(path)
 
     def exists(self, path: str, **_options: Any) -> bool:
-        """Whether there is an object, a directory or a store.
+        """Return whether an object, a directory or a store exists.
 
-        Unlike fsspec's own method, and like the next ones, it raises the error if the
-        server cannot say.
+        Unlike the method of fsspec, `exists`, `isdir` and `isfile` raise an error if the
+        server cannot answer.
         """
         return self._type(path) is not None
 
     def isdir(self, path: str) -> bool:
-        """Whether there is a store, or something below that path."""
+        """Return whether a path is a store, or has objects below it."""
         return self._type(path) == "directory"
 
     def isfile(self, path: str) -> bool:
-        """Whether there is an object of that name, or a link that leads to one."""
+        """Return whether a path is an object, or a link to an object."""
         return self._type(path) == "file"
 
     def _type(self, path: str) -> str | None:
@@ -596,7 +599,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return "file"
 
     def lexists(self, path: str, **_options: Any) -> bool:
-        """Whether there is an object or a link, wherever that leads."""
+        """Return whether a path is an object or a link, even a broken link."""
         try:
             self._locate(self._strip_protocol(path))
         except (FileNotFoundError, IsADirectoryError):
@@ -623,7 +626,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
 
 def _object(path: str) -> tuple[str, str]:
-    """The store and the object of a path."""
+    """Split a path into store and object. Raises `IsADirectoryError` without an object."""
     bucket, _, name = path.partition("/")
     if not name:
         raise IsADirectoryError(f"a store, not an object: {path!r}")
@@ -635,9 +638,9 @@ def _directory(name: str) -> dict[str, Any]:
 
 
 def _ends(path: str) -> Iterator[int]:
-    """The ends of the directories that an object is in.
+    """Iterate over the ends of the directories in the path of an object.
 
-    An empty part, as in `a//b`, cannot be a directory: fsspec would take the slash off.
+    An empty part, as in `a//b`, cannot be a directory: fsspec would remove the slash.
     """
     end = path.find("/")
     while 0 <= end < len(path) - 1:
@@ -648,7 +651,7 @@ def _ends(path: str) -> Iterator[int]:
 
 
 def _known_file(info: jsync.ObjectInfo, store: jsync.ObjectStore) -> dict[str, Any]:
-    """The entry of an object; raises `FileNotFoundError` for a link that leads nowhere."""
+    """Return the entry of an object. Raises `FileNotFoundError` for a broken link."""
     entry = _file(info, store)
     if info.link is not None and info.link.name is not None and "nuid" not in entry:
         raise FileNotFoundError(entry["name"])
@@ -656,7 +659,7 @@ def _known_file(info: jsync.ObjectInfo, store: jsync.ObjectStore) -> dict[str, A
 
 
 def _file(info: jsync.ObjectInfo, store: jsync.ObjectStore) -> dict[str, Any]:
-    """The entry of an object. That of a link has the size of its object, if there is one."""
+    """Return the entry of an object. For a link, the size is that of its target, if any."""
     entry = {"name": f"{store.bucket}/{info.name}", "size": 0, "type": "file"}
     found = info
     if info.link is not None:
@@ -678,7 +681,7 @@ def _file(info: jsync.ObjectInfo, store: jsync.ObjectStore) -> dict[str, Any]:
 
 
 def _is_below(target: str, base: str) -> bool:
-    """Whether a path is a directory, or the name of a file below it."""
+    """Return whether `target` is the directory `base`, or a valid file name below it."""
     if target.rstrip("/") == base:
         return True
     if not target.startswith(base):
@@ -687,7 +690,7 @@ def _is_below(target: str, base: str) -> bool:
 
 
 def _is_file_name(part: str) -> bool:
-    """Whether a part of an object's name is the name of a file on this system."""
+    """Return whether a part of an object's name can be a file name on this system."""
     if part in ("", ".", "..") or "\x00" in part:
         return False
     return os.name != "nt" or not set('\\:<>"|?*') & set(part)
@@ -695,7 +698,7 @@ def _is_file_name(part: str) -> bool:
 
 @contextlib.contextmanager
 def _as_os_errors(path: str) -> Iterator[None]:
-    """What fsspec and its users expect in place of some errors of jsync."""
+    """Raise the errors that fsspec and its users expect, instead of some of jsync."""
     try:
         yield
     except (errors.ObjectNotFoundError, errors.BucketNotFoundError) as error:

@@ -1,12 +1,15 @@
-"""Workers: handlers of consumers as a program that runs for ever.
+"""Workers: handlers of consumers as a program that runs until it is stopped.
 
-handlers    what a handler takes, and how it is set up; pure
+handlers    the arguments of a handler, and its settings (pure)
 calls       calls of handlers: acks, retries, time limits, counts
 worker      `Worker` and `RunningWorker`
 process     one process: signals, and reports to its supervisor
-engine      which processes run, and when they begin again; pure
+sources     the messages of a handler: from a consumer, or a member of a group
+dead        dead letters at `max_deliver`, and their replay
+engine      decides which processes run, and when they restart (pure)
 supervisor  several processes
-figures     counts of processes as Prometheus text; pure
+reload      replaces processes after changes of files
+figures     counts of processes as Prometheus text (pure)
 http        health and metrics over HTTP
 logs        logs as lines of JSON
 """

@@ -26,10 +26,10 @@ _FIRST_BUCKET: Final = BUCKETS[0]
 
 
 class Slot:
-    """The call of one thread: whoever removes its message from `hand` may settle it.
+    """The call of one thread. The thread that removes its message from `hand` settles it.
 
-    To remove a key of a dict is atomic, and costs a fraction of what a lock does. The
-    counts of each call stand here, since attributes of a slot are the quickest.
+    The removal of a key from a dict is atomic, and much cheaper than a lock. The counts of
+    the calls are here because the attributes of a slot are the quickest to change.
     """
 
     __slots__ = (
@@ -218,16 +218,16 @@ class Calls:
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs on one of the threads of the handler."""
+        """True if the caller runs on one of the threads of the handler."""
         return hasattr(self._local, "slot")
 
     @property
     def in_hand(self) -> int:
-        """The messages that are being handled."""
+        """The number of messages that are being handled."""
         return sum(len(slot.hand) for slot in list(self._slots))
 
     def has(self, sequence: int) -> bool:
-        """Whether a handler has the message of this sequence of the stream. For any thread."""
+        """Return whether a handler has the message of a stream sequence. For any thread."""
         return any(
             msg.metadata.stream_sequence == sequence
             for slot in list(self._slots)
@@ -235,7 +235,7 @@ class Calls:
         )
 
     def figures(self) -> Figures:
-        """The counts so far."""
+        """Return the counts so far."""
         with self._lock:
             parts = [self._settled, *(slot.figures for slot in self._slots)]
             total = Figures.sum(parts)
@@ -246,7 +246,7 @@ class Calls:
 class _Current(threading.local):
     slot: Slot | None = None
     settled: JetStreamMsg | None = None
-    """The message that this thread gives back or ends, after its call."""
+    """The message that this thread returns to the server, or ends, after its call."""
 
 
 current = _Current()
@@ -254,7 +254,7 @@ current = _Current()
 
 
 def message_in_hand() -> JetStreamMsg | None:
-    """The message that this thread handles, gives back or ends."""
+    """Return the message that this thread handles, returns to the server, or ends."""
     if current.settled is not None or current.slot is None:
         return current.settled
     return next(iter([*current.slot.hand]), None)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PAUSE: Final = 1.0
 """Seconds between attempts to store a dead letter."""
 SEARCH_SECONDS: Final = 30.0
-"""Seconds between two searches for messages whose advisory nobody has heard."""
+"""Seconds between two searches for messages whose advisory no process has received."""
 
 RESERVED: Final = ("$JS.", "$SYS.", "$SRV.", "_INBOX.")
 """Subjects of requests to servers and services, and of replies."""
@@ -118,7 +118,7 @@ class Stranded:
             waiting = {at: it for at, it in waiting.items() if not self._bury(it)}
 
     def _search(self) -> dict[int, MaxDeliveries]:
-        """Find what seems stranded in a work queue: its advisories, as if they came again."""
+        """Find messages that seem stranded in a work queue, and return their advisories."""
         route = self._route
         if self._stream.config.retention != "workqueue":
             return {}
@@ -182,7 +182,7 @@ class Stranded:
             )
             new = self._retrier.bury(origin, message.data, message.headers, reason)
             if self._stream.config.retention == "workqueue":
-                # Nobody can acknowledge the message any more, and the stream would keep
+                # The message cannot be acknowledged any more, so the stream would keep
                 # it.
                 self._stream.delete_message(message.sequence)
         except MessageNotFoundError:
@@ -203,7 +203,7 @@ class Stranded:
 def _confirms(
     info: ConsumerInfo, advisory: MaxDeliveries, message: StoredMessage
 ) -> bool:
-    """Whether a consumer may have given a message up, as an advisory says.
+    """Return whether a consumer may have given up a message, as an advisory says.
 
     Any program may publish advisories, and an old one may name the sequence of another message,
     if the stream or the consumer was created again. A server does not tell which messages are under
@@ -226,7 +226,7 @@ class DeadLetter:
 
     @property
     def is_one(self) -> bool:
-        """Whether the message is a dead letter of `Retry`."""
+        """True if the message is a dead letter of `Retry`."""
         headers = self.message.headers
         return headers is not None and f"{PREFIX}Stream" in headers
 
@@ -272,10 +272,10 @@ class DeadLetter:
         return js.publish(where, stored.data, headers=headers, msg_id=msg_id)
 
     def _own_subject(self, js: JetStream) -> str:
-        """The subject that the letter names, if a stream takes it.
+        """Return the subject that the letter names. Raises unless a stream takes it.
 
-        Any program may publish to the stream of dead letters, and a responder would obey a
-        request with the rights of the user who replays.
+        Any program may publish to the stream of dead letters, so the subject may be that of
+        a request, which a responder would obey with the rights of the user who replays.
         """
         subject = self.about("Subject")
         if subject.startswith(RESERVED):

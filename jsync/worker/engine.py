@@ -1,4 +1,4 @@
-"""Which processes run, when they restart, and when they are in a crash loop. Pure."""
+"""Decides which processes run, when they restart, and what a crash loop is. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Phase(enum.Enum):
     STARTING = enum.auto()
     READY = enum.auto()
     LEAVING = enum.auto()
-    """It was told to end."""
+    """The process was told to end."""
     GONE = enum.auto()
 
 
@@ -50,7 +50,7 @@ class Crew:
         """The processes that are not gone."""
         self.restarts = 0
         self.leaving = False
-        """Whether all processes end."""
+        """True while all processes end."""
         self.fatal: str | None = None
         """The reason to end, if it is an error."""
         self._place: dict[int, int] = {}
@@ -60,7 +60,7 @@ class Crew:
         self._failed_starts = 0
         self._rolling: list[int] = []
         self._is_superseded = False
-        """Whether processes that are still starting may have read old code."""
+        """True if processes that are still starting may have read old code."""
         self._successor: int | None = None
         self._predecessor: int | None = None
 
@@ -70,22 +70,22 @@ class Crew:
 
     @property
     def ready(self) -> int:
-        """The processes that handle messages."""
+        """The number of processes that handle messages."""
         return list(self.phases.values()).count(Phase.READY)
 
     @property
     def is_over(self) -> bool:
-        """Whether the last process has ended, after `leave`."""
+        """True once the last process has ended after `leave`."""
         return self.leaving and not self.phases
 
     def due(self, now: float) -> list[int]:
-        """The places that need a process now."""
+        """Return the places that need a process now."""
         if self.leaving:
             return []
         return [place for place, at in self._due.items() if at <= now]
 
     def next_due(self) -> float | None:
-        """When the next process has to begin."""
+        """Return the time at which the next process has to begin, or None."""
         return None if self.leaving else min(self._due.values(), default=None)
 
     def started(self, process: int, place: int) -> None:
@@ -173,7 +173,7 @@ class Crew:
             self._is_superseded = True
 
     def starting(self) -> list[int]:
-        """The processes that are not ready yet, and have not been told to end."""
+        """Return the processes that are not ready yet, and have not been told to end."""
         return [
             process for process, phase in self.phases.items() if phase is Phase.STARTING
         ]

@@ -41,7 +41,7 @@ class Route:
     retry: Retry
     time_limit: float | None
     max_messages: int
-    """The messages that a process has at most: those of its threads, and those that wait."""
+    """The most messages of a process: handled by its threads, and waiting."""
     ack_wait: float | None
 
 
@@ -133,7 +133,7 @@ def adapted(
 
 
 def _annotations(function: Callable[..., Any]) -> list[Any]:
-    """The annotations of the arguments that have to be given, in order."""
+    """Return the annotations of the required arguments, in order."""
     positional = (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """The supervisor, for the server."""
+    """The methods of the supervisor that the server needs."""
 
     def is_alive(self) -> bool:
-        """Whether all processes are alive."""
+        """Return whether all processes are alive."""
 
     def is_ready(self) -> bool:
-        """Whether it handles messages."""
+        """Return whether enough processes handle messages."""
 
     def metrics(self) -> str:
-        """Its counts as Prometheus text."""
+        """Return the counts as Prometheus text."""
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -78,7 +78,7 @@ def serving(address: tuple[str, int], source: Source) -> Iterator[int]:
                 self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Probes come all the time."""
+            """Log nothing, because probes come all the time."""
 
     class Server(ThreadingHTTPServer):
         address_family: int = socket.AF_INET6 if ":" in address[0] else socket.AF_INET

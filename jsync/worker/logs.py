@@ -17,7 +17,7 @@ class JSONFormatter(logging.Formatter):
     """A record as JSON: time, level, logger, process, text, exception, and the message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record in one line."""
+        """Return the record in one line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,

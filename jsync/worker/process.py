@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jsync.worker")
 
 VARIABLE: Final = "JSYNC_WORKER_REPORTS"
-"""In the environment of a process of a supervisor: where its reports go.
+"""The environment variable with the file descriptor for the reports of a process.
 
-A file descriptor, or on Windows a handle.
+On Windows it is a handle. The supervisor sets it.
 """
 LAG_SECONDS: Final = 5.0
 """Seconds between two measurements of the lag, which take one request for each consumer."""
@@ -55,7 +55,7 @@ _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
 """Seconds between attempts to start without a server: the first time, and at most."""
 _LASTING: Final = (AuthenticationError, TLSError, ProtocolError)
-"""Failures to connect that another attempt does not mend."""
+"""The failures to connect that no other attempt can fix."""
 
 
 class Running(Protocol):
@@ -65,22 +65,22 @@ class Running(Protocol):
         """Block until the worker ends, and raise the error that ended it."""
 
     def stop(self, grace: float) -> None:
-        """Drain, and end."""
+        """Drain, and end within `grace` seconds."""
 
     def report(self, *, lag: bool = False) -> Report:
-        """The counts so far."""
+        """Return the counts so far."""
 
 
 class Word(enum.Enum):
     """An event of a process."""
 
     STARTED = enum.auto()
-    """The attempt to start is over. The error is that of a failed one."""
+    """The attempt to start is over. If it failed, the event has its error."""
     SIGNAL = enum.auto()
     ALONE = enum.auto()
     """The supervisor is gone."""
     ENDED = enum.auto()
-    """The worker ended by itself."""
+    """The worker ended with an error."""
     DRAINED = enum.auto()
 
 
@@ -125,7 +125,7 @@ def run(
 
 
 class _Start:
-    """An attempt to connect and start. It has a thread, because `on_start` may wait for long."""
+    """An attempt to connect and start, on a thread, because `on_start` may take long."""
 
     def __init__(
         self,
@@ -154,7 +154,10 @@ class _Start:
         self._events.put((Word.STARTED, error))
 
     def end(self, grace: float) -> None:
-        """Wait for its end. Soon close the connection, so that calls of jsync raise."""
+        """Wait until the attempt ends.
+
+        After a short wait, this closes the connection, so that calls of jsync raise.
+        """
         event = _next(self._events, _FIRST_PAUSE)
         if event is None:
             self._close()
@@ -176,7 +179,7 @@ def _begin(
     reports: Reports | None,
     grace: float,
 ) -> tuple[Connection, Running] | None:
-    """Connect and start, and retry while the server is away. None: a signal came first."""
+    """Connect and start, and retry while no server answers. None if a signal came first."""
     pause = _FIRST_PAUSE
     while True:
         attempt = _Start(connect, start, events)
@@ -199,7 +202,7 @@ def _begin(
 
 
 def _lasts(error: Exception) -> bool:
-    """Whether no server of the list would accept another attempt."""
+    """Return whether another attempt would fail at every server of the list."""
     if isinstance(error, NoServersError) and error.errors:
         return all(map(_lasts, error.errors.values()))
     return isinstance(error, _LASTING)
@@ -222,7 +225,7 @@ def _next(events: Events, seconds: float | None = None) -> Event | None:
 
 
 def _descriptor(place: int) -> int:
-    """The file descriptor that the reports go to."""
+    """Return the file descriptor for the reports, which child programs do not inherit."""
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415 (of Windows)
 
@@ -234,9 +237,10 @@ def _descriptor(place: int) -> int:
 
 
 def _own_input() -> int:
-    """Take the standard input away from programs that handlers start, and return it.
+    """Move the standard input to another descriptor, and return the descriptor.
 
-    Such a program could wait for its end, which comes only with the end of the supervisor.
+    Programs that handlers start would inherit the standard input, and could wait for its
+    end, which comes only with the end of the supervisor.
     """
     lifeline = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -296,7 +300,7 @@ def _daemon(name: str, run: Callable[[], object]) -> threading.Thread:
 
 
 def _await_end_of_input(lifeline: int, events: Events) -> None:
-    """Stop when the supervisor is gone, by SIGKILL as well: the kernel closes its pipes."""
+    """Stop when the supervisor is gone. Even after SIGKILL, the kernel closes its pipes."""
     while os.read(lifeline, 4096):
         pass
     events.put((Word.ALONE, None))
@@ -305,7 +309,8 @@ def _await_end_of_input(lifeline: int, events: Events) -> None:
 class Reports:
     """Reports to the supervisor: one each second, and the last one at the end.
 
-    They are signs of life, so nothing here waits for a server. The lag is measured by another thread.
+    Reports are signs of life, so this never waits for a server. Another thread measures the
+    lag.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -323,7 +328,7 @@ class Reports:
         self._thread = _daemon("reports", self._run)
 
     def started(self, running: Running) -> None:
-        """Report at once that the worker handles messages, and its figures from now on."""
+        """Report immediately that the worker is ready, and its counts from now on."""
         self._running = running
         self._wake.set()
         _daemon("lag", lambda: self._measure(running))

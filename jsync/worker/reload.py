@@ -19,7 +19,7 @@ logger = logging.getLogger("jsync.worker")
 def reloading(directory: str, changed: Callable[[], object]) -> Iterator[None]:
     """Call `changed` after each change of a Python file, on a thread, while the block runs.
 
-    Changes within a short time are told once. Virtual environments are left out.
+    Changes within a short time cause one call. Virtual environments are left out.
 
     Args:
         directory: The directory, with all that is in it.

@@ -1,4 +1,4 @@
-"""Where the messages of a handler come from: a consumer, or a member of a group."""
+"""The source of a handler's messages: a consumer, or a member of a group."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from .handlers import Route
 
 PLACE: Final = "JSYNC_WORKER_PLACE"
-"""In the environment of a process of a supervisor: the number of its place, from 0."""
+"""The environment variable with the number of a process below its supervisor, from 0."""
 
 
 class Source(Protocol):
-    """Brings the messages of a route."""
+    """The source of the messages of a route."""
 
     config: ConsumerConfig
 
     def admit(self) -> None:
-        """Take the place that `begin` needs. Others may have to give theirs up for it."""
+        """Join the members, as `begin` needs it. Other members may lose partitions."""
 
     def withdraw(self) -> None:
-        """Give the place back that `admit` has taken, because the start failed."""
+        """Undo `admit`, because the start failed."""
 
     def begin(
         self, call: Calls, report: Callable[[Exception], object]
@@ -61,11 +61,11 @@ class Source(Protocol):
         """
 
     def lag(self) -> tuple[int, int]:
-        """Ask for the messages that wait, and for those that have no ack yet."""
+        """Request the numbers of waiting and of unacknowledged messages. Blocks."""
 
 
 def source_of(js: JetStream, route: Route) -> Source:
-    """Find or make the consumer of a route, or its place in the group. Blocks."""
+    """Find or create the consumer of a route, or find its group. Blocks."""
     return FromConsumer(js, route) if route.group is None else FromGroup(js, route)
 
 
@@ -188,7 +188,7 @@ class FromGroup:
         unacked = sum(info.ack_pending for info in infos)
         if self._group.kind == "static":
             return sum(info.pending for info in infos), unacked
-        # A member that is not running has no consumer to ask.
+        # A member that is not running has no consumer, so count by the streams.
         stored = sum(self._group.lag().values()) + self._group.uncopied()
         return max(0, stored - unacked), unacked
 
@@ -220,9 +220,9 @@ def _admit(group: ConsumerGroup, member: str) -> None:
 
 
 def member_of_this_process() -> str:
-    """The name of this machine and the place of this process below its supervisor.
+    """Return the name of this machine with the number of this process.
 
-    A process that restarts has the same name, and so the same keys.
+    After a restart a process has the same name, and therefore the same keys.
     """
     machine = platform.node() or "worker"
     plain = "".join(each if each.isalnum() else "-" for each in machine)

@@ -1,4 +1,4 @@
-"""Several processes of a worker: begun, watched, replaced and ended."""
+"""Starts, watches, replaces and ends several processes of a worker."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ logger = logging.getLogger("jsync.worker")
 _SLACK: Final = 5.0
 """Seconds beyond the grace until a process is killed."""
 _NO_MORE_REPORTS: Final = b"\n\n"
-"""Behind the last report of a process: the first line break ends a report that was cut."""
+"""Written after the last report. The first line break ends a report that was cut off."""
 
 
 class Process:
-    """A process at work, and its last report."""
+    """A running process, and its last report."""
 
     def __init__(self, command: Sequence[str], place: int) -> None:
         reading, writing = os.pipe()
@@ -54,15 +54,15 @@ class Process:
         self.pid = self._popen.pid
         self.report = Report()
         self.heard = self.progressed = monotonic()
-        """When it last gave a sign of life, and when its start last made progress."""
+        """The times of the last sign of life, and of the last progress of the start."""
         self.kill_at: float | None = None
         self._reading, self._writing = reading, writing
 
     def follow(self, told: Callable[[Report], object]) -> int:
         """Read the reports until the process has ended, and return the exit code.
 
-        Its children may live longer, and have the pipe of the reports. So the end of the process
-        counts, and not that of the pipe.
+        Children of the process may live longer and keep the pipe of the reports open, so
+        this waits for the end of the process, and not of the pipe.
         """
         reader = threading.Thread(
             target=self._read, args=(told,), name="jsync-worker-read", daemon=True
@@ -92,26 +92,29 @@ class Process:
                     told(report)
 
     def is_ready(self, now: float) -> bool:
-        """Whether it said so lately."""
+        """Return whether a recent report says that the process is ready."""
         return self.report.ready and now - self.heard < FRESH_SECONDS
 
     def end(self, deadline: float) -> None:
-        """Ask it to drain, and set when it is killed."""
+        """Make the process drain. It is killed if it runs after `deadline`."""
         self.kill_at = deadline
-        if sys.platform == "win32":  # where to terminate is to kill
+        if sys.platform == "win32":  # `terminate` would kill it there
             assert self._popen.stdin is not None
             self._popen.stdin.close()
         else:
             self._popen.terminate()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process immediately."""
         self.kill_at = None
         self._popen.kill()
 
 
 def _inherited(descriptor: int) -> tuple[int, dict[str, Any]]:
-    """Its number in a process that inherits it, and the keywords that have it inherited."""
+    """Make a descriptor inheritable.
+
+    Returns its number in the new process, and keyword arguments for `Popen`.
+    """
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415 (of Windows)
 
@@ -148,17 +151,17 @@ class Supervisor:
         # A signal handler may interrupt any code, so it only puts into a queue.
         self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
 
-    # Questions over HTTP, on other threads --------------------------------------------
+    # Requests over HTTP, on other threads ---------------------------------------------
 
     def is_alive(self) -> bool:
-        """Whether this and each process have given a sign of life lately."""
+        """Return whether the supervisor and all processes gave recent signs of life."""
         now = monotonic()
         with self._lock:
             heard = [each.heard for each in self._processes.values()]
         return all(now - each < ALIVE_SECONDS for each in [self._turns, *heard])
 
     def is_ready(self) -> bool:
-        """Whether as many processes as there should be have said lately that they are ready."""
+        """Return whether enough processes have recently reported that they are ready."""
         return self._ready_count() >= self._crew.slots and not self._crew.leaving
 
     def _ready_count(self) -> int:
@@ -167,7 +170,7 @@ class Supervisor:
             return sum(each.is_ready(now) for each in self._processes.values())
 
     def metrics(self) -> str:
-        """The counts of all processes, also of those that have ended."""
+        """Return the counts of all processes, including those that have ended."""
         with self._lock:
             total = {name: msgspec.structs.replace(f) for name, f in self._past.items()}
             reports = [each.report for each in self._processes.values()]
@@ -205,7 +208,7 @@ class Supervisor:
     def _turn(self) -> None:
         crew, now = self._crew, monotonic()
         if now - self._turns >= FRESH_SECONDS:
-            # This process was frozen itself, and has not heard the others meanwhile.
+            # The supervisor itself was suspended, and has read no reports during that time.
             self._listens_since = now
         self._turns = now
         for place in crew.due(now):
@@ -284,7 +287,7 @@ class Supervisor:
             for name, figures in process.report.consumers.items():
                 past = self._past.setdefault(name, Figures())
                 past.add(figures.without_gauges())
-        # A terminal or systemd may end it as well, when it has already drained.
+        # A terminal or systemd may also send a signal, after the process has drained.
         told = self._crew.phases[number] is Phase.LEAVING and -code in STOPS
         level = logging.INFO if told or code == 0 else logging.ERROR
         logger.log(level, "process %d has ended: %s", process.pid, _words(code))

@@ -313,9 +313,9 @@ class RunningWorker(Closing, Single):
         self._calls: list[Calls] = []
         self._sources: list[Source] = []
         self._confirmed: dict[Source, Confirmation] = {}
-        """When each source was last known to exist."""
+        """The last confirmation of each source that it exists."""
         self._lags: dict[Source, tuple[int, int]] = {}
-        """The last answers of those that have answered."""
+        """The last known lag of each source."""
         self._running: list[ConsumeContext] = []
         self._stranded: list[Stranded] = []
         self._finished = Gate(nc.session.outbox)
@@ -429,14 +429,14 @@ class RunningWorker(Closing, Single):
         self._thread("clock", run)
 
     def _confirm(self) -> None:
-        """Ask again and again whether each consumer, or membership, still exists."""
+        """Check regularly whether each consumer, or membership, still exists."""
         while not self._clock_over.wait(CONFIRM_SECONDS):
             for source, confirmed in list(self._confirmed.items()):
                 asked_at = monotonic()
                 try:
                     exists = source.confirm()
                 except Error:
-                    continue  # not known: it counts as long as the last answer does
+                    continue  # unknown, so the last answer stays valid for its time
                 if exists:
                     confirmed.confirm(asked_at)
                 elif exists is not None:
@@ -449,7 +449,7 @@ class RunningWorker(Closing, Single):
 
     @property
     def ready(self) -> bool:
-        """Whether the worker is connected, handles messages, and has all of its consumers.
+        """True while the worker is connected, handles messages, and has all its consumers.
 
         The worker asks the server for each consumer every 5 seconds, and for a group whether it
         is a member. An answer counts for 15 seconds, so `ready` is at most that late. Does not
@@ -524,7 +524,10 @@ class RunningWorker(Closing, Single):
         self._nc.session.callbacks.post(self._on_error, error)
 
     def _forward(self, error: Exception) -> None:
-        """Pass on an error of consuming, which is logged. Called on the callback thread."""
+        """Pass an error of `consume`, which is logged already, to `on_error`.
+
+        Runs on the callback thread.
+        """
         if self._on_error is not None:
             self._on_error(error)
 
@@ -611,7 +614,7 @@ class RunningWorker(Closing, Single):
             self._ended(None)
 
     def _ended(self, error: Exception | None) -> None:
-        """Let all callers of `wait` go. Only the first call has an effect."""
+        """Wake all callers of `wait`. Only the first call has an effect."""
         with self._lock:
             if not self._finished.is_open:
                 self._error = error
@@ -637,6 +640,6 @@ def _drain(
         except DrainTimeoutError as error:
             late.append(error)
     except Error:
-        pass  # the handler has ended by itself, and `wait` says why
+        pass  # the handler has ended before, and `wait` raises the error
     finally:
         over.open()

@@ -1,7 +1,7 @@
 """Traces and metrics by OpenTelemetry: `JsyncInstrumentor().instrument()`.
 
 The extra `otel` installs the API that this needs. The command `opentelemetry-instrument`
-finds the instrumentor by itself.
+finds the instrumentor automatically.
 """
 
 from .instrumentor import JsyncInstrumentor

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"
-"""The version of the conventions. Those of messaging are not stable yet."""
+"""The version of the conventions. The conventions of messaging are not stable yet."""
 SYSTEM: Final = "nats"
 INBOXES: Final = ("_INBOX.",)
-"""Subjects for replies: temporary, and different each time."""
+"""The prefixes of reply subjects, which are temporary and different each time."""
 
 DURATIONS: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5),
@@ -26,7 +26,7 @@ Attributes = dict[str, "str | int | bool"]
 
 
 def base(operation: str, kind: str) -> Attributes:
-    """The attributes of each span and each metric: the operation and its type."""
+    """Return the attributes of all spans and metrics: the operation and its type."""
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,
@@ -35,7 +35,7 @@ def base(operation: str, kind: str) -> Attributes:
 
 
 def place(subject: str, template: str | None = None) -> Attributes:
-    """The attributes of a subject of core NATS, or of one that is published to."""
+    """Return the attributes of a subject of core NATS, or of any publish."""
     found: Attributes = {"messaging.destination.name": subject}
     if template is not None:
         found["messaging.destination.template"] = template
@@ -47,9 +47,9 @@ def place(subject: str, template: str | None = None) -> Attributes:
 def origin(
     msg: jsync.Msg, template: str | None = None, queue: str | None = None
 ) -> Attributes:
-    """The attributes of a received message.
+    """Return the attributes of the source of a received message.
 
-    Messages of JetStream come from a stream, where they were published by a subject.
+    For a message of JetStream, the stream is the source, and the subject is added.
     """
     if isinstance(msg, jsync.JetStreamMsg):
         metadata = msg.metadata
@@ -65,7 +65,7 @@ def origin(
 
 
 def body(msg: jsync.Msg) -> Attributes:
-    """The attributes of the message itself."""
+    """Return the attributes of the message itself."""
     found: Attributes = {"messaging.message.body.size": len(msg.data)}
     headers = msg.headers
     if headers is not None and "Nats-Msg-Id" in headers:
@@ -74,7 +74,7 @@ def body(msg: jsync.Msg) -> Attributes:
 
 
 def span_name(operation: str, where: Attributes) -> str:
-    """Return the operation and its destination, if that is not another one each time."""
+    """Return the operation and its destination, unless the destination is temporary."""
     template = where.get("messaging.destination.template")
     if template is None and "messaging.destination.temporary" not in where:
         template = where.get("messaging.destination.name")
@@ -82,7 +82,10 @@ def span_name(operation: str, where: Attributes) -> str:
 
 
 def of_metrics(where: Attributes) -> Attributes:
-    """The attributes of a destination that have few values. A plain subject has many."""
+    """Return the attributes of a destination for metrics, without plain subjects.
+
+    A metric needs attributes with few values, and there may be many subjects.
+    """
     stream = "messaging.destination.subscription.name" in where
     return {
         name: value
@@ -93,7 +96,7 @@ def of_metrics(where: Attributes) -> Attributes:
 
 
 def error_type(error: BaseException) -> str:
-    """The value of `error.type`: the class of an exception, with its module."""
+    """Return the value of `error.type`: the class of an exception, with its module."""
     kind = type(error)
     module = kind.__module__
     return (
@@ -102,7 +105,7 @@ def error_type(error: BaseException) -> str:
 
 
 class Templates:
-    """Patterns with the wildcards of NATS, in the place of subjects with few messages."""
+    """Patterns with the wildcards of NATS, which replace subjects with few messages."""
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         self._patterns = [*patterns]
@@ -113,7 +116,7 @@ class Templates:
 
 
 def carries(headers: Mapping[str, object] | None, fields: Iterable[str]) -> bool:
-    """Whether headers have a context already, which the user has put there."""
+    """Return whether the user has already put a context into headers."""
     if not headers:
         return False
     wanted = {field.lower() for field in fields}

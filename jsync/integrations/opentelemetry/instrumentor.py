@@ -59,7 +59,8 @@ class JsyncInstrumentor:
                 return
             telemetry = Telemetry(tracer_provider, meter_provider, templates)
             for kind, name, replacement in _replacements(telemetry):
-                # What the class itself has: an inherited method is put back by removal.
+                # Keep only a method of the class itself. To restore an inherited method,
+                # the replacement is removed.
                 self._replaced.append((kind, name, vars(kind).get(name)))
                 setattr(kind, name, replacement)
             telemetry.turn_on()
@@ -172,13 +173,13 @@ def _batching(telemetry: Telemetry) -> Replacing:
 
 
 def _same(messages: list[Any]) -> str | None:
-    """The subject of all messages of a batch, if there is only one."""
+    """Return the subject of all messages of a batch, or None if there are several."""
     subjects = [each[0] for each in messages if isinstance(each, tuple) and each]
     return subjects[0] if subjects[1:] == subjects[:-1] and subjects else None
 
 
 def _with_context(message: Any, headers: Any) -> Any:
-    """A message of `publish_batch` with the headers of its batch."""
+    """Return a message of `publish_batch` with the headers of its batch."""
     match message:
         case (subject, data) if headers and isinstance(message, tuple):
             return subject, data, {"headers": headers}
@@ -244,7 +245,7 @@ def _each(messages: Iterator[Any], told: Function) -> Iterator[Any]:
 
 
 def _batch(messages: Iterator[Any], telemetry: Telemetry) -> Iterator[Any]:
-    """One span for the messages of a fetch, as the user has asked for them at once."""
+    """Make one span for all messages of a fetch, since one call requested them."""
     begun = time_ns()
     taken = []
     try:
@@ -322,7 +323,10 @@ _CB = 2
 
 
 def _both(outer: Function, inner: Any) -> Any:
-    """One context manager for two. What is not callable is refused by the original."""
+    """Return one context manager for two.
+
+    If `inner` is not callable, return it, so that the original method rejects it.
+    """
     if inner is None:
         return outer
     if not callable(inner):

@@ -45,7 +45,7 @@ _HEADERS = _Headers()
 
 
 class _Processing:
-    """The message that a handler of this context works on."""
+    """The message that a handler of this context is handling."""
 
     __slots__ = ("error", "msg", "span")
 
@@ -57,11 +57,11 @@ class _Processing:
 
 _processing: ContextVar[_Processing | None] = ContextVar("jsync_message", default=None)
 _active: list[Telemetry] = []
-"""The one that is turned on, if there is one."""
+"""The instance that is turned on, if any."""
 
 
 class Telemetry:
-    """Makes spans and counts messages, by the providers that it is given."""
+    """Makes spans and counts messages, with the given providers."""
 
     def __init__(
         self,
@@ -99,12 +99,12 @@ class Telemetry:
         )
 
     def turn_on(self) -> None:
-        """Have `process` use this."""
+        """Make `process` use this instance."""
         _active[:] = [self]
 
     @staticmethod
     def turn_off() -> None:
-        """Have `process` do nothing."""
+        """Make `process` do nothing."""
         _active.clear()
 
     # Sending --------------------------------------------------------------------------
@@ -310,14 +310,15 @@ class Telemetry:
         """Return a link to the context that headers carry, if they carry one."""
         if not headers:
             return []
-        # Without the span of this thread, which a header may not have replaced.
+        # Start from an empty context: if the headers carry no span, the span of this
+        # thread must not be used.
         context = propagate.extract(headers, contexts.Context(), getter=_HEADERS)
         found = trace.get_current_span(context).get_span_context()
         return [Link(found)] if found.is_valid else []
 
 
 def _are_valid(subject: object, headers: object) -> bool:
-    """Whether a span may be made of a subject and headers, which nothing has checked yet."""
+    """Return whether an unchecked subject and headers have the right types for a span."""
     return isinstance(subject, str) and (
         headers is None
         or (isinstance(headers, Mapping) and all(isinstance(n, str) for n in headers))
