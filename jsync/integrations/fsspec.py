@@ -333,8 +333,8 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
                     with contextlib.suppress(errors.ObjectExistsError):
                         store.update_meta(info.name, new_name=other)
                         return
-                # A put replaces the object at once. After a delete it would be lost if the
-                # rename failed.
+                # A put replaces the object in one step. With a delete before a rename, the
+                # object would be lost if the rename failed.
                 self._copy(store, info.name, target)
                 with contextlib.suppress(errors.WrongRevisionError):
                     store.delete(info.name, last=info.revision)

@@ -40,7 +40,7 @@ class Slot:
         self.hand: dict[JetStreamMsg, float] = {}
         """The message that is being handled, and when its call began."""
         self.progress: tuple[JetStreamMsg | None, float] = (None, 0.0)
-        """The message that the server was last asked more time for, and when."""
+        """The message of the last request for more time, and the time of that request."""
         self.late: JetStreamMsg | None = None
         """The last message of a group whose call took too long."""
         self.seconds = Figures().seconds
@@ -61,9 +61,10 @@ class Slot:
     def look(
         self, now: float, limit: float | None, interval: float, *, keeps: bool
     ) -> JetStreamMsg | None:
-        """Return the message of a call whose time is up, once. Otherwise ask for more time if due.
+        """Return the message of a call that takes longer than `limit`, but only once.
 
-        The caller may settle the message, unless the call `keeps` it. The clock's thread alone
+        The caller may settle the message, unless the call `keeps` it. For other calls, this
+        asks the server for more time every `interval` seconds. Only the thread of the clock
         calls this.
         """
         for msg, begun in list(self.hand.items()):
@@ -175,8 +176,8 @@ class Calls:
         with self._lock:
             slots = list(self._slots)
         limit = self.route.time_limit
-        # Another member of the group could get the message of a call that still runs, and two
-        # would handle one key at the same time.
+        # Otherwise another member of the group could get the message of a running call, and
+        # two members would handle one key at the same time.
         keeps = self.route.group is not None
         for slot in slots:
             msg = slot.look(now, limit, self.interval, keeps=keeps)

@@ -53,9 +53,9 @@ class Stranded:
     The server publishes one advisory for each message. Every process gets the advisory and
     publishes the same dead letter. The stream stores one of them and ignores the others.
 
-    An advisory that comes while no process listens is lost. In a work queue the message is then
-    found by the state of the consumer. Streams of another retention keep acknowledged messages as
-    well, and the server does not say which of them are stranded.
+    An advisory that comes while no process listens is lost. In a work queue, the message is
+    then found by the state of the consumer. Streams with another retention also keep
+    acknowledged messages, and the server does not report which of them are stranded.
     """
 
     def __init__(
@@ -68,7 +68,10 @@ class Stranded:
         told: Callable[[Outcome], object],
         handles: Callable[[int], bool],
     ) -> None:
-        """`handles` says whether a handler of this process has the message of a sequence."""
+        """Subscribe to the advisories of the consumer.
+
+        `handles` returns whether a handler of this process has the message of a sequence.
+        """
         self._js, self._stream = js, stream
         self._route, self._retrier = route, retrier
         self._report, self._told = report, told
@@ -91,7 +94,8 @@ class Stranded:
                     except PermissionsError as error:
                         self._report(error)  # the advisories still come
                         found = {}
-                    # The stream may be about to remove a message that was acknowledged just now.
+                    # Two searches must find a message, since the stream may be about to
+                    # remove one that was acknowledged just now.
                     waiting |= {at: found[at] for at in found if at in suspected}
                     if found.keys() - suspected.keys():
                         search_at = monotonic() + PAUSE
@@ -124,7 +128,7 @@ class Stranded:
             return {}
         info = self._stream.consumer(route.consumer).info()
         if info.num_ack_pending or not info.num_redelivered:
-            # Only while no message is under way, those up to the last delivered one are stranded.
+            # Messages up to the last delivered one are stranded only if none is under way.
             return {}
         found = []
         for subject in route.subjects:
@@ -205,10 +209,11 @@ def _confirms(
 ) -> bool:
     """Return whether a consumer may have given up a message, as an advisory says.
 
-    Any program may publish advisories, and an old one may name the sequence of another message,
-    if the stream or the consumer was created again. A server does not tell which messages are under
-    way, so a forged advisory of one that another process handles, with the right number of
-    deliveries, passes while any message is being redelivered.
+    Any program may publish advisories, and an old advisory may name the sequence of another
+    message if the stream or the consumer was created again. A server does not report which
+    messages are under way. A forged advisory with the right number of deliveries therefore
+    passes while any message is being redelivered, even if another process is handling its
+    message.
     """
     at, times = advisory.timestamp, (message.timestamp, info.created)
     if advisory.deliveries < (info.config.max_deliver or 0):

@@ -13,7 +13,8 @@ HEALTHY_SECONDS: Final = 10.0
 MOST_FAILED_STARTS: Final = 5
 """Processes in a row that ended before they were ready: a crash loop."""
 START_SECONDS: Final = 300.0
-"""Seconds after which a process that is still starting is replaced. Waiting for a server is left out."""
+"""Seconds after which a process that is still starting is replaced. Attempts that fail
+because no server answers begin this time again."""
 HEARTBEAT_SECONDS: Final = 60.0
 """Seconds without a sign of life after which a process that was ready is replaced."""
 USAGE: Final = 2
@@ -98,7 +99,7 @@ class Crew:
             self.restarts += 1
 
     def is_ready(self, process: int, now: float) -> int | None:
-        """Record that a process is ready, and return the process to end, if it replaces one."""
+        """Record that a process is ready. Return the process that it replaces, if any."""
         if self.phases[process] is not Phase.STARTING:
             return None
         self._move(process, Phase.READY)
@@ -185,7 +186,7 @@ class Crew:
         ]
 
     def superseded(self) -> list[int]:
-        """Mark the processes as leaving that started before the last `roll`, and return them.
+        """Mark the processes that started before the last `roll` as leaving. Return them.
 
         They may have read the old code, and may hang in their start.
         """
@@ -200,7 +201,7 @@ class Crew:
         return found
 
     def to_replace(self) -> int | None:
-        """Return the place where another process has to begin now, to replace the old one."""
+        """Return the place where a new process has to replace the old one now, or None."""
         if self._successor is not None or self._predecessor is not None:
             return None
         while self._rolling:

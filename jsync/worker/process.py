@@ -43,13 +43,14 @@ LAG_SECONDS: Final = 5.0
 """Seconds between two measurements of the lag, which take one request for each consumer."""
 
 STOPS: Final = [signal.SIGTERM, signal.SIGINT]
-"""The signals that ask a process to end. Only Ctrl-C and Ctrl-Break come on Windows."""
+"""The signals that end a process. On Windows, only Ctrl-C and Ctrl-Break come."""
 if sys.platform == "win32":
     STOPS.append(signal.SIGBREAK)
 _LONGEST_WAIT: Final = 0.1 if sys.platform == "win32" else 1.0
-"""Seconds of one wait of the main thread. On Windows no signal ends it. Elsewhere a signal that comes
-just before the wait does not end it, nor Ctrl-C once a library such as polars has replaced its
-handler: Python calls our handler after the wait."""
+"""The longest wait of the main thread in seconds, since Python may call our signal handler
+only after the wait. On Windows no signal ends a wait. On other systems, it is not ended by
+a signal that came just before, or by Ctrl-C if a library such as polars has replaced the
+handler."""
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
@@ -231,7 +232,8 @@ def _descriptor(place: int) -> int:
 
         os.set_handle_inheritable(place, False)
         return msvcrt.open_osfhandle(place, os.O_WRONLY)
-    # A program that a handler starts would keep the pipe open after the end of this process.
+    # Otherwise a program that a handler starts could keep the pipe open for longer than
+    # this process.
     os.set_inheritable(place, False)
     return place
 

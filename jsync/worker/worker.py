@@ -451,9 +451,8 @@ class RunningWorker(Closing, Single):
     def ready(self) -> bool:
         """True while the worker is connected, handles messages, and has all its consumers.
 
-        The worker asks the server for each consumer every 5 seconds, and for a group whether it
-        is a member. An answer counts for 15 seconds, so `ready` is at most that late. Does not
-        block.
+        The worker checks each consumer, and for a group its membership, every 5 seconds. An
+        answer is valid for 15 seconds, so `ready` is at most that late. Does not block.
         """
         now = monotonic()
         return (

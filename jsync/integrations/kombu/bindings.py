@@ -75,7 +75,7 @@ def kind_of(exchange: str, kind: str | None) -> str:
 
 
 class Bindings:
-    """The exchanges, and the bindings of queues that streams hold. Any thread may use it."""
+    """The exchanges, and the bindings of queues with streams. Any thread may use it."""
 
     def __init__(
         self, nc: jsync.Connection, js: jsync.JetStream, prefix: str, options: Options

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_WAITING = 500
 """The most messages that wait for kombu if there is no prefetch count."""
 FRESH_SECONDS = 0.02
-"""Seconds for which an empty lane counts as empty, so that new room causes no pull."""
+"""Seconds before an empty lane is tried again when the channel has room again."""
 
 
 class Lane(NamedTuple):

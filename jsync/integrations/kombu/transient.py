@@ -161,7 +161,7 @@ class TransientQueue:
             )
 
     def read(self, reader: Callable[[str, jsync.Msg], object] | None) -> None:
-        """Pass all waiting and new messages to a reader. None: keep messages here again."""
+        """Pass waiting and new messages to a reader. Without a reader, keep them here."""
         while True:
             with self._lock:
                 if reader is None or not self._waiting:

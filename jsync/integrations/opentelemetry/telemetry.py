@@ -130,7 +130,7 @@ class Telemetry:
             size: The bytes of the payload.
             count: The number of messages.
             batch: Whether this is a batch.
-            links: The contexts that its messages have, if each has one of its own.
+            links: The contexts of its messages, if they have separate ones.
         """
         if not _are_valid("" if subject is None else subject, headers):
             yield headers  # the call says what is not valid
@@ -334,7 +334,7 @@ def _injected(headers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def merged(headers: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return headers with all of their values. A name in both has the values of `others`."""
+    """Return both headers with all values. A name in both has the values of `others`."""
     return {
         name: each.get_all(name) if isinstance(each, jsync.Headers) else each[name]
         for each in (headers, others)

@@ -93,7 +93,7 @@ class AtomicDriver:
         self._engine.add(subject, data, options, self._session.outbox.max_payload)
 
     def take_plain(self, messages: Iterator[object]) -> tuple[object, ...]:
-        """Add messages without options, up to the first that has options or is not valid.
+        """Add pairs of subject and data, up to the first message that is not such a pair.
 
         Returns a tuple with that message, or an empty one if all were added.
         """

@@ -163,7 +163,7 @@ class AtomicEngine:
     def add_plain(
         self, messages: Iterator[object], max_payload: int
     ) -> tuple[object, ...]:
-        """Add messages without options, up to the first that has options or is not valid.
+        """Add pairs of subject and data, up to the first message that is not such a pair.
 
         Returns a tuple with that message, or an empty one if all were added.
         """
@@ -311,7 +311,7 @@ class Placed(NamedTuple):
 def place_in_batch(
     sequence: int, headers: Mapping[str, str] | None, batch: str
 ) -> Placed | None:
-    """Return the place of a stored message in a batch, or None if it is of no such batch."""
+    """Return the place of a stored message in a batch, or None if it is of another one."""
     if not headers or headers.get("Nats-Batch-Id") != batch:
         return None
     if "Nats-Scheduler" in headers:

@@ -175,7 +175,7 @@ class Search:
             self._opened = err_code is None
             if here.reconnects != self.here.reconnects:
                 continue  # the probe may have gone over another connection
-            # The stream drops forgotten batches in time, so ask again.
+            # The stream has too many batches, but drops old ones in time, so try again.
             if err_code == _TOO_MANY:
                 session.sleep(min(POLL_SECONDS, self._left()))
                 continue

@@ -528,7 +528,7 @@ class Membership:
             raise
 
     def _pin(self) -> str:
-        """The id that the server has given this instance."""
+        """Return the id that the server has given this instance, or an empty string."""
         source = self._source
         return source.pin.id if source is not None and source.pin is not None else ""
 

@@ -319,7 +319,7 @@ class ConsumerGroupManager(KeyValueManager):
     def _stored(
         self, kind: GroupKind, *filters: str
     ) -> Iterator[tuple[KeyValue, str, ConsumerGroupConfig | None]]:
-        """Iterate over the keys of a bucket, each with its configuration, or None if unreadable."""
+        """Iterate over the keys of a bucket with their configurations. None: unreadable."""
         try:
             bucket = self._group_bucket(kind)
         except BucketNotFoundError:

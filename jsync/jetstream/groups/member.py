@@ -202,7 +202,7 @@ class _MemberFeed(Feed):
     def __init__(self, member: GroupMember, membership: Membership) -> None:
         self._member = member  # a member without references would leave
         self._membership = membership
-        self.in_hand = {}  # the membership asks for more time
+        self.in_hand = {}  # stays empty, as the membership asks for more time itself
         self.mailbox = cast("JetStreamMailbox", _Backlog(membership))
 
     @property

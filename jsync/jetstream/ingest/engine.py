@@ -58,7 +58,7 @@ MOST_REPEATS: Final = 2
 
 
 class Tail(NamedTuple):
-    """The end of a broken ingest in its stream, by the last answer. It has to be checked."""
+    """The end of a broken ingest in its stream by the last answer, still to be checked."""
 
     stream: str
     sequence: int
@@ -572,7 +572,7 @@ class IngestEngine(IngestCounts):
             self.fail(error)
         elif answer.operation in (Operation.END, Operation.PING):
             if self.state is State.STARTING:
-                # The first message was refused, and no message follows it.
+                # The first message was rejected, and no message follows it.
                 self.known_to_server = False
                 self._exact = True
                 self._refusal = 1, error
@@ -588,7 +588,7 @@ class IngestEngine(IngestCounts):
         The stream has not looked at the message.
         """
         if answer.operation is Operation.PING:
-            return  # a later ping will ask
+            return  # a later ping gets the answer
         if answer.operation is Operation.END:
             self._block()
             return

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 MIN_BURY_DELAY: Final = 1.0
 MAX_BURY_DELAY: Final = 30.0
-"""Seconds before the server delivers a message whose dead letter was not stored. The letter may have
-been stored all the same, if its ack was lost. Its stream recognises the second one only within its
-`duplicate_window`, which is 2 minutes by default."""
+"""The limits in seconds for the redelivery of a message whose dead letter was not stored.
+
+If only the ack of the letter was lost, its stream drops the second letter, but only within
+its `duplicate_window`, which is 2 minutes by default."""
 
 TOO_LARGE: Final = (10054, 10097)
 """The codes of refusals by the `max_msg_size` of a stream, and for headers beyond 64 KB."""

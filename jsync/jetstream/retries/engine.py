@@ -327,7 +327,7 @@ def text_of(value: str) -> str:
 
 
 def user_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback of an exception without the frames of jsync that called the handler.
+    """Return the traceback of an exception without the first frames, which are of jsync.
 
     None if there is no other frame.
     """
