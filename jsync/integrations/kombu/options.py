@@ -124,7 +124,7 @@ def masked(url: str, mask: str = "**") -> str:
 
     The user part ends at the last "@", so that a password with a raw "/", "?", "#" or "@"
     is hidden as well. A port that is not a number is hidden, too, because kombu splits a
-    URL at a semicolon, and a password with one then looks like a host and a port.
+    URL at a semicolon, and the part of a password before it looks like host and port.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:

@@ -203,7 +203,7 @@ class AckExtender(threading.Thread):
         self._begun = False
 
     def serve(self, ack_wait: float) -> None:
-        """Extend often enough for a consumer with this `ack_wait`. Starts the thread."""
+        """Extend often enough for this `ack_wait`. The first call starts the thread."""
         with self._lock:
             self._seconds = min(self._seconds, ack_wait / 3)
             first, self._begun = not self._begun, True
