@@ -236,7 +236,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         return self._incr(_key(key))
 
     def _incr(self, name: str) -> int:
-        """Add one exactly once. A header of the counter has the ids of its last additions."""
+        """Add one exactly once, since a header has the ids of the last additions."""
         mine, number = uuid4().hex, 0
         while True:
             newest = self._try(lambda: self._newest(name))

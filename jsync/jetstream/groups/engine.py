@@ -439,7 +439,7 @@ def _write_filters(config: ConsumerGroupConfig, fields: dict[str, Any]) -> None:
 
 
 def stream_of(kind: GroupKind, stream: str, group: str) -> str:
-    """Return the name of the stream that members read, which elastic groups add."""
+    """Return the name of the stream that members read. Elastic groups have a separate one."""
     return f"{stream}-{group}" if kind == "elastic" else stream
 
 

@@ -50,7 +50,7 @@ class Answer:
     """The sequence of the answered message."""
     operation: Operation
     seq: int = 0
-    """The last received (FLOW), the arrived (GAP), or the rejected message (FAILED)."""
+    """FLOW: the last received message. GAP: the message that came. FAILED: the rejected one."""
     last_seq: int = 0
     """The message that should have come (GAP)."""
     msgs: int = 0
