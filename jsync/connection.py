@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from . import errors
 from ._fast import Mailbox, PlainPublisher
 from .checks import seconds
 from .contexts import connect_keywords
@@ -24,12 +25,7 @@ from .core.requests import request, request_many
 from .core.servers import parse_servers
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
 from .core.subscription import Subscription, subscribe
-from .errors import (
-    ConfigError,
-    ConnectionClosedError,
-    DrainTimeoutError,
-    TimeoutError as LateError,
-)
+from .errors import ConfigError, ConnectionClosedError, DrainTimeoutError
 from .jetstream.context import JetStream
 from .services.discovery import Services
 from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
@@ -837,7 +833,7 @@ class Connection(PlainPublisher):
             session.drain(deadline, timeout)
         except DrainTimeoutError:
             raise
-        except LateError as error:
+        except errors.TimeoutError as error:
             raise DrainTimeoutError(f"not drained within {timeout} s") from error
         except ConnectionClosedError:
             if not session.drained:  # otherwise another thread has drained it

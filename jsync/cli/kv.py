@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jsync import KeyValueConfig
-from jsync.errors import TimeoutError as LateError
+from jsync import KeyValueConfig, errors
 
 from .asking import confirm, force_option
 from .completion import BUCKET, KEY
@@ -491,7 +490,7 @@ def _follow(
 ) -> None:
     """Write `count` entries, or fewer if none arrives for `wait` seconds."""
     written = 0
-    with suppress(LateError):
+    with suppress(errors.TimeoutError):
         while count is None or written < count:
             form.write(changes.next(wait))
             written += 1

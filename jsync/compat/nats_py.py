@@ -9,6 +9,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from .. import errors
 from .._fast import finaliser
 from ..checks import patience, seconds, whole
 from ..core.closing import Unsubscribing
@@ -24,7 +25,6 @@ from ..errors import (
     Error,
     PermissionsError,
     SubscriptionClosedError,
-    TimeoutError as LateError,
 )
 from ..jetstream import management
 from ..jetstream.consumer import Consumer, fetch_available
@@ -379,7 +379,7 @@ def _pull_subscribe(
     created = False
     try:
         info = look_up(api, stream, wanted, timeout)
-    except (APIError, LateError, PermissionsError):
+    except (APIError, errors.TimeoutError, PermissionsError):
         if not wanted.bound:
             raise
         # If only pull requests are allowed or imported, the info request has no answer.
@@ -520,10 +520,10 @@ class PullSubscription(Unsubscribing, Single):
             if msgs := self._take(pull):
                 return msgs
             if pull.error is not None:
-                raise LateError(f"no message: {pull.error}") from pull.error
+                raise errors.TimeoutError(f"no message: {pull.error}") from pull.error
             now = monotonic()
             if now >= end:
-                raise LateError(f"no message within {timeout} s")
+                raise errors.TimeoutError(f"no message within {timeout} s")
             refused = not refused and now < begin + left
             self._check_active()
 

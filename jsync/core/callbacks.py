@@ -9,7 +9,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ..errors import CallbackError, TimeoutError as LateError
+from .. import errors
+from ..errors import CallbackError
 from .events import BackgroundError
 from .shared import Living, RLock
 
@@ -223,7 +224,7 @@ def call_within(
     try:
         result, raised = done.get(timeout=max(0.0, seconds))
     except queue.Empty:
-        raise LateError(
+        raise errors.TimeoutError(
             f"{what} took longer than the {seconds:.1f} s that were left"
         ) from None
     if raised is not None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from .. import errors
 from ..checks import MOST_SECONDS, seconds
-from ..errors import ConnectionClosedError, TimeoutError as LateError
+from ..errors import ConnectionClosedError
 from .closing import Closing
 from .shared import RLock
 
@@ -147,7 +148,7 @@ class ConnectionEvents(Closing):
                 event = self._queue.get(timeout=max(0.0, min(left, longest)))
                 break
             if left <= longest:
-                raise LateError(f"no event within {wait} s")
+                raise errors.TimeoutError(f"no event within {wait} s")
         if event is None:
             self._ended = True
             self._queue.put(None)  # wakes another waiting thread

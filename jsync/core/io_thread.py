@@ -14,10 +14,10 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+from .. import errors
 from .._fast import Event, JetStreamMailbox, Mailbox, Msg, Waiter
 from ..errors import (
     AuthenticationError,
-    ConnectionError as BrokenError,
     ConnectionLostError,
     ConnectTimeoutError,
     Error,
@@ -26,7 +26,6 @@ from ..errors import (
     PermissionsError,
     SlowConsumerError,
     StaleConnectionError,
-    TimeoutError as LateError,
     WebSocketError,
 )
 from ..terminal import printable
@@ -327,7 +326,7 @@ class IOThread:
         deadline = monotonic() + seconds
         earlier = self._hanging.get(what)
         if earlier is not None and not earlier.wait(max(0.0, seconds)):
-            raise LateError(f"{what} has not returned from an earlier call")
+            raise errors.TimeoutError(f"{what} has not returned from an earlier call")
         self._hanging.pop(what, None)
         returned = threading.Event()
 
@@ -340,7 +339,7 @@ class IOThread:
         left = deadline - monotonic()
         try:
             return call_within(left, self._session.spawner, what, call)
-        except LateError:
+        except errors.TimeoutError:
             if not returned.is_set():  # otherwise the user code raised the timeout
                 self._hanging[what] = returned
             raise
@@ -406,13 +405,13 @@ class IOThread:
             return True
 
     def _failure(self, what: str) -> Exception:
-        errors = self.pool.errors()
-        if len(errors) == 1:
-            (error,) = errors.values()
+        refusals = self.pool.errors()
+        if len(refusals) == 1:
+            (error,) = refusals.values()
             if isinstance(error, Error):
                 return error
-        listed = "; ".join(f"{url}: {error}" for url, error in errors.items())
-        return NoServersError(f"{what}: {listed}", errors=errors)
+        listed = "; ".join(f"{url}: {error}" for url, error in refusals.items())
+        return NoServersError(f"{what}: {listed}", errors=refusals)
 
     def _wants_tls(self, server: Server) -> bool:
         return server.tls or self._options.wants_tls
@@ -487,7 +486,7 @@ class IOThread:
         try:
             late = f"cannot resolve {host!r} in time"
             return self._result_of(resolving, deadline, late)
-        except LateError:
+        except errors.TimeoutError:
             # The next attempt waits for this lookup, so that threads do not pile up.
             self._resolving[host, port] = resolving
             raise
@@ -504,7 +503,7 @@ class IOThread:
                 *(None, 0, deadline, self._session.waker),
                 lambda: self._cancelled() or dialing.done,
             )
-            raise LateError(late)
+            raise errors.TimeoutError(late)
         except CancelledError:
             if self._stopping:
                 raise
@@ -599,8 +598,8 @@ class IOThread:
         while agreed is None:
             try:
                 data = stream.receive(deadline)
-            except LateError:
-                raise LateError(upgrade.timed_out()) from None
+            except errors.TimeoutError:
+                raise errors.TimeoutError(upgrade.timed_out()) from None
             except ConnectionResetError as error:
                 raise upgrade.eof() from error
             if not data:
@@ -625,7 +624,10 @@ class IOThread:
         left = deadline - monotonic()
         try:
             found = self._call(left, "ws_headers", headers)
-        except (LateError, RuntimeError) as error:  # no time left, or no more threads
+        except (
+            errors.TimeoutError,
+            RuntimeError,
+        ) as error:  # no time left, or no more threads
             raise WebSocketError(f"no ws_headers: {error}") from error
         return check_headers(found)
 
@@ -633,7 +635,7 @@ class IOThread:
     def _receive(handshake: Handshake, stream: Stream, deadline: float) -> bytes:
         try:
             data = stream.receive(deadline)
-        except LateError:
+        except errors.TimeoutError:
             raise handshake.timed_out() from None
         except ConnectionResetError as error:
             raise handshake.eof() from error
@@ -652,7 +654,7 @@ class IOThread:
         left = deadline - monotonic()
         try:
             return self._call(left, "credentials", fields)
-        except (LateError, RuntimeError) as error:
+        except (errors.TimeoutError, RuntimeError) as error:
             # No time left, or no thread could be started.
             raise AuthenticationError(f"no credentials: {error}") from error
 
@@ -915,12 +917,16 @@ class IOThread:
 
 
 def _as_error(server: Server, error: Exception) -> Error:
-    if isinstance(error, LateError) and not isinstance(error, BrokenError):
+    if isinstance(error, errors.TimeoutError) and not isinstance(
+        error, errors.ConnectionError
+    ):
         late = ConnectTimeoutError(str(error))
         late.__cause__ = error.__cause__
         return late
     if isinstance(error, Error):
         return error
-    failure = BrokenError(f"{server.url}: {getattr(error, 'strerror', None) or error}")
+    failure = errors.ConnectionError(
+        f"{server.url}: {getattr(error, 'strerror', None) or error}"
+    )
     failure.__cause__ = error
     return failure

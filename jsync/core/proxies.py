@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ..errors import (
-    ConfigError,
-    ConnectionError as BrokenError,
-    ProxyError,
-    TimeoutError as LateError,
-)
+from .. import errors
+from ..errors import ConfigError, ProxyError
 from ..terminal import printable
 
 if TYPE_CHECKING:
@@ -57,13 +53,13 @@ class Proxy:
         try:
             return dial(self, host, port, monotonic() + timeout)
         except TimeoutError:
-            raise LateError(
+            raise errors.TimeoutError(
                 f"{self} did not connect to {host}:{port} in time"
             ) from None
         except UnicodeError:
             raise ConfigError(f"the host of {self} is not a host name") from None
         except OSError as error:
-            if isinstance(error, BrokenError):
+            if isinstance(error, errors.ConnectionError):
                 raise
             raise ProxyError(f"{self} cannot be reached: {_words(error)}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from .. import errors
 from .._fast import Mailbox, finaliser
 from ..checks import callback, count, seconds
 from ..errors import (
@@ -12,7 +13,6 @@ from ..errors import (
     ConfigError,
     ConnectionLostError,
     NoRespondersError,
-    TimeoutError as LateError,
 )
 from .deadline import deadline_after
 from .single import Single
@@ -59,7 +59,9 @@ def ask(
     outbox.check_process()
     if timeout <= 0:
         # Do not send: the service would work for a reply that no caller waits for.
-        raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
+        raise errors.TimeoutError(
+            f"no time for a request to {subject!r}: timeout is {timeout} s"
+        )
     session.open_replies()
     msg = replies.ask(outbox, subject, data, timeout, headers, others)
     while msg is False:
@@ -68,7 +70,7 @@ def ask(
         left = deadline - monotonic()
         msg = replies.ask(outbox, subject, data, left, headers, others)
     if msg is None:
-        raise LateError(f"no reply to {subject!r} within {timeout} s")
+        raise errors.TimeoutError(f"no reply to {subject!r} within {timeout} s")
     if msg.status == 503 and not msg.data:
         raise NoRespondersError(f"nobody is subscribed to {subject!r}")
     return msg
@@ -99,7 +101,9 @@ def request_many(
     callback(sentinel, "sentinel")
     session.outbox.check_process()
     if timeout <= 0:
-        raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
+        raise errors.TimeoutError(
+            f"no time for a request to {subject!r}: timeout is {timeout} s"
+        )
     mailbox, token = request_replies(session, subject, data, deadline, headers)
     return ManyReplies(
         session, mailbox, token, subject, deadline, stall, max_messages, sentinel

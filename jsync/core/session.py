@@ -18,6 +18,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from .. import errors
 from .._fast import (
     JetStreamMailbox,
     Line,
@@ -31,12 +32,10 @@ from .._fast import (
 )
 from ..errors import (
     ConnectionClosedError,
-    ConnectionError as BrokenError,
     ConnectionLostError,
     DrainTimeoutError,
     Error,
     PermissionsError,
-    TimeoutError as LateError,
 )
 from .callbacks import Callbacks, Spawner, wrap
 from .events import Closed, Connected, Disconnected, Reconnected
@@ -220,7 +219,7 @@ class Session:
         try:
             self.waker = Waker()
         except OSError as error:
-            raise BrokenError(f"cannot connect: {error.strerror}") from error
+            raise errors.ConnectionError(f"cannot connect: {error.strerror}") from error
         try:
             self.outbox = Outbox(
                 self.waker.write_fd,
@@ -528,7 +527,7 @@ class Session:
             self._waiting.add(waiter)
         try:
             if not waiter.wait(deadline - monotonic()):
-                raise LateError("not connected in time: still reconnecting")
+                raise errors.TimeoutError("not connected in time: still reconnecting")
         finally:
             # Hold the lock, because `connected` may copy the set at the same time.
             with self.lock:
@@ -562,14 +561,14 @@ class Session:
     def ping(self, deadline: float) -> None:
         """Block until the server has read everything that was written before this call."""
         if monotonic() >= deadline:
-            raise LateError("no time for a ping")
+            raise errors.TimeoutError("no time for a ping")
         if self.io.is_leaving:
             self.await_connected(deadline)
         waiter = Waiter(self.outbox)
         while not self.line.ping(waiter):
             self.await_connected(deadline)
         if not waiter.wait(deadline - monotonic()):
-            raise LateError("the server did not answer a ping in time")
+            raise errors.TimeoutError("the server did not answer a ping in time")
         waiter.value()
 
     def call_later(

@@ -13,13 +13,9 @@ import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from .. import errors
 from .._fast import os_strerror
-from ..errors import (
-    ConfigError,
-    ConnectionError as BrokenError,
-    TimeoutError as LateError,
-    TLSError,
-)
+from ..errors import ConfigError, TLSError
 from .addresses import in_order
 
 if TYPE_CHECKING:
@@ -95,7 +91,7 @@ def resolve(host: str, port: int) -> list[Address]:
     try:
         return [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except OSError as error:
-        raise BrokenError(
+        raise errors.ConnectionError(
             f"cannot resolve {host!r}: {error.strerror or error}"
         ) from error
     except UnicodeError as error:
@@ -229,7 +225,7 @@ class Stream:
 
     def _wait(self, events: int, deadline: float) -> None:
         if not wait(self.fd, events, deadline, self._waker, self._cancelled):
-            raise LateError("timed out")
+            raise errors.TimeoutError("timed out")
 
     # For the serving I/O thread, without waiting ----------------------------------------
 
@@ -310,20 +306,20 @@ def _connect(
     with contextlib.suppress(BlockingIOError, InterruptedError):
         sock.connect(address)  # type: ignore[arg-type]
     if not wait(sock.fileno(), POLLOUT, deadline, waker, cancelled):
-        raise LateError("timed out")
+        raise errors.TimeoutError("timed out")
     if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         raise OSError(code, os_strerror(code))
 
 
 def _failure(where: str, failures: dict[str, Exception]) -> Exception:
     """Return the error of a host whose addresses failed, with the reason of each."""
-    if all(isinstance(error, LateError) for error in failures.values()):
-        return LateError(f"no connection to {where} in time")
+    if all(isinstance(error, errors.TimeoutError) for error in failures.values()):
+        return errors.TimeoutError(f"no connection to {where} in time")
     reasons = {address: _words(error) for address, error in failures.items()}
     listed = "; ".join(f"{address}: {why}" for address, why in reasons.items())
     last = list(failures.values())[-1]
     alike = len(set(reasons.values())) == 1
-    error = BrokenError(
+    error = errors.ConnectionError(
         f"cannot connect to {where}: {_words(last) if alike else listed}"
     )
     error.__cause__ = last

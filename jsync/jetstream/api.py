@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from .. import errors
 from .._fast import Mailbox, check_publish_subject
 from ..checks import seconds
 from ..core.requests import request
@@ -21,7 +22,6 @@ from ..errors import (
     JetStreamNotEnabledError,
     NoRespondersError,
     PermissionsError,
-    TimeoutError as LateError,
 )
 from ..models import AccountInfo
 from ..models.since import OLDEST
@@ -129,7 +129,11 @@ class API:
         wait = self.seconds(timeout)
         try:
             reply = self._ask(subject, data, wait)
-        except (InvalidJSONError, JetStreamNotEnabledError, LateError) as error:
+        except (
+            InvalidJSONError,
+            JetStreamNotEnabledError,
+            errors.TimeoutError,
+        ) as error:
             # An older server may answer an unknown request with an error, or not at
             # all.
             if missing := lacking(needs, self._line()):
@@ -183,7 +187,7 @@ class API:
             return line
         try:
             reply = self._ask("INFO", b"", min(self.timeout, ASK_SECONDS))
-        except (JetStreamError, LateError, PermissionsError):
+        except (JetStreamError, errors.TimeoutError, PermissionsError):
             return line_of_server(info)
         line = line_of_level(AccountInfo.from_wire(reply).api.level)
         self._asked = info.server_id, line
@@ -267,7 +271,7 @@ def _answer(api: API, ask: Ask, deadline: float) -> dict[str, Any]:
     while True:
         left = deadline - monotonic()
         if left <= 0:
-            raise LateError(f"no time is left to request {subject}")
+            raise errors.TimeoutError(f"no time is left to request {subject}")
         try:
             return api.request(
                 subject, payload, needs=needs, timeout=min(api.timeout, left)
@@ -340,7 +344,9 @@ class Inquiry:
         failure = self._box.failure  # for example a missing permission for the request
         self._answer(
             failure
-            or LateError(f"no reply to {self._subject!r} within {self._api.timeout} s")
+            or errors.TimeoutError(
+                f"no reply to {self._subject!r} within {self._api.timeout} s"
+            )
         )
 
     def _answer(self, answer: Answer) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from .. import errors
 from .._fast import Pin
 from ..checks import call, callback as check_callback, count, seconds, word
-from ..errors import TimeoutError as LateError
 from .management import ManagedConsumer
 from .pulls.arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
 from .pulls.driver import ContinuousPull
@@ -133,7 +133,7 @@ class Consumer(ManagedConsumer):
             else:
                 pull.leave()
         if msg is None:
-            raise pull.error or LateError(f"no message within {timeout} s")
+            raise pull.error or errors.TimeoutError(f"no message within {timeout} s")
         return msg
 
     def _idle_pull(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .. import errors
 from .._fast import Mailbox
 from ..core.callbacks import call_within, wrap
 from ..core.gate import Gate
@@ -24,12 +25,10 @@ from ..core.shared import RLock
 from ..errors import (
     BlockingCallError,
     ConnectionClosedError,
-    ConnectionError as BrokenError,
     DrainTimeoutError,
     Error,
     ServiceError,
     SubscriptionClosedError,
-    TimeoutError as LateError,
 )
 from .engine import (
     MOVES,
@@ -445,7 +444,7 @@ class Driver:
             return call_within(
                 STATS_SECONDS, self.session.spawner, "stats_handler", ask
             )
-        except LateError as error:
+        except errors.TimeoutError as error:
             self.report(error)
             return self.stats()
         except RuntimeError as error:  # the system has no more threads
@@ -465,9 +464,9 @@ class Driver:
             try:
                 self.silence()
                 self.session.ping(deadline)
-            except BrokenError:
+            except errors.ConnectionError:
                 pass  # a closed connection brings no more requests
-            except LateError as late:
+            except errors.TimeoutError as late:
                 raise DrainTimeoutError(
                     f"{self!r}: the server did not answer within {timeout} s"
                 ) from late

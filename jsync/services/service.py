@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from .. import errors
 from .._fast import check_subscribe_subject
 from ..checks import callback as check_callback, count, flag, seconds
 from ..core.around import inside
 from ..core.single import Single
-from ..errors import TimeoutError as LateError
 from .driver import Driver
 from .engine import (
     DEFAULT_PREFIX,
@@ -308,7 +308,7 @@ class Service(Group):
             return  # the service belongs to the parent
         try:
             self.stop()
-        except LateError as late:
+        except errors.TimeoutError as late:
             if error is None:
                 raise
             error.add_note(str(late))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from .. import errors
 from ..errors import (
     ConnectionClosedError,
-    ConnectionError as BrokenError,
     ConnectionLostError,
     Error,
     JetStreamUnavailableError,
     NoServersError,
     NoStreamResponseError,
-    TimeoutError as LateError,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ PAUSE: Final = 0.1
 AWAY: Final = (
     ConnectionLostError,
     JetStreamUnavailableError,
-    LateError,
+    errors.TimeoutError,
     NoServersError,
     NoStreamResponseError,
 )
@@ -42,7 +41,7 @@ def is_away(error: Exception) -> bool:
     A plain `ConnectionError` is such an error, because nothing listens at the address. Its
     subclasses name other reasons.
     """
-    return isinstance(error, AWAY) or type(error) is BrokenError
+    return isinstance(error, AWAY) or type(error) is errors.ConnectionError
 
 
 def patiently(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow
 
-from ..errors import Error, StreamNotFoundError, TimeoutError as LateError
+from .. import errors
+from ..errors import Error, StreamNotFoundError
 from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
 from .coverage import Coverage
@@ -98,7 +99,7 @@ class RangeReader:
                 if coverage.position > position:
                     until = monotonic() + self._retry_seconds
                 elif monotonic() >= until:
-                    raise LateError(
+                    raise errors.TimeoutError(
                         f"sequences {position + 1} to {coverage.end} of stream "
                         f"{stream.name} do not arrive, although its leader has not "
                         f"removed them"

@@ -9,6 +9,7 @@ from datetime import datetime
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
+from .. import errors
 from ..errors import (
     ConfigError,
     DataLossError,
@@ -16,7 +17,6 @@ from ..errors import (
     MessageNotFoundError,
     NoRespondersError,
     StreamNotFoundError,
-    TimeoutError as LateError,
 )
 from ..terminal import printable
 from .connecting import connection
@@ -218,7 +218,7 @@ def _pull_once(subject: str, options: ConnectionOptions) -> None:
             connection(options).request(
                 subject, b'{"batch":1,"no_wait":true}', timeout=min(left, ASK_SECONDS)
             )
-        except (LateError, NoRespondersError) as error:
+        except (errors.TimeoutError, NoRespondersError) as error:
             if left <= ASK_SECONDS:
                 raise
             if isinstance(error, NoRespondersError):  # it comes immediately

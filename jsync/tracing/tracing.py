@@ -6,9 +6,10 @@ import os
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from .. import errors
 from ..checks import flag, seconds
 from ..core.subscription import subscribe
-from ..errors import ConfigError, TimeoutError as LateError
+from ..errors import ConfigError
 from ..headers import Headers
 from ..jetstream.versions import lacking, line_of_server, unsupported
 from .engine import DESTINATION, ONLY, Collector
@@ -56,9 +57,9 @@ def trace(
         while not found.complete:
             try:
                 found.take(sub.next(max(0.0, deadline - monotonic())).data)
-            except LateError:
+            except errors.TimeoutError:
                 break
     result = found.trace()
     if not result.hops:
-        raise LateError(f"no server told of the message within {timeout} s")
+        raise errors.TimeoutError(f"no server told of the message within {timeout} s")
     return result

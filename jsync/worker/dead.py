@@ -6,6 +6,7 @@ import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from .. import errors
 from ..errors import (
     ConnectionClosedError,
     Error,
@@ -15,7 +16,6 @@ from ..errors import (
     MessageNotFoundError,
     PermissionsError,
     SubscriptionClosedError,
-    TimeoutError as LateError,
 )
 from ..headers import Headers
 from ..jetstream.retries.driver import given_up, unburied
@@ -109,7 +109,7 @@ class Stranded:
                 # The subject of an advisory does not name its JetStream domain.
                 if advisory.domain == self._stream.cached_info.domain:
                     waiting[advisory.stream_seq] = advisory
-            except LateError:
+            except errors.TimeoutError:
                 pass
             except PermissionsError as error:
                 self._report(error)

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Final, Protocol, overload
 
 import msgspec
 
+from .. import errors
 from ..errors import (
     AuthenticationError,
-    ConnectionError as LineError,
     DrainTimeoutError,
     NoServersError,
     ProtocolError,
-    TimeoutError as LateError,
     TLSError,
 )
 from ..health import REPORT_SECONDS
@@ -192,7 +191,9 @@ def _begin(
             return attempt.nc, attempt.running
         if error is None:
             return None
-        if not isinstance(error, LineError | LateError) or _lasts(error):
+        if not isinstance(
+            error, errors.ConnectionError | errors.TimeoutError
+        ) or _lasts(error):
             raise error
         if reports is not None:
             reports.attempts += 1

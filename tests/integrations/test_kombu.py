@@ -12,7 +12,8 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.common import Broadcast
 
 import jsync
-from jsync.errors import ConfigError, ConnectionError as LostError
+from jsync import errors
+from jsync.errors import ConfigError
 from jsync.integrations.kombu.transient import TransientQueue
 
 from ..servers import free_port, wait_for
@@ -330,9 +331,9 @@ def test_a_consumer_continues_after_the_server_was_away(broker: LocalServer) -> 
 
 def test_a_server_that_is_not_there_is_an_error_that_kombu_retries() -> None:
     connection = Connection(f"jetstream://127.0.0.1:{free_port()}")
-    with pytest.raises(LostError):
+    with pytest.raises(errors.ConnectionError):
         connection.connect()
-    assert issubclass(LostError, connection.recoverable_connection_errors)
+    assert issubclass(errors.ConnectionError, connection.recoverable_connection_errors)
 
 
 def test_a_headers_exchange_is_one_error(connection: Connection) -> None:

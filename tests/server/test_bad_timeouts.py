@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jsync import ConsumerConfig, StreamConfig, connect
-from jsync.errors import ConfigError, TimeoutError as LateError
+from jsync import ConsumerConfig, StreamConfig, connect, errors
+from jsync.errors import ConfigError
 
 from ..servers import wait_for
 
@@ -106,5 +106,5 @@ def test_no_time_at_all_is_not_the_default_timeout(
         js.create_stream(StreamConfig(name="S", subjects=["s"]))
         pushed, pulled = js.subscribe("s"), js.pull_subscribe("s", "c")
         for call in (pushed.consumer_info, pulled.consumer_info, pushed.unsubscribe):
-            with pytest.raises(LateError, match=r"timeout is 0\.0 s"):
+            with pytest.raises(errors.TimeoutError, match=r"timeout is 0\.0 s"):
                 call(timeout=0)

@@ -12,12 +12,8 @@ from uuid import uuid4
 from amqp.exceptions import ConsumerCancelled
 
 import jsync
-from jsync.errors import (
-    ConnectionClosedError,
-    ConnectionError as LostError,
-    Error,
-    ForkedProcessError,
-)
+from jsync import errors
+from jsync.errors import ConnectionClosedError, Error, ForkedProcessError
 
 from .engine import Lane, Prefetch, Pull
 
@@ -294,7 +290,7 @@ class LanePuller(threading.Thread):
             except (ConnectionClosedError, ForkedProcessError) as error:
                 self._arrivals.fail(error)
                 return
-            except (LostError, TimeoutError) as error:
+            except (errors.ConnectionError, TimeoutError) as error:
                 away = True
                 self._failed(error, logging.INFO)
             except Error as error:

@@ -15,11 +15,8 @@ from time import monotonic
 from typing import NamedTuple
 
 import jsync
-from jsync.errors import (
-    ConnectionClosedError,
-    ConnectionError as LostError,
-    Error,
-)
+from jsync import errors
+from jsync.errors import ConnectionClosedError, Error
 
 log = logging.getLogger("jsync.kombu")
 
@@ -116,7 +113,7 @@ class DeliveryTracker:
                 msg.term()
         except ConnectionClosedError:
             raise
-        except (LostError, TimeoutError) as error:
+        except (errors.ConnectionError, TimeoutError) as error:
             self._failed = True  # the extender sends it again
             log.info("an ack has to be sent later: %s", error)
 
@@ -131,7 +128,7 @@ class DeliveryTracker:
             self._open.pop(key_of(msg), None)
         try:
             msg.nak()
-        except (LostError, TimeoutError) as error:
+        except (errors.ConnectionError, TimeoutError) as error:
             log.info("a message comes again after ack_wait only: %s", error)
 
     def _forget(self, now: float) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ... import errors
 from ..._fast import Waiter, entries_within, write_entries
 from ...core.session import ConnectionState
 from ...core.shared import RLock
@@ -18,7 +19,6 @@ from ...errors import (
     JetStreamError,
     NoStreamResponseError,
     PermissionsError,
-    TimeoutError as LateError,
     UnclearCommitError,
     UnsupportedFeatureError,
 )
@@ -276,7 +276,7 @@ class AtomicDriver:
                 except ConnectionLostError:
                     continue
                 if not waiter.wait(deadline - monotonic()):
-                    raise LateError(
+                    raise errors.TimeoutError(
                         f"no stream has answered on {last.subject!r} in time"
                         f"{another_answered(others)}"
                     )

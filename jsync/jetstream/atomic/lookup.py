@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ... import errors
 from ...core.shared import RLock
 from ...errors import (
     APIError,
     AtomicBatchUnsupportedError,
     ConfigError,
     PermissionsError,
-    TimeoutError as LateError,
 )
 from ...models import StreamInfo
 from ...subjects import any_covers
@@ -94,7 +94,7 @@ class StreamLookup:
             reply = self._api.request(f"STREAM.INFO.{name}", timeout=timeout)
         except APIError:
             return None
-        except (LateError, PermissionsError):
+        except (errors.TimeoutError, PermissionsError):
             with self._lock:
                 self._unknowable = self._reconnects == reconnects
             return None

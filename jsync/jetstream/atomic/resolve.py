@@ -6,6 +6,7 @@ import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from ... import errors
 from ..._fast import write_entries
 from ...core.requests import request
 from ...errors import (
@@ -13,7 +14,6 @@ from ...errors import (
     MessageNotFoundError,
     NoRespondersError,
     StreamNotFoundError,
-    TimeoutError as LateError,
     UnclearCommitError,
 )
 from ...models import PubAck, StoredMessage, StreamInfo
@@ -266,7 +266,7 @@ class Search:
     def _left(self) -> float:
         left = self._deadline - monotonic()
         if left <= 0:
-            raise LateError(
+            raise errors.TimeoutError(
                 f"no answer in time on whether batch {self._engine.id} was committed"
             )
         return left

@@ -10,9 +10,10 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ... import errors
 from ...checks import callback, seconds
 from ...core.subscription import subscribe
-from ...errors import APIError, BackupError, ConfigError, TimeoutError as LateError
+from ...errors import APIError, BackupError, ConfigError
 from ...models.info import StreamState
 from ..replies import part_of
 from ..versions import MEMORY_BACKUP, unsupported
@@ -157,8 +158,8 @@ def _publish(file: IO[bytes], partial: Path, path: Path) -> None:
 def _next(sub: Subscription, api: API, reconnects: int, timeout: float) -> Msg:
     try:
         msg = sub.next(timeout)
-    except LateError as late:
-        raise LateError(
+    except errors.TimeoutError as late:
+        raise errors.TimeoutError(
             f"the server sent no chunk of the backup within {timeout} s: {_AGAIN}"
         ) from late
     # Chunks can be lost with a connection, and the server does not number the last one.

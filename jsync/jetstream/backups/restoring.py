@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ... import errors
 from ...checks import callback, seconds
 from ...core.deadline import deadline_after
 from ...core.requests import request, request_replies
@@ -28,7 +29,6 @@ from ...errors import (
     PermissionsError,
     StreamNotFoundError,
     SubjectOverlapError,
-    TimeoutError as LateError,
 )
 from ...models import StreamInfo, check_name
 from ..management import check_overlap, delete_stream, stream_info
@@ -166,7 +166,7 @@ class _Restore:
             )
         except APIError as error:
             if error.err_code == _NAME_IN_USE:
-                with contextlib.suppress(APIError, LateError):
+                with contextlib.suppress(APIError, errors.TimeoutError):
                     check_finished(self._api, self._stream)
             raise
         except Error as error:
@@ -217,13 +217,13 @@ class _Restore:
             while answer is None:
                 try:
                     answer = mailbox.next(patience / _PARTS_OF_TIMEOUT)
-                except LateError as late:
+                except errors.TimeoutError as late:
                     found = self._restorer(hidden=hidden)
                     leader = leader or found
                     if found == (leader or ""):
                         silent_at = monotonic() + patience
                     if monotonic() >= min(silent_at, end):
-                        raise LateError(
+                        raise errors.TimeoutError(
                             f"the server that restores stream {self._stream} has not "
                             f"answered within {patience} s"
                         ) from late
@@ -257,8 +257,8 @@ class _Restore:
             return request(self._api.session, subject, data, timeout).data
         except NoRespondersError as nobody:
             raise BackupError("the server gave up the restore: begin again") from nobody
-        except LateError as late:
-            raise LateError(
+        except errors.TimeoutError as late:
+            raise errors.TimeoutError(
                 f"the server did not take the backup within {timeout} s"
             ) from late
 
@@ -273,7 +273,7 @@ class _Restore:
             except SubjectOverlapError as error:
                 check_overlap(self._api, self._stream, subjects_of(self._wanted), error)
                 raise
-            except (LateError, JetStreamNotEnabledError):
+            except (errors.TimeoutError, JetStreamNotEnabledError):
                 # The update can be repeated, and may have been done.
                 if monotonic() > deadline:
                     raise

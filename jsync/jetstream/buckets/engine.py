@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ... import errors
 from ...errors import (
     BucketExistsError,
     BucketNotFoundError,
@@ -16,7 +17,6 @@ from ...errors import (
     JetStreamNotEnabledError,
     JetStreamUnavailableError,
     NoStreamResponseError,
-    TimeoutError as LateError,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...models import StreamConfig
 
 PASSING: Final = (
-    LateError,
+    errors.TimeoutError,
     ConnectionLostError,
     JetStreamNotEnabledError,
     JetStreamUnavailableError,

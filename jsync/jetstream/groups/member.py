@@ -6,10 +6,11 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from ... import errors
 from ..._fast import finaliser
 from ...checks import call, seconds
 from ...core.single import Single
-from ...errors import SubscriptionClosedError, TimeoutError as LateError
+from ...errors import SubscriptionClosedError
 from ..pulls.faces import ConsumeContext, check_exception
 from ..pulls.feed import Feed
 from ..retries.driver import Retrier
@@ -110,7 +111,9 @@ class GroupMember(Single):
         self._raise_error()
         if self.closed:
             raise SubscriptionClosedError(f"member {self.name!r} has left the group")
-        raise LateError(f"no message for member {self.name!r} within {timeout} s")
+        raise errors.TimeoutError(
+            f"no message for member {self.name!r} within {timeout} s"
+        )
 
     def consume(
         self,

@@ -9,6 +9,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
+from ... import errors
 from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder, finaliser
 from ...checks import callback as check_callback, count, span
 from ...core.session import ConnectionState, Interest
@@ -24,7 +25,6 @@ from ...errors import (
     MaxPayloadError,
     MessagesLostError,
     MessagesUnconfirmedError,
-    TimeoutError as LateError,
 )
 from ..publishing.arrow import arrow_source, publish_table
 from ..publishing.options import publish_headers
@@ -681,7 +681,7 @@ class FastIngest(Single, MessageAdder):
             self._fail(
                 engine.blocked_error()
                 if engine.state is State.BLOCKED
-                else LateError(
+                else errors.TimeoutError(
                     f"no answer from the stream within {self._ack_timeout:g} s"
                 )
             )
@@ -693,7 +693,7 @@ class FastIngest(Single, MessageAdder):
         try:
             since = self._lost_at or self._progress
             self._session.await_connected(since + RESUME_SECONDS)
-        except LateError:
+        except errors.TimeoutError:
             lost = ConnectionLostError(
                 f"not reconnected within {RESUME_SECONDS:g} s, after which the server forgets "
                 "the batch"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from ... import errors
 from ..._fast import IngestCounts
 from ...checks import count
 from ...errors import (
@@ -18,7 +19,6 @@ from ...errors import (
     BatchPublishError,
     BatchPublishUnknownBatchIDError,
     ConfigError,
-    ConnectionError as BrokenError,
     ConnectionLostError,
     IngestClosedError,
     IngestConnectionError,
@@ -30,7 +30,6 @@ from ...errors import (
     NoStreamResponseError,
     PermissionsError,
     RequiredAPILevelError,
-    TimeoutError as LateError,
     TooManyRequestsError,
     Unconfirmed,
     UnsupportedFeatureError,
@@ -374,9 +373,9 @@ class IngestEngine(IngestCounts):
         ):
             return cause
         kind: type[IngestError] = IngestError
-        if isinstance(cause, LateError):
+        if isinstance(cause, errors.TimeoutError):
             kind = IngestTimeoutError
-        elif isinstance(cause, BrokenError):
+        elif isinstance(cause, errors.ConnectionError):
             kind = IngestConnectionError
         first, last = self.acked + 1, self.highest
         lost = list(self.missing.lost)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from ... import errors
 from ...errors import (
-    ConnectionError as BrokenError,
     ConnectionLostError,
     Error,
     JetStreamUnavailableError,
     MessageNotFoundError,
-    TimeoutError as LateError,
 )
 from ..management import stream_info
 from ..stored.get import get_message
@@ -50,7 +49,7 @@ def doubt_about(
         if tail.behind is not None and last == tail.sequence + tail.behind:
             return None
         return _doubt_among(api, tail, info, data, deadline)
-    except BrokenError:
+    except errors.ConnectionError:
         raise
     except Error as error:
         return str(error)
@@ -86,7 +85,7 @@ def _led(api: API, stream: str, deadline: float) -> StreamInfo:
         left = deadline - monotonic()
         try:
             info = stream_info(api, stream, timeout=min(left, ELECTION_SECONDS))
-        except (LateError, JetStreamUnavailableError):
+        except (errors.TimeoutError, JetStreamUnavailableError):
             if left <= ELECTION_SECONDS:
                 raise
             continue
@@ -94,7 +93,7 @@ def _led(api: API, stream: str, deadline: float) -> StreamInfo:
         if cluster is None or cluster.is_of_leader:
             return info
         if left <= POLL_SECONDS:
-            raise LateError("the stream has no leader")
+            raise errors.TimeoutError("the stream has no leader")
         api.session.sleep(POLL_SECONDS)
 
 

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
+from ... import errors
 from ..._fast import Waiter
 from ...checks import seconds
 from ...core.closing import Stopping
 from ...core.shared import RLock
 from ...core.single import Single
-from ...errors import (
-    Error,
-    SubscriptionClosedError,
-    TimeoutError as LateError,
-)
+from ...errors import Error, SubscriptionClosedError
 from ..watching.current import Applied
 from .codecs import Value
 from .expiry import Expiry
@@ -88,7 +85,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
             self.stop()
             if changes.error is not None:
                 raise changes.error
-            raise LateError(
+            raise errors.TimeoutError(
                 f"no complete copy of bucket {bucket!r} within {timeout:.1f} s"
             )
 
@@ -187,7 +184,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
             if self._changes.error is not None:
                 raise self._changes.error
             raise SubscriptionClosedError(f"{self!r} has been stopped")
-        raise LateError(
+        raise errors.TimeoutError(
             f"revision {revision} did not arrive within {timeout} s; {self!r} is at "
             f"{self._revision}"
         )

@@ -10,6 +10,7 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ... import errors
 from ...core.callbacks import wrap
 from ...core.deadline import deadline_after
 from ...core.gate import Gate
@@ -24,7 +25,6 @@ from ...errors import (
     LockLostError,
     LockNotHeldError,
     SubscriptionClosedError,
-    TimeoutError as LateError,
     WrongRevisionError,
 )
 from ..buckets.engine import PASSING
@@ -406,7 +406,7 @@ class Lock(Single):
 
     def __enter__(self) -> Self:
         if not self.acquire(self._timeout):
-            raise LateError(
+            raise errors.TimeoutError(
                 f"lock {self._key!r} not free within {self._timeout} s"
             ) from self._failure
         return self

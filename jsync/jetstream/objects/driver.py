@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from ... import errors
 from ...core.deadline import deadline_after
 from ...core.shared import RLock
 from ...errors import (
@@ -18,7 +19,6 @@ from ...errors import (
     MessageNotFoundError,
     NoRespondersError,
     StreamNotFoundError,
-    TimeoutError as LateError,
     UnclearPutError,
     WrongLastSequenceError,
 )
@@ -301,7 +301,9 @@ class Objects:
             try:
                 return publish(session, subject, data, headers, wait).seq
             except Error as error:
-                unclear = unclear or isinstance(error, LateError | ConnectionLostError)
+                unclear = unclear or isinstance(
+                    error, errors.TimeoutError | ConnectionLostError
+                )
                 if not unclear:
                     raise
                 if isinstance(error, PASSING) and monotonic() < deadline:

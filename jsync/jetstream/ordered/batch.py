@@ -6,6 +6,7 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
+from ... import errors
 from ..._fast import JetStreamMsg, Messages, finaliser
 from ...core.closing import Closing
 from ...core.shared import RLock
@@ -20,7 +21,6 @@ from ...errors import (
     JetStreamNotEnabledError,
     PermissionsError,
     PullError,
-    TimeoutError as LateError,
 )
 from ..pulls.fetch import SHORTEST, SinglePull
 from ..replies import ONE_REPLY
@@ -59,9 +59,9 @@ class InOrder(SinglePull):
 
     def waited(self) -> None:
         super().waited()
-        late = isinstance(self.error, LateError)
+        late = isinstance(self.error, errors.TimeoutError)
         if late and self.order.consumer_sequence == self._before + 1:
-            self.error = LateError(
+            self.error = errors.TimeoutError(
                 f"{self.error} and has sent one message: if this is always so, {ONE_REPLY}"
             )
 
@@ -225,10 +225,14 @@ class OrderedFetch:
             behind = self._is_behind()
         if rest is None or not (lost or pull.passed_over or behind):
             self._turn(FetchState.ENDED)
-        elif self._deadline - monotonic() < SHORTEST or isinstance(error, LateError):
+        elif self._deadline - monotonic() < SHORTEST or isinstance(
+            error, errors.TimeoutError
+        ):
             if error is None and self._request.no_wait:
                 stream = self._place.stream
-                error = LateError(f"not all messages of stream {stream} came in time")
+                error = errors.TimeoutError(
+                    f"not all messages of stream {stream} came in time"
+                )
             self.error = error
             self._turn(FetchState.ENDED)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ... import errors
 from ...checks import call, callback as check_callback, seconds
 from ...core.closing import Closing
 from ...core.deadline import deadline_after
@@ -14,7 +15,6 @@ from ...errors import (
     ConfigError,
     ConsumerNotFoundError,
     SubscriptionClosedError,
-    TimeoutError as LateError,
 )
 from ...models import check_name
 from ..management import consumer_info
@@ -219,7 +219,9 @@ class OrderedConsumer(Closing):
                 for msg in batch:
                     return msg
                 self._check_open()
-                raise LateError(f"no message within {timeout} s") from batch.error
+                raise errors.TimeoutError(
+                    f"no message within {timeout} s"
+                ) from batch.error
         except Exception:
             raise
         except BaseException:

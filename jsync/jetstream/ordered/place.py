@@ -7,13 +7,13 @@ import math
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ... import errors
 from ..._fast import Mailbox, Order, encode_publish, finaliser
 from ...errors import (
     Error,
     JetStreamUnavailableError,
     OrderedConsumerResetError,
     PermissionsError,
-    TimeoutError as LateError,
 )
 from ...models import ConsumerInfo, StreamInfo
 from ..api import answered
@@ -138,7 +138,9 @@ class Place:
                 return
             except Error as error:
                 if monotonic() >= deadline:  # the connection may only be down
-                    raise LateError(f"no consumer in time: {error}") from error
+                    raise errors.TimeoutError(
+                        f"no consumer in time: {error}"
+                    ) from error
                 pause = self.cursor.failed(error)
                 report(error)
                 self._wait(min(pause, deadline - monotonic()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ... import errors
 from ...checks import count, span
 from ...core.requests import ask
 from ...errors import (
@@ -12,7 +13,6 @@ from ...errors import (
     JetStreamError,
     NoRespondersError,
     NoStreamResponseError,
-    TimeoutError as LateError,
     TooManyRequestsError,
 )
 from ...models import decode_pub_ack
@@ -63,7 +63,7 @@ def publish(
                 raise error from nobody
             retries += 1
             wait = retry_wait
-        except LateError:
+        except errors.TimeoutError:
             if left == timeout and not others:
                 raise
             # The last attempt may have had only a part of the time.
@@ -75,7 +75,7 @@ def publish(
         except APIError:
             raise
         except JetStreamError as stranger:
-            raise LateError(
+            raise errors.TimeoutError(
                 f"{stranger}: the message to {subject!r} may have been stored"
             ) from stranger
         left = deadline - monotonic() - wait
@@ -92,12 +92,12 @@ def read_ack(data: bytes) -> PubAck:
     return reply
 
 
-def no_ack(subject: str, timeout: float, others: list[bytes]) -> LateError:
+def no_ack(subject: str, timeout: float, others: list[bytes]) -> errors.TimeoutError:
     """Return the error of a message that may have been stored.
 
     `others` has the replies of responders that are no streams.
     """
-    return LateError(
+    return errors.TimeoutError(
         f"no ack for the message to {subject!r} within {timeout:g} s: it may have been "
         f"stored{another_answered(others)}"
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from ... import errors
 from ..._fast import finaliser
 from ...checks import callback, count, flag, seconds, span
 from ...core.single import Single
-from ...errors import ConfigError, Error, TimeoutError as LateError
+from ...errors import ConfigError, Error
 from .acks import PublisherAcks
 from .arrow import arrow_source, publish_table
 from .options import newer_options, publish_headers
@@ -262,7 +263,7 @@ class Publisher(Single):
         if timeout is not None:
             timeout = seconds(timeout, "timeout")
         if not self._window.flush(timeout):
-            raise LateError(
+            raise errors.TimeoutError(
                 f"{self.pending} messages had no ack within {timeout} s: still pending"
             )
         self._acks.raise_failures()

@@ -11,10 +11,11 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ... import errors
 from ..._fast import ArrowBatch, TimedRowsReader
 from ...checks import seconds, whole
 from ...core.deadline import deadline_after
-from ...errors import ConfigError, TimeoutError as LateError
+from ...errors import ConfigError
 from .engine import LONGEST_EXPIRY, UNLIMITED, idle_seconds
 from .faces import Prefetched
 from .inbox import raise_failure
@@ -81,7 +82,7 @@ class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
             if mailbox.await_rows(1, 1, until) or mailbox.closed:
                 continue
             if monotonic() >= deadline:
-                raise LateError("no message within the timeout")
+                raise errors.TimeoutError("no message within the timeout")
             if monotonic() >= until:
                 self.waited()
                 begun = monotonic()

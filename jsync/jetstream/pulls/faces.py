@@ -8,6 +8,7 @@ import warnings
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
 
+from ... import errors
 from ..._fast import JetStreamMsg, Messages, finaliser
 from ...checks import seconds
 from ...core.backlog import next_of
@@ -15,13 +16,7 @@ from ...core.callbacks import wrap
 from ...core.gate import Gate
 from ...core.shared import RLock
 from ...core.single import Single
-from ...errors import (
-    BlockingCallError,
-    ConfigError,
-    DrainTimeoutError,
-    Error,
-    TimeoutError as LateError,
-)
+from ...errors import BlockingCallError, ConfigError, DrainTimeoutError, Error
 from ..retries.engine import LONGEST_DELAY, Retry
 
 if TYPE_CHECKING:
@@ -417,7 +412,7 @@ class ConsumeContext(Single):
         if error is None:
             try:
                 self.drain()
-            except LateError:  # the handler finishes its messages
+            except errors.TimeoutError:  # the handler finishes its messages
                 raise
             except BaseException:  # Ctrl-C: the caller has no handle to stop it
                 self._feed.stop()
@@ -427,7 +422,7 @@ class ConsumeContext(Single):
         try:
             self._feed.stop()
             self._join(30.0)
-        except LateError as second:
+        except errors.TimeoutError as second:
             error.add_note(str(second))
 
     def __repr__(self) -> str:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from ... import errors
 from ..._fast import JetStreamMsg, Messages, finaliser
 from ...core.single import Single
-from ...errors import (
-    ConnectionLostError,
-    Error,
-    NoRespondersError,
-    PullError,
-    TimeoutError as LateError,
-)
+from ...errors import ConnectionLostError, Error, NoRespondersError, PullError
 from ..publishing.publish import RETRIES, RETRY_SECONDS
 from .engine import (
     HEARTBEATS_MISSED,
@@ -107,7 +102,7 @@ class SinglePull:
                 )
             )
         else:
-            self.error = LateError(
+            self.error = errors.TimeoutError(
                 f"the server has not ended the pull within {self._timeout} s"
             )
             self._end()

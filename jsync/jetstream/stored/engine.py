@@ -17,13 +17,13 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ... import errors
 from ...checks import whole
 from ...errors import (
     ConfigError,
     DirectGetError,
     DirectGetNotAllowedError,
     Error,
-    TimeoutError as LateError,
     TooManyResultsError,
 )
 from ...headers import Headers
@@ -126,7 +126,7 @@ class Pages(ABC, Generic[Item]):
 
     def interrupted(self, error: Error) -> Step:
         """Handle the loss of the rest of a page. Raises `error` if a retry is useless."""
-        if isinstance(error, LateError):
+        if isinstance(error, errors.TimeoutError):
             # A server that is gone may have taken the request with it. If that happens
             # twice in a row, or at the beginning, no server answers at all.
             if self._late or not self._next:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ... import errors
 from ..._fast import check_publish_subject
 from ...checks import whole
 from ...core.deadline import deadline_after
@@ -26,7 +27,6 @@ from ...errors import (
     MessageNotFoundError,
     NoRespondersError,
     PermissionsError,
-    TimeoutError as LateError,
 )
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
@@ -210,7 +210,7 @@ def _read(
                     answer: Item | Step = pages.take(msg)
                     if answer is Step.MIRROR and _is_whole(api, stream, pages, until):
                         answer = pages.take(msg)
-                except (ConnectionLostError, LateError) as error:
+                except (ConnectionLostError, errors.TimeoutError) as error:
                     answer = pages.interrupted(error)
                     until = monotonic() + seconds
                 except DirectGetNotAllowedError as error:
@@ -243,7 +243,7 @@ def _read(
             step = Step.END if left is None else Step.ASK
             if left is not None:
                 if monotonic() + pause >= until:
-                    raise LateError(
+                    raise errors.TimeoutError(
                         f"no server that answers has message {left} of stream {stream}, "
                         f"which its leader has, within {seconds} s"
                     )
@@ -295,7 +295,7 @@ def _await_server(
     try:
         info = stream_info(api, stream, timeout=ELECTION_SECONDS)
         allowed = bool(info.config.allow_direct)
-    except (LateError, ConnectionLostError, JetStreamUnavailableError):
+    except (errors.TimeoutError, ConnectionLostError, JetStreamUnavailableError):
         pass  # during an election there is no answer either
     except (JetStreamNotEnabledError, PermissionsError):
         allowed = False  # this client may not use direct gets

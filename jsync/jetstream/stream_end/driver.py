@@ -6,12 +6,12 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from ... import errors
 from ...errors import (
     ConnectionClosedError,
     ConnectionLostError,
     Error,
     JetStreamUnavailableError,
-    TimeoutError as LateError,
 )
 from ..api import Inquiry, answered
 from ..steps import advance
@@ -68,8 +68,8 @@ def until_answered(
     while True:
         try:
             return answered(api, ask(), min(deadline, monotonic() + patience))
-        except (JetStreamUnavailableError, LateError) as error:
-            late, left = isinstance(error, LateError), deadline - monotonic()
+        except (JetStreamUnavailableError, errors.TimeoutError) as error:
+            late, left = isinstance(error, errors.TimeoutError), deadline - monotonic()
             if left <= RETRY_SECONDS or (late and patience == inf):
                 raise
         if not late:

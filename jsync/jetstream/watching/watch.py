@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
+from ... import errors
 from ..._fast import EntryIterator, finaliser
 from ...checks import seconds
 from ...core.closing import Stopping
 from ...core.deadline import deadline_after
 from ...core.single import Single
-from ...errors import (
-    SubscriptionClosedError,
-    TimeoutError as LateError,
-)
+from ...errors import SubscriptionClosedError
 from .engine import Item
 
 if TYPE_CHECKING:
@@ -132,7 +130,7 @@ class Watching(Stopping, Single, Generic[Item]):
             return entry
         if changes.closed:
             raise SubscriptionClosedError("the watch has been stopped")
-        raise LateError(f"no change within {timeout} s")
+        raise errors.TimeoutError(f"no change within {timeout} s")
 
     def wait(self, timeout: Seconds | None = None) -> bool:
         """Block until a watch with a callback has ended.
