@@ -1,4 +1,4 @@
-# Ack subjects of one consumer, read one after the other: each begins as the last one did.
+# Ack subjects of one consumer, read one after the other: each begins like the one before.
 
 cdef extern from *:
     """
@@ -34,7 +34,7 @@ cdef struct AckReader:
 cdef inline bint next_number(
     const char** p, const char* end, uint64_t* number
 ) noexcept nogil:
-    """Read digits up to a dot or the end, and go behind that; False for anything else."""
+    """Read digits up to a dot or the end, and move behind it. False for any other text."""
     cdef const char* s = p[0]
     cdef uint64_t value = 0, eight = 0
     cdef uint64_t digit
@@ -47,7 +47,7 @@ cdef inline bint next_number(
             return False
         value = value * 10 + digit
         s += 1
-    if s == p[0] or s - p[0] > 19:  # it might not fit
+    if s == p[0] or s - p[0] > 19:  # may exceed 64 bits
         return False
     p[0] = s + 1
     number[0] = value
@@ -57,7 +57,7 @@ cdef inline bint next_number(
 cdef bint read_ack(
     AckReader* reader, const char* s, Py_ssize_t n, AckNumbers* ack
 ) noexcept nogil:
-    """Read an ack subject; False for what is none."""
+    """Read an ack subject. Return False for any other subject."""
     cdef AckSubject parts
     cdef const char* p = s + reader.size
     cdef const char* end = s + n

@@ -1,8 +1,8 @@
 # Columns in the Arrow C data interface, through the PyCapsule interface.
 # https://arrow.apache.org/docs/format/CDataInterface.html
 #
-# An exported array refers to its chunk alone. To release it takes no GIL, and a part taken
-# out of it, a child for one, lives on by itself.
+# An exported array refers only to its chunk. Releasing it needs no GIL, and a part taken
+# out of it, such as a child, stays valid when the whole is released.
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
 
@@ -106,7 +106,7 @@ cdef void release_schema(ArrowSchema* schema) noexcept nogil:
 cdef bint make_schema(
     ArrowSchema* out, const char* format, const char* name, bint nullable, int children
 ) noexcept nogil:
-    """A schema whose children, empty as yet, are to be made next."""
+    """Make a schema with empty children, which the caller makes next."""
     cdef SchemaRoom* room = NULL
     cdef int i
     memset(out, 0, sizeof(ArrowSchema))
@@ -177,7 +177,7 @@ cdef bint make_array(
     ArrowArray* out, Chunk* chunk, int64_t length, int children, int buffers,
     const void* first, const void* second, const void* third,
 ) noexcept nogil:
-    """An array whose children, empty as yet, are to be made next."""
+    """Make an array with empty children, which the caller makes next."""
     cdef ArrayRoom* room = <ArrayRoom*>PyMem_RawCalloc(1, sizeof(ArrayRoom))
     cdef int i
     memset(out, 0, sizeof(ArrowArray))
@@ -314,7 +314,7 @@ cdef class ArrowBatch:
     cdef size_t rows, bytes_in_all
     cdef Outbox outbox
     cdef bint acks, together, done
-    cdef Chunk* acked      # how far the acks have come, for one that was cut short
+    cdef Chunk* acked      # where to continue acks that an error has cut short
     cdef size_t acked_row
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -399,7 +399,7 @@ cdef class ArrowBatch:
 
     @cython.annotation_typing(False)
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A stream of its record batches, as a capsule; each call gives another one."""
+        """Return a new stream of its record batches, as a capsule."""
         return stream_capsule(ArrowStream.of((self,), &self.shape))
 
     # Acks -----------------------------------------------------------------------------
@@ -444,7 +444,7 @@ cdef class ArrowBatch:
 
     @property
     def is_acked(self) -> bool:
-        """Whether a final ack was sent or buffered."""
+        """True once a final ack was sent or buffered."""
         return self.done and self.acks
 
     cdef int acknowledge_highest(self) except -1:
@@ -500,7 +500,7 @@ cdef class ArrowBatch:
 
 
 cdef ArrowBatch batch_of(Columns columns, Chunk* chunks, Outbox outbox):
-    """A batch that takes `chunks` over, which may be none."""
+    """Make a batch that takes over `chunks`, which may be NULL."""
     cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
     cdef Chunk* chunk = chunks
     batch.first = chunks

@@ -1,4 +1,4 @@
-# Columns of others, read through the Arrow C stream interface, to be published.
+# Tables of other libraries, read through the Arrow C stream interface to be published.
 
 cdef enum TextKind:
     NARROW  # 32-bit offsets
@@ -13,7 +13,7 @@ cdef struct View:
 
 
 cdef int text_kind(ArrowSchema* schema) noexcept:
-    """How values of a text or binary column lie, or -1 for another column."""
+    """Return the layout of a text or binary column, or -1 for any other column."""
     cdef bytes form = schema.format
     if schema.dictionary != NULL:
         return CODED if form in b"cCsSiIlL" and len(form) == 1 and text_kind(
@@ -38,7 +38,7 @@ cdef inline bint is_null(ArrowArray* array, int64_t row) noexcept:
 
 
 cdef int64_t code_of(ArrowArray* array, const char* form, int64_t row) noexcept:
-    """The index into the dictionary."""
+    """Return the index into the dictionary."""
     cdef const void* codes = array.buffers[1]
     row += array.offset
     if form[0] == c"c":
@@ -59,7 +59,7 @@ cdef int64_t code_of(ArrowArray* array, const char* form, int64_t row) noexcept:
 cdef bint text_span(
     ArrowArray* array, ArrowSchema* schema, int64_t row, const char** s, Py_ssize_t* size
 ) noexcept:
-    """Where the value of a text or binary column is; False for null."""
+    """Find the value of a text or binary column. Return False for null."""
     cdef int kind = text_kind(schema)
     cdef const int32_t* narrow
     cdef const int64_t* wide
@@ -92,7 +92,7 @@ cdef bint text_span(
 
 
 cdef bytes text_at(ArrowArray* array, ArrowSchema* schema, int64_t row):
-    """The value of a text or binary column, or None."""
+    """Return the value of a text or binary column, or None for null."""
     cdef const char* s = NULL
     cdef Py_ssize_t size = 0
     if not text_span(array, schema, row, &s, &size):
@@ -101,7 +101,7 @@ cdef bytes text_at(ArrowArray* array, ArrowSchema* schema, int64_t row):
 
 
 cdef bint is_whole(ArrowSchema* schema) noexcept:
-    """Whether it is a column of whole numbers."""
+    """Return whether it is a column of whole numbers."""
     cdef bytes form = schema.format
     return len(form) == 1 and form in b"cCsSiIlL"
 
@@ -109,7 +109,7 @@ cdef bint is_whole(ArrowSchema* schema) noexcept:
 cdef uint64_t whole_at(
     ArrowArray* array, ArrowSchema* schema, int64_t row, bint* negative
 ) noexcept:
-    """The value of a column of whole numbers, which is not null, without its sign."""
+    """Return a value, not null, of a column of whole numbers, and set `negative`."""
     cdef char form = schema.format[0]
     cdef int64_t value
     if form == c"L":  # "L": up to 2**64
@@ -122,7 +122,7 @@ cdef uint64_t whole_at(
 cdef int list_span(
     ArrowArray* array, ArrowSchema* schema, int64_t row, int64_t* begin, int64_t* end
 ) noexcept:
-    """Which elements of its child a row of a list or map has."""
+    """Find the elements of the child that belong to a row of a list or map."""
     row += array.offset
     if schema.format[1] == c"L":  # "+L"
         begin[0] = (<const int64_t*>array.buffers[1])[row]
@@ -138,7 +138,7 @@ cdef bint is_list(ArrowSchema* schema) noexcept:
 
 
 cdef bint are_headers(ArrowSchema* schema) noexcept:
-    """Whether it is a map, or a list of pairs, of names and one or several values."""
+    """Return whether it is a map, or a list of pairs, of names and one or more values."""
     cdef ArrowSchema* pairs
     cdef ArrowSchema* values
     if not is_list(schema):
@@ -160,7 +160,7 @@ cdef object as_text(bytes raw):
 
 @cython.final
 cdef class BlockWriter:
-    """Header blocks, written one after the other into the same room."""
+    """Writes header blocks, one after the other, into the same buffer."""
 
     cdef char* data
     cdef size_t size, capacity
@@ -195,7 +195,7 @@ cdef class BlockWriter:
         return 0
 
     cdef bytes take(self):
-        """The block, or None when there is no line in it; the next one begins."""
+        """Return the block, or None if it has no line, and begin the next one."""
         cdef bytes block = None
         if self.size:
             self.put(b"\r\n", 2)
@@ -205,14 +205,14 @@ cdef class BlockWriter:
 
 
 cdef enum OptionKind:
-    ID        # of the message: one without control characters and blanks around it
-    WORD      # likewise
+    ID        # a message id, without control characters and without blanks around it
+    WORD      # other text, with the same restrictions
     SEQUENCE
     LIFETIME  # whole seconds, or "never"
 
 cdef struct OptionColumn:
-    int column  # -1: the same for all, which the source has as its `constant`
-    int which   # of OPTION_COLUMNS
+    int column  # -1: all rows have the value `ArrowSource.constant`
+    int which   # index into OPTION_COLUMNS
     OptionKind kind
     const char* header
     size_t header_size
@@ -238,24 +238,24 @@ cdef enum:
 cdef class ArrowSource:
     """The messages in a table: any object with `__arrow_c_stream__`.
 
-    `subject`, `data` and `headers` are names of its columns, and so are the `options`,
-    which are those of a message; `subject` and `expected_stream` are what holds for all
-    where it has no such column. `check_header` raises for names that `headers` may not
-    have. For one thread at a time.
+    `subject`, `data` and `headers` are names of its columns, and so are the `options` of a
+    message. Where the table has no such column, `subject` and `expected_stream` are the
+    value for all messages. `check_header` raises for names that `headers` may not have.
+    For one thread at a time.
     """
 
     cdef object capsule
     cdef ArrowArrayStream* stream
     cdef ArrowSchema schema
     cdef ArrowArray batch
-    cdef int64_t row     # the next one of the batch
-    cdef int64_t number  # and of all
+    cdef int64_t row     # the next one of `batch`
+    cdef int64_t number  # the next one of the whole table
     cdef object subject, check_header
-    cdef dict checked    # names of headers that were looked at, and their bytes
+    cdef dict checked    # header names that have been checked, as keys
     cdef int subjects, payloads, headers  # columns, -1: none
     cdef OptionColumn options[MOST_OPTIONS]
     cdef int option_count
-    cdef bint has_ids    # a column of them
+    cdef bint has_ids    # one option is a column of message ids
     cdef bytes constant
     cdef BlockWriter block
 
@@ -320,7 +320,7 @@ cdef class ArrowSource:
         cdef ArrowSchema* schema
         cdef bytes raw
         option.which, option.kind = which, kind
-        option.header = PyBytes_AS_STRING(header)  # OPTION_COLUMNS has it
+        option.header = PyBytes_AS_STRING(header)  # OPTION_COLUMNS keeps it alive
         option.header_size = PyBytes_GET_SIZE(header)
         option.column = self.find(wanted)
         if option.column < 0 and name == "expected_stream":
@@ -389,14 +389,14 @@ cdef class ArrowSource:
         return 0
 
     cdef bint next_batch(self) except -1:
-        """Have rows, or False at the end."""
+        """Get the next batch once this one is used up. Return False at the end."""
         cdef int failed
         while self.batch.release == NULL or self.row >= self.batch.length:
             if self.batch.release != NULL:
                 self.batch.release(&self.batch)
             self.row = 0
             memset(&self.batch, 0, sizeof(ArrowArray))
-            # It may compute, on threads of its own that want the GIL.
+            # The stream may compute its rows on other threads, which need the GIL.
             with nogil:
                 failed = self.stream.get_next(self.stream, &self.batch)
             self.check(failed)
@@ -405,10 +405,11 @@ cdef class ArrowSource:
         return True
 
     def take(self, most: int) -> "Rows | None":
-        """The next rows: subjects, payloads, header blocks, and whether all have an id.
+        """Return the next subjects, payloads, header blocks, and whether all have an id.
 
-        None at the end. Subjects are one for all, and blocks None, where there are no
-        columns for them; a row without headers has no block.
+        Return None at the end. Without a column of subjects the one subject for all comes
+        instead of a list, and without columns for headers None instead of blocks. A row
+        without headers has None as its block.
         """
         cdef int64_t row
         cdef list subjects, payloads, blocks
@@ -418,7 +419,7 @@ cdef class ArrowSource:
             return None
         subjects, payloads, blocks = [], [], []
         for _ in range(min(<int64_t>most, self.batch.length - self.row)):
-            # The struct has an offset of its own.
+            # The array of the struct has an offset, too.
             row = self.row + self.batch.offset
             payloads.append(self.needed(self.payloads, row, "data"))
             if self.subjects >= 0:
@@ -498,7 +499,7 @@ cdef class ArrowSource:
         return 0
 
     cdef bint put_options(self, int64_t row) except -1:
-        """Whether the row has a message id."""
+        """Write the options of the row as headers. Return whether it has a message id."""
         cdef OptionColumn* option
         cdef ArrowArray* array
         cdef ArrowSchema* schema

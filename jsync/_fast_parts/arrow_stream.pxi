@@ -22,17 +22,17 @@ cdef const char* ENDED = b"the interpreter has ended"
 
 @cython.final
 cdef class ArrowStream:
-    """What is behind a stream: an iterator of `ArrowBatch`, asked as it is read."""
+    """The source of a stream: an iterator of `ArrowBatch`, which reading advances."""
 
     cdef object batches
-    cdef ArrowBatch batch  # that consists of several record batches,
-    cdef Chunk* next       # and which of them comes next
+    cdef ArrowBatch batch  # the one being read, which may consist of several record batches
+    cdef Chunk* next       # its record batch that comes next
     cdef Shape shape
     cdef object error      # why reading failed
-    cdef bytes text        # of that error,
-    cdef const char* last_error  # for C
+    cdef bytes text        # of `error`
+    cdef const char* last_error  # `text` for C, or ENDED
     cdef object interrupt  # Ctrl-C or another exception of a signal handler, for the user
-    cdef bint raised       # and whether it was raised; a finaliser may have lost it
+    cdef bint raised       # `interrupt` was raised, though a finaliser may have lost it
 
     @staticmethod
     cdef ArrowStream of(batches, Shape* shape):
@@ -53,7 +53,7 @@ cdef class ArrowStream:
         return 0
 
     cdef int failed(self, error) noexcept:
-        """Keep the error for the caller: C calls cannot raise it."""
+        """Keep the error for the caller, because C calls cannot raise it."""
         self.error = error
         try:
             self.text = f"{type(error).__name__}: {error}".encode(
@@ -70,7 +70,7 @@ cdef class ArrowStream:
     cdef int raise_soon(self) noexcept:
         """Raise the interrupt as soon as the main thread is back in Python.
 
-        Signals interrupt that thread alone.
+        Other threads do nothing here, because signals interrupt the main thread alone.
         """
         self.raised = False
         if PyThread_get_thread_ident() != main_thread:
@@ -82,7 +82,7 @@ cdef class ArrowStream:
         return 0
 
     cdef int close(self) noexcept:
-        """Read no more."""
+        """Stop reading."""
         try:
             close = getattr(self.batches, "close", None)
             if close is not None:
@@ -93,7 +93,7 @@ cdef class ArrowStream:
             self.interrupt, self.raised = interrupt, False
 
     cdef bint explains(self, error) noexcept:
-        """Whether a library has made its `error` from the one that was told here."""
+        """Return whether the `error` of a library quotes the one reported here."""
         try:
             return self.text is not None and self.text.decode() in str(error)
         except Exception:
@@ -110,7 +110,7 @@ cdef int raise_interrupt(void* waiting) except -1:
 
 
 cdef int stream_schema(ArrowArrayStream* out, ArrowSchema* schema) noexcept nogil:
-    # A chunk never changes, so this needs no GIL.
+    # The shape never changes, so this needs no GIL.
     cdef Shape* shape = &(<ArrowStream><PyObject*>out.private_data).shape
     return 0 if make_batch_schema(schema, shape) else ERROR_MEMORY
 
@@ -121,7 +121,7 @@ cdef int stream_next_now(ArrowArrayStream* out, ArrowArray* array) noexcept with
     cdef PyObject* value = NULL
     cdef PyObject* trace = NULL
     cdef int code = 0
-    # The caller may be busy with an error of its own, which calls of Python would lose.
+    # The caller may be handling an error, which calls into Python would lose.
     PyErr_Fetch(&kind, &value, &trace)
     try:
         stream.advance(array)
@@ -133,7 +133,7 @@ cdef int stream_next_now(ArrowArrayStream* out, ArrowArray* array) noexcept with
 
 cdef int stream_next(ArrowArrayStream* out, ArrowArray* array) noexcept nogil:
     memset(array, 0, sizeof(ArrowArray))
-    # At the end of the interpreter a thread that asks for the GIL never comes back.
+    # While the interpreter ends, a thread that requests the GIL never comes back.
     if jsync_finalizing():
         (<ArrowStream><PyObject*>out.private_data).last_error = ENDED
         return ERROR_IO
@@ -156,12 +156,12 @@ cdef void release_stream_now(ArrowArrayStream* out) noexcept with gil:
     if kind != NULL:
         PyErr_NormalizeException(&kind, &value, &trace)
     explained = value != NULL and stream.explains(<object>value)
-    stream.raised = True  # not in the calls that follow: they would lose it
+    stream.raised = True  # so that the calls below do not raise it: they would lose it
     stream.close()
     stream.batches = None
     told = told and stream.raised
     if explained and stream.interrupt is not None:
-        # The error of the library is a consequence: `except Exception` is not for it.
+        # The interrupt caused the library's error. `except Exception` must not catch it.
         stream.raised = True
         PyErr_SetObject(type(stream.interrupt), stream.interrupt)
         Py_XDECREF(<PyObject*>kind)

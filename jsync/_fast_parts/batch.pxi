@@ -1,4 +1,4 @@
-# Messages of atomic batches (ADR-50): encoded but for the parts known at the send.
+# Messages of atomic batches (ADR-50), encoded except for the parts known at the send.
 
 cdef bytes NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
@@ -12,7 +12,7 @@ cdef class BatchEntry:
     cdef readonly object subject
     cdef readonly bytes data
     cdef bytes block
-    cdef const char* utf8_subject  # the subject has it
+    cdef const char* utf8_subject  # `subject` keeps it alive
     cdef Py_ssize_t subject_size
 
     @cython.annotation_typing(False)
@@ -32,7 +32,7 @@ cdef class BatchEntry:
         cdef bytes own = encode_headers(headers) if headers else NO_HEADERS
         cdef char number[24]
         cdef char* out
-        # Its end comes behind the header of the batch.
+        # Without its final line break, which comes behind the header of the batch.
         cdef Py_ssize_t own_size = PyBytes_GET_SIZE(own) - 2
         cdef Py_ssize_t size = write_number(number, sequence) - number
         self.sequence = sequence
@@ -70,7 +70,7 @@ cdef class BatchEntry:
         return frame
 
     cdef bytes block_with(self, bytes commit):
-        """Its header block, the header `commit` behind its own."""
+        """Return its header block with the header `commit` added."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.block) - 2
         if not commit:
             return self.block
@@ -139,7 +139,7 @@ cdef class BatchMessages:
         return ()
 
     cdef BatchEntry checked(self, subject, data, headers, size_t max_payload):
-        """The next message; raises for what the server would refuse."""
+        """Make the next message. Raises an error if the server would refuse it."""
         cdef BatchEntry entry
         cdef Py_ssize_t n = 0
         cdef size_t size
@@ -178,7 +178,7 @@ cdef class BatchMessages:
 
 @cython.final
 cdef class Turn:
-    """Lets one thread at a time into a batch, and tells the others."""
+    """Lets one thread at a time into a batch, and raises an error in the others."""
 
     cdef int taken
 
@@ -201,12 +201,12 @@ cdef class Turn:
 
 @cython.no_gc_clear  # a finaliser may still add
 cdef class AtomicAdder:
-    """The part of `AtomicBatch` that is done once a message."""
+    """The part of `AtomicBatch` that runs once for each message."""
 
     cdef readonly BatchMessages _messages
     cdef readonly Turn _turn
     cdef Outbox outbox
-    cdef uint64_t flowing  # the connection of the outbox; 0: check each message
+    cdef uint64_t flowing  # number of the outbox's connection, 0: check each message
 
     def __init__(self, messages: BatchMessages, outbox: Outbox) -> None:
         self._messages = messages
@@ -269,7 +269,7 @@ cdef class AtomicAdder:
             return
         self._turn.take()
         if PARALLEL and PyList_GET_SIZE(messages.waiting) != 1:
-            # Another thread was here between the look and the turn.
+            # Another thread added a message between the check and the turn.
             store_int(&self._turn.taken, False)
             self._add(subject, data, options, ack, timeout)
             return
@@ -294,14 +294,14 @@ cdef class AtomicAdder:
 
 
 cdef bint put_entry(Outbox outbox, BatchEntry entry) except -1:
-    """Write one that asks for no answer, in company; False: not connected."""
+    """Write an entry that requests no answer, in chunks. Return False if not connected."""
     cdef Publish frame
     entry.describe(&frame, entry.block, NULL, 0)
     return outbox.write_frame(&frame, PASSING, IN_CHUNKS)
 
 
 def entries_within(entries: list, begin: int, size: int) -> int:
-    """The end of the entries from `begin` on that make up a write of about `size` bytes."""
+    """Return the end of the entries from `begin` on that make up about `size` bytes."""
     cdef Py_ssize_t end = begin, count = len(entries), left = size
     while end < count and left > 0:
         left -= (<BatchEntry?>entries[end]).sized()
@@ -320,7 +320,7 @@ def write_entries(
     reply: str = "",
     commit: bytes = b"",
 ) -> None:
-    # A copy: while the buffer is full others run.
+    # A copy, because other threads run while the buffer is full.
     cdef list written = entries[begin:end]
     cdef Py_ssize_t last = len(written) - 1, i
     cdef Py_ssize_t first_size = 0, reply_size = 0

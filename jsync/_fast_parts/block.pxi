@@ -1,10 +1,11 @@
 # Blocks of frames that wait to be sent, and how a publish is written into one.
 
 cdef enum:
-    VIEW_BYTES = 4096  # copying less costs less than a view
+    VIEW_BYTES = 4096  # to copy fewer costs less than a view
 
-# Frames in a row of one kind. A lasting frame that was not sent whole when the connection
-# broke is retried on the next one; any other would come late, and is dropped.
+# Consecutive frames of one kind. A lasting frame that was not sent whole when the
+# connection broke is retried on the next one. Any other frame would come too late, and is
+# dropped.
 cdef struct Run:
     size_t end
     bint lasting
@@ -19,7 +20,7 @@ cdef struct Block:
 
 
 cdef char* block_room(Block* block, size_t size, bint lasting) noexcept nogil:
-    """Room for a frame of `size` bytes at the end, already counted in; NULL: no memory."""
+    """Add room for a frame of `size` bytes at the end. Return NULL without memory."""
     cdef size_t capacity
     cdef void* grown
     if block.size + size > block.capacity:
@@ -47,7 +48,7 @@ cdef char* block_room(Block* block, size_t size, bint lasting) noexcept nogil:
 
 
 cdef void block_shrink(Block* block, size_t size) noexcept nogil:
-    """Take back the room that `block_room` gave last."""
+    """Remove the `size` bytes of room that `block_room` added last."""
     block.size -= size
     block.runs[block.run_count - 1].end = block.size
 
@@ -61,7 +62,7 @@ cdef void block_free(Block* block) noexcept nogil:
 
 
 cdef size_t lasting_bytes(const Block* block, size_t begin) noexcept nogil:
-    """The bytes of lasting frames from `begin` on."""
+    """Return the number of bytes of lasting frames from `begin` on."""
     cdef size_t i, at = begin, count = 0
     for i in range(block.run_count):
         if block.runs[i].end > at:
@@ -72,9 +73,9 @@ cdef size_t lasting_bytes(const Block* block, size_t begin) noexcept nogil:
 
 
 cdef size_t frame_line(const char* s, size_t n, uint64_t* payload) noexcept nogil:
-    """The size of the first line of the frame of ours that begins at `s`.
+    """Return the size of the first line of the frame of ours that begins at `s`.
 
-    `payload` is the size of headers and payload behind it, 0 unless it is a publish.
+    `payload` becomes the size of headers and payload behind it, 0 unless it is a publish.
     """
     cdef const char* end = <const char*>memchr(s, c"\n", n)
     cdef const char* digits
@@ -90,7 +91,7 @@ cdef size_t frame_line(const char* s, size_t n, uint64_t* payload) noexcept nogi
 
 
 cdef size_t frame_size(const char* s, size_t n) noexcept nogil:
-    """The size of the frame of ours that begins at `s`."""
+    """Return the size of the frame of ours that begins at `s`."""
     cdef uint64_t payload
     cdef size_t line = frame_line(s, n, &payload)
     if s[0] == c"H" or (s[0] == c"P" and s[1] == c"U"):
@@ -99,7 +100,7 @@ cdef size_t frame_size(const char* s, size_t n) noexcept nogil:
 
 
 cdef bint copy_fitting(Block* block, Block* kept, size_t most) noexcept nogil:
-    """Copy all frames but lasting ones with more than `most` bytes; False: no memory."""
+    """Copy all frames but lasting ones above `most` bytes. Return False without memory."""
     cdef size_t i, size, at = 0
     cdef uint64_t payload
     cdef bint lasting
@@ -121,7 +122,7 @@ cdef bint copy_fitting(Block* block, Block* kept, size_t most) noexcept nogil:
 
 
 cdef list frames_beyond(Block* block, size_t most):
-    """The subject and the size of each lasting frame that `copy_fitting` leaves out."""
+    """Return subject and size of each lasting frame that `copy_fitting` leaves out."""
     cdef list found = []
     cdef size_t i, at = 0, size
     cdef uint64_t payload
@@ -159,7 +160,7 @@ cdef inline size_t digits_of(uint64_t number) noexcept nogil:
 cdef struct Publish:
     const char* subject
     const char* reply   # NULL: none
-    uint64_t number     # stands behind `reply`, 0: not; and behind that comes `ending`
+    uint64_t number     # follows `reply` unless it is 0, and `ending` comes behind it
     const char* ending
     const char* block   # NULL: none
     const char* data
@@ -169,7 +170,7 @@ cdef struct Publish:
 cdef inline void publish_to(
     Publish* frame, const char* subject, size_t subject_size
 ) noexcept nogil:
-    """A message to `subject` with nothing in it."""
+    """Describe a message to `subject` without content."""
     frame.subject = subject
     frame.subject_size = subject_size
     frame.reply = frame.ending = frame.block = frame.data = NULL
@@ -178,7 +179,7 @@ cdef inline void publish_to(
 
 
 cdef inline void publish_bytes(Publish* frame, bytes block, bytes data) noexcept:
-    """With that header block, if there is one, and payload, which somebody holds."""
+    """Set the payload, and the header block if any. The caller keeps both alive."""
     if block is not None:
         frame.block = PyBytes_AS_STRING(block)
         frame.block_size = PyBytes_GET_SIZE(block)
@@ -186,14 +187,14 @@ cdef inline void publish_bytes(Publish* frame, bytes block, bytes data) noexcept
     frame.data_size = PyBytes_GET_SIZE(data)
 
 
-# A payload that waits for its ack is `bytes`, or a view of them: a part of a large file
-# need not be copied for that.
+# A payload that waits for its ack is `bytes`, or a view of `bytes`, so that a part of a
+# large file need not be copied.
 
 cdef object lasting_payload(object data):
-    """A payload that stays as it is while it waits; a copy, unless it is of bytes."""
+    """Return a payload that cannot change while it waits: a copy, unless it is of bytes."""
     cdef Py_buffer* view
     if PyMemoryView_Check(data):
-        data = PyMemoryView_FromObject(data)  # ours: the caller may release the other
+        data = PyMemoryView_FromObject(data)  # the caller may release the other
         view = PyMemoryView_GET_BUFFER(data)
         if (
             view.len >= VIEW_BYTES and <void*>view.obj != NULL
@@ -204,14 +205,14 @@ cdef object lasting_payload(object data):
 
 
 cdef inline size_t payload_length(object data) noexcept:
-    """The bytes of a `lasting_payload`."""
+    """Return the number of bytes of a `lasting_payload`."""
     if PyBytes_CheckExact(data):
         return PyBytes_GET_SIZE(data)
     return PyMemoryView_GET_BUFFER(data).len
 
 
 cdef inline void publish_payload(Publish* frame, bytes block, object data) noexcept:
-    """The same as `publish_bytes`, with a `lasting_payload`."""
+    """Do what `publish_bytes` does, with a `lasting_payload`."""
     if PyBytes_CheckExact(data):
         publish_bytes(frame, block, <bytes>data)
         return
@@ -221,7 +222,7 @@ cdef inline void publish_payload(Publish* frame, bytes block, object data) noexc
 
 
 cdef inline size_t publish_size(const Publish* frame) noexcept nogil:
-    """The bytes that `put_publish` writes."""
+    """Return the number of bytes that `put_publish` writes."""
     cdef size_t content = frame.block_size + frame.data_size
     cdef size_t size = frame.subject_size + digits_of(content) + content + 9
     if frame.reply != NULL:
@@ -234,7 +235,7 @@ cdef inline size_t publish_size(const Publish* frame) noexcept nogil:
 
 
 cdef char* put_publish(char* out, const Publish* frame) noexcept nogil:
-    """Write `PUB subject [reply] size`, or HPUB, and what follows; where it ends."""
+    """Write `PUB subject [reply] size`, or HPUB, and the content. Return where it ends."""
     if frame.block != NULL:
         out = put(out, b"HPUB ", 5)
     else:

@@ -1,7 +1,7 @@
 # Columns of messages, filled from the wire without an object for each.
 #
-# A chunk is plain memory with a count of those who use it, so that whoever does, on any
-# thread and without the GIL, can let go of it.
+# A chunk is plain memory with a count of its users, so that each of them can release it on
+# any thread and without the GIL.
 
 cdef extern from *:
     """
@@ -26,14 +26,14 @@ cdef enum:  # columns
 cdef tuple COLUMN_NAMES = ("subject", "data", "sequence", "timestamp", "headers")
 
 cdef enum:
-    # Offsets have 32 bits. Text may grow threefold where it is no UTF-8 and is mended.
+    # Offsets have 32 bits. Text that is not UTF-8 may grow threefold when it is mended.
     MOST_DATA = 0x7FFFFFFF
     MOST_TEXT = 0x1FFFFFFF
     FIRST_ROWS = 256
     FIRST_BYTES = 16 * 1024
 
-cdef struct Values:  # of variable length, one behind the other
-    int32_t* ends    # where each begins, and behind that where the last one ends
+cdef struct Values:  # values of variable length, one behind the other
+    int32_t* ends    # where each value begins, and then where the last one ends
     char* bytes
     size_t size, room
 
@@ -41,29 +41,29 @@ cdef struct Chunk:
     long holders
     Chunk* next
     size_t rows, room
-    size_t wire          # as the server counts
+    size_t wire          # bytes, as the server counts them
     uint64_t* sequences
     int64_t* timestamps
     Values subjects, payloads, blocks, replies
     bint plain           # all subjects are ASCII
-    uint64_t highest     # stream sequence
+    uint64_t highest     # highest stream sequence
     size_t highest_row
-    # The headers, once the chunk is taken and its blocks are read. Each row has entries
-    # from one end to the next, each of these a name, and values likewise.
+    # The headers, once the chunk is taken and its blocks are read. The entries of a row lie
+    # between two `entry_ends`. Each has a name, and its values between two `value_ends`.
     unsigned char* has_headers
     size_t without_headers, unreadable, entries, entry_room, value_count, value_room
     int32_t* entry_ends
     int32_t* value_ends
     Values names, values
 
-cdef struct Frame:  # a message, as it lies in the parser's buffer or in an object
+cdef struct Frame:  # a message in the parser's buffer or in an object
     const char* subject
     const char* reply
     const char* block
     const char* data
     size_t subject_size, reply_size, block_size, data_size
 
-cdef struct Shape:  # which columns are wanted, and in which order
+cdef struct Shape:  # the columns that are wanted, in order
     int width
     int column[COLUMNS_IN_ALL]
     bint has[COLUMNS_IN_ALL]
@@ -100,7 +100,7 @@ cdef bint resize(void** block, size_t size) noexcept nogil:
 
 
 cdef bint values_rows(Values* values, size_t rows) noexcept nogil:
-    """Have room for the ends of so many rows."""
+    """Make room for the ends of `rows` values."""
     cdef bint first = values.ends == NULL
     if not resize(<void**>&values.ends, (rows + 1) * sizeof(int32_t)):
         return False
@@ -124,7 +124,7 @@ cdef bint values_room(Values* values, size_t more) noexcept nogil:
 cdef inline void values_add(
     Values* values, size_t row, const char* s, size_t n
 ) noexcept nogil:
-    """Add a value, for which there is room."""
+    """Add a value. The caller has made room for it."""
     if n:
         memcpy(values.bytes + values.size, s, n)
         values.size += n
@@ -132,7 +132,7 @@ cdef inline void values_add(
 
 
 cdef bint values_fit(Values* values) noexcept nogil:
-    """Give back the room that is not used."""
+    """Give back the room that is not used, if it is much."""
     if values.room - values.size > values.room // 4:
         if not resize(<void**>&values.bytes, values.size):
             return False
@@ -154,14 +154,14 @@ cdef bint is_ascii(const char* s, size_t n) noexcept nogil:
 
 
 cdef bytes mended(const char* s, size_t n):
-    """UTF-8, with a mark where there was none."""
+    """Return the text as UTF-8, with U+FFFD in place of invalid bytes."""
     return decode_text(s, n).encode("utf-8", "surrogateescape").decode(
         "utf-8", "replace"
     ).encode()
 
 
 cdef bint chunk_rows(Chunk* chunk, Shape* shape, bint replies, size_t rows) noexcept nogil:
-    """Have room for so many rows."""
+    """Make room for `rows` rows."""
     if (
         shape.has[SEQUENCES]
         and not resize(<void**>&chunk.sequences, rows * sizeof(uint64_t))
@@ -184,7 +184,7 @@ cdef enum:
 
 
 cdef int add_text(Values* values, size_t row, const char* s, size_t n) except -1:
-    """Add what has to be UTF-8."""
+    """Add text that must be UTF-8, and mend it if it is not."""
     cdef bytes text
     if not is_ascii(s, n):
         text = mended(s, n)
@@ -223,7 +223,7 @@ cdef int add_header(Chunk* chunk, const char* value, size_t size) except -1:
 
 
 cdef int add_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
-    """Add the headers of one message: names in the order in which they first come."""
+    """Add the headers of one message, with the names in the order of first appearance."""
     cdef HeaderLine lines[MAX_LINES]
     cdef bint done[MAX_LINES]
     cdef int count = 0, i, j
@@ -233,7 +233,7 @@ cdef int add_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
         begin = at
         found = next_header(s, n, &at, &lines[count])
         if (lines[count].name - s if found else at) != begin:
-            whole = False  # a line without a name and a colon was passed over
+            whole = False  # a line without a name and a colon was skipped
         if not found:
             break
         done[count] = False
@@ -270,7 +270,7 @@ cdef int add_many_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
 
 
 cdef int chunk_headers(Chunk* chunk) except -1:
-    """Turn the blocks into a column; null is what has none, or one that is none."""
+    """Turn the header blocks into a column: null without a readable block."""
     cdef size_t row, bitmap = (chunk.rows + 7) // 8
     cdef const char* s
     cdef Py_ssize_t n
@@ -315,7 +315,7 @@ cdef int mend_subjects(Chunk* chunk) except -1:
 
 
 cdef int chunk_finish(Chunk* chunk, Shape* shape) except -1:
-    """Nothing more is added: read the headers, mend the text, give back spare memory."""
+    """Complete a chunk: read the headers, mend the text, and give back spare memory."""
     mend_subjects(chunk)
     if shape.has[HEADERS]:
         chunk_headers(chunk)
@@ -339,8 +339,9 @@ cdef int chunk_finish(Chunk* chunk, Shape* shape) except -1:
 cdef class Columns:
     """Takes messages as rows of the wanted columns, in chunks of `most_rows`.
 
-    With `acks` the rows can be acknowledged; `together` says that one ack is for all
-    before it. `limit` is how many bytes of payloads, and of all else, a chunk may have.
+    With `acks` the rows can be acknowledged, and `together` means that one ack covers all
+    before it. `limit` is the maximum number of bytes of payloads in a chunk, and of each
+    other kind of data as well.
     """
 
     cdef Shape shape
@@ -412,7 +413,7 @@ cdef class Columns:
         return chunk
 
     cdef Chunk* begin(self) except NULL:
-        """A new chunk, likely to be as large as the one before."""
+        """Begin a chunk, which is likely to become as large as the one before."""
         cdef Chunk* chunk = self.begin_empty()
         if not (
             (not self.shape.has[SUBJECTS]
@@ -480,7 +481,7 @@ cdef class Columns:
         return 0
 
     cdef Chunk* take(self) noexcept:
-        """The chunk that was begun first, or NULL."""
+        """Take the oldest chunk. Return NULL if there is none."""
         cdef Chunk* chunk = self.first
         if chunk != NULL:
             self.first = chunk.next
@@ -494,7 +495,7 @@ cdef class Columns:
         return chunk
 
     cdef void put_back(self, Chunk* chunks) noexcept:
-        """Have the chunks that were taken, in their order, be the first once more."""
+        """Put chunks that were taken, in their order, back in front of the others."""
         cdef Chunk* last = chunks
         if chunks == NULL:
             return
@@ -507,7 +508,7 @@ cdef class Columns:
 
 
 cdef int frame_of(Msg msg, Frame* frame) except -1:
-    """What `msg` consists of, as long as that lives."""
+    """Point to the parts of `msg`, which are valid as long as `msg` lives."""
     frame.subject = msg.head
     frame.subject_size = msg.subject_size
     frame.reply = msg.head + msg.subject_size
@@ -520,7 +521,7 @@ cdef int frame_of(Msg msg, Frame* frame) except -1:
 
 
 cdef int add_row(Columns columns, Msg msg, size_t size, size_t* bytes_in_all) except -1:
-    """Add a message that came before; 1, or 0 for one that is of no stream."""
+    """Add a message that came earlier. Return 1, or 0 for a message of no stream."""
     cdef AckNumbers ack
     cdef Frame frame
     frame_of(msg, &frame)

@@ -5,7 +5,7 @@ cdef enum:
     ADDED_SUBJECT
     ADDED_SEQUENCE
     ADDED_TIME
-    ADDED_PENDING  # this one and the next to answers of several messages alone
+    ADDED_PENDING  # this one and the next only in answers of several messages
     ADDED_PREVIOUS
     MOST_ADDED
 
@@ -17,7 +17,7 @@ cdef inline bint is_word(
 
 
 cdef int added_header(const char* s, Py_ssize_t n) noexcept nogil:
-    """Which of them a name is, `MOST_ADDED` for any other."""
+    """Return which of these headers a name is, or `MOST_ADDED` for any other name."""
     if is_word(s, n, b"Nats-Stream", 11):
         return ADDED_STREAM
     if is_word(s, n, b"Nats-Subject", 12):
@@ -36,7 +36,7 @@ cdef int added_header(const char* s, Py_ssize_t n) noexcept nogil:
 cdef inline bint some_digits(
     const char* s, Py_ssize_t n, int64_t most, int64_t* number
 ) noexcept nogil:
-    """A number of exactly `n` digits that is no more than `most`."""
+    """Read a number of exactly `n` digits that is at most `most`."""
     cdef uint64_t value = 0
     if not parse_number(s, n, &value) or <int64_t>value > most:
         return False
@@ -45,9 +45,10 @@ cdef inline bint some_digits(
 
 
 cdef bint parse_time(const char* s, Py_ssize_t n, int64_t* microseconds) noexcept nogil:
-    """RFC 3339, `2026-01-31T23:59:59.123456789Z`, since 1970; False for anything else.
+    """Read RFC 3339, `2026-01-31T23:59:59.123456789Z`, as microseconds since 1970.
 
-    Further digits are cut off. What a datetime in UTC cannot be is none.
+    Further digits are cut off. Return False for any other text, and for a time that a
+    datetime in UTC cannot represent.
     """
     cdef int64_t year = 0, month = 0, day = 0, hour = 0, minute = 0, second = 0
     cdef int64_t fraction = 0, scale = 1_000_000, away = 0, of_hour = 0
@@ -88,7 +89,7 @@ cdef bint parse_time(const char* s, Py_ssize_t n, int64_t* microseconds) noexcep
         away = (away * 60 + of_hour) * (60 if s[i] == 43 else -60)
     elif n - i != 1 or s[i] != 90:
         return False
-    # Days since 1970, by years that begin in March: the leap day is their last.
+    # Days since 1970, in years that begin in March, so that the leap day is their last day.
     if month <= 2:
         year -= 1
         month += 12
@@ -108,7 +109,7 @@ cdef bint parse_time(const char* s, Py_ssize_t n, int64_t* microseconds) noexcep
 @cython.final
 @cython.freelist(64)
 cdef class DirectAnswer:
-    """What the server says of a stored message that it answers with."""
+    """The headers of a server's answer to a direct get, read from a stored message."""
 
     cdef bytes block
     cdef Py_ssize_t stream_at, stream_size, own_size
@@ -142,15 +143,16 @@ cdef struct Added:
     HeaderLine found[6]
     uint64_t sequence, pending, previous
     int64_t timestamp_us
-    Py_ssize_t own_size  # what is ahead of them: the message's own block, but its last line
+    Py_ssize_t own_size  # bytes before them: the message's own block without its last line
     bint has_own
 
 
 cdef void find_stream(const char* s, HeaderLine* subject, HeaderLine* stream) noexcept:
-    """Find the first of the added headers where no line begins with it.
+    """Find `Nats-Stream`, the first of the added headers, if no line begins with it.
 
-    The server cuts two bytes off the block of the message, whatever they are, and appends.
-    So its first header continues the last line of a block that ends without a blank one.
+    The server cuts two bytes off the block of the message, whatever they are, and appends
+    its headers. If the block does not end with a blank line, the first added header
+    therefore continues the last line of the block.
     """
     cdef const char* at = subject.name - 13
     while at >= s and memcmp(at, b"Nats-Stream: ", 13) != 0:
@@ -165,11 +167,11 @@ cdef void find_stream(const char* s, HeaderLine* subject, HeaderLine* stream) no
 
 
 cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
-    """Why a header block is not that of an answer, NULL if it is.
+    """Read the added headers of an answer. Return what is wrong with them, NULL if nothing.
 
     The server appends its headers to the block of the message, which any client has
-    written: they are read however it begins and whatever is in it. Of several answers one
-    need not be one of several: then it has no `ADDED_PENDING`.
+    written. So they are read whatever the block contains, and however it begins. A message
+    without `ADDED_PENDING` is accepted if `batched`, but it is none of several answers.
     """
     cdef HeaderLine line
     cdef const char* s
@@ -182,7 +184,7 @@ cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
     i = line_end(s, n, 0) + 1
     while next_header_in(s, n, &i, &line, True):
         which = added_header(line.name, line.name_size)
-        if which < known:  # of several the last, as the message may have some, too
+        if which < known:  # the last one counts: the message may have some, too
             added.found[which] = line
     if (
         added.found[ADDED_STREAM].name == NULL
@@ -205,7 +207,7 @@ cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
     line = added.found[ADDED_TIME]
     if not parse_time(line.value, line.value_size, &added.timestamp_us):
         return b"its time cannot be read"
-    # A header that is no number is read as 0, which never follows the answer before.
+    # A header that is no number is read as 0, which never follows the previous answer.
     if batched:
         line = added.found[ADDED_PENDING]
         if not parse_number(line.value, line.value_size, &added.pending):

@@ -16,7 +16,7 @@ def is_key(key: object) -> bool:
     cdef Py_ssize_t n = 0, i
     cdef const char* s
     cdef char c, last = 46
-    # Text of other characters would be encoded, and kept so beside it.
+    # Other text would be encoded to UTF-8, and the string would keep the encoded copy.
     if not isinstance(key, str) or not (<str>key).isascii():
         return False
     s = utf8(key, &n)
@@ -36,10 +36,10 @@ def is_key(key: object) -> bool:
 
 
 cdef str operation_in(bytes block):
-    """The operation that a header block, or None, stands for.
+    """Return the operation that a header block, or None, stands for.
 
-    `KV-Operation` before `Nats-Marker-Reason`, and the first of each. A block that cannot
-    be read says nothing: any publisher may have put it there.
+    `KV-Operation` comes before `Nats-Marker-Reason`, and the first one of each counts. An
+    unreadable block means PUT, because any publisher may have put it there.
     """
     cdef const char* s
     cdef Py_ssize_t n, i
@@ -74,7 +74,7 @@ cdef str operation_in(bytes block):
 
 
 cdef str ttl_in(bytes block):
-    """The `Nats-TTL` of a header block, or of None: empty if there is none."""
+    """Return the `Nats-TTL` of a header block, or of None. Empty if there is none."""
     cdef const char* s
     cdef Py_ssize_t n, i
     cdef HeaderLine line
@@ -130,7 +130,7 @@ def read_entries(
             or added.previous != previous
         ):
             break
-        if mailbox.take() is not msg:  # somebody has discarded it meanwhile
+        if mailbox.take() is not msg:  # another thread has discarded it
             break
         previous, pending = added.sequence, added.pending
         line = added.found[ADDED_SUBJECT]
@@ -144,18 +144,17 @@ def read_entries(
 
 @cython.final
 cdef class Initial:
-    """Where a watch is among the entries that were in the bucket when it began.
+    """The progress of a watch through the entries that were in the bucket when it began.
 
-    They are complete once the watch has read up to where the leader says that the bucket
-    ends: `end`, as it was before the consumer was made. Of a bucket with one server, the
-    server of the consumer is the leader, so that `expected`, its count, is as good
-    (`exact`).
+    The entries are complete once the watch has read up to `end`, where the bucket ended
+    before the consumer was made. The leader reports that. If the bucket has one server, the
+    server of the consumer is the leader, so its count `expected` is as good (`exact`).
 
-    A watch of the `latest` of each key reads no entry that is replaced before its turn. Its
-    replacement is behind `end`. So these are complete at an end of which is known that no
-    key that was there in the meantime can be behind it: the leader has nothing behind the
-    last entry, or all sequences came between the one at which it was asked and the end that
-    it gave, or each key that it has was `seen`.
+    A watch of the `latest` of each key reads no entry that is replaced before it is
+    delivered, and the replacement lies behind `end`. So the entries are complete only at an
+    end behind which no key can be that was there in the meantime. This is known if the
+    leader has nothing behind the last entry, if all sequences came between the one at which
+    it was asked and the end that it reported, or if each key that it has was `seen`.
     """
 
     cdef int64_t missing
@@ -163,7 +162,7 @@ cdef class Initial:
     cdef int inexact
     cdef bint latest
     cdef bint asked  # `end` is where the bucket ended during the reading
-    cdef bint whole  # no sequence was left out since it was asked for
+    cdef bint whole  # no sequence was left out since the leader was asked
     cdef readonly bint done
     # Hashes of the keys that came, with the lowest bit set for values. 0 is a free slot.
     cdef uint64_t* slots
@@ -196,18 +195,18 @@ cdef class Initial:
         return not load_int(&self.inexact)
 
     def moved(self) -> None:
-        """Another consumer continues, perhaps on another server. From any thread."""
+        """Note, from any thread, that another consumer continues, perhaps elsewhere."""
         store_int(&self.inexact, True)
 
     cdef inline bint changes_nothing(self, uint64_t revision, uint64_t delta) noexcept:
-        """Whether `came` would count an entry with `delta` behind it, and no more."""
+        """Return whether `came` would only count an entry with `delta` behind it."""
         return self.done or (
             delta != 0 and self.missing > 1 and revision < self.end and not self.asked
         )
 
     @cython.annotation_typing(False)
     def came(self, revision: int, delta: int) -> bool:
-        """Take note of an entry, and return whether the leader has to be asked now."""
+        """Take note of an entry, and return whether the leader must be asked now."""
         cdef uint64_t sequence = revision
         self.missing -= 1
         self.whole = self.whole and sequence == self.position + 1
@@ -232,7 +231,7 @@ cdef class Initial:
 
     @cython.annotation_typing(False)
     def ends_at(self, last: int) -> None:
-        """The leader has more behind the last entry that came, and ends at `last`."""
+        """Note that the leader has more behind the last entry that came, up to `last`."""
         self.asked = self.whole = True
         self.end = last
         if self.position >= self.end:
@@ -254,7 +253,7 @@ cdef class Initial:
         return self.put(number if number else 2) and is_value
 
     cdef bint put(self, uint64_t number) noexcept:
-        """Whether it was here before."""
+        """Add a hash, and return whether it was there before."""
         cdef size_t i = <size_t>(number >> 1) & self.mask
         while self.slots[i]:
             if self.slots[i] == number:
@@ -290,7 +289,7 @@ cdef class Initial:
 
     @cython.annotation_typing(False)
     def seen(self, keys: "Iterable[str]") -> bool:
-        """Whether each of these keys has come, as a value or as a marker."""
+        """Return whether each of these keys has come, as a value or as a marker."""
         cdef uint64_t number
         for key in keys:
             number = <uint64_t>hash(key) | 1
@@ -305,8 +304,8 @@ cdef class Initial:
 cdef class Entries:
     """Reads the messages of a mailbox as entries of a bucket. For one thread at a time.
 
-    What can be had at once, and is no turn of `initial`, comes from an `EntryIterator` or
-    `hand_over`. Whatever they stop at comes from `get`.
+    Entries that are already here, and that `initial` need only count, come from an
+    `EntryIterator` or `hand_over`. Where these stop, `get` returns the next entry.
     """
 
     cdef JetStreamMailbox mailbox
@@ -354,7 +353,7 @@ cdef class Entries:
         return glance_number(&self.last)
 
     cdef JetStreamMsg take_ready(self, AckNumbers* ack):
-        """The next message if it is here, and no turn of `initial`; else None."""
+        """Take the next message if it is here and `initial` only counts it, else None."""
         cdef JetStreamMailbox mailbox = self.mailbox
         cdef Initial initial = self.initial
         cdef Msg msg = mailbox.first()
@@ -364,7 +363,7 @@ cdef class Entries:
             &self.reader, msg.head + msg.subject_size, msg.reply_size, ack
         ) or not initial.changes_nothing(ack.stream_sequence, ack.pending):
             return None
-        if mailbox.take() is not msg:  # somebody has discarded it meanwhile
+        if mailbox.take() is not msg:  # another thread has discarded it
             return None
         if not initial.done:
             initial.missing -= 1
@@ -386,7 +385,7 @@ cdef class Entries:
         )
 
     cdef object ready(self):
-        """The next entry if it is here, and no turn of `initial`; else None."""
+        """Take the next entry if it is here and `initial` only counts it, else None."""
         cdef AckNumbers ack
         cdef Msg msg
         cdef str operation
@@ -407,7 +406,7 @@ cdef class Entries:
                 return entry
 
     cdef object ready_key(self):
-        """Its key."""
+        """Take the next entry like `ready`, and return its key."""
         cdef AckNumbers ack
         cdef Msg msg
         cdef str key
@@ -460,7 +459,7 @@ cdef class Entries:
 cdef class EntryIterator:
     """Iterates over entries, or their keys.
 
-    `wait` is called for whatever is not at hand, and raises `StopIteration` at the end.
+    `wait` is called for each entry that is not here, and raises `StopIteration` at the end.
     """
 
     cdef Entries entries
@@ -493,7 +492,7 @@ cdef class EntryIterator:
             if entries.initial.done:
                 raise StopIteration
         elif entries.ignore_deletes and not entries.initial.done:
-            return self.wait()  # it looks for a value behind this one
+            return self.wait()  # `wait` looks for a value behind this one
         if not self.keys:
             entry = entries.ready()
             return self.wait() if entry is None else entry

@@ -1,11 +1,11 @@
 # Events that the parser and the line report to the session: `(Event, value)`.
 #
-# A message without a subscription is no Event but the plain string `MSG`: tuples of
-# strings and messages are untracked by the collector, unlike those that may be in a cycle.
+# A message without a subscription is not an Event but the plain string `MSG`, because the
+# collector does not track tuples of strings and messages, which cannot be in a cycle.
 
 
 class Event(StrEnum):
-    """What has come or has happened; with each goes a value.
+    """Something that has come or has happened, which is reported together with a value.
 
     A frame of the server:
 
@@ -13,17 +13,17 @@ class Event(StrEnum):
     - `ERR`: str, the words of -ERR without quotes,
     - `PING`, `PONG`, `OK`: None.
 
-    What the line tells:
+    Reported by the line:
 
     - `STATUS`: `(mailbox, msg)`, a JetStream status,
-    - `SLOW`: the mailbox that began to drop,
+    - `SLOW`: the mailbox that began to drop messages,
     - `FIRST`: the mailbox whose first message came and that has an `on_first`,
     - `ENDED`: the mailbox that has all it expected,
     - `ORDER`: the mailbox whose `order` has stopped or has passed messages over, or whose
       `trail` has found a gap,
     - `CALL`: a callable that does not block,
-    - `BROKEN`: the error, the connection is of no more use,
-    - `READABLE`, `WRITABLE`: None, turns of TLS.
+    - `BROKEN`: the error, after which the connection is of no use,
+    - `READABLE`, `WRITABLE`: None, for a stream that is not direct.
     """
 
     INFO = "INFO"
@@ -42,7 +42,7 @@ class Event(StrEnum):
     WRITABLE = "WRITABLE"
 
 
-# Looked up once.
+# Kept under names of C, so that each is looked up once.
 cdef object EVENT_INFO = Event.INFO
 cdef object EVENT_ERR = Event.ERR
 cdef object EVENT_OK = Event.OK

@@ -1,18 +1,18 @@
 # The failures of a publisher that its user may not have seen.
 
 cdef enum:
-    MOST_FAILURES = 1000  # kept for the error of `flush`; further ones are counted
+    MOST_FAILURES = 1000  # kept for the error of `flush`, further ones are only counted
 
 
 @cython.final
 @cython.internal
 cdef class Failures:
-    """Futures with errors, until somebody is given those."""
+    """Futures with errors that their user has not received yet."""
 
     cdef list futures
-    cdef size_t seen    # of them, by now
+    cdef size_t seen    # how many of them have been seen
     cdef size_t unkept  # failures past MOST_FAILURES
-    cdef uint64_t epoch  # how often they were taken: failures counted before are reported
+    cdef uint64_t epoch  # how often they were taken: earlier failures are reported
 
     def __cinit__(self):
         self.futures = []
@@ -30,7 +30,7 @@ cdef class Failures:
         return 0
 
     cdef int see(self, PubAckFuture future) except -1:
-        """The caller has been given the error: `take` need not."""
+        """Note that the caller has received the error, so that `take` leaves it out."""
         if not future.seen:
             future.seen = True
             if future.kept:

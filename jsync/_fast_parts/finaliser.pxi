@@ -1,5 +1,5 @@
-# What `__del__` may do. Python prints an exception of a finaliser, and drops it. A Ctrl-C
-# that meets one would be lost: so it is raised again behind the finaliser, in which no
+# Finalisers. Python prints an exception of a `__del__` and drops it, so a Ctrl-C that hits
+# one would be lost. It is therefore raised again at the end of the finaliser, where no
 # bytecode runs any more that could notice it.
 
 cdef extern from "Python.h":
@@ -9,11 +9,11 @@ cdef extern from "Python.h":
 def finaliser(method: "Callable[[Any], None]") -> "Callable[[Any], None]":
     """Make a `__del__` that does nothing once Python is ending, and loses no Ctrl-C.
 
-    Connections are closed at the end, and no other thread runs. A Python without the GIL
+    At that time connections are closed, and no other thread runs. A Python without the GIL
     drops the last objects after the names of modules, which the method would need.
 
-    A KeyboardInterrupt of a signal handler has `method` begin again, and reaches the code
-    that dropped the object.
+    If a signal handler raises KeyboardInterrupt, `method` begins again, and the exception
+    reaches the code that dropped the object.
     """
     import sys
     ending = sys.is_finalizing

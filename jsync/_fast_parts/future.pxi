@@ -19,30 +19,30 @@ cdef class PubAckFuture:
     `asyncio.wrap_future`, which accept only their own class.
     """
 
-    # Not tracked by the collector: callbacks, the one way to a cycle, are dropped once
-    # it is done, which every future is in the end.
+    # Not tracked by the collector. Only callbacks can form a cycle, and they are dropped
+    # once the future is done, which every future is in the end.
     cdef AckWindow window
     cdef readonly object subject
     """The subject of the message."""
-    cdef object payload   # bytes, or a view of bytes; None once the message is stored
+    cdef object payload   # bytes, or a view of bytes, or None once the message is stored
     cdef bytes block
     cdef uint64_t number  # in the order of publishing, from 1
-    cdef int64_t due      # the ack is late then
+    cdef int64_t due      # the ack is late after this time
     cdef int64_t sent     # when the message was last written
-    cdef int64_t again_at  # when to retry it; 0: it waits for no retry
-    cdef object refusal   # the error that was the last answer
-    cdef uint64_t epoch   # of the window's failures, when it failed
+    cdef int64_t again_at  # when to retry it, 0: no retry is planned
+    cdef object refusal   # the error, if that was the last answer
+    cdef uint64_t epoch   # epoch of the window's failures when it failed
     cdef uint32_t slot
-    cdef uint32_t retries, refusals  # because no stream answered; for other reasons
-    # Bytes, not `bint`: thousands of futures wait at a time, and each has to be read.
+    cdef uint32_t retries, refusals  # after no stream answered, and for other reasons
+    # One byte each, not `bint`: thousands of futures wait at a time, and all are read.
     cdef uint8_t finished
     cdef uint8_t seen     # the caller has been given the error
     cdef uint8_t unsent   # to be sent again now
-    cdef uint8_t refused  # the last sending had that answer
-    cdef uint8_t doubtful  # a sending had no answer, and another one followed
-    cdef uint8_t busy     # the server was too busy for it: new messages wait
-    cdef uint8_t kept     # among the window's failures; else it was only counted there
-    # An ack of the usual form is its stream and sequence until somebody asks for it.
+    cdef uint8_t refused  # the last sending was answered with `refusal`
+    cdef uint8_t doubtful  # it was sent again although a sending had no answer
+    cdef uint8_t busy     # the server was too busy for it, so new messages wait
+    cdef uint8_t kept     # is in the window's list of failures, and not only counted there
+    # An ack of the usual form is kept as stream and sequence until a caller reads it.
     cdef str stream
     cdef uint64_t sequence
     cdef object ack
@@ -93,7 +93,7 @@ cdef class PubAckFuture:
             leave(&here)
 
     def done(self) -> bool:
-        """Whether the ack or the error has come. Does not block."""
+        """Return whether the ack or the error has come. Does not block."""
         return load_byte(&self.finished) != 0
 
     def running(self) -> bool:
@@ -195,17 +195,17 @@ cdef class PubAckFuture:
         return self.ack
 
     cdef inline size_t payload_size(self) noexcept:
-        """Bytes as `max_payload` counts them."""
+        """Return the bytes of payload and headers, as `max_payload` counts them."""
         return payload_length(self.payload) + (
             PyBytes_GET_SIZE(self.block) if self.block is not None else 0
         )
 
     cdef inline size_t cost(self) noexcept:
-        """Bytes that are kept while it waits."""
+        """Return the bytes that are kept while it waits."""
         return self.payload_size() + len(<str>self.subject)
 
     cdef int wait(self, timeout, Section* here) except -1:
-        """Called in the section of the window."""
+        """Wait until it is done. Called in the section of the window, which opens here."""
         cdef int64_t deadline
         if timeout is None and self.finished:
             return 0

@@ -14,7 +14,7 @@ cdef str decode_text(const char* s, Py_ssize_t n):
 
 
 cdef int header_status(const char* s, Py_ssize_t n) noexcept nogil:
-    """The status number of a block, 0 when its first line has none."""
+    """Return the status number of a block, 0 if its first line has none."""
     if n < 12 or memcmp(s, b"NATS/1.0", 8) != 0 or not is_blank(s[8]):
         return 0
     cdef Py_ssize_t i = 9
@@ -54,14 +54,14 @@ cdef Py_ssize_t line_end(const char* s, Py_ssize_t n, Py_ssize_t i) noexcept nog
 cdef inline bint next_header(
     const char* s, Py_ssize_t n, Py_ssize_t* at, HeaderLine* line
 ) noexcept nogil:
-    """Read the next header of a block, from behind its first line on; False at the end."""
+    """Read the next header of a block, from its second line on. Return False at the end."""
     return next_header_in(s, n, at, line, False)
 
 
 cdef inline bint next_header_in(
     const char* s, Py_ssize_t n, Py_ssize_t* at, HeaderLine* line, bint beyond
 ) noexcept nogil:
-    """Do the same, `beyond` blank lines too: the block ends where its bytes end."""
+    """Read the next header, with `beyond` also behind blank lines, up to the last byte."""
     cdef Py_ssize_t a, b, end
     cdef const char* colon
     while at[0] < n:
@@ -92,7 +92,7 @@ cdef inline bint next_header_in(
 
 
 cdef str status_words(const char* s, Py_ssize_t end):
-    """What stands behind the number of a status."""
+    """Return the text behind the number of a status."""
     cdef Py_ssize_t a = 9, b = end
     if b > a and s[b - 1] == c"\r":
         b -= 1
@@ -148,7 +148,7 @@ cdef bytes header_bytes(object text, object name):
         try:
             return text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            # Without the value, which may be a secret, and so without the cause.
+            # Without the value, which may be a secret. The cause would contain it, too.
             raise InvalidHeaderError(f"header {name!r} is not valid Unicode") from None
 
 
@@ -202,7 +202,7 @@ def encode_headers(headers: "HeadersLike") -> bytes:
 
 
 cdef bytes block_with_id(bytes block, object msg_id):
-    """A header block, or None, with `Nats-Msg-Id` behind what it has."""
+    """Add `Nats-Msg-Id` to a header block, which may be None."""
     cdef bytes raw
     cdef Py_ssize_t i, size
     cdef unsigned char c

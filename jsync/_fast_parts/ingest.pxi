@@ -1,4 +1,4 @@
-# Fast-ingest batches (ADR-50): numbered publishes, encoded without a Python object each.
+# Fast-ingest batches (ADR-50): numbered publishes, without a Python object for each.
 
 cdef enum:
     BATCH_START = 0
@@ -12,13 +12,13 @@ cdef enum:
 
 cdef const char* OPERATIONS = b".0.$FI.1.$FI.2.$FI.3.$FI.4.$FI"
 
-cdef struct Kept:  # a message that is not acknowledged
+cdef struct Kept:  # an unacknowledged message
     PyObject* subject
-    PyObject* data  # NULL: released, and cannot be retried
+    PyObject* data  # NULL: released, so it cannot be retried
     PyObject* block  # the header block, or NULL
     size_t size  # of headers and payload
     int operation
-    bint repeatable  # it has a Nats-Msg-Id: the stream drops a second one
+    bint repeatable  # it has a Nats-Msg-Id, so that the stream drops a second one
 
 
 @cython.final
@@ -55,7 +55,7 @@ cdef class FastPubAck:
 
 
 cdef bytes payload_bytes(object data):
-    """A copy of a payload that is not `bytes`."""
+    """Return a copy of a payload that is not `bytes`."""
     cdef Py_buffer view
     if not PyObject_CheckBuffer(data):
         raise TypeError(
@@ -79,15 +79,15 @@ cdef bint has_msg_id(bytes block):
 
 
 cdef class IngestCounts:
-    """How far an ingest is. Its writer counts `sent`, its engine all else."""
+    """The progress of an ingest. Its writer counts `sent`, its engine everything else."""
 
-    # C integers: the writer reads and counts them once a message.
+    # C integers, because the writer reads and counts them for each message.
 
     cdef public uint64_t base, sent, received
 
     @property
     def acked(self) -> int:
-        """All up to this one are acknowledged, counted through the whole ingest."""
+        """The last acknowledged message, counted through the whole ingest."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -96,9 +96,9 @@ cdef class IngestCounts:
             leave(&here)
 
     def rebase(self) -> None:
-        """Count from what is acknowledged, in another batch.
+        """Start the counts of another batch behind the acknowledged messages.
 
-        One call, so that a signal handler that raises cannot come in between.
+        This is one call, so that a signal handler that raises cannot come in between.
         """
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -119,32 +119,31 @@ cdef class IngestCounts:
 cdef class BatchWriter:
     """Writes the messages of an ingest, in one batch after the other.
 
-    For one thread at a time, which `with` makes sure of where it waits; `ping` and `end`
-    are for any thread. At most `window` bytes are on the way, or one message. Messages
-    that are not acknowledged are kept, as many as fit into `keep` bytes, and `rewind` gives
-    them back.
+    For one thread at a time, which `with` ensures where it waits, but any thread may call
+    `ping` and `end`. At most `window` bytes are on the way, or one message. Unacknowledged
+    messages are kept, as many as fit into `keep` bytes, and `rewind` returns them.
     """
 
     cdef IngestCounts counts
     cdef Outbox outbox
     cdef Mailbox answers
     cdef bytes reply  # `<prefix>.<id>.<flow>.<gaps>.`
-    cdef bytes control  # the subject of pings and ends: the first message's
+    cdef bytes control  # the subject of pings and ends: that of the first message
     cdef public uint64_t limit
-    """The last one that may be written now."""
-    cdef unsigned long owner  # the thread that may be waiting
+    """The last message that may be written now."""
+    cdef unsigned long owner  # id of the thread inside `with`, which may be waiting
     cdef bint writing
-    cdef object subject  # the last one that was looked at
-    cdef Publish* rows  # `CHUNK_ROWS` of them, for `write_many`; NULL before its first call
+    cdef object subject  # the last one that was checked
+    cdef Publish* rows  # `CHUNK_ROWS` of them, for `write_many`, NULL before its first call
     cdef Kept* kept
-    cdef size_t capacity, head, count  # of those not acknowledged
-    cdef size_t dropped  # how many of the first are released
+    cdef size_t capacity, head, count  # of unacknowledged messages
+    cdef size_t dropped  # how many of the oldest are released
     cdef size_t kept_bytes, keep, window
     cdef readonly size_t under_way
-    """Bytes of headers and payloads that are not acknowledged."""
+    """Unacknowledged bytes of headers and payloads."""
     cdef size_t unrepeatable
     cdef readonly bint has_ids
-    """Whether a message of it had a message id, kept or not."""
+    """True if a message had a message id, whether it is kept or not."""
 
     def __init__(
         self, outbox: Outbox, counts: IngestCounts, keep: int, window: int
@@ -187,12 +186,12 @@ cdef class BatchWriter:
 
     @property
     def repeatable(self) -> bool:
-        """Whether all that is not acknowledged is kept, and has a message id."""
+        """True if each unacknowledged message is kept and has a message id."""
         return self.unrepeatable == 0 and self.dropped == 0
 
     @property
     def full(self) -> bool:
-        """Whether bytes, and not messages or answers, are in the way of the next one."""
+        """True if bytes, and not messages or answers, hold up the next message."""
         return (
             self.counts.sent < self.limit and self.answers.count_now() == 0
             and not glance_int(&self.answers.over)
@@ -200,11 +199,11 @@ cdef class BatchWriter:
 
     @property
     def mean_size(self) -> int:
-        """The mean size of the messages that are not acknowledged, in bytes."""
+        """The mean size of unacknowledged messages, in bytes."""
         return self.under_way // self.count if self.count else 0
 
     def begin(self, answers: Mailbox, reply: bytes) -> None:
-        """Begin a batch; its first message may be written."""
+        """Begin a batch, whose first message may be written."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -215,7 +214,7 @@ cdef class BatchWriter:
             leave(&here)
 
     def confirm(self) -> None:
-        """Let go of all that is acknowledged by now."""
+        """Release all messages that are acknowledged by now."""
         cdef uint64_t waiting = self.counts.sent - self.counts.received
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -226,10 +225,10 @@ cdef class BatchWriter:
             leave(&here)
 
     def rewind(self, again: "deque[tuple[str, bytes, bytes | None, int]]") -> bool:
-        """Move all that is not acknowledged to the front of `again`, for another batch.
+        """Move all unacknowledged messages to the front of `again`, for another batch.
 
-        False when some of it has not been kept. Arguments of `write` each. One call, so
-        that a signal handler that raises cannot come in between.
+        Each becomes arguments of `write`. Return False if some have not been kept. This is
+        one call, so that a signal handler that raises cannot come in between.
         """
         cdef list messages = []
         cdef size_t i
@@ -249,7 +248,7 @@ cdef class BatchWriter:
             leave(&here)
 
     def first_behind(self) -> "tuple[str, bytes, bytes | None, int] | None":
-        """The first that is not acknowledged; None when that has not been kept."""
+        """Return the first unacknowledged message, or None if it was not kept."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -275,9 +274,9 @@ cdef class BatchWriter:
         headers: "HeadersLike | bytes | None" = None,
         operation: int = BATCH_APPEND,
     ) -> FastPubAck | None:
-        """Write the next message; None when that has to wait, or an answer is here.
+        """Write the next message. Return None if it must wait, or if an answer is here.
 
-        `headers` may be a header block already.
+        `headers` may already be a header block.
         """
         cdef bytes block = None
         if headers:
@@ -291,9 +290,9 @@ cdef class BatchWriter:
     def write_again(
         self, again: "deque[tuple[str, bytes, bytes | None, int]]"
     ) -> bool:
-        """Write the first of `again` and take it off; False when that has to wait.
+        """Write the first of `again` and remove it. Return False if it must wait.
 
-        One call, so that a signal handler that raises cannot come in between.
+        This is one call, so that a signal handler that raises cannot come in between.
         """
         if self.write(*again[0]) is None:
             return False
@@ -339,10 +338,10 @@ cdef class BatchWriter:
         self, subjects: "str | list[str]", payloads: list, blocks: "list | None",
         all_ids: bool,
     ) -> bytes | None:
-        """Which of the rows that `ArrowSource.take` has given have a message id.
+        """Check rows of `ArrowSource.take`, and find those that have a message id.
 
-        A byte for each, not 0 if it has; None when there are no header blocks. Raises for
-        what cannot be sent.
+        Return one byte for each row, not 0 if it has an id, or None if there are no header
+        blocks. Raises an error for rows that cannot be sent.
         """
         cdef Py_ssize_t size = 0, i, n = len(payloads)
         cdef bytes ids = None, block
@@ -359,14 +358,14 @@ cdef class BatchWriter:
         for i in range(n):
             block = <bytes>(<list>blocks)[i]
             self.check_size(<bytes>payloads[i], block)
-            # A header of the user may be one too.
+            # A header of the user may be a message id, too.
             PyBytes_AS_STRING(ids)[i] = all_ids or block is not None and has_msg_id(block)
         return ids
 
     def checked_many(
         self, subjects: "str | Iterable[str]", payloads: "Iterable[Buffer]"
     ) -> "tuple[str | list[str], list[bytes]]":
-        """What `write_many` takes, of one's own; raises for what cannot be sent."""
+        """Check and copy the arguments of `write_many`. Raises an error if one is wrong."""
         cdef Py_ssize_t size = 0
         cdef list those = list(payloads), names
         cdef Py_ssize_t i
@@ -389,10 +388,10 @@ cdef class BatchWriter:
         self, subjects: "str | list[str]", payloads: list, begin: int,
         blocks: "list | None" = None, ids: bytes | None = None,
     ) -> int:
-        """Write as much of `payloads` from `begin` on as may be; where it stopped.
+        """Write as many of `payloads` from `begin` on as allowed. Return where it stopped.
 
-        What `checked_many` or `check_rows` has checked, and nobody else can change.
-        `blocks` are their header blocks, and `ids` is what `check_rows` gave.
+        `checked_many` or `check_rows` has checked the arguments, and no other code can
+        change them. `blocks` are header blocks, and `ids` is the result of `check_rows`.
         """
         cdef Py_ssize_t at = begin, first, total = len(payloads)
         cdef Section here
@@ -426,7 +425,7 @@ cdef class BatchWriter:
         self, subjects, list payloads, Py_ssize_t begin, list blocks, bytes ids,
         Section* here,
     ) except -1:
-        """Write a message, and more as long as they may be; `begin`: not connected."""
+        """Write one message, and more while allowed. Return `begin` if not connected."""
         cdef Py_ssize_t end = begin, subject_size = 0, i
         cdef Py_ssize_t most = min(
             len(payloads) - begin,
@@ -475,7 +474,7 @@ cdef class BatchWriter:
         return end
 
     def awaits(self, subject: str) -> bool:
-        """Whether a message to `subject` is not acknowledged."""
+        """Return whether a message to `subject` is unacknowledged."""
         cdef Kept* one
         cdef size_t i
         cdef Section here
@@ -490,9 +489,9 @@ cdef class BatchWriter:
             leave(&here)
 
     def ping(self) -> bool:
-        """Ask for the last flow message, and keep the batch alive; False: not connected.
+        """Request the last flow message, and keep the batch alive. False if not connected.
 
-        It has the number of the last message written, so that a lost ping is no gap.
+        The ping has the number of the last message written, so that a lost ping is no gap.
         """
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -502,7 +501,7 @@ cdef class BatchWriter:
             leave(&here)
 
     def end(self) -> bool:
-        """End the batch, without storing anything more; False: not connected."""
+        """End the batch without storing anything more. Return False if not connected."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -516,7 +515,7 @@ cdef class BatchWriter:
             &frame, PyBytes_AS_STRING(self.control), PyBytes_GET_SIZE(self.control),
             number, operation,
         )
-        # Urgent: it never waits for room, since the I/O thread writes these too.
+        # Urgent, so it never waits for room, because the I/O thread writes these, too.
         return self.outbox.write_frame(&frame, URGENT, AT_ONCE)
 
     cdef inline int make_room(self, size_t more) except -1:
@@ -565,23 +564,23 @@ cdef class BatchWriter:
             self.drop_oldest()
 
     cdef void drop_oldest(self) noexcept:
-        """Let go of the oldest as long as more is kept than may be."""
+        """Release the oldest messages while more bytes are kept than allowed."""
         cdef Kept* slot
         cdef Kept one
         while self.kept_bytes > self.keep:
             slot = &self.kept[(self.head + self.dropped) & (self.capacity - 1)]
             one = slot[0]
-            # Marked before any reference is dropped, which may run other code.
+            # Mark it before dropping a reference, which may run other code.
             slot.data = NULL
             self.dropped += 1
             self.let_go(&one)
 
     cdef void release(self, size_t n) noexcept:
-        """Let go of the first `n` not acknowledged."""
+        """Release the first `n` unacknowledged messages."""
         cdef Kept one
         while n:
             n -= 1
-            # Off the list before any reference is dropped, which may run other code.
+            # Take it off the list before dropping a reference, which may run other code.
             one = self.kept[self.head]
             self.head = (self.head + 1) & (self.capacity - 1)
             self.count -= 1
@@ -607,7 +606,7 @@ cdef class BatchWriter:
 
     @property
     def last(self) -> FastPubAck:
-        """What `write` gave for the last message written."""
+        """The result of `write` for the last message written."""
         return self.ack()
 
     cdef inline bint may_write(self, size_t size) noexcept:
@@ -637,7 +636,8 @@ cdef class BatchWriter:
         if out == NULL:
             return False
         self.outbox.put(out, &frame)
-        # Before it leaves: the loss of the connection, which sending may cross, counts it.
+        # Count it first, because the connection may be lost during the send, and the loss
+        # counts what was sent.
         self.counts.sent = number
         self.outbox.finish(IN_CHUNKS)
         return True
@@ -646,7 +646,7 @@ cdef class BatchWriter:
         self, Publish* frame, const char* s, Py_ssize_t subject_size, uint64_t number,
         int operation,
     ) noexcept:
-        """A message with the reply `prefix.id.flow.gaps.number.operation.$FI`."""
+        """Describe a message with the reply `prefix.id.flow.gaps.number.operation.$FI`."""
         publish_to(frame, s, subject_size)
         frame.reply = PyBytes_AS_STRING(self.reply)
         frame.reply_size = PyBytes_GET_SIZE(self.reply)
@@ -657,7 +657,7 @@ cdef class BatchWriter:
 
 @cython.no_gc_clear  # a finaliser may still add
 cdef class MessageAdder:
-    """The part of `FastIngest` that is done once a message."""
+    """The part of `FastIngest` that runs once for each message."""
 
     cdef readonly BatchWriter _writer
 
@@ -704,7 +704,7 @@ cdef class MessageAdder:
         if options:
             msg_id = options.get("msg_id")
             if msg_id is not None and len(options) == 1:
-                # The most frequent one goes the shortest way.
+                # The most frequent option takes the shortest path.
                 block = block_with_id(None, msg_id)
                 repeatable = True
             else:

@@ -1,6 +1,6 @@
-# The mailbox of a consumer. Beside the work of a plain mailbox, those of pulls give
-# credit, those of pushes have the server's words among them, some have to come in an order,
-# and some are taken as rows.
+# The mailbox of a consumer. In addition to the work of a plain mailbox, mailboxes of pulls
+# give credit, those of pushes queue control messages of the server among the others, some
+# accept messages in one order only, and some take messages as rows.
 
 
 @cython.final
@@ -10,22 +10,22 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef Order _order
     cdef public bint lent
-    """Whether its subscription outlives it: nobody is told that it has all it expected."""
+    """True if the subscription outlives it. Then no event reports that all has come."""
     cdef public bint holds_acks
-    """Whether acks may stay while more messages come, for the next pull or `LAZY_NS`.
+    """True if acks may stay while more messages come, until the next pull or `LAZY_NS`.
 
-    A server that has acks to deal with sends few messages at a time, and is quicker when
-    it gets them together. It must not be waiting for them.
+    A server that has acks to process sends few messages at a time, and is faster if it
+    gets the acks together. It must not be waiting for them.
     """
     cdef public bint ackless
-    """Whether the messages to come are from a consumer that wants no acks."""
+    """True if the messages to come are from a consumer that wants no acks."""
     cdef readonly Columns columns
-    """Takes the messages to come as rows, instead of the backlog; None: does not."""
-    cdef size_t wake_count, wake_bytes  # of rows: the reader sleeps until so much is here
+    """Takes the messages to come as rows, instead of the backlog. None: not in use."""
+    cdef size_t wake_count, wake_bytes  # the reader of rows sleeps until so much is here
     cdef public Pin pin
-    """Learns the pin id of the messages to come, which is not counted in their size."""
-    # A continuous pull counts what its reader takes, and asks again after `credit`.
-    # Less than none are taken when one is put back that was counted before.
+    """Learns the pin id of the messages to come. The id is not counted in their size."""
+    # A continuous pull counts what its reader takes, and requests more after `credit`. The
+    # counts become negative when a message is put back that was counted before.
     cdef int64_t taken, taken_bytes, credit, credit_bytes
     cdef object _on_credit
     cdef object _on_status
@@ -48,7 +48,7 @@ cdef class JetStreamMailbox(Mailbox):
             readers=readers,
         )
         self.jetstream = True
-        # An only reader reads the socket itself: to be woken costs more.
+        # A single reader reads the socket itself, because to be woken costs more.
         note_int(&self.self_reading, self.readers == 1)
 
     def __dealloc__(self):
@@ -64,7 +64,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     @property
     def order(self) -> Order | None:
-        """Takes nothing but what is next in it; None: takes what comes."""
+        """Accepts the next message in order and drops others. None: all are accepted."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -83,7 +83,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     @property
     def trail(self) -> Trail | None:
-        """Learns which messages have not come; None: nobody asks."""
+        """Learns which messages are missing. None: gaps are not wanted."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -104,7 +104,7 @@ cdef class JetStreamMailbox(Mailbox):
     def on_credit(self) -> object:
         """Called on the reading thread when it has taken its credit.
 
-        Ctrl-C may raise there: the messages stay here, and the next take calls it again.
+        Ctrl-C may raise there. The messages then stay here, and the next take calls again.
         """
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -124,7 +124,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     @property
     def on_status(self) -> object:
-        """Called on the I/O thread with each status message; they never queue here."""
+        """Called on the I/O thread with each status message, which is never queued here."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -144,7 +144,7 @@ cdef class JetStreamMailbox(Mailbox):
     @property
     def on_order(self) -> object:
         """Called on the I/O thread when `order` has stopped, has passed messages over, or
-        has learnt that the server has no more, and when `trail` has found a gap."""
+        has learned that the server has no more, and when `trail` has found a gap."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -163,8 +163,8 @@ cdef class JetStreamMailbox(Mailbox):
 
     @property
     def on_control(self) -> object:
-        """Called on the reading thread with a status that has a reply, or that was put
-        here, when it would have been handed over; what it raises the reader gets."""
+        """Called on the reading thread with a control message when its turn comes: a status
+        that has a reply, or a message of `put`. The reader gets any exception."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -183,7 +183,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     @property
     def on_end(self) -> object:
-        """Called on the reading thread when it has found the end, once."""
+        """Called once, on the reading thread, when it has found the end."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -202,7 +202,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     @property
     def holds_control(self) -> bool:
-        """Whether something waits here for `on_control`."""
+        """True if a message waits here for `on_control`."""
         cdef bint some
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -247,8 +247,8 @@ cdef class JetStreamMailbox(Mailbox):
         return self.count > 0 and (<Msg>self.ring[self.head]).ack_state == CONTROL
 
     cdef int check_rows(self) except -1:
-        """Raise: nobody may take a message now."""
-        check_fork(self.outbox.generation)  # the backlog is the parent's
+        """Raise an error, because no message may be taken now."""
+        check_fork(self.outbox.generation)  # in a forked child: the backlog is the parent's
         raise ConcurrentUseError("these messages are being read as columns")
 
     cdef int ask_credit(self) except -1:
@@ -331,7 +331,7 @@ cdef class JetStreamMailbox(Mailbox):
     cdef int deliver(self, Msg msg, Line line) except -1:
         cdef Trail trail
         note_time(&self.arrived, line.now)
-        # A stored message has a subject to ack to, even if its publisher set another.
+        # A stored message has an ack subject as its reply, whatever its publisher has set.
         if msg.reply_size == 0 and msg.is_status():
             line.events.append((EVENT_STATUS, (self, msg)))
             return 0
@@ -345,7 +345,7 @@ cdef class JetStreamMailbox(Mailbox):
                 line.events.append((EVENT_FIRST, self))
             return 0
         if self._trail is not None:
-            trail = self._trail  # held: `follow` may open the section for a moment
+            trail = self._trail  # a reference: `follow` may open the section for a moment
             if trail.follow(msg):
                 line.events.append((EVENT_ORDER, self))
         if self.columns is not None:
@@ -361,13 +361,13 @@ cdef class JetStreamMailbox(Mailbox):
         return self.keep(msg, self.size_of(msg), self.count - self.controls, line)
 
     cdef inline size_t size_of(self, Msg msg) noexcept:
-        """The size as the server counts it, for which a pin id is no part of it."""
+        """Return the size as the server counts it, without a pin id."""
         return msg.wire_size() - (pin_size(msg.block) if self.pin is not None else 0)
 
-    # The server's words among the messages ----------------------------------------------
+    # Control messages of the server ---------------------------------------------------
 
     def put(self, msg: Msg) -> None:
-        """Have `on_control` called with it once all that is here now is handed over."""
+        """Queue a message for `on_control`, behind all messages that are here now."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -376,7 +376,7 @@ cdef class JetStreamMailbox(Mailbox):
             leave(&here)
 
     cdef int put_control(self, Msg msg) except -1:
-        """Called in the section."""
+        """Queue a control message. Called in the section."""
         msg.ack_state = CONTROL
         self.append(msg)
         self.controls += 1
@@ -384,7 +384,7 @@ cdef class JetStreamMailbox(Mailbox):
         return 0
 
     cdef int pass_controls(self) except -1:
-        """Have what comes before the next message its call."""
+        """Call `on_control` with each control message in front of the next message."""
         cdef Msg msg
         cdef object call
         cdef Section here
@@ -404,7 +404,7 @@ cdef class JetStreamMailbox(Mailbox):
                 call(msg)
 
     def need_no_acks(self) -> None:
-        """What is here, and what is to come, is from a consumer that wants no acks."""
+        """Mark the messages here, and those to come, as needing no acks."""
         cdef size_t i
         cdef Msg msg
         cdef Section here
@@ -452,7 +452,7 @@ cdef class JetStreamMailbox(Mailbox):
     # Credit ---------------------------------------------------------------------------
 
     def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Messages and bytes taken since the last call, and those that are here now."""
+        """Return messages and bytes taken since the last call, and those here now."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -465,7 +465,7 @@ cdef class JetStreamMailbox(Mailbox):
     def give_credit(self, messages: int, size: int) -> bool:
         """Have `on_credit` called after so many messages, or so many bytes.
 
-        False when as many have been taken already, so that nobody would call it.
+        Return False if as many have been taken already, because no call would follow.
         """
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -479,7 +479,7 @@ cdef class JetStreamMailbox(Mailbox):
     # Rows instead of messages ---------------------------------------------------------
 
     def use_columns(self, columns: Columns) -> None:
-        """Take what is here, and what comes from now on, as rows."""
+        """Take the messages here, and those to come, as rows."""
         cdef Msg msg
         cdef list before = []
         cdef Section here
@@ -492,13 +492,13 @@ cdef class JetStreamMailbox(Mailbox):
                 self.count += add_row(columns, msg, self.size_of(msg), &self.held)
             self.columns = columns
             note_int(&self.columnar, True)
-            # Rows come many to a wake-up, and at less cost in what the I/O thread reads.
+            # Many rows come with each wake-up, and cost less if the I/O thread reads them.
             note_int(&self.self_reading, False)
         finally:
             leave(&here)
 
     cdef bint take_row(self, Frame* frame, Line line) except -1:
-        """Take a message as a row; False when it has to come as an object."""
+        """Take a message as a row. Return False if it must come as an object."""
         cdef AckNumbers ack
         if (
             self.over or self.pin is not None or frame.reply_size == 0
@@ -542,9 +542,9 @@ cdef class JetStreamMailbox(Mailbox):
         return self.end_if_complete(line)
 
     def await_rows(self, rows: int, size: int, deadline: float) -> bool:
-        """Wait until so many rows, or so many bytes of them, are here: True.
+        """Wait until so many rows, or so many bytes of them, are here. Then return True.
 
-        False at `deadline`, of the monotonic clock, or when it has ended: see `closed`.
+        Return False at `deadline`, by the monotonic clock, or at the end: see `closed`.
         """
         cdef int64_t until = (
             <int64_t>(deadline * 1e9) if deadline < 1e9 else NEVER
@@ -573,13 +573,13 @@ cdef class JetStreamMailbox(Mailbox):
         return True
 
     def take_rows(self, *, whole: bool = False) -> ArrowBatch:
-        """What is here, up to the most rows of a chunk, or the whole of it."""
+        """Return the rows that are here: the next chunk, or the whole of them."""
         cdef Columns columns = self.columns
         cdef Chunk* chunks
         cdef Chunk* last
         cdef bint due = False
         cdef Section here
-        check_fork(self.outbox.generation)  # the rows are the parent's
+        check_fork(self.outbox.generation)  # in a forked child: the rows are the parent's
         enter(&here, <PyObject*>self)
         chunks = last = columns.take()
         while whole and last != NULL:
@@ -604,7 +604,7 @@ cdef class JetStreamMailbox(Mailbox):
         return batch_of(columns, chunks, self.outbox)
 
     cdef void put_rows_back(self, Columns columns, Chunk* chunks) noexcept:
-        """The reader does not get the rows it has taken: they are the next rows again."""
+        """Put back rows that were taken but do not reach the reader, as the next rows."""
         cdef Chunk* chunk = chunks
         cdef Section here
         enter(&here, <PyObject*>self)
