@@ -1,8 +1,8 @@
-"""The hot path, in Cython: what is done once a message rather than once a call.
+"""The hot path, in Cython: everything that runs once for each message.
 
-The docstrings are those of the extension, where `help` finds them. Here stand those that
-the documentation and editors show, of what users hold, and those of C attributes and
-functions that have none there.
+Most docstrings are in the extension, where `help` finds them. This stub has those that
+the documentation and editors show, of objects that users hold, and those of C
+attributes and functions, which have none in the extension.
 """
 
 from collections import deque

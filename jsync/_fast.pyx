@@ -1,60 +1,63 @@
 # distutils: language = c
 # cython: freethreading_compatible = True
-"""The hot path: what is done once a message rather than once a call.
+"""The hot path: everything that runs once for each message rather than once a call.
 
 One extension module in parts, each with one idea, lowest first:
 
     platform.pxi   clock, sockets, mutex and fork counter of the operating system
-    locks.pxi      what takes the place of the GIL without one: sections and atomics
-    parking.pxi    how a thread waits: without the GIL, until woken, late, or Ctrl-C
-    finaliser.pxi  what `__del__` may do: it loses no Ctrl-C
-    subject.pxi    what a subject may be, and numbers as NATS writes them
+    locks.pxi      sections and atomics, which replace the GIL on a build without one
+    parking.pxi    waiting without the GIL, until a wake-up, a deadline or Ctrl-C
+    finaliser.pxi  `__del__` methods that lose no Ctrl-C
+    subject.pxi    the rules of subjects, and numbers as NATS writes them
     header.pxi     header blocks
     block.pxi      frames that wait to be sent: Publish, and how it is written
     websocket.pxi  the frames of a WebSocket, ours and the server's
     records.pxi    the records of TLS, ours and the server's: Records
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
-    plain_publisher.pxi  core publishes, as a connection's users make them
+    plain_publisher.pxi  core publishes of a connection's users
     batch.pxi      messages of atomic batches: BatchEntry
     message.pxi    Msg, JetStreamMsg and the ack subject's Metadata
     ack_reader.pxi ack subjects, one after the other
-    order.pxi      whether the messages of a consumer come in their order: Order, Trail
+    order.pxi      the order of a consumer's messages, and missing ones: Order, Trail
     pin.pxi        the pin id of a priority group: Pin
-    columns.pxi    messages as rows of columns, without an object each: Columns
+    columns.pxi    messages as rows of columns, without an object for each: Columns
     arrow.pxi      columns in the Arrow C data interface: ArrowBatch
-    arrow_stream.pxi  and streams of them
-    arrow_source.pxi  columns of others, to be published: ArrowSource
-    event.pxi      what the parser and the line tell the session of: Event
-    mailbox.pxi    where messages wait for their reader: Mailbox
-    jetstream_mailbox.pxi  and where those of a consumer do: JetStreamMailbox
-    messages.pxi   iterating over them: Messages
+    arrow_stream.pxi  streams of these columns
+    arrow_source.pxi  tables of other libraries, to be published: ArrowSource
+    event.pxi      events that the parser and the line report to the session: Event
+    mailbox.pxi    messages that wait for their reader: Mailbox
+    jetstream_mailbox.pxi  messages of a consumer that wait: JetStreamMailbox
+    messages.pxi   iterators over mailboxes: Messages
     direct.pxi     answers to direct gets: DirectAnswer
     entry.pxi      messages of key-value buckets as entries: Initial, Entries
-    plain_ack.pxi  acks of the usual form, and which answers a stream gives
-    replies.pxi    what waits for an answer: Waiter, Replies
-    question.pxi   a request that is asked again and again: Question
+    plain_ack.pxi  acks of the usual form, and how to recognise answers of a stream
+    replies.pxi    waiters for an answer, and how it finds them: Waiter, Replies
+    question.pxi   a request that is sent many times: Question
     future.pxi     the future of one publish
-    failures.pxi   futures with errors that nobody has seen
+    failures.pxi   futures with errors that no caller has seen
     slots.pxi      messages that wait for their acks, in slots
     window.pxi     publishing ahead of the acks
     ingest.pxi     the numbered publishes of fast-ingest batches
     parser.pxi     bytes to frames
     line.pxi       the I/O thread's turn: poll, flush, receive, parse, deliver
 
-How the objects here are shared among threads. docs/locks.md names the owner of each.
+Threads share the objects here by these rules. docs/locks.md has the protection of each.
 
-With a GIL each method is a critical section, since Python switches threads between
-bytecodes only and a method here has none. Without a GIL a section of `locks.pxi` takes its
-place: a lock of one object, which opens while its thread waits, as the GIL does. With a
-GIL a section compiles to nothing. A public method takes the section of its own object, and
-the functions that it calls in there do not take it again. Whatever a thread has looked at
-may have changed after it has waited, so look again. A reader arms its park in the section
-in which it has found nothing, and waits outside. No section of a mailbox is held while
-user code runs. Tokens, flags and the states of acks are atomics. One thread at a time
-reads the socket: the one whose turn it is. The outbox has a mutex, which a thread without
-the GIL takes too: nobody waits for the GIL, drops a reference or makes a blocking call
-with it held. TLS has a lock that is held while Python's `ssl` gives up the GIL, and
-nothing else is done with it held.
+- With a GIL each method is a critical section, because Python switches threads between
+  bytecodes only, and a method here has none. A section then compiles to nothing.
+- Without a GIL a section of `locks.pxi` takes its place: a lock of one object, which opens
+  while its thread waits, as the GIL does. Whatever a thread has looked at may have changed
+  after it has waited, so look again.
+- A public method takes the section of its own object, and the functions that it calls in
+  there do not take it again.
+- A reader arms its park in the section in which it has found nothing, and waits outside.
+- No section of a mailbox is held while user code runs.
+- Tokens, flags and the states of acks are atomics.
+- One thread at a time reads the socket: the one whose turn it is.
+- The outbox has a mutex, which a thread without the GIL takes too. So no thread waits for
+  the GIL, drops a reference or makes a blocking call while it holds the mutex.
+- TLS has a lock that is held while Python's `ssl` gives up the GIL, and nothing else is
+  done with it held.
 """
 
 from collections import deque, namedtuple

@@ -1,71 +1,73 @@
-# The I/O thread's turn: poll without the GIL, send the written bytes, and then, in
-# one call with the GIL held, receive, parse, deliver and wake. Nothing can pre-empt that
-# with a mailbox in hand, and beside a busy thread it pays for the GIL once a turn.
+# One turn of the I/O thread: poll without the GIL, send the written bytes, and then, in one
+# call with the GIL held, receive, parse, deliver and wake. Nothing can interrupt that call
+# while it changes a mailbox, and beside a busy thread it waits for the GIL once a turn.
 #
-# A thread that waits alone for one answer, as a script in a request does, reads in its
-# place: a wake-up less. The I/O thread steps aside for a moment only, so nothing depends on
-# that thread.
+# A thread that waits alone for one answer, like a script in a request, reads the socket in
+# place of the I/O thread, which saves a wake-up. The I/O thread steps aside for a moment
+# only, so nothing depends on the thread that reads.
 
 cdef enum:
-    # One turn holds the GIL for about an interval of the interpreter's switching: beside
-    # busy threads each further turn would have to wait for the GIL as long again.
+    # One turn holds the GIL for about one switch interval of the interpreter, because
+    # beside busy threads each further turn would have to wait for the GIL as long again.
     TURN_BYTES = 8 * 1024 * 1024
     TURN_NS = 4_000_000
-    # Ended mailboxes are reported in batches. No thread waits but the reader of the
-    # last message waits for the GIL.
+    # Ended mailboxes are reported in batches. No thread waits for the report, but the
+    # reader of the last message waits for the GIL.
     MOST_ENDINGS = 64
     ENDINGS_NS = 1_000_000
-    # Without a GIL Python frees an object on the thread that made it. Messages that others
-    # have dropped are freed when that thread is back in Python, after so many bytes.
+    # Without a GIL Python frees an object on the thread that made it. Messages that other
+    # threads have dropped are freed when this thread is back in Python, after so many
+    # bytes.
     BREATH_BYTES = 256 * 1024
-    # For this time the I/O thread leaves the socket to its last reader: a script that asks
-    # again at once finds it free.
+    # For this time the I/O thread leaves the socket to its last reader, so that a script
+    # finds it free if its next request comes immediately.
     ASIDE_NS = 200_000
-    # And so much longer while that thread still waits: acks that wait need no wake-up then.
-    # When it has just left, what nobody waits for may have to wait for both, a millisecond.
-    # A thread that begins to wait for the I/O thread calls it back at once.
+    # And so much longer while that thread still waits, because delayed acks then need no
+    # wake-up. If it has just left, bytes that no thread waits for may have to wait for both
+    # times, a millisecond. A thread that begins to wait for the I/O thread calls it back
+    # immediately.
     WAITED_FOR_NS = LAZY_NS - ASIDE_NS
-    # While another thread reads, one that waits leaves the socket alone for so long: there
-    # is something to read until the other one has read it.
+    # While another thread reads, a waiting thread leaves the socket alone for so long,
+    # because the socket stays readable until the other thread has read it.
     TAKEN_NS = 100_000
 
 cdef int64_t LONGEST_POLL_NS = 3_600_000_000_000
-cdef int64_t BREATH_NS = 1_000_000_000  # and so soon
+cdef int64_t BREATH_NS = 1_000_000_000  # or after this time
 
 
 @cython.final
 cdef class Line(Parser):
-    """The compiled half of a connection's I/O thread, for that thread alone.
+    """The compiled half of a connection's I/O thread, to be used by that thread alone.
 
     `subscribe` and `unsubscribe` may be called from any thread.
     """
 
     cdef int fd, wake_fd
     cdef int direct
-    cdef Records records  # of TLS, if the bytes come in such; for the thread that reads
-    cdef int secure  # whether they do
+    cdef Records records  # of TLS, or None, for the thread that reads
+    cdef int secure  # whether the bytes come in records of TLS
     cdef int interrupted
-    cdef bint takes_more  # the socket, as the last poll said; nothing was sent since
+    cdef bint takes_more  # the last poll found it writable, and nothing was sent since
     cdef int64_t now
-    cdef bint receiving  # a thread is inside; a finaliser or TLS may let another one run
-    cdef unsigned long receiver  # that thread
+    cdef bint receiving  # in `receive`, where a finaliser or TLS may let others run
+    cdef unsigned long receiver  # id of that thread
     cdef int finished
-    cdef int borrowed  # a thread that waits polls the socket
-    cdef int deciding  # the session has events in hand, with which all that follows waits
-    cdef int[2] notify_fds  # wakes that thread: the end to read, the end to write
+    cdef int borrowed  # a waiting thread polls the socket
+    cdef int deciding  # the session handles events, and all that follows waits until it has
+    cdef int[2] notify_fds  # wake the thread that borrowed the socket: to read, to write
     cdef Sink sink
     cdef dict sinks
-    cdef list endings  # as `events`, but they may wait for company
-    cdef Py_ssize_t ended  # how many
-    cdef object pings  # the waiters for the next PONGs, in order; None: no waiter
+    cdef list endings  # like `events`, but they may wait to be reported together
+    cdef Py_ssize_t ended  # number of `endings`
+    cdef object pings  # the waiters for the next PONGs, in order, or None for a keep-alive
     cdef int keep_alives  # `unanswered`
-    # `sink` is that of this sid, if nothing was subscribed or unsubscribed since.
+    # `sink` is that of `cached_sid`, if nothing was subscribed or unsubscribed since.
     cdef uint64_t cached_sid
     cdef uint64_t changes, cached_at
-    # Without a GIL: the thread that reads and parses, which alone touches the parser and
-    # the events. With one `receiving` is enough.
+    # Without a GIL: id of the thread that reads and parses, which alone touches the parser
+    # and the events. With a GIL `receiving` is enough.
     cdef unsigned long turn
-    cdef int telling  # whether there were events when the turn ended
+    cdef int telling  # there were events when the turn ended
 
     def __cinit__(self):
         self.fd = self.notify_fds[0] = self.notify_fds[1] = -1
@@ -88,7 +90,7 @@ cdef class Line(Parser):
 
     @property
     def counters(self) -> tuple[int, int]:
-        """Messages received, and their bytes: header block and payload."""
+        """Messages received, and their bytes of header block and payload."""
         return glance_number(&self.in_msgs), glance_number(&self.in_bytes)
 
     @property
@@ -97,7 +99,7 @@ cdef class Line(Parser):
         return glance_int(&self.keep_alives)
 
     def claim(self) -> None:
-        """Be the I/O thread: the one in which no call may block."""
+        """Make the calling thread the I/O thread, on which no call may block."""
         store_ident(&self.outbox.io_thread, PyThread_get_thread_ident())
 
     def subscribe(self, sid: int, sink: Sink) -> None:
@@ -109,9 +111,9 @@ cdef class Line(Parser):
         add_number(&self.changes, 1)  # last: the reader may have found it until then
 
     def ping(self, waiter: Waiter | None = None) -> bool:
-        """Send a PING, from any thread; its PONG sets `waiter`. False: not connected.
+        """Send a PING, from any thread. Its PONG sets `waiter`. False if not connected.
 
-        One step for signal handlers, as the order of PINGs and waiters has to agree.
+        This is one step for signal handlers, as the order of PINGs and waiters must agree.
         """
         cdef bint sent
         cdef Section here
@@ -131,7 +133,7 @@ cdef class Line(Parser):
         return sent
 
     cdef object next_pinger(self):
-        """Who has waited longest for a PONG; None also when nobody waits."""
+        """Take the first waiter for a PONG. None for a keep-alive, or if nothing waits."""
         cdef object waiter = None
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -144,7 +146,7 @@ cdef class Line(Parser):
         return waiter
 
     def fail_pings(self, error: "Exception") -> None:
-        """Tell all who wait for a PONG that none will come."""
+        """Fail all who wait for a PONG, because none will come."""
         while self.pings:
             waiter = self.next_pinger()
             if waiter is not None:
@@ -152,7 +154,7 @@ cdef class Line(Parser):
         note_int(&self.keep_alives, 0)
 
     def open(self, fd: int, *, direct: bool, records: Records | None = None) -> None:
-        """Read from `fd`, out of `records`; when not direct tell when it is readable."""
+        """Read from `fd`, through `records`. If not direct, report when it is readable."""
         cdef bint mine = self.begin_turn()
         self.records = records
         note_int(&self.secure, records is not None)
@@ -162,7 +164,7 @@ cdef class Line(Parser):
         self.end_turn(mine)
 
     def close(self) -> list:
-        """Read no more; the events that nobody has taken, of a thread that read last."""
+        """Stop reading. Return the events that the last reading thread has left."""
         cdef bint mine = self.begin_turn()
         try:
             note_int(&self.fd, -1)
@@ -171,12 +173,12 @@ cdef class Line(Parser):
             self.end_turn(mine)
 
     def finish(self) -> None:
-        """Close for good."""
+        """Close permanently."""
         cdef bint mine = self.begin_turn()
         note_int(&self.fd, -1)
         store_int(&self.finished, True)
         self.end_turn(mine)
-        # Else the thread that waits does it when it leaves.
+        # If a waiting thread has borrowed the socket, that thread does it when it leaves.
         if replace_int(&self.borrowed, False, True):
             close_notifier(self.notify_fds)
             store_int(&self.borrowed, False)
@@ -187,8 +189,8 @@ cdef class Line(Parser):
     ) -> None:
         """Forget what was read: the next byte begins a new stream.
 
-        A framed one comes in the frames of a WebSocket. `inflate` gets the parts of its
-        compressed messages, and whether each is the last.
+        A `framed` stream comes in the frames of a WebSocket. `inflate` gets the parts of
+        its compressed messages, and whether each part is the last.
         """
         cdef bint mine = self.begin_turn()
         try:
@@ -202,13 +204,13 @@ cdef class Line(Parser):
     # The turn of the thread that reads, where no GIL keeps the others out ----------------
 
     cdef inline bint try_turn(self) noexcept:
-        """Be the thread that reads, for a moment, unless another one is."""
+        """Become the thread that reads, for a moment, unless another thread is."""
         if PARALLEL:
             return replace_ident(&self.turn, 0, PyThread_get_thread_ident())
         return not self.receiving
 
     cdef inline bint begin_turn(self) noexcept:
-        """Be that thread once no other is; False: the caller is already."""
+        """Become that thread once no other is. True if `end_turn` must undo it."""
         if PARALLEL:
             return self.wait_for_turn()
         if self.receiving:
@@ -243,7 +245,7 @@ cdef class Line(Parser):
             store_ident(&self.turn, 0)
 
     def interrupt(self) -> None:
-        """Have `run` return soon, from any thread."""
+        """Make `run` return soon, from any thread."""
         store_int(&self.interrupted, True)
         self.outbox.wake()
 
@@ -277,7 +279,7 @@ cdef class Line(Parser):
         return deliver_to(self.sink, msg, self)
 
     def feed(self, data: "bytes | bytearray | memoryview") -> list:
-        """Parse what came during the handshake; a fault is `BROKEN`, after the frames."""
+        """Parse bytes of the handshake. A fault is a `BROKEN` event after the frames."""
         cdef bint mine = self.begin_turn()
         note_time(&self.now, jsync_now())
         try:
@@ -291,7 +293,7 @@ cdef class Line(Parser):
         return events
 
     def decrypted(self, data: bytes) -> list:
-        """Parse and deliver what TLS gave; the events as `run` gives them."""
+        """Parse and deliver what TLS has decrypted, and return events as `run` does."""
         cdef bint mine = self.begin_turn()
         try:
             self.events = self.feed(data)
@@ -308,12 +310,12 @@ cdef class Line(Parser):
         return events
 
     def run(self, deadline: float, writable: bool = False) -> list:
-        """Read and write until something is for the session to decide.
+        """Read and write until there is something for the session to decide.
 
-        Returns events `(Event, value)`, with no frame but INFO, -ERR and a PONG that came
-        behind one of these; `READABLE` and `WRITABLE` when not direct, where `writable`
-        says that ciphertext waits for the socket. None at `deadline`, of the monotonic
-        clock, or when interrupted.
+        Return events `(Event, value)`, with no frame but INFO, -ERR and a PONG that came
+        behind one of these. `READABLE` and `WRITABLE` come only if not direct, where
+        `writable` means that ciphertext waits for the socket. There are no events at
+        `deadline`, by the monotonic clock, or when interrupted.
         """
         if not PARALLEL:
             return self.run_turn(deadline, writable)
@@ -329,13 +331,13 @@ cdef class Line(Parser):
         cdef int ready = 0
         cdef size_t got = 0
         cdef bint more = False, secure, full, gone
-        # Even then it looks at the socket once: others may interrupt without a pause.
-        # For the same reason the next turn knows that the socket takes more.
+        # Even then it looks at the socket once, because others may interrupt without a
+        # pause. For the same reason `takes_more` is kept for the next turn.
         cdef bint hurried = load_int(&self.interrupted)
         store_int(&self.deciding, False)
         if PARALLEL:
             until = min(until, jsync_now() + BREATH_NS)
-        # There may be events already, of a thread that read in this one's place.
+        # There may be events already, from a thread that read in place of this one.
         while (
             not self.events and (hurried or not load_int(&self.interrupted))
             and self.ended < MOST_ENDINGS
@@ -376,15 +378,15 @@ cdef class Line(Parser):
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
                     now = jsync_now()
-                    # The GIL is not needed to see that there is nothing to do yet.
+                    # No GIL is needed to see that there is nothing to do yet.
                     if ready or aside <= 0 or glance_count(&self.ended) >= MOST_ENDINGS:
                         break
-                    if hurried:  # and a thread that waits reads the socket
+                    if hurried:  # and a waiting thread reads the socket
                         break
                     if secure and self.outbox.has_due(False, now):
                         break
                     if now >= until:
-                        # Never without having looked at the socket.
+                        # Never return without having looked at the socket.
                         note_time(&self.outbox.aside_until, 0)
             self.begin_turn()
             note_time(&self.now, now)
@@ -396,7 +398,7 @@ cdef class Line(Parser):
                 elif not self.receiving:
                     got += self.receive()
                 else:
-                    with nogil:  # interrupted in the middle, only until it has finished
+                    with nogil:  # another thread is still receiving: wait a moment
                         jsync_poll(fds, 0, 1_000_000)
             if gone and not self.events:
                 self.events.append((EVENT_BROKEN, self.outbox.what_failed()))
@@ -414,7 +416,7 @@ cdef class Line(Parser):
     cdef int64_t pause(
         self, int64_t until, int64_t now, bint more, bint full, int64_t aside
     ) noexcept nogil:
-        """Nanoseconds that the poll may last."""
+        """Return for how many nanoseconds the poll may last."""
         cdef int64_t left = until - now
         cdef int64_t lazy = glance_time(&self.outbox.lazy_since)
         if more:
@@ -428,13 +430,13 @@ cdef class Line(Parser):
         return max(0, min(left, LONGEST_POLL_NS))
 
     cdef Py_ssize_t receive(self) except -1:
-        """Receive, parse and deliver what has come, up to a bound: so many bytes."""
+        """Receive, parse and deliver what has come, up to a bound. Return its size."""
         cdef ssize_t n
         cdef size_t got = 0, space
         cdef int error
         self.receiver = PyThread_get_thread_ident()
         self.receiving = True
-        note_time(&self.now, jsync_now())  # the GIL may have been waited for since the poll
+        note_time(&self.now, jsync_now())  # it may have waited for the GIL since the poll
         try:
             while got == 0 or (got < TURN_BYTES and jsync_now() - self.now < TURN_NS):
                 self.room()
@@ -458,7 +460,7 @@ cdef class Line(Parser):
                 elif not self.unseal(n):
                     break
                 if <size_t>n < space:
-                    break  # no more bytes are there; if there are, the next poll tells
+                    break  # no more bytes are here, or else the next poll reports them
         except ProtocolError as fault:
             self.events.append((EVENT_BROKEN, fault))
         finally:
@@ -467,7 +469,7 @@ cdef class Line(Parser):
         return got
 
     cdef size_t room_for_records(self) except 0:
-        """Make room for what they hold; so many bytes of them may come."""
+        """Make room for the content of records. Return how many bytes of these may come."""
         cdef size_t space
         while self.capacity - self.end < 2 * RECORD_BYTES:
             self.grow()
@@ -475,7 +477,7 @@ cdef class Line(Parser):
         return space
 
     cdef bint unseal(self, size_t n) except -1:
-        """Parse what `n` bytes of records behind `end` hold. False: no more will come."""
+        """Parse the content of `n` bytes of records behind `end`. False if no more come."""
         cdef Records records = self.records
         cdef size_t got = 0
         try:
@@ -492,10 +494,10 @@ cdef class Line(Parser):
     # A waiting thread in the I/O thread's place ------------------------------------------
 
     cdef bint read_until(self, Park* park, int64_t deadline) except -1:
-        """Read the socket until something that was read has woken `park`: True.
+        """Read the socket until something that was read has woken `park`: then return True.
 
-        False at the deadline, or when this is for the I/O thread: others wait too, there
-        is something for the session to decide, it is no plain socket, or not connected.
+        Return False at the deadline, or if the I/O thread must read: other threads wait
+        too, the session has something to decide, the socket is not plain, or not connected.
         """
         cdef pollfd fds[2]
         cdef int fd = glance_int(&self.fd)
@@ -513,7 +515,7 @@ cdef class Line(Parser):
             load_int(&self.finished) or jsync_notifier(self.notify_fds) != 0
         ):
             store_int(&self.borrowed, False)
-            return False  # out of descriptors
+            return False  # no descriptors are left
         if PyThread_get_thread_ident() == main_thread:
             longest = SIGNAL_SLICE_US * 1000
         park_begin_reading(park, self.notify_fds[1])
@@ -552,12 +554,12 @@ cdef class Line(Parser):
                 finally:
                     self.end_turn(True)
                 if not told:
-                    self.outbox.wake()  # from a poll that may last until the next ping
+                    self.outbox.wake()  # end a poll that may last until the next ping
         finally:
             woken = park_end_reading(park)
             store_int(&self.borrowed, False)
             if self.is_readable(fd):
-                # Whoever waits is likely to do so again.
+                # A thread that has waited is likely to wait again.
                 note_time(
                     &self.outbox.aside_until, max(now, glance_time(&self.now)) + ASIDE_NS
                 )
@@ -571,7 +573,7 @@ cdef class Line(Parser):
         return woken
 
     cdef bint is_readable(self, int fd) noexcept:
-        """Whether a thread that waits may read `fd`: see `read_until`."""
+        """Return whether a waiting thread may read `fd`: see `read_until`."""
         if PARALLEL:
             return (
                 glance_int(&self.fd) == fd >= 0 and glance_int(&self.direct)
@@ -584,14 +586,14 @@ cdef class Line(Parser):
         )
 
     cdef bint may_read(self, int fd) noexcept:
-        """The same, for the thread whose turn it is."""
+        """Return whether the thread that has the turn may read `fd`."""
         return self.is_readable(fd) and not (PARALLEL and self.events)
 
     cdef int answer(self) except -1:
-        """PING and PONG need no decision of the session.
+        """Answer PING and PONG, which need no decision of the session.
 
-        But a PONG says that all before it has been dealt with: it waits for its turn
-        behind what is for the session.
+        A PONG means that all before it has been dealt with, so it waits for its turn behind
+        the events for the session.
         """
         cdef list others
         cdef int asked = 0
@@ -608,13 +610,13 @@ cdef class Line(Parser):
             else:
                 others.append(event)
         self.events = others
-        # Last, as it may give up the GIL, and then another thread receives.
+        # Last, because it may give up the GIL, and then another thread receives.
         for _ in range(asked):
             self.outbox.command(b"PONG\r\n")
         return 0
 
     def pong(self) -> None:
-        """Tell who has waited longest for a PONG that it has come."""
+        """Set the waiter that has waited longest for a PONG."""
         waiter = self.next_pinger()
         if waiter is not None:
             (<Waiter>waiter).set(None)
@@ -624,10 +626,10 @@ cdef bint wait_for_wake(
     Outbox outbox, Park* park, int64_t deadline, bint for_one, bint held = False,
     bint riding = False,
 ) except -1:
-    """Wait as `park_wait` does, for what comes from the connection: one answer, or more.
+    """Wait as `park_wait` does for bytes of the connection: for one answer, or for more.
 
-    When acks are held, only in the I/O thread's place, where the next ones are close.
-    Riding: the question is in the outbox, and leaves as the caller parks.
+    With acks held, wait only in place of the I/O thread, where the next messages are close.
+    `riding` means that the request is in the outbox, and leaves as the caller parks.
     """
     if for_one and read_for(outbox, park, deadline):
         return True
@@ -642,7 +644,7 @@ cdef bint wait_for_wake(
 
 
 cdef inline bint read_for(Outbox outbox, Park* park, int64_t deadline) except -1:
-    """Read the socket until `park` is woken, True, if there is one: see `read_until`."""
+    """Read the socket, if possible, until `park` is woken: True. See `read_until`."""
     cdef Line line
     if not PARALLEL:
         return outbox.line is not None and outbox.line.read_until(park, deadline)
@@ -655,7 +657,7 @@ cdef inline bint read_for(Outbox outbox, Park* park, int64_t deadline) except -1
 
 
 cdef inline int deliver_to(Sink sink, Msg msg, Line line) except -1:
-    """Deliver in the section of the sink, which its readers take from in it, too."""
+    """Deliver in the section of the sink, in which its readers take from it, too."""
     cdef Section here
     if not PARALLEL:
         return sink.deliver(msg, line)

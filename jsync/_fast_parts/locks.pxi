@@ -1,6 +1,6 @@
-# Sections and atomics: they replace the GIL on a build without one.
+# Sections and atomics, which replace the GIL on a build without one.
 #
-# With a GIL all of it compiles to nothing, or to the plain load or store.
+# With a GIL all of them compile to nothing, or to a plain load or store.
 
 cdef extern from *:
     """

@@ -1,11 +1,11 @@
-# Where messages wait for their reader.
+# Mailboxes, in which messages wait for their reader.
 #
-# The I/O thread delivers and wakes; readers take. Both hold the GIL and neither runs
-# bytecode in between. Without a GIL each is in the mailbox's section instead.
+# The I/O thread delivers and wakes, and readers take. Both hold the GIL, and neither runs
+# bytecode in between. Without a GIL each is in the section of the mailbox instead.
 
 
 cdef class Sink:
-    """Something that messages of one sid are delivered to."""
+    """Something to which the messages of one sid are delivered."""
 
     cdef bint jetstream  # the parser makes JetStreamMsg for it
     cdef int columnar    # it is a mailbox that takes messages without objects
@@ -24,7 +24,7 @@ cdef int check_may_wait(Outbox outbox) except -1:
     return 0
 
 
-cdef struct Seat:  # of a thread that waits
+cdef struct Seat:  # the place of a waiting thread
     Park park
     bint taken  # from before it parks until it runs again
 
@@ -33,32 +33,32 @@ cdef struct Seat:  # of a thread that waits
 cdef class Mailbox(Sink):
     """The backlog of one subscription, for `readers` reading threads at a time."""
 
-    cdef PyObject** ring  # a power of two; NULL until the first message
+    cdef PyObject** ring  # its size is a power of two, NULL until the first message
     cdef size_t capacity, head, count
-    cdef size_t controls  # how many of the items are no messages
+    cdef size_t controls  # how many of the items are control messages
     cdef Seat seat
-    cdef Seat* seats  # that one, or several
+    cdef Seat* seats  # `seat`, or several
     cdef int readers
-    cdef int self_reading  # its only reader reads the socket, if no other waits
+    cdef int self_reading  # its only reader reads the socket, if no other thread waits
     cdef Outbox outbox
     cdef object error
     cdef public uint64_t sid
-    """Of the subscription that delivers here; there may be another one later."""
+    """The sid of the subscription that delivers here, which may be another one later."""
     cdef readonly str subject
-    """What was published to, when these are replies."""
+    """The subject that was published to, when these are replies."""
     cdef size_t held  # `bytes`
     cdef uint64_t came, lost  # `delivered`, `dropped`
     cdef uint64_t came_bytes
     cdef public size_t max_messages, max_bytes
-    cdef uint64_t expected  # end after so many, 0: never
-    cdef uint64_t expected_bytes  # the same for bytes
+    cdef uint64_t expected  # end after so many messages, 0: never
+    cdef uint64_t expected_bytes  # end after so many bytes, 0: never
     cdef bint slow
     cdef int over  # `closed`
     cdef int64_t arrived
     cdef int brisk  # the last wait was a short one
     cdef object _on_first
     cdef public Mailbox overflow
-    """Takes the messages that come while this one is full; None: they are dropped."""
+    """Takes the messages that come while this one is full. None: they are dropped."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ cdef class Mailbox(Sink):
 
     @property
     def bytes(self) -> int:
-        """The size of what is here."""
+        """The size of the messages that are here."""
         cdef size_t held
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -126,7 +126,7 @@ cdef class Mailbox(Sink):
 
     @property
     def delivered(self) -> int:
-        """Messages that have come, those that were dropped included."""
+        """The number of messages that have come, including those that were dropped."""
         cdef uint64_t came
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -136,7 +136,7 @@ cdef class Mailbox(Sink):
 
     @property
     def dropped(self) -> int:
-        """Messages that came while it was full."""
+        """The number of messages that came while it was full."""
         cdef uint64_t lost
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -146,12 +146,12 @@ cdef class Mailbox(Sink):
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more. Its readers still get what is here."""
+        """True once it takes no more messages. Its readers still get those here."""
         return glance_int(&self.over) != 0
 
     @property
     def full(self) -> bool:
-        """Whether all that was expected has come: see `end_after`."""
+        """True once all that was expected has come: see `end_after`."""
         cdef bint full
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -161,14 +161,14 @@ cdef class Mailbox(Sink):
 
     @property
     def last_arrival(self) -> float:
-        """When something last came, a status included, by the monotonic clock."""
+        """When a message or a status last came, by the monotonic clock."""
         return glance_time(&self.arrived) / 1e9
 
     @property
     def alone(self) -> bool:
-        """Whether its only reader is likely to be the only one of the connection.
+        """True if its only reader is likely to be the only one of the connection.
 
-        Such a reader reads the socket itself: to be woken costs more.
+        Such a reader reads the socket itself, because to be woken costs more.
         """
         return glance_int(&self.self_reading) != 0
 
@@ -178,7 +178,7 @@ cdef class Mailbox(Sink):
 
     @property
     def on_first(self) -> object:
-        """Called on the I/O thread when the first message has come, once."""
+        """Called once, on the I/O thread, when the first message has come."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -195,17 +195,17 @@ cdef class Mailbox(Sink):
         finally:
             leave(&here)
 
-    # Points that a mailbox of another kind overrides ------------------------------------
+    # Methods that a mailbox of another kind overrides -----------------------------------
 
     cdef Msg take(self):
-        """The next message; None when there is none."""
+        """Take the next message. Return None if there is none."""
         cdef Msg msg
         cdef Section here
         enter(&here, <PyObject*>self)
         if self.count == 0:
             leave(&here)
             return None
-        if self.outbox.generation != jsync_forks:  # the backlog is the parent's
+        if self.outbox.generation != jsync_forks:  # in a child: the parent's backlog
             leave(&here)
             check_fork(self.outbox.generation)
         msg = self.first_off()
@@ -214,7 +214,7 @@ cdef class Mailbox(Sink):
         return msg
 
     cdef Msg first(self):
-        """The message that `take` would return, left where it is; None if there is none."""
+        """Return the message that `take` would return, but leave it here, or None."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -223,7 +223,7 @@ cdef class Mailbox(Sink):
             leave(&here)
 
     cdef int push(self, Msg msg) except -1:
-        """The reader does not get what it has taken: it is the next message again."""
+        """Put back a message that does not reach the reader, as the next message."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -236,21 +236,21 @@ cdef class Mailbox(Sink):
         self.drop_messages()
 
     cdef int complete(self, Line line) except -1:
-        """All that was expected has come."""
+        """Report that all that was expected has come."""
         line.endings.append((EVENT_ENDED, self))
         note_count(&line.ended, line.ended + 1)
         return 0
 
     cdef int ended(self) except -1:
-        """The reader has found the end."""
+        """React to the end, which the reader has found."""
         return 0
 
     cdef bint has_enough(self) noexcept:
-        """Whether a reader has nothing to wait for."""
+        """Return whether a reader has nothing to wait for."""
         return self.count > 0
 
     cdef bint keeps_acks(self) noexcept:
-        """Whether acks may wait while the reader does."""
+        """Return whether acks may wait while the reader does."""
         return False
 
     # The ring -------------------------------------------------------------------------
@@ -294,14 +294,14 @@ cdef class Mailbox(Sink):
     @cython.final
     cdef inline Msg first_off(self):
         cdef Msg msg = <Msg>self.ring[self.head]
-        Py_DECREF(msg)  # the ring's reference; the local one holds it
+        Py_DECREF(msg)  # the ring's reference, while the local one holds the message
         self.head = (self.head + 1) & (self.capacity - 1)
         self.count -= 1
         return msg
 
     @cython.final
     cdef inline void leave(self, size_t size) noexcept:
-        """A message of that size has been taken."""
+        """Count off a message of `size` bytes that has been taken."""
         self.held -= size
         if self.slow and self.count * 2 <= self.max_messages and (
             self.held * 2 <= self.max_bytes or not self.max_bytes
@@ -328,7 +328,7 @@ cdef class Mailbox(Sink):
     cdef inline int keep(
         self, Msg msg, size_t size, size_t messages, Line line
     ) except -1:
-        """Take one more to the `messages` that are here, or drop it."""
+        """Add a message to the `messages` that are here, or drop it."""
         self.came += 1
         self.came_bytes += size
         if (self.max_messages and messages >= self.max_messages) or (
@@ -381,7 +381,7 @@ cdef class Mailbox(Sink):
 
     @cython.final
     cdef Msg wait(self, int64_t deadline):
-        """The next message; None at the deadline or when it has ended: see `closed`."""
+        """Wait for the next message. None at the deadline, or at the end: see `closed`."""
         cdef bint flushed = False, held
         cdef int64_t begun
         cdef Msg msg
@@ -397,9 +397,9 @@ cdef class Mailbox(Sink):
                 self.ended()
                 return None
             check_may_wait(self.outbox)
-            # The messages at hand are done: their acks need not wait for company. Another
-            # thread may run meanwhile, so look again: from the look to the parking none
-            # may, or its messages would wake no reader.
+            # The messages at hand are done, so their acks need not wait for others. Another
+            # thread may run during the flush, so look again. Between the last look and the
+            # parking no thread may run, or its messages would wake no reader.
             held = False
             if glance_time(&self.outbox.lazy_since) and not flushed:
                 held = glance_int(&self.brisk) and self.keeps_acks()
@@ -420,7 +420,7 @@ cdef class Mailbox(Sink):
 
     @cython.final
     cdef bint park(self, int64_t deadline, bint held = False) except -1:
-        """Wait until woken, True, or the deadline; with acks held perhaps less long."""
+        """Wait until woken, True, or the deadline, perhaps less long with acks held."""
         cdef Seat* seat
         if PARALLEL:
             seat = self.seat_now()
@@ -441,7 +441,7 @@ cdef class Mailbox(Sink):
 
     @cython.final
     cdef Seat* seat_now(self) except? NULL:
-        """A seat that is armed; NULL when something has come meanwhile."""
+        """Return a seat that is armed, or NULL if something has come meanwhile."""
         cdef Seat* seat
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -473,12 +473,12 @@ cdef class Mailbox(Sink):
         )
 
     def get(self, timeout: float | None = None) -> Msg | None:
-        """The next message, or None after `timeout` seconds or when it has ended."""
+        """Return the next message, or None after `timeout` seconds or at the end."""
         cdef Msg msg = self.take()
         return msg if msg is not None else self.wait(deadline_after(timeout))
 
     def get_before(self, deadline: float) -> Msg | None:
-        """The next message, or None at `deadline` of the monotonic clock."""
+        """Return the next message, or None at `deadline` of the monotonic clock."""
         cdef Msg msg = self.take()
         return msg if msg is not None else self.wait(<int64_t>(deadline * 1e9))
 
@@ -486,7 +486,7 @@ cdef class Mailbox(Sink):
         self, handler: "Callable[[Msg], object]",
         raised: "Callable[[Msg, BaseException], object]",
     ) -> None:
-        """Call `handler` with each message to the end, and `raised` with what it raises."""
+        """Call `handler` with each message to the end, and `raised` with its exceptions."""
         cdef Msg msg
         while True:
             msg = self.take()
@@ -501,15 +501,15 @@ cdef class Mailbox(Sink):
 
     @cython.annotation_typing(False)
     def next_into(self, list taken not None, timeout: float | None = None) -> None:
-        """Append the next message to `taken`, as `next` returns it.
+        """Append the next message to `taken`, as `next` would return it.
 
-        Ctrl-C may come between this call and the caller's next instruction. The message is
-        in the caller's hands then, who can `put_back` what it does not hand on.
+        Ctrl-C may come between this call and the caller's next instruction. The caller then
+        has the message already, and can `put_back` what it does not hand on.
         """
         taken.append(self.take_next(timeout))
 
     def put_back(self, taken: list) -> None:
-        """Have the messages that were taken, in their order, come next once more."""
+        """Put back messages that were taken, in their order, as the next ones."""
         while taken:
             self.push(taken.pop())
 
@@ -535,7 +535,7 @@ cdef class Mailbox(Sink):
         return msg
 
     def end_after(self, count: int) -> bool:
-        """End once `count` messages have come in all; True if they have already."""
+        """End once `count` messages have come in all. True if it has ended already."""
         cdef Section here
         cdef bint complete
         enter(&here, <PyObject*>self)
@@ -547,7 +547,7 @@ cdef class Mailbox(Sink):
         return glance_int(&self.over) != 0
 
     def end_after_bytes(self, size: int) -> bool:
-        """End once messages of `size` bytes have come in all; True if they have already."""
+        """End once `size` bytes have come in all. True if it has ended already."""
         cdef Section here
         cdef bint complete
         enter(&here, <PyObject*>self)
@@ -559,7 +559,7 @@ cdef class Mailbox(Sink):
         return glance_int(&self.over) != 0
 
     def close(self, error: "Exception | None" = None, *, discard: bool = False) -> None:
-        """Take no more; readers get what is there, then `error` or the end."""
+        """Take no more messages. Readers get those here, then `error` or the end."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -573,9 +573,9 @@ cdef class Mailbox(Sink):
             leave(&here)
 
     def take_rest(self, rest: "list | None" = None) -> list:
-        """Take all that is here, at once: no reader gets a part of it.
+        """Take all messages here in one step, so that no reader gets a part of them.
 
-        It is appended to `rest`, if that is given: see `next_into`.
+        They are appended to `rest`, if that is given: see `next_into`.
         """
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -589,7 +589,7 @@ cdef class Mailbox(Sink):
 
     @cython.final
     cdef int take_all(self, list rest) except -1:
-        """Called in the section."""
+        """Take all messages. Called in the section."""
         cdef Msg msg
         while self.count:
             msg = self.first_off()
@@ -609,7 +609,7 @@ cdef class Mailbox(Sink):
             leave(&here)
 
     def claim_first(self) -> object:
-        """Take `on_first`, so that it is called once."""
+        """Take `on_first`, so that it is called only once."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:

@@ -1,14 +1,14 @@
 # Msg, JetStreamMsg and the ack subject's Metadata.
 
 cdef enum:
-    LONGEST_DELAY = 1_000_000_000  # seconds: less than servers count in nanoseconds
+    LONGEST_DELAY = 1_000_000_000  # seconds, less than servers can count in nanoseconds
     INLINE = 104  # subject and reply of most JetStream messages fit into the object
 
 cdef enum AckState:
     UNACKED
     ACKED     # a terminal ack has been written
     NEEDLESS  # the consumer's ack policy is none
-    CONTROL   # no message, but a word of the server in its place among them
+    CONTROL   # not a message, but a control message of the server among them
 
 
 @cython.no_gc
@@ -20,8 +20,8 @@ cdef class Msg:
     them. You may keep a message for as long as you like, and read it from any thread.
     """
 
-    # Not tracked by the collector: a backlog of a million would slow every collection,
-    # and no cycle can form, since nothing here refers back to a message.
+    # Not tracked by the collector, because a backlog of a million messages would slow every
+    # collection. No cycle can form, since nothing here refers back to a message.
     cdef char* head  # the subject, then the reply
     cdef uint32_t subject_size, reply_size
     cdef Outbox outbox
@@ -82,7 +82,7 @@ cdef class Msg:
         )
 
     cdef inline bint is_status(self) noexcept:
-        """A word of the server rather than a message: a status and nothing else."""
+        """Return whether it is not a message but a status of the server without content."""
         return (
             self.block is not None
             and self.payload_size() == 0 and self.status_number() != 0
@@ -224,7 +224,7 @@ Ack.__doc__ = "An acknowledgement of a message that you made by hand."
 
 
 cdef object ack_of(bytes data):
-    """The call that writes these bytes as an ack."""
+    """Return the call that writes these bytes as an ack."""
     if data == b"+ACK":
         return Ack("ack")
     if data == b"+WPI":
@@ -285,7 +285,7 @@ cdef class JetStreamMsg(Msg):
         headers: "HeadersLike | None" = None,
     ) -> None:
         Msg.__init__(self, subject, data, reply=reply, headers=headers)
-        # Nothing is ever written there: it has the acks, for which a message has no room.
+        # Nothing is written to it. It keeps the acks, for which a message has no room.
         self.outbox = Outbox()
         self.outbox.acks = []
 
@@ -312,7 +312,7 @@ cdef class JetStreamMsg(Msg):
                 store_byte(&self.ack_state, UNACKED)
                 raise
         self.write_ack(data, size)
-        # Only now: an ack that could not be written may be tried again.
+        # Only now, because an ack that could not be written may be retried.
         if terminal:
             self.ack_state = ACKED
         return 0
@@ -337,7 +337,7 @@ cdef class JetStreamMsg(Msg):
 
     @property
     def is_redelivered(self) -> bool:
-        """Whether the server delivered the message before: `num_delivered` is above 1.
+        """True if the server delivered the message before: `num_delivered` is above 1.
 
         Raises:
             NotJetStreamMessageError: The message did not come from a consumer.
@@ -348,11 +348,11 @@ cdef class JetStreamMsg(Msg):
             self.head + self.subject_size, self.reply_size, &ack
         ) and ack_number(&ack, NUM_DELIVERED, &delivered):
             return delivered > 1
-        return self.metadata.num_delivered > 1  # which says why it cannot be read
+        return self.metadata.num_delivered > 1  # raises an error that explains it
 
     @property
     def is_acked(self) -> bool:
-        """Whether a final ack was sent or buffered."""
+        """True once a final ack was sent or buffered."""
         return load_byte(&self.ack_state) == ACKED
 
     @property
@@ -426,7 +426,7 @@ cdef class JetStreamMsg(Msg):
 
 
 def take_partition(JetStreamMsg msg not None) -> None:
-    """Take the first token off the subject. Nobody else has the message yet."""
+    """Remove the first token of the subject. No other thread has the message yet."""
     cdef const char* dot = <const char*>memchr(msg.head, c".", msg.subject_size)
     cdef uint32_t cut
     if dot == NULL:
@@ -438,7 +438,7 @@ def take_partition(JetStreamMsg msg not None) -> None:
 
 
 cdef enum:
-    MOST_TOKENS = 12  # beyond these nothing is read, however many there are
+    MOST_TOKENS = 12  # further ones are not read, however many there are
 
 
 cdef inline bint is_ack_subject(const char* s, Py_ssize_t n) noexcept nogil:
@@ -479,7 +479,7 @@ cdef class Metadata:
 _EPOCH = datetime(1970, 1, 1, tzinfo=_UTC)
 
 
-cdef enum AckToken:  # from the stream's on
+cdef enum AckToken:  # counted from the token of the stream
     STREAM
     CONSUMER
     NUM_DELIVERED
@@ -492,16 +492,17 @@ cdef enum AckToken:  # from the stream's on
 cdef struct AckSubject:
     const char* at[MOST_TOKENS]
     Py_ssize_t size[MOST_TOKENS]
-    int base  # the stream's token
+    int base  # index of the stream's token
 
 
 cdef bint split_ack_subject(
     const char* s, Py_ssize_t n, AckSubject* ack
 ) noexcept nogil:
-    """ADR-15: `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<time>.<pending>`,
+    """Split an ack subject (ADR-15). Return False for any other subject.
 
-    or, from version 2 on, `$JS.ACK.<domain>.<account hash>.<stream>...<pending>` with
-    more tokens behind, which are accepted and ignored. False for anything else.
+    It is `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<time>.<pending>`, or, from
+    version 2 on, `$JS.ACK.<domain>.<account hash>.<stream>...<pending>`. More tokens may
+    follow in version 2, and are ignored.
     """
     cdef int count = 0
     cdef Py_ssize_t begin = 0, end

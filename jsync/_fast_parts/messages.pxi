@@ -3,11 +3,11 @@
 
 @cython.final
 cdef class Messages:
-    """Iterates over a mailbox to its end; `owner` is kept alive meanwhile.
+    """Iterates over a mailbox to its end, and keeps `owner` alive meanwhile.
 
-    When nothing has come by `deadline`, of the monotonic clock, or for `silence` seconds,
-    or when a wait for a message has lasted `idle` seconds, `owner.waited()` is called,
-    which may close the mailbox.
+    `owner.waited()` is called, and may close the mailbox, when nothing has come by
+    `deadline` of the monotonic clock, or for `silence` seconds, or when a wait for a
+    message has lasted `idle` seconds.
     """
 
     cdef Mailbox mailbox
@@ -50,7 +50,7 @@ cdef class Messages:
                 if error is not None:
                     raise fresh(error)
                 raise StopIteration
-            # An arrival in the meantime, a heartbeat perhaps, has moved the deadline.
+            # An arrival since then, such as a heartbeat, has moved the deadline.
             if jsync_now() >= self.until(begun):
                 self.owner.waited()
                 begun = jsync_now()
@@ -66,7 +66,7 @@ cdef class Messages:
 
 
 cdef class RowsReader:
-    """The part of reading Arrow batches that Ctrl-C cannot come into.
+    """The part of reading Arrow batches that Ctrl-C cannot interrupt.
 
     `_fill` of a subclass has a batch taken by `_take`, or returns at the end. If Ctrl-C
     comes before the batch is handed over, the next call hands it over.
@@ -78,7 +78,7 @@ cdef class RowsReader:
         self.taken = []
 
     def _take(self, mailbox: JetStreamMailbox) -> bool:
-        """Take the rows that are here; whether there is a batch to be handed over."""
+        """Take the rows that are here. Return whether there is a batch to hand over."""
         cdef ArrowBatch batch = mailbox.take_rows()
         if batch.rows:
             self.taken.append(batch)
@@ -102,7 +102,7 @@ cdef class RowsReader:
         return batch
 
     cdef ArrowBatch pop(self):
-        """The batch that waits to be handed over, once; None: there is none."""
+        """Return the batch that waits to be handed over, once. None if there is none."""
         try:
             return self.taken.pop() if self.taken else None
         except IndexError:  # another thread was quicker
@@ -110,7 +110,7 @@ cdef class RowsReader:
 
 
 cdef class TimedRowsReader(RowsReader):
-    """The same, with a timeout."""
+    """Reads Arrow batches, each with a timeout."""
 
     def next(self, timeout: "Seconds | None" = 5.0) -> ArrowBatch:
         """Block until the next batch is ready.

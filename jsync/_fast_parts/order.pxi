@@ -1,7 +1,7 @@
-# Whether the messages of a consumer come in their order, each one and once: Order; and
-# which of a push consumer's are missing: Trail.
+# Order checks that the messages of a consumer come in their order, each of them once. Trail
+# finds the missing messages of a push consumer.
 
-cdef enum:  # why an order takes nothing more
+cdef enum:  # the reason for taking nothing more
     GOING_ON
     AT_GAP
     AT_LAST
@@ -11,13 +11,13 @@ cdef tuple HALTS = (None, "gap", "last")
 
 @cython.final
 cdef class Order:
-    """The order in which the messages of one ordered consumer have to come.
+    """The order in which the messages of one ordered consumer must come.
 
-    A mailbox that has one takes what is next and nothing else. Consumer sequences count
-    by one: a step that is missing is a message that is missing, and from there on
-    nothing is taken. Stream sequences at or before `after` have been read before, and are
-    passed over. At `last`, and before the first sequence behind it, it stops. With `to_end`
-    it notes when the server has no more before that.
+    A mailbox that has an order takes the next message and nothing else. Consumer sequences
+    count by one, so a missing step is a missing message, and from there on nothing is
+    taken. Messages up to stream sequence `after` have been read before, and are passed
+    over. The order stops at `last`, and before the first sequence behind it. With `to_end`
+    it notes when the server has no more messages before that.
     """
 
     cdef uint64_t consumer, stream  # `consumer_sequence`, `stream_sequence`
@@ -50,12 +50,12 @@ cdef class Order:
 
     @property
     def consumer_sequence(self) -> int:
-        """The last that has come."""
+        """The last consumer sequence that has come."""
         return glance_number(&self.consumer)
 
     @property
     def stream_sequence(self) -> int:
-        """The last that was taken, and before that `after`."""
+        """The last stream sequence that was taken, and `after` until then."""
         return glance_number(&self.stream)
 
     @property
@@ -64,15 +64,15 @@ cdef class Order:
         return HALTS[load_int(&self.halt)]
 
     def take_passed_over(self) -> tuple[int, int]:
-        """Messages and bytes passed over since the last call."""
-        # First: messages skipped from here on are reported again if half is taken now.
+        """Return messages and bytes passed over since the last call."""
+        # First, so that messages passed over between the two swaps are reported again.
         store_int(&self.told, False)
         return swap_size(&self.passed_over, 0), swap_size(&self.passed_over_bytes, 0)
 
     def take_ran_dry(self) -> bool:
-        """Whether a message since the last call said that nothing is behind it.
+        """Return whether a message since the last call reported that nothing is behind it.
 
-        Only its server says so, which may be behind the leader. Only noted if `to_end`.
+        Only its server has reported that, which may be behind the leader. Needs `to_end`.
         """
         return bool(swap_int(&self.ran_dry, False))
 
@@ -84,14 +84,14 @@ cdef class Order:
         )
 
     cdef bint takes(self, Msg msg) noexcept:
-        """Whether it is the next one; anything but a consumer's message is not."""
+        """Return whether it is the next one, which only a consumer's message can be."""
         cdef AckNumbers ack
         return self.halt == GOING_ON and read_ack(
             &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
         ) and self.accepts(&ack, msg.wire_size())
 
     cdef bint accepts(self, AckNumbers* ack, size_t size) noexcept:
-        """Whether the message of `size` bytes that these stand for is the next one."""
+        """Return whether the message of `size` bytes with these numbers is the next one."""
         cdef bint taken = False
         if self.halt:
             return False
@@ -117,15 +117,16 @@ cdef class Order:
 
 @cython.final
 cdef class Trail:
-    """Which messages of a push consumer have not come, by its consumer sequences (ADR-15).
+    """The messages of a push consumer that have not come, by consumer sequence (ADR-15).
 
-    They count by one, so that each step that is missing is a message that was sent and
-    lost. A step back is none: a new leader counts from what it knows, and a consumer that
-    was reset from 1. Nothing is missed before `begin` has said where the consumer was.
+    Consumer sequences count by one, so that each missing step is a message that was sent
+    and lost. A step back is no loss, because a new leader counts from what it knows, and a
+    consumer that was reset from 1. Nothing is missing before `begin` has set where the
+    consumer was.
     """
 
     cdef uint64_t consumer, stream  # `consumer_sequence`, `stream_sequence`
-    cdef uint64_t first, first_stream  # the first message, until it has begun
+    cdef uint64_t first, first_stream  # of the first message, if it came before `begin`
     cdef bint begun
     cdef list gaps
     cdef AckReader reader
@@ -141,12 +142,12 @@ cdef class Trail:
 
     @property
     def consumer_sequence(self) -> int:
-        """The last that has come, or that a heartbeat has told of."""
+        """The last consumer sequence that has come, or that a heartbeat has reported."""
         return self.look(&self.consumer)
 
     @property
     def stream_sequence(self) -> int:
-        """That of the stream beside it."""
+        """The stream sequence that belongs to `consumer_sequence`."""
         return self.look(&self.stream)
 
     cdef uint64_t look(self, uint64_t* at) noexcept:
@@ -158,7 +159,7 @@ cdef class Trail:
         return number
 
     def begin(self, consumer_sequence: int, stream_sequence: int) -> bool:
-        """What the consumer had sent before it was listened to; whether a gap is there."""
+        """Set what the consumer had sent before the start. True if there is a gap."""
         cdef uint64_t before = consumer_sequence
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -176,10 +177,10 @@ cdef class Trail:
             leave(&here)
 
     def heard(self, consumer_sequence: int, stream_sequence: int) -> bool:
-        """A heartbeat's word on what was sent last; whether a gap has been found.
+        """Take note of the last sequences in a heartbeat. Return whether there is a gap.
 
-        What came behind it in the same read has been followed by then: it is never a
-        step back.
+        Messages behind it in the same read have been followed by then, so a heartbeat is
+        never a step back.
         """
         cdef uint64_t last = consumer_sequence
         cdef Section here
@@ -195,9 +196,9 @@ cdef class Trail:
             leave(&here)
 
     def take_gaps(self) -> list[tuple[int, int, int, int]]:
-        """The gaps since the last call.
+        """Return the gaps since the last call.
 
-        Each as the first and the last consumer sequence that is missing, and the stream
+        Each has the first and the last consumer sequence that is missing, and the stream
         sequences before and after it.
         """
         cdef Section here
@@ -209,7 +210,7 @@ cdef class Trail:
             leave(&here)
 
     cdef bint follow(self, Msg msg) except -1:
-        """Take note of a message; whether a gap was found."""
+        """Take note of a message. Return whether a gap was found."""
         cdef AckNumbers ack
         cdef bint gap
         cdef Section here
@@ -232,7 +233,7 @@ cdef class Trail:
             leave(&here)
 
     cdef int miss(self, uint64_t consumer_sequence, uint64_t stream_sequence) except -1:
-        """What is before that, and behind the last, has not come."""
+        """Note that the messages between the last one and these sequences have not come."""
         self.gaps.append((
             self.consumer + 1, consumer_sequence - 1,
             self.stream, stream_sequence,

@@ -7,7 +7,7 @@
 #
 # Over TLS the thread that sends encrypts, so that records leave in their order. The main
 # thread does not: the I/O thread sends for it. A request waits there until the main thread
-# has given up the GIL. The I/O thread needs the GIL, and would wake up for nothing before.
+# has given up the GIL, because the I/O thread needs the GIL and would wake up for nothing.
 
 cdef enum:
     QUIET_NS = 50_000
@@ -20,21 +20,21 @@ cdef enum:
 
 cdef enum OutboxState:
     HOLDING  # disconnected: lasting frames are kept, the others are refused
-    DIRECT   # any thread may send; over TLS not the main thread
+    DIRECT   # any thread may send, over TLS any but the main thread
     HANDED   # a compressed WebSocket: the I/O thread takes the bytes
     CLOSED
 
 cdef enum Claim:  # on room for a frame
-    PASSING  # waits while the buffer is full; none while disconnected
+    PASSING  # waits while the buffer is full, and is refused while disconnected
     LASTING  # waits while the buffer is full, and is held while disconnected
-    URGENT   # never waits; none while disconnected
+    URGENT   # never waits, and is refused while disconnected
 
 cdef enum Leave:  # when a frame leaves
-    SOON        # at once if it is alone; in a burst the I/O thread sends it
-    AT_ONCE     # and with it all that waits
+    SOON        # immediately if it is alone, but in a burst the I/O thread sends it
+    AT_ONCE     # immediately, with all that waits
     IN_COMPANY  # with `LAZY_BYTES` of others, or after `LAZY_NS`
     IN_CHUNKS   # with `SELF_SEND_BYTES` of others, or after `LAZY_NS`
-    RIDING      # with the next one, however long that takes
+    RIDING      # with the next frame, however long that takes
 
 cdef tuple OUTBOX_STATES = ("holding", "direct", "handed", "closed")
 
@@ -54,9 +54,9 @@ cdef int check_buffer(object data) except -1:
 
 @cython.final
 cdef class Outbox:
-    """The write buffer. Any thread may write; nothing is dropped silently.
+    """The write buffer. Any thread may write, and nothing is dropped silently.
 
-    When it is full a writer blocks until there is room or `write_timeout` has passed.
+    When it is full, a writer blocks until there is room or `write_timeout` has passed.
     While disconnected it holds lasting frames, core publishes and acks, up to
     `hold_limit` bytes.
     """
@@ -66,31 +66,31 @@ cdef class Outbox:
     cdef int fd, wake_fd, generation, failure
     cdef Block fill, drain
     cdef size_t drained  # bytes of `drain` that the socket has taken
-    cdef Wire wire  # the frames of a WebSocket, if they leave in such
-    cdef Records records  # of TLS, if they leave in such
-    cdef size_t sealed  # bytes of these that the socket has not taken
-    cdef bint owed  # reading made some
+    cdef Wire wire  # the frames of a WebSocket, if the bytes leave in frames
+    cdef Records records  # of TLS, or None
+    cdef size_t sealed  # bytes of records that the socket has not taken
+    cdef bint owed  # reading made records that must be sent
     cdef bint sending, kicked
     cdef unsigned long sender  # the thread that is sending over TLS
     cdef int choked  # the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
-    cdef int64_t looked_after  # when the I/O thread looks again by itself; NEVER: unknown
+    cdef int64_t looked_after  # when the I/O thread looks again unasked, NEVER: unknown
     cdef size_t limit, hold_limit
     cdef Blocked* blocked
     cdef object error
-    cdef object fault  # why sending failed, where no number says it
+    cdef object fault  # the error of sending, if it is not a number in `failure`
     cdef unsigned long io_thread
-    cdef Line line  # until it is closed
+    cdef Line line  # None once it is closed
     cdef int parked  # threads that wait for bytes that the I/O thread reads
-    cdef int64_t aside_until  # it leaves that to the thread that read last: see `Line`
-    cdef int aside  # whether it does in the poll that it is in
+    cdef int64_t aside_until  # until then the last reader has the socket: see `Line`
+    cdef int aside  # whether it does so in its current poll
     cdef uint64_t out_msgs, out_bytes
     cdef uint64_t opened  # `connections`
     cdef size_t most_payload
-    cdef list acks  # of the one message made by its user that has this outbox; else None
-    cdef public object requester  # until it is closed
+    cdef list acks  # for a message that its user has made, which has this outbox, else None
+    cdef public object requester  # None once it is closed
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
-    cdef public object reporter  # until it is closed
+    cdef public object reporter  # None once it is closed
     """Gets an error that no call raises: `(error) -> None`. Must not block."""
 
     def __cinit__(self):
@@ -128,17 +128,17 @@ cdef class Outbox:
 
     @property
     def connections(self) -> int:
-        """How many there have been: messages that belong together are for one of them."""
+        """The number of connections so far. Messages that belong together need the same."""
         return glance_number(&self.opened)
 
     @property
     def max_payload(self) -> int:
-        """The most bytes of headers and payload that the server takes."""
+        """The maximum bytes of headers and payload that the server accepts."""
         return glance_size(&self.most_payload)
 
     cdef size_t unsent(self) noexcept:
         cdef size_t pending
-        if self.generation != jsync_forks:  # a thread of the parent may have held it
+        if self.generation != jsync_forks:  # a thread of the parent may hold the mutex
             return self.pending_now()
         pthread_mutex_lock(&self.mutex)
         pending = self.pending_now()
@@ -146,7 +146,7 @@ cdef class Outbox:
         return pending
 
     cdef bint has_plaintext(self, int64_t now) noexcept:
-        """Whether TLS should take what was written: not acks that wait for company."""
+        """Return whether TLS should take what was written, unless acks may wait longer."""
         cdef bint some
         pthread_mutex_lock(&self.mutex)
         some = self.wire.control_size > 0 or (self.pending_now() > 0 and (
@@ -159,7 +159,7 @@ cdef class Outbox:
         return self.fill.size + self.drain.size - self.drained
 
     cdef inline bint has_unsent(self) noexcept nogil:
-        """Whether something waits for the socket, if only a control frame."""
+        """Return whether something waits for the socket, if only a control frame."""
         return (
             self.fill.size + self.drain.size > self.drained
             or self.wire.size > self.wire.sent or self.wire.control_size > 0
@@ -168,7 +168,7 @@ cdef class Outbox:
 
     @property
     def counters(self) -> tuple[int, int]:
-        """Messages published, and their bytes: header block and payload."""
+        """Messages published, and their bytes of header block and payload."""
         cdef uint64_t messages, size
         if self.generation != jsync_forks:
             return self.out_msgs, self.out_bytes
@@ -180,13 +180,13 @@ cdef class Outbox:
     # The connection's side: the state of the line ---------------------------------------
 
     def serve(self, max_payload: int) -> "list[tuple[str, int]]":
-        """Remember the limit of the server, and drop what it would not take.
+        """Remember the limit of the server, and drop publishes above it.
 
-        A publish beyond the limit costs the connection, and with it all that is behind.
+        A publish above the limit costs the connection, and with it all that is behind.
 
         Returns:
-            The subject and the size of each publish that was written before, to be sent
-            to this server, and is dropped.
+            The subject and the size of each dropped publish, which was written before to be
+            sent to this server.
         """
         cdef Block old, kept
         cdef size_t most = max_payload, i
@@ -219,7 +219,7 @@ cdef class Outbox:
         return dropped
 
     def wrap(self, *, framed: bool, masked: bool = True) -> None:
-        """Send the next connection's bytes in the frames of a WebSocket, or bare."""
+        """Send the bytes of the next connection in WebSocket frames, or without."""
         cdef bytes seed = urandom(16)
         self.lock_settled()
         wire_reset(&self.wire)
@@ -229,7 +229,7 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
 
     def frame(self, data: bytes, *, compressed: bool = False) -> bytes:
-        """Make the frame of some bytes; for the I/O thread, when not direct."""
+        """Make the frame of some bytes. For the I/O thread, if not direct."""
         cdef size_t size = PyBytes_GET_SIZE(data), head
         cdef unsigned char start[MOST_HEAD]
         cdef uint32_t key = 0
@@ -245,7 +245,7 @@ cdef class Outbox:
         return framed
 
     def take_control(self) -> bytes:
-        """Take the control frame that goes first, or nothing; likewise."""
+        """Take the control frame that goes first, or nothing. For the I/O thread, too."""
         cdef unsigned char taken[MOST_HEAD + MOST_CONTROL]
         cdef size_t n
         pthread_mutex_lock(&self.mutex)
@@ -256,13 +256,13 @@ cdef class Outbox:
         return PyBytes_FromStringAndSize(<char*>taken, n)
 
     def part(self) -> None:
-        """Have the frame sent that closes a WebSocket: nothing comes after it."""
+        """Have the frame sent that closes a WebSocket, behind which nothing comes."""
         if self.wire.on:
-            self.owe(CLOSING, b"\x03\xe8", 2)  # 1000: as it should be
+            self.owe(CLOSING, b"\x03\xe8", 2)  # 1000: a normal closure
             self.pay()
 
     cdef int owe(self, int opcode, const char* data, size_t size) except -1:
-        """Have a control frame sent, by `pay` or before the next bytes."""
+        """Have a control frame sent, by `pay` or ahead of the next bytes."""
         pthread_mutex_lock(&self.mutex)
         if self.state != CLOSED:
             wire_owe(&self.wire, opcode, data, size)
@@ -270,7 +270,7 @@ cdef class Outbox:
         return 0
 
     cdef int pay(self) except -1:
-        """Send the control frame that is owed, if there is one; never blocks."""
+        """Send the control frame that is owed, if there is one. Never blocks."""
         pthread_mutex_lock(&self.mutex)
         if self.wire.control_size and (self.state == DIRECT or self.state == HANDED):
             self.send_or_kick(True)
@@ -281,7 +281,7 @@ cdef class Outbox:
     def open(
         self, fd: int, first: bytes, *, direct: bool, records: Records | None = None
     ) -> None:
-        """Begin to send on `fd`: `first`, then what was held, and all in `records`."""
+        """Begin to send on `fd`: `first`, then what was held, all through `records`."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
         cdef char* room
         self.lock_settled()
@@ -302,7 +302,7 @@ cdef class Outbox:
         self.wake()
 
     def hold(self) -> None:
-        """The connection is gone: keep lasting frames that were not sent whole."""
+        """Keep lasting frames that were not sent whole, because the connection is gone."""
         cdef Records records = None
         self.lock_settled()
         if self.state != CLOSED:
@@ -323,7 +323,7 @@ cdef class Outbox:
             raise MemoryError
 
     def close(self, error: "Exception") -> int:
-        """Refuse every further write with `error`; returns the bytes lost of messages."""
+        """Refuse every further write with `error`. Return the bytes of lost messages."""
         cdef size_t lost
         cdef object line, requester, reporter
         cdef Section here
@@ -336,10 +336,10 @@ cdef class Outbox:
         self.lock_settled()
         lost = lasting_bytes(&self.drain, self.drained) + lasting_bytes(&self.fill, 0)
         self.state = CLOSED
-        self.fd = self.wake_fd = -1  # closed soon, and the numbers given to other files
+        self.fd = self.wake_fd = -1  # these are closed soon, and their numbers reused
         self.drained = 0
         block_free(&self.fill)
-        if self.sending:  # we are a finaliser, and TLS reads these bytes
+        if self.sending:  # the caller is a finaliser, and TLS is reading these bytes
             self.drain.size = self.drain.run_count = 0
         else:
             block_free(&self.drain)
@@ -348,11 +348,11 @@ cdef class Outbox:
         self.owed = False
         self.wake_blocked()
         pthread_mutex_unlock(&self.mutex)
-        del before, line, requester, reporter  # after the mutex is given back
+        del before, line, requester, reporter  # after the mutex is released
         return lost
 
     def take(self, most: int) -> bytes:
-        """Take up to `most` bytes to compress; the I/O thread's, when not direct."""
+        """Take up to `most` bytes to compress. For the I/O thread, if not direct."""
         cdef bytes taken = b""
         cdef size_t n = 0, left = 0
         cdef const char* data = NULL
@@ -391,8 +391,8 @@ cdef class Outbox:
     ) -> None:
         """Write one PUB or HPUB.
 
-        A request leaves at once and with it all that waits; and it is not held while
-        disconnected but refused with ConnectionLostError.
+        A request leaves immediately, with all that waits. While disconnected it is not
+        held, but refused with ConnectionLostError.
         """
         cdef Py_ssize_t reply_size = 0
         cdef const char* r = NULL
@@ -434,7 +434,7 @@ cdef class Outbox:
         return 0
 
     cdef int write_message(self, Publish* frame, Leave leave) except -1:
-        """Write a message that leaves soon, or else a request."""
+        """Write a message that leaves soon, or a request."""
         self.check_size(frame.block_size + frame.data_size)
         if not self.write_frame(frame, LASTING if leave == SOON else PASSING, leave):
             raise ConnectionLostError("not connected: reconnecting")
@@ -443,11 +443,11 @@ cdef class Outbox:
     def command(
         self, data: bytes, *, lazy: bool = False, riding: bool = False
     ) -> bool:
-        """Write protocol commands such as SUB; False when disconnected.
+        """Write protocol commands such as SUB. Return False when disconnected.
 
-        Never blocks: they are small and few, and PONG has to pass when nothing else
-        does. A lazy one waits for company, as acks do; a riding one for the write that
-        follows, for as long as that takes.
+        Never blocks, because commands are small and few, and PONG must pass when nothing
+        else does. A lazy command waits for others, as acks do, and a riding one for the
+        next write, however long that takes.
         """
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
         cdef char* room = self.begin(size, URGENT)
@@ -462,7 +462,7 @@ cdef class Outbox:
         check_fork(self.generation)
 
     def flush(self) -> None:
-        """Send what waits for company, as far as the socket takes it."""
+        """Send what waits for more bytes, as far as the socket takes it."""
         check_fork(self.generation)
         self.flush_now()
 
@@ -475,7 +475,7 @@ cdef class Outbox:
         return 0
 
     cdef bint ping(self) noexcept:
-        """Write a PING; False: not connected, or closed."""
+        """Write a PING. Return False if not connected, or closed."""
         cdef char* room = NULL
         pthread_mutex_lock(&self.mutex)
         if self.state == DIRECT or self.state == HANDED:
@@ -488,7 +488,7 @@ cdef class Outbox:
         return True
 
     cdef int request(self, str subject, bytes data, object timeout) except -1:
-        """Publish and wait for the reply, whatever it says."""
+        """Publish a request and wait for the reply, whatever it contains."""
         cdef object requester
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -514,13 +514,13 @@ cdef class Outbox:
         return 0
 
     cdef object what_failed(self):
-        """The error for what `failure` says."""
+        """Return the error for what `failure` contains."""
         cdef int failure = glance_int(&self.failure)
         fault = self.swap_fault(None)
         return OSError(failure, os_strerror(failure)) if fault is None else fault
 
     cdef object swap_fault(self, object fault):
-        """Put it in the place of the last one, which the I/O thread may be taking."""
+        """Store a fault and return the last one, which the I/O thread may be taking."""
         cdef Section here
         enter(&here, <PyObject*>self)
         fault, self.fault = self.fault, fault
@@ -537,7 +537,7 @@ cdef class Outbox:
         return 0
 
     cdef object refusal(self):
-        """The error to raise once it is closed."""
+        """Return the error to raise once it is closed."""
         cdef object error
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -546,7 +546,7 @@ cdef class Outbox:
         return fresh(error)
 
     cdef Line reader(self):
-        """The line, until it is closed for good."""
+        """Return the line, or None once it is closed permanently."""
         cdef Line line
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -566,7 +566,7 @@ cdef class Outbox:
     cdef int write_ack(
         self, const char* reply, Py_ssize_t reply_size, const char* data, Py_ssize_t size
     ) except -1:
-        """An ack: a publish to `reply` that waits for company."""
+        """Write an ack: a publish to `reply` that waits for others."""
         cdef Publish frame
         publish_to(&frame, reply, reply_size)
         frame.data = data
@@ -574,19 +574,20 @@ cdef class Outbox:
         self.write_frame(&frame, LASTING, IN_COMPANY)
         return 0
 
-    # How a frame is written: `write_frame`, or its three steps, `begin`, `put` and
-    # `finish`. In between the mutex is held, and nothing may be done there that raises,
-    # drops a reference or runs Python code: the parts of a frame are looked up before.
+    # A frame is written by `write_frame`, or by its three steps, `begin`, `put` and
+    # `finish`. The mutex is held in between, so nothing may be done there that raises,
+    # drops a reference or runs Python code. The parts of a frame are therefore looked up
+    # before.
 
     cdef inline bint write_frame(
         self, const Publish* frame, Claim claim, Leave leave
     ) except -1:
-        """Write one message; False when there is no connection."""
+        """Write one message. Return False if there is no connection."""
         cdef size_t size = publish_size(frame)
         cdef char* out = self.begin(size, claim)
         if out == NULL:
             return False
-        # It may have waited for room, and another server may take less.
+        # It may have waited for room, and another server may accept less.
         if frame.block_size + frame.data_size > self.most_payload:
             self.undo(size)
             self.refuse_size(frame.block_size + frame.data_size)
@@ -595,26 +596,26 @@ cdef class Outbox:
         return True
 
     cdef inline char* put(self, char* out, const Publish* frame) noexcept nogil:
-        """Write a message where `begin` has made room, and count it; where it ends."""
+        """Write a message into the room of `begin`, and count it. Return where it ends."""
         self.out_msgs += 1
         self.out_bytes += frame.block_size + frame.data_size
         return put_publish(out, frame)
 
     cdef inline char* begin(self, size_t size, Claim claim) except? NULL:
-        """Take the mutex and make room; NULL, without the mutex: not while disconnected.
+        """Take the mutex and make room. If disconnected, return NULL without the mutex.
 
-        Blocks while the buffer is full, unless urgent. What the I/O thread writes is
-        always urgent: a thread that reads must never wait for one that writes.
+        Blocks while the buffer is full, unless urgent. What the I/O thread writes is always
+        urgent, because a thread that reads must never wait for one that writes.
         """
         return self.begin_in(size, claim, NULL, NULL)
 
     cdef char* begin_in(
         self, size_t size, Claim claim, Section* here, PyObject* owner
     ) except? NULL:
-        """The same in the section `here` of `owner`, if there is one.
+        """Do what `begin` does in the section `here` of `owner`, if there is one.
 
-        The section is left while the thread waits, as signal handlers may run then. What
-        it guards may have changed.
+        The section is left while the thread waits, because signal handlers may run then. So
+        what the section guards may have changed.
         """
         cdef char* room
         cdef int64_t deadline = 0
@@ -644,12 +645,12 @@ cdef class Outbox:
             self.wait_for_room(size, deadline, here, owner)
 
     cdef void undo(self, size_t size) noexcept:
-        """Write nothing after all, since `begin`; gives the mutex back."""
+        """Give up the room of `begin` without writing, and release the mutex."""
         block_shrink(&self.fill, size)
         pthread_mutex_unlock(&self.mutex)
 
     cdef inline int finish(self, Leave leave) except -1:
-        """Send or have sent what was written since `begin`; gives the mutex back."""
+        """Send what was written since `begin`, or have it sent. Releases the mutex."""
         if leave == IN_COMPANY:
             return self.wait_for_company(LAZY_BYTES, False)
         if leave == IN_CHUNKS:
@@ -660,7 +661,7 @@ cdef class Outbox:
         return self.send_or_kick(leave == AT_ONCE)
 
     cdef int send_or_kick(self, bint urgent) noexcept:
-        """Send what waits, or have the I/O thread send it; gives the mutex back."""
+        """Send what waits, or have the I/O thread send it. Releases the mutex."""
         cdef int64_t now
         cdef bint quiet = urgent, wake = False
         if (
@@ -669,13 +670,14 @@ cdef class Outbox:
         ):
             if not urgent:
                 quiet = self.fill.size > SELF_SEND_BYTES
-                if not self.kicked:  # else a burst: the clock would cost more than the rest
+                if not self.kicked:  # in a burst, the clock would cost more than the rest
                     now = jsync_now()
                     quiet |= now - self.last_write > QUIET_NS
                     self.last_write = now
             if quiet:
-                # The calling thread keeps the GIL: giving it up would cost 5 ms beside
-                # a busy thread. Copying far more than this would hold up the others.
+                # The calling thread keeps the GIL, because giving it up would cost 5 ms
+                # beside a busy thread. Copying far more than this would hold up the other
+                # threads.
                 if self.records is not None:
                     wake = self.send_off_records()
                 elif self.pending_now() <= GIL_SEND_BYTES:
@@ -686,7 +688,7 @@ cdef class Outbox:
                 if wake:
                     self.wake()
                 return 0
-        # A choked socket is watched by the I/O thread, which goes on when it can.
+        # The I/O thread watches a choked socket, and continues when it can.
         if self.state != HOLDING and not self.kicked and not self.choked:
             self.kicked = wake = True
         pthread_mutex_unlock(&self.mutex)
@@ -695,14 +697,14 @@ cdef class Outbox:
         return 0
 
     cdef int wait_for_company(self, size_t company, bint urgent) except -1:
-        """Have it sent with so many bytes of others, or soon; gives the mutex back."""
+        """Have it sent with so many bytes of others, or soon. Releases the mutex."""
         cdef bint wake = False
         if self.fill.size >= company or self.state == HOLDING:
             return self.send_or_kick(urgent)
         if self.lazy_since == 0:
             note_time(&self.lazy_since, jsync_now())
-            # The I/O thread's poll has to end in time. It may be asleep for long, but not
-            # while another thread reads in its place.
+            # The I/O thread's poll must end in time. That thread may be asleep for long,
+            # but not while another thread reads in its place.
             wake = (
                 not self.kicked
                 and glance_time(&self.looked_after) > self.lazy_since + LAZY_NS
@@ -714,7 +716,7 @@ cdef class Outbox:
         return 0
 
     cdef bint send_off(self) noexcept nogil:
-        """Send and give the mutex back; True when the I/O thread has to be woken."""
+        """Send, and release the mutex. Return True if the I/O thread must be woken."""
         cdef bint wake = False
         if (self.send(SEND_CHUNK) or self.choked) and not self.kicked:
             self.kicked = wake = True
@@ -722,23 +724,23 @@ cdef class Outbox:
         return wake
 
     cdef bint flush_round(self, bint writable, int64_t now) noexcept nogil:
-        """The I/O thread's turn; True when it should come back at once."""
+        """Send on the I/O thread. Return True if it should come back immediately."""
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
-        # From here on, a write of delayed bytes is seen before the poll, or wakes it.
+        # From here on, delayed bytes are seen before the poll, or their writer ends it.
         note_time(&self.looked_after, NEVER)
         if self.is_due(writable, now):
             if self.kicked:
                 self.last_write = now
             more = self.send(FLUSH_ROUND)
-        # Cleared even when another thread is sending: it wakes us if it leaves some.
+        # Cleared even if another thread is sending: it wakes this one if it leaves some.
         if self.state != HANDED:
             self.kicked = more
         pthread_mutex_unlock(&self.mutex)
         return more
 
     cdef bint flush_records(self, bint writable, int64_t now) noexcept:
-        """The same over TLS, with the GIL."""
+        """Do what `flush_round` does over TLS, with the GIL."""
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
         note_time(&self.looked_after, NEVER)
@@ -751,7 +753,7 @@ cdef class Outbox:
         return more
 
     cdef bint has_due(self, bint writable, int64_t now) noexcept nogil:
-        """Whether the I/O thread has something to send now."""
+        """Return whether the I/O thread has something to send now."""
         cdef bint due
         pthread_mutex_lock(&self.mutex)
         due = self.is_due(writable, now)
@@ -766,10 +768,10 @@ cdef class Outbox:
         )
 
     cdef bint send(self, size_t most) noexcept nogil:
-        """Send up to `most` bytes, as the one sender. True when more could be sent.
+        """Send up to `most` bytes, as the only sender. Return True if more could be sent.
 
-        With the mutex, which is open during the system call. Others append meanwhile
-        and leave the sending to us.
+        Called with the mutex, which is released during the system call. Other threads
+        append meanwhile, and leave the sending to this one.
         """
         cdef ssize_t n
         cdef size_t sent = 0, waiting = 0
@@ -799,7 +801,7 @@ cdef class Outbox:
         return not self.choked and self.has_unsent()
 
     cdef const char* next_bytes(self, size_t* n, bint framed) noexcept nogil:
-        """What goes to the socket next, or into records; `n` is 0 if nothing waits."""
+        """Return what goes to the socket or into records next. `n` is 0 for nothing."""
         n[0] = 0
         if framed:
             if self.next_frame():
@@ -811,7 +813,7 @@ cdef class Outbox:
         return self.drain.data + self.drained
 
     cdef inline void took(self, size_t n, bint framed) noexcept nogil:
-        """So many of them have been taken."""
+        """Count `n` of the next bytes as taken."""
         if framed:
             self.advance_frame(n)
         else:
@@ -820,16 +822,17 @@ cdef class Outbox:
     # Over TLS: with the GIL, which encrypting gives up in between ---------------------
 
     cdef inline bint may_send(self) noexcept nogil:
-        """Whether the caller may: over TLS not if signal handlers can run on its thread.
+        """Return whether the caller may send. Over TLS signal handlers must not run there.
 
-        They would hold up all who send and read. Nor if it is a finaliser inside already.
+        On the main thread they would hold up all who send and read. A finaliser may not
+        send either while its thread is inside `Records`.
         """
         return self.records is None or (
             PyThread_get_thread_ident() != main_thread and not self.records.is_mine()
         )
 
     cdef bint needs_io_thread(self) noexcept nogil:
-        """Whether the caller leaves to the I/O thread what it writes: see `may_send`."""
+        """Return whether the I/O thread must send for the caller: see `may_send`."""
         cdef bint needed
         pthread_mutex_lock(&self.mutex)
         needed = not self.may_send()
@@ -837,18 +840,18 @@ cdef class Outbox:
         return needed
 
     cdef void kick(self) noexcept nogil:
-        """Have the I/O thread send what rides; without the GIL."""
+        """Have the I/O thread send the frames that ride. Needs no GIL."""
         pthread_mutex_lock(&self.mutex)
         if (
             self.state == DIRECT and not self.kicked and not self.choked
             and self.has_unsent()
         ):
             self.kicked = True
-            notify(self.wake_fd)  # with the mutex, as `close` closes the descriptor
+            notify(self.wake_fd)  # with the mutex, because `close` closes the descriptor
         pthread_mutex_unlock(&self.mutex)
 
     cdef bint is_inside_records(self) noexcept nogil:
-        """Whether the caller is a finaliser in the middle of encrypting or decrypting."""
+        """Return whether the caller is a finaliser that interrupts TLS on its thread."""
         cdef bint inside
         pthread_mutex_lock(&self.mutex)
         inside = self.records is not None and self.records.is_mine()
@@ -863,7 +866,7 @@ cdef class Outbox:
         return wake
 
     cdef bint send_records(self, size_t most) noexcept:
-        """The same as `send`, and the mutex is open for longer."""
+        """Do what `send` does over TLS, with the mutex released for longer."""
         cdef object fault = None
         self.sending = True
         note_int(&self.choked, False)
@@ -906,7 +909,7 @@ cdef class Outbox:
                     return 0
                 records.seal(plain, size)
                 pthread_mutex_lock(&self.mutex)
-                if self.state != CLOSED:  # by a finaliser
+                if self.state != CLOSED:  # a finaliser may have closed it
                     self.took(size, self.wire.on)
                 pthread_mutex_unlock(&self.mutex)
                 if records.left() == 0:
@@ -942,7 +945,7 @@ cdef class Outbox:
         return n
 
     cdef int owe_records(self) except -1:
-        """Have what reading made sent."""
+        """Have the records sent that reading has made."""
         pthread_mutex_lock(&self.mutex)
         if self.state == DIRECT:
             self.owed = True
@@ -952,7 +955,7 @@ cdef class Outbox:
         return 0
 
     cdef bint next_frame(self) noexcept nogil:
-        """Have bytes of a frame to send; False: nothing waits, or there is no memory."""
+        """Prepare bytes of a frame. Return False if nothing waits, or without memory."""
         cdef Wire* wire = &self.wire
         if wire.sent < wire.size or wire_control(wire):
             return True
@@ -966,7 +969,7 @@ cdef class Outbox:
         return False
 
     cdef void advance_frame(self, size_t n) noexcept nogil:
-        """The same as `advance`, for bytes of a frame."""
+        """Do what `advance` does, for bytes of a frame."""
         cdef Wire* wire = &self.wire
         cdef size_t plain
         wire.sent += n
@@ -976,7 +979,7 @@ cdef class Outbox:
             self.advance(plain)
 
     cdef void swap(self) noexcept nogil:
-        """Once `drain` is empty, what was written since takes its place."""
+        """Once `drain` is empty, put what was written since in its place."""
         cdef Block empty
         if self.drain.size == self.drained and self.fill.size:
             empty = self.drain
@@ -989,12 +992,12 @@ cdef class Outbox:
         self.drained += n
         if self.drained == self.drain.size:
             self.drained = self.drain.size = self.drain.run_count = 0
-        # Not at the first free byte: each wake-up costs a switch of threads.
+        # Not at the first free byte, because each wake-up costs a switch of threads.
         if self.blocked != NULL and self.pending_now() <= self.limit // 2:
             self.wake_blocked()
 
     cdef bint keep_lasting(self) noexcept nogil:
-        """Leave in `fill` what lasts: of `drain` the frames not sent whole, then `fill`."""
+        """Keep in `fill` what lasts: of `drain` the frames not sent whole, then `fill`."""
         cdef Block kept, old
         cdef size_t i, at, begin, size, which
         cdef char* room
@@ -1034,9 +1037,10 @@ cdef class Outbox:
             pthread_mutex_unlock(&self.mutex)
 
     cdef inline bint is_busy(self) noexcept nogil:
-        """Whether another thread is inside a send: not a finaliser in one of ours.
+        """Return whether another thread is inside a send.
 
-        Nor if that thread waits for a finaliser, who reads. It looks again afterwards.
+        A finaliser inside a send of its own thread does not count as another. A thread that
+        waits for the caller, a finaliser that reads, does not count: it looks again later.
         """
         return (
             self.sending and self.sender != PyThread_get_thread_ident()
@@ -1044,7 +1048,7 @@ cdef class Outbox:
         )
 
     cdef int settle(self) except -1:
-        """Wait until no other thread is inside a send: none of them blocks there."""
+        """Wait until no other thread is inside a send, where no thread blocks."""
         with nogil:
             while True:
                 pthread_mutex_lock(&self.mutex)
@@ -1058,7 +1062,7 @@ cdef class Outbox:
     cdef int wait_for_room(
         self, size_t size, int64_t deadline, Section* here, PyObject* owner
     ) except -1:
-        """Park until there may be room, outside the section; gives the mutex back."""
+        """Park outside the section until there may be room. Releases the mutex."""
         cdef Blocked me
         cdef Blocked** at
         cdef int waiting = True
@@ -1109,7 +1113,7 @@ cdef class Outbox:
         return 0
 
     cdef bint has_room(self, size_t size) noexcept nogil:
-        """Whether a frame fits; any fits into an empty buffer that is being sent."""
+        """Return whether a frame fits. Any fits into an empty buffer that is being sent."""
         cdef size_t pending = self.pending_now()
         if self.state == HOLDING:
             return pending + size <= self.hold_limit
@@ -1119,20 +1123,20 @@ cdef class Outbox:
         cdef Blocked* one = self.blocked
         self.blocked = NULL
         while one != NULL:
-            # Its memory is its thread's stack: safe to read until the mutex is given
-            # back, since it takes itself off the list before it leaves.
+            # Its memory is the stack of its thread. It may be read until the mutex is
+            # released, because the thread takes itself off the list before it leaves.
             PyThread_release_lock(one.lock)
             one = one.next
 
     cdef inline void call_back(self) noexcept:
-        """Have the I/O thread read: the caller waits for that, and reads nothing itself."""
+        """Have the I/O thread read, because the caller waits for that and does not read."""
         cdef int64_t until = glance_time(&self.aside_until)
         if until and (glance_int(&self.aside) or until > jsync_now()):
             note_time(&self.aside_until, 0)
             self.wake()
 
     cdef void wake(self) noexcept:
-        """End the I/O thread's poll."""
+        """End the poll of the I/O thread."""
         if PARALLEL:  # `close` closes the descriptor
             pthread_mutex_lock(&self.mutex)
             if self.wake_fd >= 0:

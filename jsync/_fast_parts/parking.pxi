@@ -1,6 +1,6 @@
-# How a thread waits: parked on a lock of the interpreter without the GIL, until it is
-# woken, its deadline passes, or a signal handler raises. One that waits alone reads the
-# socket meanwhile: see `Line.read_until`.
+# How a thread waits: parked on a lock of the interpreter, without the GIL, until it is
+# woken, its deadline passes, or a signal handler raises. A thread that waits alone reads
+# the socket meanwhile: see `Line.read_until`.
 
 cdef extern from "pythread.h":
     ctypedef void* PyThread_type_lock
@@ -16,8 +16,8 @@ cdef extern from "pythread.h":
     ) nogil
     unsigned long PyThread_get_thread_ident() nogil
 
-# A signal that reaches another thread than the main one does not interrupt the main
-# thread's wait, and macOS interrupts no wait at all: look this often.
+# A signal that reaches a thread other than the main one does not interrupt the main
+# thread's wait, and macOS interrupts no wait at all, so look this often.
 cdef enum:
     SIGNAL_SLICE_US = 100_000
     LONGEST_SLICE_US = 60_000_000
@@ -33,17 +33,17 @@ cdef int remember_main_thread() except -1:
 
 remember_main_thread()
 
-cdef enum:  # the event that a park waits for, without a GIL: see `Park.waiting`
+cdef enum:  # values of `Park.waiting` without a GIL
     AWAKE
     ASLEEP   # on the lock
     POLLING  # in a poll, for `notify_fd`
-    READING  # back from it, and the waker perhaps
+    READING  # back from the poll, and perhaps the waker itself
     ROUSED   # a waker is at work on it
 
 cdef struct Park:
-    PyThread_type_lock lock  # held, so that acquiring it waits; a wake-up releases it
+    PyThread_type_lock lock  # held, so that acquiring it waits until a wake-up releases it
     int waiting              # only the thread that changes it from not 0 releases the lock
-    bint reading             # it waits in a poll, and for this instead of the lock:
+    bint reading             # it waits in a poll of `notify_fd` instead of on the lock
     int notify_fd            # -1 while the waiting thread itself may be the waker
 
 
@@ -65,7 +65,7 @@ cdef inline void park_wake(Park* park) noexcept nogil:
 
 
 cdef void park_rouse(Park* park) noexcept nogil:
-    """Wake it, from any thread, and be done with its memory before it goes on."""
+    """Wake it, from any thread, and be done with its memory before it continues."""
     cdef int how = load_int(&park.waiting)
     while how == ASLEEP or how == POLLING or how == READING:
         if replace_int(&park.waiting, how, ROUSED):
@@ -80,7 +80,7 @@ cdef void park_rouse(Park* park) noexcept nogil:
 
 cdef inline void notify(int fd) noexcept nogil:
     cdef uint64_t one = 1
-    # A full pipe has already been written to; an eventfd takes eight bytes.
+    # A full pipe has been written to already, and an eventfd takes eight bytes.
     c_write(fd, &one, sizeof(one))
 
 
@@ -89,9 +89,9 @@ cdef bint lock_wait(
 ) except -1:
     """Acquire `lock`, True, or give up at the deadline or once `waiting` is unset.
 
-    Have what rides in the outbox sent on the way, when the GIL has been given up.
-    Raises what a signal handler raises, KeyboardInterrupt for one. Called and left with
-    the GIL held.
+    If an outbox is `riding`, what rides in it is sent once the GIL has been given up.
+    Raises what a signal handler raises, such as KeyboardInterrupt. The GIL is held before
+    and after.
     """
     cdef PyLockStatus status
     cdef int64_t us, longest = LONGEST_SLICE_US
@@ -118,10 +118,10 @@ cdef bint lock_wait(
 
 
 cdef int park_arm(Park* park) except -1:
-    """Wait from now on: whoever changes what is waited for, and then wakes, is noticed.
+    """Begin to wait: a thread that changes the awaited state, and then wakes, is noticed.
 
-    Without a GIL this comes before the last look at what is waited for, or both are in the
-    section of the one who wakes. With a GIL nothing runs in between in any case.
+    Without a GIL this comes before the last look at that state, or both are in the section
+    of the waking thread. With a GIL nothing runs in between in any case.
     """
     if park.lock == NULL:
         park.lock = PyThread_allocate_lock()
@@ -135,10 +135,10 @@ cdef int park_arm(Park* park) except -1:
 cdef bint park_wait(Park* park, int64_t deadline, Outbox riding = None) except -1:
     """Wait for a wake-up, True, or the deadline, False. Spurious wake-ups may happen.
 
-    `riding` is the outbox in which something waits for this: see `lock_wait`.
+    `riding` is the outbox in which the request of this wait rides: see `lock_wait`.
 
     With a GIL the caller's check of its predicate and the setting of `waiting` are one
-    step, so that no wake-up is lost. Without one the caller has armed it.
+    step, so that no wake-up is lost. Without a GIL the caller has armed the park.
     """
     if not PARALLEL:
         park_arm(park)
@@ -154,7 +154,7 @@ cdef bint park_wait(Park* park, int64_t deadline, Outbox riding = None) except -
 
 
 cdef bint park_leave(Park* park) noexcept:
-    """Stop waiting; True when a wake-up had come all the same."""
+    """Stop waiting. Return True if a wake-up had come all the same."""
     if replace_int(&park.waiting, ASLEEP, AWAKE):
         return False
     if PARALLEL:
@@ -164,12 +164,12 @@ cdef bint park_leave(Park* park) noexcept:
 
 
 cdef void park_settle(Park* park) noexcept:
-    """Let the waker finish."""
+    """Wait until the waker has finished."""
     while load_int(&park.waiting) == ROUSED:
         sched_yield()
 
 
-# The same for a thread that reads the socket while it waits: see `Line.read_until`.
+# Parking of a thread that reads the socket while it waits: see `Line.read_until`.
 
 cdef inline void park_begin_reading(Park* park, int fd) noexcept:
     park.notify_fd = fd
@@ -186,7 +186,7 @@ cdef inline bint park_waits(Park* park) noexcept:
 
 
 cdef inline void park_reads(Park* park) noexcept:
-    """The waiting thread itself may be the waker now."""
+    """Note that the waiting thread itself may be the waker now."""
     if PARALLEL:
         replace_int(&park.waiting, POLLING, READING)
     else:
@@ -194,7 +194,7 @@ cdef inline void park_reads(Park* park) noexcept:
 
 
 cdef inline void park_polls(Park* park, int fd) noexcept:
-    """And now it is not any more."""
+    """Note that the waiting thread is back in the poll, and cannot be the waker."""
     if PARALLEL:
         replace_int(&park.waiting, READING, POLLING)
     else:
@@ -202,7 +202,7 @@ cdef inline void park_polls(Park* park, int fd) noexcept:
 
 
 cdef inline bint park_end_reading(Park* park) noexcept:
-    """Whether it was woken; if not it stays armed without a GIL."""
+    """Stop polling. Return whether it was woken. If not, it stays armed without a GIL."""
     cdef bint woken
     if PARALLEL:
         if replace_int(&park.waiting, POLLING, ASLEEP) or replace_int(
@@ -210,7 +210,7 @@ cdef inline bint park_end_reading(Park* park) noexcept:
         ):
             return False
         park_settle(park)
-        # If the waker came before the reading it has released the lock.
+        # If the waker came before the reading, it has released the lock.
         PyThread_acquire_lock_timed(park.lock, 0, 0)
         return True
     woken = not park.waiting
@@ -218,17 +218,17 @@ cdef inline bint park_end_reading(Park* park) noexcept:
     return woken
 
 
-cdef struct Parked:  # a waiting thread, on that thread's stack
+cdef struct Parked:  # a waiting thread, on the stack of that thread
     PyThread_type_lock lock
     int waiting
     Parked* next
 
 
 cdef void crowd_wake(Parked** crowd) noexcept:
-    """Wake all that wait there.
+    """Wake all threads that wait there.
 
-    The GIL keeps them, and their memory, where they are. Without one the section of the
-    crowd's owner does, which both sides are in.
+    The GIL keeps them, and their memory, where they are. Without a GIL the section of the
+    crowd's owner does that, because both sides are in it.
     """
     cdef Parked* one = crowd[0]
     crowd[0] = NULL
@@ -241,9 +241,9 @@ cdef void crowd_wake(Parked** crowd) noexcept:
 cdef int crowd_wait(
     Parked** crowd, int64_t deadline, Section* here, object owner
 ) except -1:
-    """Wait beside any number of others, until woken or the deadline; see `park_wait`.
+    """Wait among any number of others, until woken or the deadline: see `park_wait`.
 
-    The section `here` of the crowd's owner is left meanwhile: signal handlers may run.
+    The section `here` of the crowd's owner is left meanwhile, as signal handlers may run.
     """
     cdef Parked me
     cdef Parked** at

@@ -1,5 +1,5 @@
-# Bytes to frames. The parser owns its buffer, remembers how far it has searched it, and
-# moves the payload of a large message once, into the object that will hold it.
+# From bytes to frames. The parser owns its buffer, remembers how far it has searched it,
+# and moves the payload of a large message once, into the object that will hold it.
 
 cdef enum:
     CONTROL_LINE = 64 * 1024
@@ -21,18 +21,18 @@ cdef class Parser:
     cdef size_t capacity, begin, end, searched
     cdef uint64_t max_message
     cdef list events
-    cdef str fault  # why it refuses to go on
+    cdef str fault  # why it refuses to continue
 
     # The message whose payload is not complete yet.
     cdef Msg message
     cdef uint64_t sid
-    cdef size_t block_size, total, have  # have: of total + 2, the CRLF included
+    cdef size_t block_size, total, have  # `have` is of `total` + 2, the CRLF included
     cdef bint in_payload
 
     cdef Outbox outbox  # messages answer through this one
     cdef uint64_t in_msgs, in_bytes
-    cdef Frames frames  # of a WebSocket, if the stream comes in such
-    cdef object inflate  # decompresses a part of a message; None: no part is compressed
+    cdef Frames frames  # of a WebSocket, if the stream comes in frames
+    cdef object inflate  # decompresses a part of a message, None: no part is compressed
 
     def __cinit__(self):
         self.events = []
@@ -58,13 +58,13 @@ cdef class Parser:
         return 0
 
     cdef bint take_row(self, Frame* frame) except -1:
-        """Take a columnar message without an object; False: it has to be one."""
+        """Take a columnar message without an object. Return False if it needs one."""
         return False
 
     # --------------------------------------------------------------------------------
 
     def feed(self, data: "bytes | bytearray | memoryview") -> list:
-        """Parse more of the stream; what it says, given once."""
+        """Parse more of the stream. Return the events in it, each of them once."""
         self.events = []
         self.absorb(data)
         events, self.events = self.events, []
@@ -102,7 +102,7 @@ cdef class Parser:
         return self.parse()
 
     cdef int unframe(self, size_t n) except -1:
-        """Parse what the frames hold among `n` bytes that came behind `end`."""
+        """Parse the content of the frames among `n` bytes that came behind `end`."""
         cdef char* s = self.buffer + self.end
         cdef char* end
         cdef size_t part
@@ -142,9 +142,9 @@ cdef class Parser:
         return 0
 
     cdef int slide(self, char* s, size_t n) except -1:
-        """Parse `n` bytes further on in the buffer: what is left is moved up to them.
+        """Parse `n` bytes further on in the buffer, and move the unparsed rest up to them.
 
-        That is no more than the beginning of a line, while they may be many.
+        The rest is no more than the beginning of a line, while the new bytes may be many.
         """
         cdef size_t left = self.end - self.begin
         if left:
@@ -159,7 +159,7 @@ cdef class Parser:
         return 0
 
     cdef int controlled(self) except -1:
-        """A control frame is whole: what it asks for is owed by the outbox."""
+        """Handle a whole control frame. The outbox owes the answer, if it needs one."""
         cdef const char* s = self.frames.control
         cdef int n = self.frames.control_size
         if self.frames.opcode == PONGED:
@@ -191,7 +191,7 @@ cdef class Parser:
         raise ProtocolError(why)
 
     cdef int reset(self) except -1:
-        """Forget everything: the next byte begins a new stream, which is not framed."""
+        """Forget everything: the next byte begins a new stream, without frames."""
         self.begin = self.end = self.searched = 0
         memset(&self.frames, 0, sizeof(Frames))
         self.inflate = None
@@ -201,7 +201,7 @@ cdef class Parser:
         return 0
 
     cdef int room(self) except -1:
-        """Make room behind `end`. What is left of an incomplete line moves to the front."""
+        """Make room behind `end`. The rest of an incomplete line moves to the front."""
         if self.begin:
             memmove(self.buffer, self.buffer + self.begin, self.end - self.begin)
             self.end -= self.begin
@@ -276,7 +276,7 @@ cdef class Parser:
         return 0
 
     cdef int message_line(self, const char* s, size_t n, bint with_headers) except -1:
-        """`subject sid [reply] [header size] total size`"""
+        """Read the line `subject sid [reply] [header size] total size` of a message."""
         cdef const char* token[MOST_FIELDS]
         cdef size_t size[MOST_FIELDS]
         cdef int count
@@ -343,14 +343,14 @@ cdef class Parser:
         return 0
 
     cdef inline bint is_whole(self) noexcept:
-        """Whether all of the payload is in the buffer, and ends as it should."""
+        """Return whether all of the payload is in the buffer, and ends in CRLF."""
         cdef const char* end = self.buffer + self.begin + self.total
         return (
             self.end - self.begin >= self.total + 2 and end[0] == c"\r" and end[1] == c"\n"
         )
 
     cdef bint collect(self) except -1:
-        """Move what has come of the payload; True when it is complete."""
+        """Move the bytes of the payload that have come. Return True when it is complete."""
         cdef size_t n = min(self.end - self.begin, self.total + 2 - self.have)
         cdef const char* s = self.buffer + self.begin
         cdef size_t part
@@ -392,7 +392,7 @@ cdef class Parser:
 cdef int split_at_spaces(
     const char* s, size_t n, const char** token, size_t* size
 ) noexcept nogil:
-    """How many fields a line has whose blanks are single spaces; 0 for any other line."""
+    """Split a line at single spaces. Return the number of fields, 0 for any other line."""
     cdef const char* end = s + n
     cdef const char* space
     cdef int count = 0
@@ -417,7 +417,7 @@ cdef int split_at_spaces(
 cdef int split_at_blanks(
     const char* s, size_t n, const char** token, size_t* size
 ) noexcept nogil:
-    """How many fields a line has, of which the first five are given."""
+    """Split a line at blanks. Return the number of fields, of which five are stored."""
     cdef size_t i = 0, a
     cdef int count = 0
     while True:

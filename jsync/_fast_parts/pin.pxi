@@ -1,4 +1,4 @@
-# The pin id of a pinned client, as the messages to it carry it (ADR-42).
+# The pin id of a pinned client, which the messages to it carry (ADR-42).
 
 cdef enum:
     PIN_NAME = 13  # of b"Nats-Pin-Id: "
@@ -6,7 +6,7 @@ cdef enum:
 
 
 cdef Py_ssize_t pin_line(bytes block) noexcept:
-    """The length of the `Nats-Pin-Id` line, 0 without one. A server adds it at the end."""
+    """Return the length of the `Nats-Pin-Id` line, which servers add at the end, or 0."""
     cdef const char* s
     cdef Py_ssize_t n, i
     if block is None:
@@ -22,7 +22,7 @@ cdef Py_ssize_t pin_line(bytes block) noexcept:
 
 
 cdef size_t pin_size(bytes block) noexcept:
-    """By how much that line has made a message larger."""
+    """Return by how many bytes that line has made a message larger."""
     cdef Py_ssize_t size = pin_line(block)
     if size and size + EMPTY_BLOCK == PyBytes_GET_SIZE(block):
         size += EMPTY_BLOCK  # the whole block was made for it
@@ -37,7 +37,7 @@ cdef class Pin:
 
     @property
     def id(self) -> str:
-        """What to send along with pulls; empty when not pinned."""
+        """The id to send along with pulls. Empty when not pinned."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -51,7 +51,7 @@ cdef class Pin:
         return decode_text(PyBytes_AS_STRING(self.raw), PyBytes_GET_SIZE(self.raw))
 
     def drop(self, refused: str) -> None:
-        """Forget an id that the server has refused; a newer one is kept."""
+        """Forget an id that the server has refused, but keep a newer one."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:

@@ -2,7 +2,7 @@
 
 
 cdef size_t plain_ack(const char* s, size_t n, uint64_t* sequence) noexcept:
-    """The size of NAME if it is `{"stream":"NAME","seq":N}` and no more, or 0."""
+    """Return the size of NAME if it is `{"stream":"NAME","seq":N}` and no more, or 0."""
     cdef const char* end
     cdef size_t i
     if n < 20 or memcmp(s, b'{"stream":"', 11) != 0 or s[n - 1] != c"}":
@@ -33,9 +33,9 @@ cdef bint has_word(const char* s, size_t n, const char* word, size_t size) noexc
 
 
 cdef bint is_of_stream(Msg msg) noexcept:
-    """Whether an answer to a publish looks like one of a stream: an ack or its error.
+    """Return whether an answer to a publish looks like one of a stream: an ack or an error.
 
-    Any responder may have subscribed to the subject as well, and answers what it likes.
+    Any responder may have subscribed to the subject as well, and answer anything.
     """
     cdef const char* s
     cdef size_t n = msg.payload_size()
@@ -50,7 +50,7 @@ cdef bint is_of_stream(Msg msg) noexcept:
 
 
 cdef object column(values, str name, Py_ssize_t size=-1):
-    """Values that can be counted and indexed, as many as there are messages."""
+    """Return values that can be counted and indexed, as many as there are messages."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise ConfigError(f"{name}: a sequence of values, not one {type(values).__name__}")
     if not isinstance(values, (list, tuple)):

@@ -1,9 +1,9 @@
-# Core publishes, as a connection's users make them.
+# Core publishes of a connection's users.
 
 
 @cython.no_gc_clear  # a finaliser may still publish
 cdef class PlainPublisher:
-    """The part of `Connection` that is done once a message."""
+    """The part of `Connection` that runs once for each message."""
 
     cdef readonly Outbox _outbox
 

@@ -1,7 +1,7 @@
 # Clock, sockets, mutex, atomics and fork counter of the operating system.
 #
-# One face, in the names of POSIX and GCC, and two bodies: POSIX, and Windows. The C
-# compiler chooses the body, so that one generated file serves both.
+# One interface, in the names of POSIX and GCC, has two implementations: POSIX and Windows.
+# The C compiler chooses one, so that one generated file serves both.
 
 cdef extern from *:
     """
@@ -291,7 +291,7 @@ cdef int64_t NEVER = INT64_MAX
 
 
 cdef int64_t deadline_after(timeout) except? -1:
-    """The deadline that lies `timeout` seconds ahead; None is never."""
+    """Return the deadline that lies `timeout` seconds ahead. None is never."""
     if timeout is None:
         return NEVER
     cdef double ahead
@@ -316,8 +316,8 @@ cdef int check_fork(int generation) except -1:
 
 
 def os_strerror(code: int) -> str:
-    """Return the system's words for an error of a socket."""
-    # Windows gives sockets numbers of their own, which os.strerror() does not know.
+    """Return the system's description of an error of a socket."""
+    # Windows has separate numbers for sockets, which os.strerror() does not know.
     if WINDOWS and code >= 10_000:
         from ctypes import FormatError
         return FormatError(code).strip()
@@ -325,12 +325,12 @@ def os_strerror(code: int) -> str:
 
 
 def forks() -> int:
-    """How often this process, or an ancestor since the import, has been forked off."""
+    """Return how often this process, or an ancestor since the import, was forked off."""
     return jsync_forks
 
 
 def monotonic_ns() -> int:
-    """The clock of every deadline here, in nanoseconds: that of `time.monotonic_ns`."""
+    """Return the clock of every deadline here, in nanoseconds: `time.monotonic_ns`."""
     return jsync_now()
 
 
@@ -338,8 +338,8 @@ def monotonic_ns() -> int:
 cdef class Waker:
     """Ends the I/O thread's waits: the outbox writes to it, from any thread.
 
-    Its descriptors are opened and closed in C. Ctrl-C cannot come between the opening of
-    one and the object that owns it.
+    Its descriptors are opened and closed in C, so that Ctrl-C cannot come between the
+    opening of one and the object that owns it.
     """
 
     cdef int[2] fds
@@ -366,7 +366,7 @@ cdef class Waker:
         drain_pipe(self.fds[0])
 
     cpdef close(self):
-        """Close the descriptors; once."""
+        """Close the descriptors, if they are open."""
         close_notifier(self.fds)
 
 
@@ -379,7 +379,7 @@ cdef void close_notifier(int* fds) noexcept:
 
 
 cdef object fresh(error):
-    """A copy to raise: raising one object from many threads would grow its traceback."""
+    """Return a copy to raise: one object in many threads would grow its traceback."""
     again = copy_of(error)
     again.__cause__ = error.__cause__
     return again

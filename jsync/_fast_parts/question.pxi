@@ -1,18 +1,18 @@
-# A request that is sent many times: its frame is made once, and so is the place where the
-# answer comes.
+# A request that is sent many times. Its frame is made once, and so is the mailbox in which
+# the answers arrive.
 
 
 @cython.final
 cdef class Question:
-    """A request that is the same each time, but for the number at the end of `reply`.
+    """A request that is the same each time, except for the number at the end of `reply`.
 
-    One message answers it, which `mailbox` takes; it is asked again only after that.
+    Its answer is one message, which `mailbox` takes. Only then may it be sent again.
     """
 
     cdef JetStreamMailbox mailbox
     cdef bytes subject, reply, payload
     cdef readonly uint64_t number
-    """How often it has been asked."""
+    """The number of requests so far."""
 
     def __init__(
         self, mailbox: JetStreamMailbox, subject: str, reply: str, payload: bytes
@@ -22,10 +22,11 @@ cdef class Question:
         self.payload = payload
 
     def ask(self, on_status: "Callable[[Msg], object]", deadline: float) -> Msg | None:
-        """Ask and wait until `deadline`; None also when it has ended: see the mailbox.
+        """Send the request and wait for its answer until `deadline`.
 
-        `on_status` is the mailbox's until the answer has come. Raises
-        `ConnectionLostError` when it could not be asked.
+        Return None at the deadline, or at the end of the mailbox, which has the reason.
+        `on_status` is the mailbox's until the answer has come. Raises `ConnectionLostError`
+        if the request could not be sent.
         """
         cdef JetStreamMailbox mailbox = self.mailbox
         cdef Outbox outbox = mailbox.outbox

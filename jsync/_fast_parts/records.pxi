@@ -1,14 +1,14 @@
-# TLS: what Python's `SSLObject` makes of the bytes on their way to the socket, and of
+# TLS: Python's `SSLObject` encrypts the bytes on their way to the socket, and decrypts
 # those that come from it.
 #
-# Its methods give up the GIL, and OpenSSL wants one thread at a time. So a lock guards it,
+# Its methods give up the GIL, and OpenSSL allows one thread at a time. So a lock guards it,
 # and nothing else is done with the lock held. These methods also run signal handlers,
 # which may do anything. So the main thread stays outside, and leaves its bytes to the I/O
 # thread.
 
 cdef enum:
-    SEALED_AT_ONCE = 64 * 1024  # four records, which a cache holds
-    # More than one record can hold: it may have begun with the bytes before.
+    SEALED_AT_ONCE = 64 * 1024  # four records, which fit into a cache
+    # More than one record can hold, because it may have begun in the bytes before.
     RECORD_BYTES = 17 * 1024
 
 
@@ -16,17 +16,17 @@ cdef enum:
 cdef class Records:
     """The records of one TLS connection, whose handshake is done.
 
-    `explain` is given what a method of `tls` raised. It returns the error to raise, or None
-    if more bytes have to come first.
+    `explain` gets the exception of a method of `tls`. It returns the error to raise, or
+    None if more bytes must come first.
     """
 
     cdef object reader, writer, incoming, outgoing, explain
     # For the thread that reads, and for no other.
-    cdef object fault  # why nothing more can be read; None: nothing is wrong
-    cdef bint owes  # reading made something that has to be sent: an answer, or an alert
+    cdef object fault  # why nothing more can be read, None: nothing is wrong
+    cdef bint owes  # reading made something that must be sent: an answer, or an alert
     cdef PyThread_type_lock lock
-    cdef unsigned long inside  # the thread that has the lock
-    cdef int at_door  # whether the thread that sends is about to take it
+    cdef unsigned long inside  # id of the thread that has the lock
+    cdef int at_door  # whether the thread that sends is about to take the lock
     # For the thread that sends, and for no other: ciphertext, and how much of it has left.
     cdef bytes sealed
     cdef size_t sent
@@ -50,11 +50,11 @@ cdef class Records:
             PyThread_free_lock(self.lock)
 
     cdef inline bint is_mine(self) noexcept nogil:
-        """Whether the caller is inside: a finaliser, for instance."""
+        """Return whether the caller is inside, as a finaliser may be."""
         return load_ident(&self.inside) == PyThread_get_thread_ident()
 
     cdef inline bint keeps_sender_out(self) noexcept nogil:
-        """Whether the thread that sends waits for the caller, who is inside."""
+        """Return whether the thread that sends waits for the caller, who is inside."""
         return self.is_mine() and load_int(&self.at_door)
 
     cdef void enter(self) noexcept:
@@ -71,9 +71,9 @@ cdef class Records:
         return <size_t>PyBytes_GET_SIZE(self.sealed) - self.sent
 
     cdef int seal(self, const char* plain, size_t size) except -1:
-        """Have records of `plain`, and all else that is to be sent now, in `sealed`.
+        """Put records of `plain`, and all else that must be sent now, into `sealed`.
 
-        These bytes have to stay where they are meanwhile.
+        The bytes of `plain` must stay where they are meanwhile.
         """
         cdef size_t done = 0
         store_int(&self.at_door, True)
@@ -93,10 +93,10 @@ cdef class Records:
         return 0
 
     cdef size_t unseal(self, char* room, size_t n, size_t space) except? 0:
-        """Put what `n` bytes of ciphertext in `room` hold in their place; how much that is.
+        """Decrypt `n` bytes of ciphertext in `room` in place. Return how much that gave.
 
-        There is space for it, and for a record more. `fault` says if nothing can follow,
-        `owes` if there is something to send.
+        There is space for these, and for one record more. `fault` is set if nothing can
+        follow, and `owes` if there is something to send.
         """
         cdef size_t got = 0, most
         cdef Py_ssize_t read
@@ -117,7 +117,7 @@ cdef class Records:
                     break
         except Exception as error:
             self.fault = self.explain(error)
-        except BaseException as error:  # and what had been read is not known
+        except BaseException as error:  # and how much had been read is not known
             self.fault = error
             raise
         finally:

@@ -1,4 +1,4 @@
-# Waiter, which waits for an answer, and Replies, which finds it.
+# Waiter waits for an answer, and Replies finds the waiter of an answer.
 
 @cython.final
 cdef class Waiter(Sink):
@@ -10,11 +10,11 @@ cdef class Waiter(Sink):
     cdef object error
     cdef int claimed  # by the thread that sets or fails it
     cdef int occupied  # by a waiting thread, without a GIL
-    cdef int settled  # and this is for waiting threads
+    cdef int settled  # the outcome is here, for waiting threads
     cdef readonly str subject
-    cdef bint local  # no message of the server brings it
-    cdef bint riding  # its request leaves as the thread that waits parks
-    cdef list others  # the first answer that no stream gave; None: every answer counts
+    cdef bint local  # no message of the server sets it
+    cdef bint riding  # its request leaves as the waiting thread parks
+    cdef list others  # gets the first answer that no stream gave, None: every answer counts
     cdef bint confirms  # an empty answer of a stream counts, too
 
     @cython.annotation_typing(False)
@@ -41,7 +41,7 @@ cdef class Waiter(Sink):
         return 0
 
     cdef inline bint passes_over(self, Msg msg) except -1:
-        """Whether another responder than a stream has answered, which it takes note of."""
+        """Return whether a responder other than a stream answered, and note that."""
         if self.others is None or is_of_stream(msg) or (
             self.confirms and msg.payload_size() == 0
         ):
@@ -51,14 +51,14 @@ cdef class Waiter(Sink):
         return True
 
     cpdef set(self, object result):
-        """Be done; only the first time counts."""
+        """Settle it with a result. Only the first call counts."""
         if not swap_int(&self.claimed, True):
             self.result = result
             store_int(&self.settled, True)
             park_wake(&self.park)
 
     def fail(self, error: "Exception") -> None:
-        """Be done with an error; only the first time counts."""
+        """Settle it with an error. Only the first call counts."""
         if not swap_int(&self.claimed, True):
             self.error = error
             store_int(&self.settled, True)
@@ -69,7 +69,7 @@ cdef class Waiter(Sink):
         return load_int(&self.settled) != 0
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Whether it is done, waiting up to `timeout` seconds. One thread at a time."""
+        """Return whether it is done after up to `timeout` seconds. One thread at a time."""
         cdef int64_t deadline = deadline_after(timeout)
         cdef bint woken = False
         while not load_int(&self.settled):
@@ -101,7 +101,7 @@ cdef class Waiter(Sink):
         )
 
     def value(self) -> object:
-        """What `set` was given; raises what `fail` was given."""
+        """Return the result of `set`, or raise the error of `fail`."""
         if self.error is not None:
             raise fresh(self.error)
         return self.result
@@ -109,12 +109,12 @@ cdef class Waiter(Sink):
 
 @cython.final
 cdef class Replies(Sink):
-    """Routes messages on `<prefix><token>` to who waits for that token.
+    """Routes messages on `<prefix><token>` to the sink that waits for that token.
 
-    Tokens are never used twice: a late reply finds nobody and is dropped.
+    Tokens are never used twice, so a late reply finds no sink and is dropped.
 
-    A refusal of the inbox sets `is_open` to False, then fails `waiters()`. So who waits
-    asks for `is_open` after `add`, and before it sends: no refusal comes between them.
+    A refusal of the inbox sets `is_open` to False, and then fails `waiters()`. So a thread
+    that waits checks `is_open` after `add` and before it sends: then no refusal is missed.
     """
 
     cdef dict waiting
@@ -133,7 +133,7 @@ cdef class Replies(Sink):
 
     @property
     def is_open(self) -> bool:
-        """Whether the inbox is subscribed."""
+        """True if the inbox is subscribed."""
         return load_int(&self.subscribed) != 0
 
     @is_open.setter
@@ -141,7 +141,7 @@ cdef class Replies(Sink):
         store_int(&self.subscribed, value)
 
     def add(self, sink: Sink) -> int:
-        """Expect replies for `sink`; the token to put behind `prefix`."""
+        """Expect replies for `sink`. Return the token to put behind `prefix`."""
         cdef uint64_t token = add_number(&self.token, 1)
         self.waiting[token] = sink
         return token
@@ -159,10 +159,11 @@ cdef class Replies(Sink):
         headers: "HeadersLike | None" = None,
         others: "list[bytes] | None" = None,
     ) -> "Msg | Literal[False] | None":
-        """Send a request and wait for its reply: None after `timeout` seconds.
+        """Send a request and wait for its reply. Return None after `timeout` seconds.
 
-        False: nothing was sent, being disconnected or not `is_open`. With `others` only a
-        stream's answer counts, and the list gets the first answer of another responder.
+        Return False if nothing was sent, because it is disconnected or not `is_open`. With
+        `others` only a stream's answer counts, and the list gets the first answer of
+        another responder.
         """
         cdef Waiter waiter = Waiter(outbox, subject, others=others)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.raw_prefix)
@@ -173,7 +174,7 @@ cdef class Replies(Sink):
         waiter.riding = (<Outbox>outbox).needs_io_thread()
         token = number
         end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), number)
-        # A new one each time: the loss of the connection has failed the last.
+        # A new one each time, because the loss of the connection has failed the last one.
         self.waiting[token] = waiter
         try:
             if not load_int(&self.subscribed):
@@ -194,7 +195,7 @@ cdef class Replies(Sink):
                 (<Outbox>outbox).flush_now()
 
     def waiters(self) -> list:
-        """All that wait, for telling them of a failure."""
+        """Return all that wait, to report a failure to them."""
         return list(self.waiting.values())
 
     cdef int deliver(self, Msg msg, Line line) except -1:
@@ -209,7 +210,7 @@ cdef class Replies(Sink):
                     return 0
                 deliver_to(<Sink>sink, msg, line)
                 if isinstance(sink, Waiter):
-                    if PARALLEL:  # the requesting thread may have done so
+                    if PARALLEL:  # the requesting thread may have removed it
                         self.waiting.pop(token, None)
                     else:
                         del self.waiting[token]

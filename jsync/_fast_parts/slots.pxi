@@ -1,16 +1,16 @@
 # The messages of a publisher that wait for their acks, and the room that is left.
 #
-# Each has a slot, and the token that ends its reply subject says which, and for which use
-# of it: the I/O thread finds the future of an ack by an index, and no ack is taken for
-# another's. The slots are linked in the order of publishing, the longest waiting first.
+# Each has a slot. The token that ends its reply subject identifies the slot and this use of
+# it, so that the I/O thread finds the future of an ack by an index, and no ack is taken for
+# another one. The slots are linked in the order of publishing, the longest waiting first.
 
 cdef enum:
     NO_SLOT = 0xFFFFFFFF
 
 cdef struct Slot:
-    PyObject* future         # owned; NULL while nothing waits here
+    PyObject* future         # owned, NULL while nothing waits here
     uint64_t token           # of the last use: uses times the window, plus the number
-    uint32_t before, after   # neighbours in the order of publishing; the next free one
+    uint32_t before, after   # neighbours in the order of publishing, or the next free one
 
 cdef struct Wide:  # a message that waits for much room, on its thread's stack
     Wide* next
@@ -23,7 +23,7 @@ cdef class AckSlots(Sink):
     cdef uint32_t size, free, first, last
     cdef uint32_t waiting, writing  # slots in use: for an ack to come, for being written
     cdef size_t bytes, limit        # of subjects, header blocks and payloads in use
-    cdef bytes prefix               # of reply subjects: a token stands behind it
+    cdef bytes prefix               # of reply subjects, with a token behind it
     cdef size_t prefix_size
     cdef uint64_t count_sent        # `published`
     cdef Parked* stalled            # threads that wait for room
@@ -76,7 +76,7 @@ cdef class AckSlots(Sink):
 
     @cython.final
     cdef void link(self, PubAckFuture future, uint32_t at) noexcept:
-        """The future waits in the slot from now on, behind all others."""
+        """Have the future wait in the slot from now on, behind all others."""
         cdef Slot* slot = &self.slots[at]
         Py_INCREF(future)
         slot.future = <PyObject*>future
@@ -109,11 +109,11 @@ cdef class AckSlots(Sink):
         self.free = at
         self.waiting -= 1
         self.bytes -= future.cost()
-        Py_DECREF(future)  # the slot's; the caller has its own
+        Py_DECREF(future)  # the slot's reference, while the caller has another one
 
     @cython.final
     cdef int give_back(self, uint32_t at) except -1:
-        """The slot was not used after all."""
+        """Free a slot that was not used after all."""
         self.slots[at].after = self.free
         self.free = at
         crowd_wake(&self.stalled)
@@ -121,7 +121,7 @@ cdef class AckSlots(Sink):
 
     @cython.final
     cdef list all_waiting(self):
-        """The futures in the order of publishing."""
+        """Return the futures in the order of publishing."""
         cdef list futures = []
         cdef uint32_t at = self.first
         while at != NO_SLOT:
@@ -131,14 +131,14 @@ cdef class AckSlots(Sink):
 
     @cython.final
     cdef inline uint64_t oldest(self) noexcept:
-        """The number of the message that has waited longest."""
+        """Return the number of the message that has waited longest."""
         if self.first == NO_SLOT:
             return UINT64_MAX
         return (<PubAckFuture>self.slots[self.first].future).number
 
     @cython.final
     cdef inline bint fits(self, PubAckFuture future) noexcept:
-        """Whether there is room in bytes; a message that is larger than all goes alone."""
+        """Return whether there is room in bytes. A message above the limit goes alone."""
         return self.bytes + future.cost() <= self.limit or self.bytes == 0
 
     @cython.final

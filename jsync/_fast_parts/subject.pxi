@@ -5,13 +5,13 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 # A server closes a connection that sends more than 4096 bytes of subject, reply, queue
 # and numbers in one command: its max_control_line, which it does not announce.
 cdef enum:
-    LONGEST_SUBJECT = 4000  # an inbox of ours fits beside it
+    LONGEST_SUBJECT = 4000  # leaves room for an inbox of ours
     LONGEST_SUBJECTS = 4040  # of one command, without the numbers
-    DELETE = 127  # as a space and what is below it, it is not printed
+    DELETE = 127  # not printable, like the characters up to the space
 
 
 cdef const char* utf8(object text, Py_ssize_t* size) except NULL:
-    """The UTF-8 of a subject, which lone surrogates do not have."""
+    """Return the UTF-8 of a subject. Raises an error for lone surrogates."""
     if not isinstance(text, str):
         raise TypeError(f"a subject is a str, not {type(text).__name__}")
     try:
@@ -23,7 +23,7 @@ cdef const char* utf8(object text, Py_ssize_t* size) except NULL:
 cdef inline int subject_fault(
     const char* s, Py_ssize_t n, bint wildcards
 ) noexcept nogil:
-    """0, or which rule of NATS subjects `s` breaks."""
+    """Return which rule of NATS subjects `s` breaks, or 0."""
     cdef Py_ssize_t i, token = 0  # where the token began
     cdef unsigned char c
     if n == 0:
@@ -39,8 +39,8 @@ cdef inline int subject_fault(
         elif c <= c" " or c == DELETE:
             return 3
         elif c == c"*" or c == c">":
-            # A wildcard is a whole token, ">" the last one; elsewhere it is a letter
-            # to the server, but one that no subscription can be told apart by.
+            # A wildcard is a whole token, ">" the last one. Elsewhere it is a letter to the
+            # server, but one that no subscription can tell from a wildcard.
             if not wildcards:
                 return 4
             if i != token or (i + 1 < n and (c == c">" or s[i + 1] != c".")):
@@ -63,7 +63,7 @@ cdef int refuse_subject(object subject, int fault) except -1:
 
 
 cdef inline int check_together(Py_ssize_t subject, Py_ssize_t other) except -1:
-    """Whether what goes into one command is short enough for it."""
+    """Check that the parts of one command are short enough for it."""
     if subject + other > LONGEST_SUBJECTS:
         raise InvalidSubjectError(
             f"{subject + other} bytes of subject and reply or queue are more than "
@@ -80,7 +80,7 @@ cdef const char* publish_subject(object subject, Py_ssize_t* size) except NULL:
     return s
 
 
-# Annotations are not enforced where a subclass of str, a StrEnum perhaps, may come.
+# Annotations are not enforced where a subclass of str may come, such as a StrEnum.
 @cython.annotation_typing(False)
 def check_publish_subject(subject: str) -> None:
     cdef Py_ssize_t size = 0
@@ -106,7 +106,7 @@ cdef Py_ssize_t subscribe_subject(object subject) except -1:
 cdef inline bint parse_number(
     const char* s, Py_ssize_t n, uint64_t* number
 ) noexcept nogil:
-    """Decimal digits alone, at most 2**64 - 1; False for anything else."""
+    """Read decimal digits alone, at most 2**64 - 1. Return False for any other text."""
     cdef Py_ssize_t i
     cdef uint64_t value = 0, digit
     if n == 0 or n > 20:

@@ -1,7 +1,7 @@
-# WebSocket frames (RFC 6455): those of ours, masked on their way to the socket, and those
-# of the server, taken off where they stand in the buffer of the parser.
+# WebSocket frames (RFC 6455). Ours are masked on their way to the socket. The server's are
+# taken off where they are in the buffer of the parser.
 #
-# A frame is no message of NATS: it begins and ends anywhere in the stream.
+# A frame is not a message of NATS: it begins and ends anywhere in the stream.
 
 cdef extern from *:
     """
@@ -42,7 +42,7 @@ cdef extern from *:
 cdef enum:
     MOST_HEAD = 14  # bytes in front of a payload: 2, a long length, a mask
     MOST_CONTROL = 125
-    FRAME_BYTES = 256 * 1024 - MOST_HEAD  # of ours: one system call sends it
+    FRAME_BYTES = 256 * 1024 - MOST_HEAD  # of ours, so that one system call sends it
     FINAL_BIT = 0x80
     COMPRESSED_BIT = 0x40
     UNKNOWN_BITS = 0x30
@@ -58,8 +58,8 @@ cdef enum Opcode:
     PINGED = 9
     PONGED = 10
 
-# Ours, on their way out. The bytes of NATS stay where they are until they have been sent,
-# so that their content is known: a frame is a copy of some of them.
+# Our frames, on their way out. The bytes of NATS stay where they are until they have been
+# sent, so that their content is known. A frame is a copy of some of them.
 cdef struct Wire:
     bint on, masked
     char* data
@@ -67,7 +67,7 @@ cdef struct Wire:
     size_t sent     # bytes of `data` that the socket has taken
     size_t head     # bytes of `data` that are not of NATS
     size_t counted  # bytes of NATS among those sent
-    unsigned char control[139]  # a whole frame, which goes before the next
+    unsigned char control[139]  # a whole control frame, which goes before the next frame
     size_t control_size
     uint64_t key[2]
     uint64_t count  # masks so far
@@ -76,7 +76,7 @@ cdef struct Wire:
 cdef size_t put_head(
     Wire* wire, unsigned char* out, int first, uint64_t size, uint32_t* key
 ) noexcept nogil:
-    """Write what stands in front of a payload of `size` bytes; how long that is."""
+    """Write the head in front of a payload of `size` bytes. Return its length."""
     cdef size_t n = 2
     cdef int i
     out[0] = FINAL_BIT | first
@@ -103,7 +103,7 @@ cdef size_t put_head(
 cdef size_t put_frame(
     Wire* wire, unsigned char* out, int first, const char* data, size_t size
 ) noexcept nogil:
-    """Write a whole frame, for which there is room; how long it is."""
+    """Write a whole frame, for which there is room. Return its length."""
     cdef uint32_t key = 0
     cdef size_t n = put_head(wire, out, first, size, &key)
     jsync_mask(<char*>out + n, data, size, key)
@@ -111,7 +111,7 @@ cdef size_t put_frame(
 
 
 cdef bint wire_fill(Wire* wire, const char* data, size_t size) noexcept nogil:
-    """Make the next frame of up to so many bytes; False: no memory."""
+    """Make the next frame, of up to `size` bytes. Return False without memory."""
     cdef size_t n = min(size, <size_t>FRAME_BYTES), capacity
     cdef void* grown
     if wire.capacity < n + MOST_HEAD:
@@ -130,14 +130,14 @@ cdef bint wire_fill(Wire* wire, const char* data, size_t size) noexcept nogil:
 
 
 cdef bint wire_control(Wire* wire) noexcept nogil:
-    """Make the frame that waits to go first the next one; False: there is none."""
+    """Make the waiting control frame the next one. Return False if there is none."""
     cdef void* grown
     if wire.control_size == 0:
         return False
     if wire.capacity < sizeof(wire.control):
         grown = PyMem_RawRealloc(wire.data, 4096)
         if grown == NULL:
-            return False  # the next time, maybe
+            return False  # tried again for the next frame
         wire.data = <char*>grown
         wire.capacity = 4096
     memcpy(wire.data, wire.control, wire.control_size)
@@ -147,9 +147,9 @@ cdef bint wire_control(Wire* wire) noexcept nogil:
 
 
 cdef void wire_owe(Wire* wire, int opcode, const char* data, size_t size) noexcept nogil:
-    """Have a control frame sent next. It takes the place of one that has not begun.
+    """Have a control frame sent next, in place of one whose sending has not begun.
 
-    Only the last PING needs a PONG. Nothing follows what closes.
+    Only the last PING needs a PONG, and nothing follows a CLOSE frame.
     """
     if wire.control_size == 0 or (wire.control[0] & 15) != CLOSING:
         wire.control_size = put_frame(wire, wire.control, opcode, data, size)
@@ -160,17 +160,17 @@ cdef void wire_reset(Wire* wire) noexcept nogil:
     wire.size = wire.sent = wire.head = wire.counted = wire.control_size = 0
 
 
-# Those of the server, as they come: cut anywhere.
+# Frames of the server as they come, cut anywhere.
 cdef struct Frames:
     bint on
     unsigned char head[10]
     int head_size
-    bint inside      # the head is whole, and of the payload `left` bytes are missing
+    bint inside      # the head is whole, and `left` bytes of the payload are missing
     uint64_t left
     int opcode
     bint final
     bint message     # a data frame has come that was not the last one
-    bint compressed  # that message is
+    bint compressed  # that message is compressed
     bint closed
     char control[MOST_CONTROL]
     int control_size
@@ -178,7 +178,7 @@ cdef struct Frames:
 
 
 cdef size_t frames_head(Frames* frames, const char* s, size_t n, bint inflates) noexcept:
-    """Take bytes of a head; how many. A wrong one is a `fault`."""
+    """Take bytes of a head, and return how many. A wrong head sets `fault`."""
     cdef size_t taken = 0, size = 2
     cdef int length = 0, i, first
     while True:
@@ -208,7 +208,7 @@ cdef size_t frames_head(Frames* frames, const char* s, size_t n, bint inflates) 
 
 
 cdef const char* frames_fault(Frames* frames, int first, bint inflates) noexcept:
-    """Begin the frame whose head has come; NULL, or what is wrong with it."""
+    """Begin the frame whose head has come. Return what is wrong with it, or NULL."""
     cdef bint compressed = (first & COMPRESSED_BIT) != 0
     if frames.head[1] & MASK_BIT:
         return b"a frame of the server is masked"

@@ -1,7 +1,7 @@
 # Publishing ahead of the acks: the window, and the outcome of its messages.
 
 cdef enum:
-    RETRY_SLACK_NS = 10_000_000  # messages that are due so soon are sent again together
+    RETRY_SLACK_NS = 10_000_000  # messages that are due so soon are retried together
 
 
 @cython.final
@@ -15,26 +15,26 @@ cdef class AckWindow(AckSlots):
     cdef bint resending, timed
     cdef uint32_t busy              # messages that wait since the server was too busy
     cdef int64_t busy_until         # the end of the wait that they share
-    cdef int64_t retry_due          # when `retry` has work; NEVER: none
+    cdef int64_t retry_due          # when `retry` has work, NEVER: none
     cdef uint64_t retry_attempts
     cdef int64_t retry_wait
     cdef uint64_t acked, lapsed, doubled  # `acknowledged`, `failed`, `duplicates`
-    cdef uint64_t lowest, highest   # sequences that were stored; 0: none yet
-    cdef uint64_t doubled_first, doubled_last  # those of messages that were sent once
+    cdef uint64_t lowest, highest   # lowest and highest stored sequence, 0: none yet
+    cdef uint64_t doubled_first, doubled_last  # the same for duplicates that were sent once
     cdef uint64_t newest            # the number of the last message that was acked
     cdef int64_t answered           # when the last answer came
     cdef object error               # why it is closed
     cdef Parked* flushing
-    cdef uint64_t flush_mark        # the least that a flush waits for
+    cdef uint64_t flush_mark        # the lowest number that a flush waits for
     cdef object pub_ack, read_ack, no_stream, backoff
     cdef str stream                 # the one that acked last, shared by the futures
     cdef Failures failures
     cdef list told                  # (future, callbacks, error or None) for `take_done`
-    cdef int untold, untimed        # `on_done`, or `on_timer`, is to be called
+    cdef int untold, untimed        # `on_done`, or `on_timer`, must be called
     cdef public bint watched
-    """Whether failures are told through `take_done`, callbacks or not."""
+    """True if `take_done` reports failures, whether there are callbacks or not."""
     cdef public object on_done
-    """Called when there is something for `take_done`, on any thread; it must not block."""
+    """Called on any thread when there is something for `take_done`. Must not block."""
     cdef public object on_timer
     """Called when a first message waits, to have `expire` called after `ack_timeout`."""
     cdef public object on_refused
@@ -96,7 +96,7 @@ cdef class AckWindow(AckSlots):
 
     @property
     def first_stored(self) -> int:
-        """The lowest sequence that was stored; 0: none yet."""
+        """The lowest sequence that was stored, 0 until then."""
         return self.look(&self.lowest)
 
     @property
@@ -105,7 +105,7 @@ cdef class AckWindow(AckSlots):
 
     @property
     def first_duplicate(self) -> int:
-        """The lowest sequence of a message that was there before, or 0 without one."""
+        """The lowest sequence of a message that was there before, 0 without one."""
         return self.look(&self.doubled_first)
 
     @property
@@ -136,9 +136,9 @@ cdef class AckWindow(AckSlots):
         headers: "HeadersLike | None" = None,
         msg_ids: "Sequence[str] | None" = None,
     ) -> list:
-        """Write messages in order, all of them checked first.
+        """Write messages in order, after checking all of them.
 
-        An error on the way says in `published` how many were written before it.
+        The `published` of an error on the way is the number of messages written before it.
         """
         cdef list futures = []
         cdef bytes block = encode_headers(headers) if headers else None
@@ -163,7 +163,7 @@ cdef class AckWindow(AckSlots):
         self, subjects: "str | list[str]", payloads: list, blocks: "list | None",
         all_ids: bool,
     ) -> None:
-        """What `ArrowSource.take` gives, as `publish_many` does it."""
+        """Publish rows of `ArrowSource.take`, as `publish_many` does."""
         cdef list futures = []
         cdef Py_ssize_t i
         for i in range(len(payloads)):
@@ -214,7 +214,7 @@ cdef class AckWindow(AckSlots):
         cdef Wide me
         cdef bint queued = False
         cdef Section here
-        # First: without a GIL another thread may have held the section at the fork.
+        # First, because without a GIL another thread may have held the section at the fork.
         check_fork(self.outbox.generation)
         enter(&here, <PyObject*>self)
         try:
@@ -230,7 +230,7 @@ cdef class AckWindow(AckSlots):
                             f"for {self.stall_timeout / 1e9:g} s {self.obstacle()}"
                         )
                     check_may_wait(self.outbox)
-                    # Small messages of other threads would take the room again and again.
+                    # Small messages of other threads would take the room each time.
                     if not queued and future.cost() > self.limit // 8:
                         self.queue(&me)
                         queued = True
@@ -244,7 +244,7 @@ cdef class AckWindow(AckSlots):
             self.call_out()
 
     cdef bint send_now(self, PubAckFuture future, Wide* me, Section* here) except -1:
-        """Write the message if the window has room for it, and nobody is before it."""
+        """Write the message if the window has room for it, and no thread is before it."""
         cdef uint32_t at = self.free
         cdef bint written = False
         if self.error is not None:
@@ -270,7 +270,7 @@ cdef class AckWindow(AckSlots):
         return written
 
     cdef str obstacle(self):
-        """Why nothing can be published now."""
+        """Return why nothing can be published now."""
         if self.paused:
             return "there was no connection"
         if self.busy:
@@ -280,7 +280,7 @@ cdef class AckWindow(AckSlots):
     cdef bint write(
         self, PubAckFuture future, uint32_t at, bint again, Section* here
     ) except -1:
-        """Write the frame of a slot; False when that cannot be now."""
+        """Write the frame of a slot. Return False if that is not possible now."""
         cdef Slot* slot = &self.slots[at]
         cdef uint64_t token = slot.token if again else slot.token + self.size
         cdef bytes block = future.block
@@ -295,15 +295,15 @@ cdef class AckWindow(AckSlots):
         frame.reply = PyBytes_AS_STRING(self.prefix)
         frame.reply_size = self.prefix_size
         frame.number = token
-        # Another server may take less.
+        # Another server may accept less.
         self.outbox.check_size(frame.block_size + frame.data_size)
         total = publish_size(&frame)
         out = self.outbox.begin_in(total, PASSING, here, <PyObject*>self)
         if out == NULL:
-            # `connected` comes, and unsets it: the outbox is opened before that.
+            # `connected` unsets it later, because the outbox is opened before that call.
             self.paused = True
             return False
-        # It may have waited for room, and much may have happened meanwhile.
+        # It may have waited for room, and much may have changed meanwhile.
         if frame.block_size + frame.data_size > self.outbox.most_payload:
             self.outbox.undo(total)
             self.outbox.refuse_size(frame.block_size + frame.data_size)
@@ -324,7 +324,7 @@ cdef class AckWindow(AckSlots):
         return True
 
     cdef int conclude(self, PubAckFuture future, error, Line line) except -1:
-        """The future is done, once, and who waits for that is woken."""
+        """Finish the future, once, and wake the threads that wait for it."""
         if future.finished:
             return 0
         store_byte(&future.finished, True)
@@ -340,7 +340,7 @@ cdef class AckWindow(AckSlots):
             self.lapsed += 1
             future.error = error
             if not PyBytes_CheckExact(future.payload):
-                # A view would keep all of its bytes for as long as the caller keeps us.
+                # A view would keep all of its bytes while the caller keeps the future.
                 future.payload = PyBytes_FromObject(future.payload)
             self.failures.keep(future)
         crowd_wake(&future.waiting)
@@ -358,7 +358,7 @@ cdef class AckWindow(AckSlots):
         cdef uint64_t sequence = future.sequence if future.ack is None else future.ack.seq
         if future.ack is not None and future.ack.duplicate:
             self.doubled += 1
-            if not future.doubtful:  # else its first sending may have stored it
+            if not future.doubtful:  # otherwise its first sending may have stored it
                 self.doubled_first = min(self.doubled_first or sequence, sequence)
                 self.doubled_last = max(self.doubled_last, sequence)
         else:
@@ -378,7 +378,7 @@ cdef class AckWindow(AckSlots):
             return 0
         slot = &self.slots[token % self.size]
         if slot.future == NULL or slot.token != token:
-            return 0  # it came late: its message has failed
+            return 0  # late: its message has failed
         future = <PubAckFuture>slot.future
         if self.is_plain_ack(
             PyBytes_AS_STRING(msg.payload), PyBytes_GET_SIZE(msg.payload), future
@@ -398,7 +398,7 @@ cdef class AckWindow(AckSlots):
             self.answered = line.now
             return self.refused(future, error, line)
         except JetStreamError as error:
-            # No ack, and no refusal: that of the stream may come.
+            # Neither an ack nor a refusal. The answer of the stream may still come.
             if future.refusal is None:
                 future.refusal = error
             return 0
@@ -406,12 +406,12 @@ cdef class AckWindow(AckSlots):
         return self.conclude(future, None, line)
 
     cdef int refused(self, PubAckFuture future, error, Line line) except -1:
-        """The message was not taken: have it sent again in a while, or fail it."""
+        """Have a message that was not taken sent again in a while, or fail it."""
         cdef int64_t due, now = line.now
         cdef bint busy = isinstance(error, TooManyRequestsError)
         if busy:
             due = now + self.next_wait(future)
-            # One wait for all: they go on in their order, and nothing new before them.
+            # One wait for all, so that they continue in order, before any new message.
             if self.busy_until <= now:
                 self.busy_until = due
             due = self.busy_until
@@ -441,7 +441,7 @@ cdef class AckWindow(AckSlots):
         return <int64_t>(seconds * 1e9)
 
     cdef void resume(self, PubAckFuture future) noexcept:
-        """The message waits no more to be sent again."""
+        """Note that the message no longer waits to be sent again."""
         future.again_at = 0
         if future.busy:
             future.busy = False
@@ -450,7 +450,7 @@ cdef class AckWindow(AckSlots):
                 crowd_wake(&self.stalled)
 
     cdef object unclear(self, PubAckFuture future, error):
-        """What to say of a message that was refused, perhaps after it was stored."""
+        """Return the error of a message that was refused, perhaps after it was stored."""
         if not future.doubtful or isinstance(error, WrongExpectationError):
             return error
         return self.late(
@@ -466,7 +466,7 @@ cdef class AckWindow(AckSlots):
     cdef bint is_plain_ack(
         self, const char* s, size_t n, PubAckFuture future
     ) except -1:
-        """Whether it is `{"stream":"NAME","seq":N}` and no more, as most acks are."""
+        """Return whether it is `{"stream":"NAME","seq":N}` alone, as most acks are."""
         cdef const char* name = s + 11
         cdef const char* known = NULL
         cdef Py_ssize_t known_size = 0
@@ -486,7 +486,7 @@ cdef class AckWindow(AckSlots):
     # Failures -------------------------------------------------------------------------
 
     def take_failures(self) -> tuple[list[PubAckFuture], int]:
-        """The failed whose errors nobody has seen, the first ones, and how many more."""
+        """Take the first failures that no caller has seen, and the number of the others."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -508,9 +508,9 @@ cdef class AckWindow(AckSlots):
         return 0
 
     cdef inline int call_out(self) except -1:
-        """Make the calls that are due. Outside the section: they run code of others.
+        """Make the calls that are due, outside the section, as they run code of users.
 
-        Ctrl-C may end a call in its middle: then the next one to come here makes it.
+        Ctrl-C may end a call in the middle. Then the next thread that comes here makes it.
         """
         if load_int(&self.untimed) and swap_int(&self.untimed, False):
             self.call_once(self.on_timer, &self.untimed)
@@ -527,7 +527,7 @@ cdef class AckWindow(AckSlots):
         return 0
 
     cdef int call_from(self, Section* here) except -1:
-        """The same, for who is in the section, and looks again afterwards."""
+        """Do what `call_out` does from inside the section. The caller looks again then."""
         leave(here)
         try:
             return self.call_out()
@@ -542,7 +542,7 @@ cdef class AckWindow(AckSlots):
         return crowd_wait(crowd, deadline, here, self)
 
     def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:
-        """What was done since: the futures, their callbacks, and errors to be told."""
+        """Take what was done since: the futures, their callbacks, and errors to report."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -576,7 +576,7 @@ cdef class AckWindow(AckSlots):
         return 0
 
     def expire(self) -> float | None:
-        """Fail what is late; when to call it next, by the monotonic clock."""
+        """Fail late messages. Return when to call it next, by the monotonic clock."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -590,7 +590,7 @@ cdef class AckWindow(AckSlots):
             self.call_out()
 
     def lost(self, error: "Exception") -> None:
-        """The connection has broken: fail all that waits, or keep it for `send_again`."""
+        """Fail all that waits, or keep it for `send_again`. The connection has broken."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -611,7 +611,7 @@ cdef class AckWindow(AckSlots):
             future.doubtful = True
 
     def connected(self) -> bool:
-        """There is a connection again; True when `send_again` has to be called."""
+        """Use a new connection. Return True if `send_again` must be called."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -624,9 +624,9 @@ cdef class AckWindow(AckSlots):
             leave(&here)
 
     def send_again(self) -> None:
-        """Write again, in order, what was lost or refused; blocks while the buffer is full.
+        """Write lost or refused messages again, in order. Blocks while the buffer is full.
 
-        What is new waits until that is done.
+        New messages wait until that is done.
         """
         cdef PubAckFuture future
         cdef list unsent
@@ -665,7 +665,7 @@ cdef class AckWindow(AckSlots):
             self.call_out()
 
     def retry(self) -> bool:
-        """Have `send_again` send what was refused and has waited; whether there is any."""
+        """Have `send_again` send refused messages that have waited. True if any have."""
         cdef PubAckFuture future
         cdef int64_t soon = jsync_now() + RETRY_SLACK_NS
         cdef bint found = False
@@ -686,7 +686,7 @@ cdef class AckWindow(AckSlots):
             leave(&here)
 
     def retry_in(self) -> float | None:
-        """In how many seconds `retry` has something to do; None: nothing."""
+        """Return in how many seconds `retry` has something to do, or None for nothing."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -697,9 +697,9 @@ cdef class AckWindow(AckSlots):
             leave(&here)
 
     def doubt(self, seconds: float) -> bool:
-        """Have `send_again` send what has had no answer for so long; whether there is any.
+        """Have `send_again` send messages without an answer for so long. True if any are.
 
-        A leader that steps down takes what was on its way with it, and tells nobody.
+        A leader that steps down loses what was on its way, and reports that to no client.
         """
         cdef PubAckFuture future
         cdef int64_t before = jsync_now() - <int64_t>(seconds * 1e9)
@@ -707,7 +707,7 @@ cdef class AckWindow(AckSlots):
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            # On a slow line the acks come late, but in order.
+            # On a slow connection the acks come late, but in order.
             silent = self.answered < before and self.outbox.unsent() == 0
             for future in self.all_waiting():
                 if future.sent < before and not future.refused and (
@@ -720,7 +720,7 @@ cdef class AckWindow(AckSlots):
             leave(&here)
 
     def deny(self, subject: str, error: "Exception") -> None:
-        """The server refuses messages to that subject."""
+        """Fail messages to a subject that the server refuses."""
         cdef PubAckFuture future
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -737,7 +737,7 @@ cdef class AckWindow(AckSlots):
         cdef int64_t deadline = deadline_after(timeout)
         cdef uint64_t mark
         cdef Section here
-        check_fork(self.outbox.generation)  # as above
+        check_fork(self.outbox.generation)  # first, as in `send`
         enter(&here, <PyObject*>self)
         try:
             mark = self.count_sent
@@ -758,7 +758,7 @@ cdef class AckWindow(AckSlots):
             self.call_out()
 
     def close(self, error: "Exception", refusal: "Exception | None" = None) -> None:
-        """Fail what waits with `error`, and refuse more with `refusal`, or `error` too."""
+        """Fail what waits with `error`, and refuse more with `refusal`, or else `error`."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
