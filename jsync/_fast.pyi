@@ -1,7 +1,7 @@
 """The hot path, in Cython: everything that runs once for each message.
 
-Most docstrings are in the extension, where `help` finds them. This stub has those that
-the documentation and editors show, of objects that users hold, and those of C
+The docstrings are in the extension, where `help` finds them. This stub repeats those
+that documentation and editors show, of objects that users hold. It also has those of C
 attributes and functions, which have none in the extension.
 """
 
@@ -55,10 +55,10 @@ class Msg:
     ) -> None: ...
     @property
     def subject(self) -> str:
-        """Where it was published."""
+        """The subject to which the message was published."""
     @property
     def reply(self) -> str | None:
-        """Where an answer is expected, if one is; of a consumer's message its ack subject."""
+        """The subject for an answer, if any. For a consumer's message, its ack subject."""
     @property
     def data(self) -> bytes:
         """The payload."""
@@ -128,14 +128,14 @@ class JetStreamMsg(Msg):
         """
     @property
     def is_redelivered(self) -> bool:
-        """Whether the server delivered the message before: `num_delivered` is above 1.
+        """True if the server delivered the message before: `num_delivered` is above 1.
 
         Raises:
             NotJetStreamMessageError: The message did not come from a consumer.
         """
     @property
     def is_acked(self) -> bool:
-        """Whether a final ack was sent or buffered."""
+        """True once a final ack was sent or buffered."""
     @property
     def acks(self) -> list[Ack]:
         """The acks of a message that you made by hand, in order.
@@ -189,44 +189,45 @@ class Metadata:
         """The name of the consumer that it came from."""
     @property
     def num_delivered(self) -> int:
-        """How often it has been delivered, this time included: 1 is the first."""
+        """The number of deliveries so far, including this one. 1 is the first."""
     @property
     def stream_sequence(self) -> int:
         """Its place in the stream, from 1: the same with each delivery and consumer."""
     @property
     def consumer_sequence(self) -> int:
-        """How many messages the consumer had delivered with it, from 1."""
+        """The number of messages that the consumer had delivered, this one included."""
     @property
     def timestamp(self) -> datetime:
         """When the stream stored the message: aware, UTC, microseconds."""
     @property
     def timestamp_ns(self) -> int:
-        """The same in nanoseconds since 1970, UTC."""
+        """When the stream stored the message, in nanoseconds since 1970, UTC."""
     @property
     def num_pending(self) -> int:
         """Messages that the consumer had still to deliver behind it, when it was sent."""
     @property
     def domain(self) -> str | None:
-        """The JetStream domain; None without one, or when the server does not tell (v1)."""
+        """The JetStream domain. None without one, or if an old server omits it (v1)."""
 
 def take_partition(msg: JetStreamMsg) -> None: ...
 def parse_ack_subject(subject: str) -> Metadata:
-    """Tokenise an ack subject: v1 has 9 tokens, v2 has 11 or more, domain `_` is none.
+    """Split an ack subject: v1 has 9 tokens, v2 has 11 or more, domain `_` is none.
 
-    Raises `NotJetStreamMessageError` for anything else.
+    Raises `NotJetStreamMessageError` for any other subject.
     """
 
 def parse_headers(block: bytes) -> tuple[int | None, str, Headers | None, str | None]:
     """Parse a header block, `NATS/1.0...` to the blank line: status, its text, headers.
 
-    Values are stripped of surrounding blanks, bytes that are not UTF-8 become lone
-    surrogates. The fourth is the reason why a part is unreadable, or None: a first line
-    other than `NATS/1.0` (the headers are None), a line without a colon, which is skipped,
-    or a blank line before the end, where reading ends.
+    Values are stripped of surrounding blanks, and bytes that are not UTF-8 become lone
+    surrogates. The fourth item is the reason why a part is unreadable, or None. A part
+    is unreadable if the first line is not `NATS/1.0` (then the headers are None), if a
+    line has no colon (it is skipped), or if a blank line comes before the end (reading
+    ends there).
     """
 
 def encode_headers(headers: HeadersLike) -> bytes:
-    """Encode headers as a block; raises `InvalidHeaderError` for what cannot be sent."""
+    """Encode headers as a block. Raises `InvalidHeaderError` for invalid ones."""
 
 def encode_publish(
     subject: str,
@@ -240,10 +241,10 @@ def check_publish_subject(subject: str) -> None:
     """Raise `InvalidSubjectError` unless a message can be published to `subject`."""
 
 def check_subscribe_subject(subject: str, queue: str | None = None) -> None:
-    """The same for a subscription, where the wildcards `*` and `>` may stand."""
+    """Raise `InvalidSubjectError` unless it can be subscribed to. Allows wildcards."""
 
 def message_size(subject: str, reply: str | None, headers: bytes, data: bytes) -> int:
-    """The size of a message as the server counts it: subject, reply, headers, payload."""
+    """Return the size as the server counts it: subject, reply, headers, payload."""
 
 # Reading --------------------------------------------------------------------------
 
@@ -271,9 +272,9 @@ class Parser:
     and MSG and HMSG as `("MSG", (sid, Msg))`.
 
     A malformed frame, a line over its bound, or a message over `max_message` bytes
-    raises `ProtocolError`; the parser refuses to go on from there. With `framed` the
-    stream comes in the frames of a WebSocket, and `inflate` gets the parts of compressed
-    messages, and whether each is the last.
+    raises `ProtocolError`, and the parser then refuses to continue. With `framed` the
+    stream comes in the frames of a WebSocket. `inflate` gets the parts of compressed
+    messages, and whether each part is the last.
     """
 
     def __init__(
@@ -379,7 +380,7 @@ class ArrowBatch:
         """
     @property
     def is_acked(self) -> bool:
-        """Whether a final ack was sent or buffered."""
+        """True once a final ack was sent or buffered."""
     def __arrow_c_schema__(self) -> object:
         """Its schema, as a capsule."""
     @property
@@ -389,7 +390,7 @@ class ArrowBatch:
         What is too large for one record batch does not have it.
         """
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """A stream of its record batches, as a capsule; each call gives another one."""
+        """Return a new stream of its record batches, as a capsule."""
     def ack(self) -> None:
         """Tell the server that all these messages are done. Does not wait.
 
@@ -443,10 +444,10 @@ class ArrowSource:
     ): ...
 
 def arrow_schema(columns: Columns) -> object:
-    """The schema of these columns, as a capsule."""
+    """Return the schema of these columns, as a capsule."""
 
 def arrow_stream(columns: Columns, batches: Iterator[ArrowBatch]) -> object:
-    """A stream of batches that have these columns, as a capsule."""
+    """Return a stream of batches that have these columns, as a capsule."""
 
 @disjoint_base
 class Mailbox(Sink):
@@ -562,14 +563,14 @@ class Messages:
 
 @disjoint_base
 class RowsReader:
-    """The part of reading Arrow batches that Ctrl-C cannot come into.
+    """The part of reading Arrow batches that Ctrl-C cannot interrupt.
 
     `_fill` of a subclass has a batch taken by `_take`, or returns at the end. If Ctrl-C
     comes before the batch is handed over, the next call hands it over.
     """
 
     def _take(self, mailbox: JetStreamMailbox) -> bool:
-        """Take the rows that are here; whether there is a batch to be handed over."""
+        """Take the rows that are here. Return whether there is a batch to hand over."""
     @property
     def _taken(self) -> list[ArrowBatch]:
         """The batch that was taken and not handed over, if there is one."""
@@ -577,7 +578,7 @@ class RowsReader:
     def __next__(self) -> ArrowBatch: ...
 
 class TimedRowsReader(RowsReader):
-    """The same, with a timeout."""
+    """Reads Arrow batches, each with a timeout."""
 
     def next(self, timeout: Seconds | None = 5.0) -> ArrowBatch:
         """Block until the next batch is ready.
@@ -626,24 +627,25 @@ class DirectAnswer:
 def read_direct(msg: Msg, *, batched: bool = False) -> DirectAnswer | None:
     """Read an answer to a direct get of one message, or of several (`batched`).
 
-    None: one of several it is not. Raises `ValueError` for what is no stored message.
+    Return None if it is none of several. Raises `ValueError` if it is no stored message.
     """
 
 # Entries of key-value buckets ------------------------------------------------------
 
 def is_key(key: object) -> bool:
-    """Whether it can be a key: words of letters, digits and `-/_=`, and dots between."""
+    """Return whether it can be a key: letters, digits and `-/_=`, in words between dots."""
 
 def read_entries(
     mailbox: Mailbox, previous: int, make: Callable[..., Any], bucket: str, prefix: str
 ) -> tuple[list[Any], int, int]:
     """Take the answers to a direct get of several as entries, as far as they are here.
 
-    It stops at whatever is no entry, and at one that does not follow the one before it,
-    the first of them that of sequence `previous`. `make` and `prefix` are as in `Entries`.
+    Stop at anything that is no entry, and at an entry that does not follow the one
+    before it, which for the first entry is sequence `previous`. `make` and `prefix` are
+    as in `Entries`.
 
     Returns:
-        The entries, the sequence of the last, and how many it says are still to come.
+        The entries, the last sequence, and the number of entries still to come after it.
     """
 
 @final
@@ -670,11 +672,11 @@ class Initial:
 @final
 class Entries(Generic[_Given]):
     once: bool
-    """Whether a value is left out if one of its key came among the initial entries."""
+    """True to leave out a value if one of its key came among the initial entries."""
     reads_ttl: bool
-    """Whether to read the `ttl` of each entry."""
+    """True to read the `ttl` of each entry."""
     held: _Given | Exception | None
-    """Handed over before all that is here, by `wait` of an iterator."""
+    """An entry or error that comes before all that is here, from `wait` of an iterator."""
 
     def __init__(
         self,
@@ -688,11 +690,11 @@ class Entries(Generic[_Given]):
         decoded: Callable[[Any], _Given | None] | None = None,
         ignore_deletes: bool = False,
     ) -> None:
-        """`make` is given the fields of an entry, as keywords.
+        """`make` gets the fields of an entry, as keywords.
 
-        `prefix` is the beginning of the subjects. `decoded` takes an entry from the form of
-        the bucket: None leaves the entry out, and the reader gets what `decoded` raises.
-        `revision` is that of the last entry before the first.
+        `prefix` is the beginning of the subjects. `decoded` converts an entry from the
+        form of the bucket. If it returns None the entry is left out, and its exceptions
+        reach the reader. `revision` is that of the last entry before the first.
         """
     @property
     def revision(self) -> int: ...
@@ -701,7 +703,7 @@ class Entries(Generic[_Given]):
         """The `Nats-TTL` of the last entry. Empty if it has none."""
     @property
     def repeated(self) -> bool:
-        """Whether a value of its key came among the initial entries before."""
+        """True if a value of its key came among the initial entries before."""
     def get(self, timeout: float | None = None) -> Any: ...
     def hand_over(
         self,
@@ -720,7 +722,7 @@ class EntryIterator(Generic[_Item]):
         initial: bool = False,
         keys: bool = False,
     ) -> None:
-        """With `initial` to the end of the initial entries."""
+        """With `initial`, end after the initial entries."""
     def __iter__(self) -> Iterator[_Item]: ...
     def __next__(self) -> _Item: ...
 
@@ -735,10 +737,10 @@ class Waiter(Sink):
         others: list[bytes] | None = None,
         confirms: bool = False,
     ) -> None:
-        """`local`: no message of the server brings it.
+        """`local` means that no message of the server sets it.
 
-        With `others` only a stream's answer counts, and the list gets the first answer of
-        another responder. `confirms`: an empty answer is a stream's.
+        With `others` only a stream's answer counts, and the list gets the first answer
+        of another responder. `confirms` means that an empty answer is a stream's.
         """
     @property
     def done(self) -> bool: ...
@@ -790,7 +792,7 @@ class PubAckFuture:
     """
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Raises `TypeError`: a publisher makes them."""
+        """Raises `TypeError`, because only a publisher makes futures."""
     @property
     def subject(self) -> str:
         """The subject of the message."""
@@ -832,7 +834,7 @@ class PubAckFuture:
             TimeoutError: The future is not done after `timeout`.
         """
     def done(self) -> bool:
-        """Whether the ack or the error has come. Does not block."""
+        """Return whether the ack or the error has come. Does not block."""
     def running(self) -> bool:
         """The opposite of `done`."""
     def cancel(self) -> bool:
@@ -1031,7 +1033,7 @@ class Outbox:
 
 @disjoint_base
 class PlainPublisher:
-    """The part of `Connection` that is done once a message."""
+    """The part of `Connection` that runs once for each message."""
 
     def __init__(self, outbox: Outbox) -> None: ...
     @property
@@ -1077,7 +1079,7 @@ class BatchEntry:
     def subject(self) -> str: ...
     @property
     def data(self) -> bytes:
-        """As it was when the message was added."""
+        """The payload as it was when the message was added."""
     @property
     def size(self) -> int:
         """Bytes of headers and payload, without a commit."""
@@ -1091,25 +1093,25 @@ class BatchEntry:
     ) -> None:
         """`header` is that of the batch, up to the number: `Nats-Batch-Sequence: `."""
     def frame(self, reply: str = "", commit: bytes = b"") -> bytes:
-        """The HPUB of this message, with the `commit` header behind its own."""
+        """Return the HPUB of this message, with the `commit` header behind its own."""
 
 @final
 class BatchMessages:
     sent: int
-    """The first so many have been sent."""
+    """The number of messages that have been sent, from the first on."""
     @property
     def added(self) -> int: ...
     @property
     def waiting(self) -> list[BatchEntry]:
-        """What has been added and not been sent."""
+        """The messages that have been added and not been sent."""
     @property
     def last_subject(self) -> str:
         """The subject of the last message."""
     @property
     def subjects(self) -> set[str]:
-        """Of all its messages."""
+        """The subjects of all its messages."""
     def __init__(self, header: bytes, most: int | None, commit_size: int) -> None:
-        """`header` is as for `BatchEntry`, and each message has room for the commit's."""
+        """`header` is as for `BatchEntry`. Each message has room for a commit header."""
     def add(
         self,
         subject: str,
@@ -1117,28 +1119,28 @@ class BatchMessages:
         headers: HeadersLike | None,
         max_payload: int,
     ) -> BatchEntry:
-        """Check a message and have it wait; nothing has changed when that raises."""
+        """Check a message and let it wait. If this raises, nothing has changed."""
     def add_plain(
         self, messages: Iterator[object], max_payload: int
     ) -> tuple[object, ...]:
-        """Add pairs of subject and data, up to the first other thing.
+        """Add pairs of subject and data, up to the first item that is no pair.
 
-        Returns that, if there is one.
+        Return that item, if there is one.
         """
     def due(self, *, last: bool) -> list[BatchEntry]:
-        """Take what waits, the last message only if `last`."""
+        """Take the messages that wait, the last one only if `last`."""
     def unstored(self, sequence: int) -> BatchEntry:
-        """A message without data, on the subject of the last one."""
+        """Make a message without data, on the subject of the last one."""
 
 @final
 class Turn:
     def __enter__(self) -> None:
-        """Raises `ConcurrentUseError`."""
+        """Raises `ConcurrentUseError` if another call is under way."""
     def __exit__(self, *exc_info: object) -> None: ...
 
 @disjoint_base
 class AtomicAdder:
-    """The part of `AtomicBatch` that is done once a message."""
+    """The part of `AtomicBatch` that runs once for each message."""
 
     def __init__(self, messages: BatchMessages, outbox: Outbox) -> None: ...
     @property
@@ -1146,7 +1148,7 @@ class AtomicAdder:
     @property
     def _turn(self) -> Turn: ...
     def _flow(self, connections: int) -> None:
-        """Write what has no options at once, while the outbox has that number of them."""
+        """Write messages without options immediately, on this connection only."""
     def add(
         self,
         subject: str,
@@ -1204,7 +1206,7 @@ def write_entries(
     """Write the entries from `begin` to `end`, all of them or none.
 
     The last one has the `reply` and the `commit` header, the first of several
-    `first_reply`. Urgent ones leave at once and with them all that waits. None are held
+    `first_reply`. Urgent ones leave immediately, with all that waits. None are held
     while disconnected: they are refused with `ConnectionLostError`, and dropped unless
     they were sent before.
     """
@@ -1300,7 +1302,7 @@ class BatchWriter:
 
 @disjoint_base
 class MessageAdder:
-    """The part of `FastIngest` that is done once a message."""
+    """The part of `FastIngest` that runs once for each message."""
 
     def __init__(self, writer: BatchWriter) -> None: ...
     @property

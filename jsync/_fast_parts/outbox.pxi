@@ -676,8 +676,7 @@ cdef class Outbox:
                     self.last_write = now
             if quiet:
                 # The calling thread keeps the GIL, because giving it up would cost 5 ms
-                # beside a busy thread. Copying far more than this would hold up the other
-                # threads.
+                # beside a busy thread. Copying far more than this would hold up the others.
                 if self.records is not None:
                     wake = self.send_off_records()
                 elif self.pending_now() <= GIL_SEND_BYTES:
@@ -851,7 +850,7 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
 
     cdef bint is_inside_records(self) noexcept nogil:
-        """Return whether the caller is a finaliser that interrupts TLS on its thread."""
+        """Return whether the caller is a finaliser inside encryption or decryption."""
         cdef bint inside
         pthread_mutex_lock(&self.mutex)
         inside = self.records is not None and self.records.is_mine()
@@ -1039,8 +1038,8 @@ cdef class Outbox:
     cdef inline bint is_busy(self) noexcept nogil:
         """Return whether another thread is inside a send.
 
-        A finaliser inside a send of its own thread does not count as another. A thread that
-        waits for the caller, a finaliser that reads, does not count: it looks again later.
+        A finaliser inside a send of its thread does not count. Nor does a thread that waits
+        for the caller, a finaliser that reads: that thread looks again afterwards.
         """
         return (
             self.sending and self.sender != PyThread_get_thread_ident()

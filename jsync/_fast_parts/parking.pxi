@@ -89,9 +89,9 @@ cdef bint lock_wait(
 ) except -1:
     """Acquire `lock`, True, or give up at the deadline or once `waiting` is unset.
 
-    If an outbox is `riding`, what rides in it is sent once the GIL has been given up.
-    Raises what a signal handler raises, such as KeyboardInterrupt. The GIL is held before
-    and after.
+    If an outbox is `riding`, the I/O thread sends what rides in it, once the GIL has been
+    given up. Raises what a signal handler raises, such as KeyboardInterrupt. The GIL is
+    held before and after.
     """
     cdef PyLockStatus status
     cdef int64_t us, longest = LONGEST_SLICE_US
