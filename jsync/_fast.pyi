@@ -222,8 +222,8 @@ def parse_headers(block: bytes) -> tuple[int | None, str, Headers | None, str | 
     Values are stripped of surrounding blanks, and bytes that are not UTF-8 become lone
     surrogates. The fourth item is the reason why a part is unreadable, or None. A part
     is unreadable if the first line is not `NATS/1.0` (then the headers are None), if a
-    line has no colon (it is skipped), or if a blank line comes before the end (reading
-    ends there).
+    line has no colon (it is skipped), or if a blank line comes before the end (the last
+    line read).
     """
 
 def encode_headers(headers: HeadersLike) -> bytes:

@@ -4,8 +4,7 @@ cdef enum:
     VIEW_BYTES = 4096  # to copy fewer costs less than a view
 
 # Consecutive frames of one kind. A lasting frame that was not sent whole when the
-# connection broke is retried on the next one. Any other frame would come too late, and is
-# dropped.
+# connection broke is retried on the next one. Any other would come late, and is dropped.
 cdef struct Run:
     size_t end
     bint lasting

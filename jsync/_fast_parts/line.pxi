@@ -16,16 +16,14 @@ cdef enum:
     MOST_ENDINGS = 64
     ENDINGS_NS = 1_000_000
     # Without a GIL Python frees an object on the thread that made it. Messages that other
-    # threads have dropped are freed when this thread is back in Python, after so many
-    # bytes.
+    # threads dropped are freed when this one is back in Python, after so many bytes.
     BREATH_BYTES = 256 * 1024
     # For this time the I/O thread leaves the socket to its last reader, so that a script
     # finds it free if its next request comes immediately.
     ASIDE_NS = 200_000
     # And so much longer while that thread still waits, because delayed acks then need no
-    # wake-up. If it has just left, bytes that no thread waits for may have to wait for both
-    # times, a millisecond. A thread that begins to wait for the I/O thread calls it back
-    # immediately.
+    # wake-up. If it has just left, bytes that no thread waits for may wait for both times,
+    # a millisecond. A thread that begins to wait for the I/O thread calls it back first.
     WAITED_FOR_NS = LAZY_NS - ASIDE_NS
     # While another thread reads, a waiting thread leaves the socket alone for so long,
     # because the socket stays readable until the other thread has read it.

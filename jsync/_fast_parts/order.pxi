@@ -121,8 +121,7 @@ cdef class Trail:
 
     Consumer sequences count by one, so that each missing step is a message that was sent
     and lost. A step back is no loss, because a new leader counts from what it knows, and a
-    consumer that was reset from 1. Nothing is missing before `begin` has set where the
-    consumer was.
+    consumer that was reset from 1. Nothing is missing until `begin` has set its position.
     """
 
     cdef uint64_t consumer, stream  # `consumer_sequence`, `stream_sequence`

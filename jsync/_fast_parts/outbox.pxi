@@ -74,7 +74,7 @@ cdef class Outbox:
     cdef unsigned long sender  # the thread that is sending over TLS
     cdef int choked  # the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
-    cdef int64_t looked_after  # when the I/O thread looks again unasked, NEVER: unknown
+    cdef int64_t looked_after  # when the poll of the I/O thread ends, NEVER: unknown
     cdef size_t limit, hold_limit
     cdef Blocked* blocked
     cdef object error
@@ -87,7 +87,7 @@ cdef class Outbox:
     cdef uint64_t out_msgs, out_bytes
     cdef uint64_t opened  # `connections`
     cdef size_t most_payload
-    cdef list acks  # for a message that its user has made, which has this outbox, else None
+    cdef list acks  # of the message made by its user that alone has this outbox, else None
     cdef public object requester  # None once it is closed
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
     cdef public object reporter  # None once it is closed
@@ -128,7 +128,7 @@ cdef class Outbox:
 
     @property
     def connections(self) -> int:
-        """The number of connections so far. Messages that belong together need the same."""
+        """The number of connections so far, for messages that must share one."""
         return glance_number(&self.opened)
 
     @property
@@ -256,7 +256,7 @@ cdef class Outbox:
         return PyBytes_FromStringAndSize(<char*>taken, n)
 
     def part(self) -> None:
-        """Have the frame sent that closes a WebSocket, behind which nothing comes."""
+        """Have the frame sent that closes a WebSocket. Nothing is sent after it."""
         if self.wire.on:
             self.owe(CLOSING, b"\x03\xe8", 2)  # 1000: a normal closure
             self.pay()
@@ -576,8 +576,7 @@ cdef class Outbox:
 
     # A frame is written by `write_frame`, or by its three steps, `begin`, `put` and
     # `finish`. The mutex is held in between, so nothing may be done there that raises,
-    # drops a reference or runs Python code. The parts of a frame are therefore looked up
-    # before.
+    # drops a reference or runs Python code. So the parts of a frame are looked up before.
 
     cdef inline bint write_frame(
         self, const Publish* frame, Claim claim, Leave leave
@@ -614,8 +613,8 @@ cdef class Outbox:
     ) except? NULL:
         """Do what `begin` does in the section `here` of `owner`, if there is one.
 
-        The section is left while the thread waits, because signal handlers may run then. So
-        what the section guards may have changed.
+        The section is left while the thread waits, because signal handlers may run then,
+        and what it guards may have changed afterwards.
         """
         cdef char* room
         cdef int64_t deadline = 0
