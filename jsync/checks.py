@@ -13,14 +13,14 @@ from .errors import ConfigError
 Seconds: TypeAlias = float | timedelta
 """A duration: a number of seconds, or a `timedelta`."""
 
-MOST_COUNT: Final = (1 << 53) - 1
+MAX_COUNT: Final = (1 << 53) - 1
 """The largest count: more messages and bytes than any machine holds, yet far below the
 limit of C integers."""
 
-MOST_SECONDS: Final = 1e9
+MAX_SECONDS: Final = 1e9
 """The longest duration, 30 years, which fits into 64 bits as nanoseconds."""
 
-MOST_SEQUENCE: Final = (1 << 64) - 1
+MAX_SEQUENCE: Final = (1 << 64) - 1
 """The largest sequence of a server, which counts in 64 bits."""
 
 
@@ -54,7 +54,7 @@ def seconds(value: object, name: str) -> float:
     return number
 
 
-def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
+def count(value: object, name: str, least: int, most: int = MAX_COUNT) -> int:
     """Return a whole number from `least` to `most`.
 
     Args:
@@ -90,7 +90,7 @@ def _means_none(value: object) -> bool:
 
 def whole(value: object, name: str, least: int) -> int:
     """Return a whole number from `least` to the largest that servers can store."""
-    return count(value, name, least, MOST_SEQUENCE)
+    return count(value, name, least, MAX_SEQUENCE)
 
 
 def word(value: object, name: str) -> str:
@@ -111,9 +111,9 @@ def span(value: object, name: str) -> float:
         ConfigError: The value is not a number of seconds, or out of range.
     """
     number = value if type(value) is float else seconds(value, name)
-    if not 0 < number <= MOST_SECONDS:
+    if not 0 < number <= MAX_SECONDS:
         raise ConfigError(
-            f"{name} has to be above 0 and at most {MOST_SECONDS:g} seconds, not {value!r}"
+            f"{name} has to be above 0 and at most {MAX_SECONDS:g} seconds, not {value!r}"
         )
     return number
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ._fast import Ack as Ack, JetStreamMsg
-from .checks import MOST_SEQUENCE, count
+from .checks import MAX_SEQUENCE, count
 from .errors import ConfigError
 from .models import check_name
 
@@ -63,14 +63,14 @@ def message(
             f"timestamp has to be a datetime with a time zone, not {timestamp!r}"
         ) from error
     nanoseconds = stored // timedelta(microseconds=1) * 1000
-    if not 0 <= nanoseconds <= MOST_SEQUENCE:
+    if not 0 <= nanoseconds <= MAX_SEQUENCE:
         raise ConfigError(f"timestamp has to be from 1970 to 2554, not {timestamp}")
     numbers = (
-        count(num_delivered, "num_delivered", 1, MOST_SEQUENCE),
-        count(stream_sequence, "stream_sequence", 1, MOST_SEQUENCE),
-        count(consumer_sequence, "consumer_sequence", 1, MOST_SEQUENCE),
+        count(num_delivered, "num_delivered", 1, MAX_SEQUENCE),
+        count(stream_sequence, "stream_sequence", 1, MAX_SEQUENCE),
+        count(consumer_sequence, "consumer_sequence", 1, MAX_SEQUENCE),
         nanoseconds,
-        count(num_pending, "num_pending", 0, MOST_SEQUENCE),
+        count(num_pending, "num_pending", 0, MAX_SEQUENCE),
     )
     # The second form of an ack subject (ADR-15) has a domain, an account and a last token.
     where = ("$JS.ACK", domain or "_", "ACCOUNT", stream, consumer)

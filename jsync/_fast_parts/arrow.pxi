@@ -78,18 +78,18 @@ cdef extern from *:
         void* private_data
 
 cdef enum:
-    MOST_BUFFERS = 3
-    MOST_CHILDREN = 5
+    MAX_BUFFERS = 3
+    MAX_CHILDREN = 5
 
 cdef struct SchemaRoom:  # the memory that a schema owns
-    ArrowSchema children[MOST_CHILDREN]
-    ArrowSchema* pointers[MOST_CHILDREN]
+    ArrowSchema children[MAX_CHILDREN]
+    ArrowSchema* pointers[MAX_CHILDREN]
 
 cdef struct ArrayRoom:
     Chunk* chunk
-    const void* buffers[MOST_BUFFERS]
-    ArrowArray children[MOST_CHILDREN]
-    ArrowArray* pointers[MOST_CHILDREN]
+    const void* buffers[MAX_BUFFERS]
+    ArrowArray children[MAX_CHILDREN]
+    ArrowArray* pointers[MAX_CHILDREN]
 
 
 # Schemas -------------------------------------------------------------------------------

@@ -230,8 +230,8 @@ cdef tuple OPTION_COLUMNS = (
 )
 
 cdef enum:
-    MOST_OPTIONS = 6
-    LONGEST_TTL = 9223372036  # seconds: the most that Go counts in nanoseconds
+    MAX_OPTIONS = 6
+    MAX_TTL = 9223372036  # seconds: the most that Go counts in nanoseconds
 
 
 @cython.final
@@ -253,7 +253,7 @@ cdef class ArrowSource:
     cdef object subject, check_header
     cdef dict checked    # header names that have been checked, as keys
     cdef int subjects, payloads, headers  # columns, -1: none
-    cdef OptionColumn options[MOST_OPTIONS]
+    cdef OptionColumn options[MAX_OPTIONS]
     cdef int option_count
     cdef bint has_ids    # one option is a column of message ids
     cdef bytes constant
@@ -525,7 +525,7 @@ cdef class ArrowSource:
             if option.kind == SEQUENCE or text_kind(schema) < 0:
                 negative = False
                 value = whole_at(array, schema, row, &negative)
-                if negative or option.kind == LIFETIME and not 1 <= value <= LONGEST_TTL:
+                if negative or option.kind == LIFETIME and not 1 <= value <= MAX_TTL:
                     raise self.bad_option(option.which, "is out of range")
                 end = write_number(digits, value)
                 if option.kind == LIFETIME:

@@ -27,8 +27,8 @@ cdef tuple COLUMN_NAMES = ("subject", "data", "sequence", "timestamp", "headers"
 
 cdef enum:
     # Offsets have 32 bits. Text that is not UTF-8 may grow threefold when it is mended.
-    MOST_DATA = 0x7FFFFFFF
-    MOST_TEXT = 0x1FFFFFFF
+    MAX_DATA = 0x7FFFFFFF
+    MAX_TEXT = 0x1FFFFFFF
     FIRST_ROWS = 256
     FIRST_BYTES = 16 * 1024
 
@@ -359,7 +359,7 @@ cdef class Columns:
         most_rows: int = 0,
         acks: bool = False,
         together: bool = False,
-        limit: int = MOST_DATA,
+        limit: int = MAX_DATA,
     ) -> None:
         cdef int i
         if isinstance(columns, str):
@@ -380,8 +380,8 @@ cdef class Columns:
         self.most_rows = most_rows if most_rows else <size_t>INT64_MAX
         self.acks = acks
         self.together = together
-        self.most_data = min(limit, MOST_DATA)
-        self.most_text = min(limit, MOST_TEXT)
+        self.most_data = min(limit, MAX_DATA)
+        self.most_text = min(limit, MAX_TEXT)
         self.rows_hint = FIRST_ROWS
 
     def __dealloc__(self):

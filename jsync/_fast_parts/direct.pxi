@@ -7,7 +7,7 @@ cdef enum:
     ADDED_TIME
     ADDED_PENDING  # this one and the next only in answers of several messages
     ADDED_PREVIOUS
-    MOST_ADDED
+    ADDED_OTHER
 
 
 cdef inline bint is_word(
@@ -17,7 +17,7 @@ cdef inline bint is_word(
 
 
 cdef int added_header(const char* s, Py_ssize_t n) noexcept nogil:
-    """Return which of these headers a name is, or `MOST_ADDED` for any other name."""
+    """Return which of these headers a name is, or `ADDED_OTHER` for any other name."""
     if is_word(s, n, b"Nats-Stream", 11):
         return ADDED_STREAM
     if is_word(s, n, b"Nats-Subject", 12):
@@ -30,7 +30,7 @@ cdef int added_header(const char* s, Py_ssize_t n) noexcept nogil:
         return ADDED_PENDING
     if is_word(s, n, b"Nats-Last-Sequence", 18):
         return ADDED_PREVIOUS
-    return MOST_ADDED
+    return ADDED_OTHER
 
 
 cdef inline bint some_digits(
@@ -176,7 +176,7 @@ cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
     cdef HeaderLine line
     cdef const char* s
     cdef Py_ssize_t n, i
-    cdef int which, known = MOST_ADDED if batched else ADDED_PENDING
+    cdef int which, known = ADDED_OTHER if batched else ADDED_PENDING
     memset(added, 0, sizeof(Added))
     if block is None:
         return b"no headers"

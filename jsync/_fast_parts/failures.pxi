@@ -1,7 +1,7 @@
 # The failures of a publisher that its user may not have seen.
 
 cdef enum:
-    MOST_FAILURES = 1000  # kept for the error of `flush`, further ones are only counted
+    MAX_FAILURES = 1000  # kept for the error of `flush`, further ones are only counted
 
 
 @cython.final
@@ -11,7 +11,7 @@ cdef class Failures:
 
     cdef list futures
     cdef size_t seen    # how many of them have been seen
-    cdef size_t unkept  # failures past MOST_FAILURES
+    cdef size_t unkept  # failures past MAX_FAILURES
     cdef uint64_t epoch  # how often they were taken: earlier failures are reported
 
     def __cinit__(self):
@@ -19,10 +19,10 @@ cdef class Failures:
 
     cdef int keep(self, PubAckFuture future) except -1:
         future.epoch = self.epoch
-        if self.seen and len(self.futures) >= MOST_FAILURES:
+        if self.seen and len(self.futures) >= MAX_FAILURES:
             self.futures = [one for one in self.futures if not (<PubAckFuture>one).seen]
             self.seen = 0
-        if len(self.futures) < MOST_FAILURES:
+        if len(self.futures) < MAX_FAILURES:
             self.futures.append(future)
             future.kept = True
         else:

@@ -21,7 +21,7 @@ cdef class JetStreamMailbox(Mailbox):
     """True if the messages to come are from a consumer that wants no acks."""
     cdef readonly Columns columns
     """Takes the messages to come as rows, instead of the backlog. None: not in use."""
-    cdef size_t wake_count, wake_bytes  # the reader of rows sleeps until so much is here
+    cdef size_t wake_count, wake_bytes  # the reader of rows sleeps until that much is here
     cdef public Pin pin
     """Learns the pin id of the messages to come. The id is not counted in their size."""
     # A continuous pull counts what its reader takes, and requests more after `credit`. The

@@ -13,7 +13,7 @@ cdef enum:
     TURN_NS = 4_000_000
     # Ended mailboxes are reported in batches. No thread waits for the report, but the
     # reader of the last message waits for the GIL.
-    MOST_ENDINGS = 64
+    MAX_ENDINGS = 64
     ENDINGS_NS = 1_000_000
     # Without a GIL Python frees an object on the thread that made it. Messages that other
     # threads dropped are freed when this one is back in Python, after so many bytes.
@@ -21,7 +21,7 @@ cdef enum:
     # For this time the I/O thread leaves the socket to its last reader, so that a script
     # finds it free if its next request comes immediately.
     ASIDE_NS = 200_000
-    # And so much longer while that thread still waits, because delayed acks then need no
+    # This is added while that thread still waits, because delayed acks then need no
     # wake-up. If it has just left, bytes that no thread waits for may wait for both times,
     # a millisecond. A thread that begins to wait for the I/O thread calls it back first.
     WAITED_FOR_NS = LAZY_NS - ASIDE_NS
@@ -29,7 +29,7 @@ cdef enum:
     # because the socket stays readable until the other thread has read it.
     TAKEN_NS = 100_000
 
-cdef int64_t LONGEST_POLL_NS = 3_600_000_000_000
+cdef int64_t MAX_POLL_NS = 3_600_000_000_000
 cdef int64_t BREATH_NS = 1_000_000_000  # or after this time
 
 
@@ -338,7 +338,7 @@ cdef class Line(Parser):
         # There may be events already, from a thread that read in place of this one.
         while (
             not self.events and (hurried or not load_int(&self.interrupted))
-            and self.ended < MOST_ENDINGS
+            and self.ended < MAX_ENDINGS
         ):
             now = jsync_now()
             note_time(&self.now, now)
@@ -377,7 +377,7 @@ cdef class Line(Parser):
                         drain_pipe(self.wake_fd)
                     now = jsync_now()
                     # No GIL is needed to see that there is nothing to do yet.
-                    if ready or aside <= 0 or glance_count(&self.ended) >= MOST_ENDINGS:
+                    if ready or aside <= 0 or glance_count(&self.ended) >= MAX_ENDINGS:
                         break
                     if hurried:  # and a waiting thread reads the socket
                         break
@@ -425,7 +425,7 @@ cdef class Line(Parser):
             left = ENDINGS_NS
         if 0 < aside < left:
             left = aside
-        return max(0, min(left, LONGEST_POLL_NS))
+        return max(0, min(left, MAX_POLL_NS))
 
     cdef Py_ssize_t receive(self) except -1:
         """Receive, parse and deliver what has come, up to a bound. Return its size."""
@@ -499,7 +499,7 @@ cdef class Line(Parser):
         """
         cdef pollfd fds[2]
         cdef int fd = glance_int(&self.fd)
-        cdef int64_t left, now = 0, longest = LONGEST_POLL_NS
+        cdef int64_t left, now = 0, longest = MAX_POLL_NS
         cdef bint woken, told, taken = False
         if load_int(&self.borrowed) or not self.is_readable(fd):
             return False

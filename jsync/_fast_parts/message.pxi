@@ -1,7 +1,7 @@
 # Msg, JetStreamMsg and the ack subject's Metadata.
 
 cdef enum:
-    LONGEST_DELAY = 1_000_000_000  # seconds, less than servers can count in nanoseconds
+    MAX_DELAY = 1_000_000_000  # seconds, less than servers can count in nanoseconds
     INLINE = 104  # subject and reply of most JetStream messages fit into the object
 
 cdef enum AckState:
@@ -241,9 +241,9 @@ cdef bytes nak_payload(delay):
     if delay is None:
         return b"-NAK"
     given = seconds(delay, "delay")
-    if not 0 <= given <= LONGEST_DELAY:
+    if not 0 <= given <= MAX_DELAY:
         raise ConfigError(
-            f"delay has to be from 0 to {LONGEST_DELAY} seconds, not {delay!r}"
+            f"delay has to be from 0 to {MAX_DELAY} seconds, not {delay!r}"
         )
     return b'-NAK {"delay": %d}' % round(given * 1_000_000_000)
 
@@ -438,7 +438,7 @@ def take_partition(JetStreamMsg msg not None) -> None:
 
 
 cdef enum:
-    MOST_TOKENS = 12  # further ones are not read, however many there are
+    MAX_TOKENS = 12  # further ones are not read, however many there are
 
 
 cdef inline bint is_ack_subject(const char* s, Py_ssize_t n) noexcept nogil:
@@ -490,8 +490,8 @@ cdef enum AckToken:  # counted from the token of the stream
 
 
 cdef struct AckSubject:
-    const char* at[MOST_TOKENS]
-    Py_ssize_t size[MOST_TOKENS]
+    const char* at[MAX_TOKENS]
+    Py_ssize_t size[MAX_TOKENS]
     int base  # index of the stream's token
 
 
@@ -514,7 +514,7 @@ cdef bint split_ack_subject(
         end = dot - s if dot != NULL else n
         if end == begin:
             return False
-        if count < MOST_TOKENS:
+        if count < MAX_TOKENS:
             ack.at[count] = s + begin
             ack.size[count] = end - begin
         count += 1

@@ -231,7 +231,7 @@ cdef class Outbox:
     def frame(self, data: bytes, *, compressed: bool = False) -> bytes:
         """Make the frame of some bytes. For the I/O thread, if not direct."""
         cdef size_t size = PyBytes_GET_SIZE(data), head
-        cdef unsigned char start[MOST_HEAD]
+        cdef unsigned char start[MAX_HEAD]
         cdef uint32_t key = 0
         cdef bytes framed
         pthread_mutex_lock(&self.mutex)
@@ -246,7 +246,7 @@ cdef class Outbox:
 
     def take_control(self) -> bytes:
         """Take the control frame that goes first, or nothing. For the I/O thread, too."""
-        cdef unsigned char taken[MOST_HEAD + MOST_CONTROL]
+        cdef unsigned char taken[MAX_HEAD + MAX_CONTROL]
         cdef size_t n
         pthread_mutex_lock(&self.mutex)
         n = self.wire.control_size

@@ -20,7 +20,7 @@ cdef extern from "pythread.h":
 # thread's wait, and macOS interrupts no wait at all, so look this often.
 cdef enum:
     SIGNAL_SLICE_US = 100_000
-    LONGEST_SLICE_US = 60_000_000
+    MAX_SLICE_US = 60_000_000
 
 cdef unsigned long main_thread = 0
 
@@ -94,7 +94,7 @@ cdef bint lock_wait(
     held before and after.
     """
     cdef PyLockStatus status
-    cdef int64_t us, longest = LONGEST_SLICE_US
+    cdef int64_t us, longest = MAX_SLICE_US
     if PyThread_get_thread_ident() == main_thread:
         longest = SIGNAL_SLICE_US
     while True:

@@ -3,9 +3,9 @@
 
 cdef enum:
     CONTROL_LINE = 64 * 1024
-    LONGEST_LINE = 1024 * 1024  # INFO and -ERR
+    MAX_LINE = 1024 * 1024  # INFO and -ERR
     READ_SIZE = 256 * 1024
-    MOST_FIELDS = 5  # of a message line
+    MAX_FIELDS = 5  # of a message line
 
 MAX_CONTROL_LINE = CONTROL_LINE
 
@@ -231,7 +231,7 @@ cdef class Parser:
             line = self.buffer + self.begin
             n = self.end - self.begin
             newline = <const char*>memchr(line + self.searched, c"\n", n - self.searched)
-            longest = CONTROL_LINE if line[0] == c"M" or line[0] == c"H" else LONGEST_LINE
+            longest = CONTROL_LINE if line[0] == c"M" or line[0] == c"H" else MAX_LINE
             if newline == NULL:
                 if n > longest:
                     self.refuse(f"a control line is longer than {longest} bytes")
@@ -277,8 +277,8 @@ cdef class Parser:
 
     cdef int message_line(self, const char* s, size_t n, bint with_headers) except -1:
         """Read the line `subject sid [reply] [header size] total size` of a message."""
-        cdef const char* token[MOST_FIELDS]
-        cdef size_t size[MOST_FIELDS]
+        cdef const char* token[MAX_FIELDS]
+        cdef size_t size[MAX_FIELDS]
         cdef int count
         cdef int numbers = 2 if with_headers else 1
         cdef uint64_t block = 0, total = 0
@@ -402,7 +402,7 @@ cdef int split_at_spaces(
         space = <const char*>memchr(s, c" ", end - s)
         if space == NULL:
             space = end
-        if space == s or count == MOST_FIELDS:
+        if space == s or count == MAX_FIELDS:
             return 0
         token[count] = s
         size[count] = space - s
@@ -428,7 +428,7 @@ cdef int split_at_blanks(
         a = i
         while i < n and not is_blank(s[i]):
             i += 1
-        if count < MOST_FIELDS:
+        if count < MAX_FIELDS:
             token[count] = s + a
             size[count] = i - a
         count += 1

@@ -5,8 +5,8 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 # A server closes a connection that sends more than 4096 bytes of subject, reply, queue
 # and numbers in one command: its max_control_line, which it does not announce.
 cdef enum:
-    LONGEST_SUBJECT = 4000  # leaves room for an inbox of ours
-    LONGEST_SUBJECTS = 4040  # of one command, without the numbers
+    MAX_SUBJECT = 4000  # leaves room for an inbox of ours
+    MAX_SUBJECTS = 4040  # of one command, without the numbers
     DELETE = 127  # not printable, like the characters up to the space
 
 
@@ -28,7 +28,7 @@ cdef inline int subject_fault(
     cdef unsigned char c
     if n == 0:
         return 1
-    if n > LONGEST_SUBJECT:
+    if n > MAX_SUBJECT:
         return 6
     for i in range(n):
         c = <unsigned char>s[i]
@@ -57,17 +57,17 @@ cdef int refuse_subject(object subject, int fault) except -1:
         "has white space or a control character",
         "has a wildcard: '*' and '>' are for subscriptions",
         "has a misplaced wildcard: '*' stands for a whole token, '>' for the last ones",
-        f"is longer than {LONGEST_SUBJECT} bytes: servers would close the connection",
+        f"is longer than {MAX_SUBJECT} bytes: servers would close the connection",
     )[fault - 1]
     raise InvalidSubjectError(f"subject {subject!r:.200} {why}")
 
 
 cdef inline int check_together(Py_ssize_t subject, Py_ssize_t other) except -1:
     """Check that the parts of one command are short enough for it."""
-    if subject + other > LONGEST_SUBJECTS:
+    if subject + other > MAX_SUBJECTS:
         raise InvalidSubjectError(
             f"{subject + other} bytes of subject and reply or queue are more than "
-            f"{LONGEST_SUBJECTS}: servers would close the connection"
+            f"{MAX_SUBJECTS}: servers would close the connection"
         )
     return 0
 

@@ -40,9 +40,9 @@ cdef extern from *:
     uint64_t jsync_sip(const uint64_t* key, uint64_t number) nogil
 
 cdef enum:
-    MOST_HEAD = 14  # bytes in front of a payload: 2, a long length, a mask
-    MOST_CONTROL = 125
-    FRAME_BYTES = 256 * 1024 - MOST_HEAD  # of ours, so that one system call sends it
+    MAX_HEAD = 14  # bytes in front of a payload: 2, a long length, a mask
+    MAX_CONTROL = 125
+    FRAME_BYTES = 256 * 1024 - MAX_HEAD  # of ours, so that one system call sends it
     FINAL_BIT = 0x80
     COMPRESSED_BIT = 0x40
     UNKNOWN_BITS = 0x30
@@ -114,9 +114,9 @@ cdef bint wire_fill(Wire* wire, const char* data, size_t size) noexcept nogil:
     """Make the next frame, of up to `size` bytes. Return False without memory."""
     cdef size_t n = min(size, <size_t>FRAME_BYTES), capacity
     cdef void* grown
-    if wire.capacity < n + MOST_HEAD:
+    if wire.capacity < n + MAX_HEAD:
         capacity = wire.capacity if wire.capacity else 4096
-        while capacity < n + MOST_HEAD:
+        while capacity < n + MAX_HEAD:
             capacity *= 2
         grown = PyMem_RawRealloc(wire.data, capacity)
         if grown == NULL:
@@ -172,7 +172,7 @@ cdef struct Frames:
     bint message     # a data frame has come that was not the last one
     bint compressed  # that message is compressed
     bint closed
-    char control[MOST_CONTROL]
+    char control[MAX_CONTROL]
     int control_size
     const char* fault
 
@@ -219,7 +219,7 @@ cdef const char* frames_fault(Frames* frames, int first, bint inflates) noexcept
     if frames.opcode >= CLOSING:
         if frames.opcode > PONGED:
             return b"a frame of an unknown kind"
-        if not frames.final or frames.left > MOST_CONTROL or compressed:
+        if not frames.final or frames.left > MAX_CONTROL or compressed:
             return b"a control frame is too long, fragmented or compressed"
         frames.control_size = 0
         return NULL

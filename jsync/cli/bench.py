@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
-_LARGEST: Final = 1 << 20
+_MAX_SIZE: Final = 1 << 20
 
 
 @click.command(short_help="Measure publishing and consuming, in seconds.")
@@ -70,8 +70,8 @@ def bench(
     """
     if seconds == 0:
         raise click.UsageError("--seconds has to be above 0")
-    if not 0 <= size <= _LARGEST:
-        raise click.UsageError(f"--size is from 0 to {_LARGEST} bytes")
+    if not 0 <= size <= _MAX_SIZE:
+        raise click.UsageError(f"--size is from 0 to {_MAX_SIZE} bytes")
     with ExitStack() as opened:
         if own:
             server = opened.enter_context(LocalServer())

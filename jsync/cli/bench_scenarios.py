@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import jsync
 
-_GLANCE = 256
+_CLOCK_INTERVAL = 256
 """The number of messages between two looks at the clock."""
 
 
@@ -78,7 +78,7 @@ def _within(plan: Plan) -> Iterator[int]:
     """Yield numbers until there are enough messages or the time is up."""
     until = perf_counter() + plan.seconds
     for number in range(plan.messages):
-        if number % _GLANCE == 0 and perf_counter() > until:
+        if number % _CLOCK_INTERVAL == 0 and perf_counter() > until:
             return
         yield number
 

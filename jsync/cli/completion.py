@@ -32,7 +32,7 @@ VARIABLE: Final = "_JSYNC_COMPLETE"
 """The variable that the shell's script sets when it requests completions."""
 _PATIENCE: Final = 1.0
 """The seconds that a person who pressed Tab waits for a server."""
-_MOST_KEYS: Final = 10_000
+_MAX_KEYS: Final = 10_000
 """The maximum number of keys of a bucket that are read."""
 _WORD: Final = re.compile(r"[\w@%+=:,./-]+")
 """A name that needs no quotes in a shell.
@@ -63,7 +63,7 @@ class _Name(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
 
 def _keys(js: jsync.JetStream, bucket: str, incomplete: str) -> Iterable[str]:
     words, dot, _ = incomplete.rpartition(".")
-    return islice(js.key_value(bucket).keys(f"{words}{dot}>"), _MOST_KEYS)
+    return islice(js.key_value(bucket).keys(f"{words}{dot}>"), _MAX_KEYS)
 
 
 def _objects(js: jsync.JetStream, store: str, _: str) -> Iterable[str]:

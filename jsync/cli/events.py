@@ -34,8 +34,8 @@ _SERVERS: Final = (
 _TITLES: Final = frozenset(("type", "id", "timestamp", "schema"))
 _NAMES: Final = ("name", "host", "user", "acc", "id")
 """The fields that identify a client best."""
-_LONGEST: Final = 60
-_GLANCE: Final = 0.5
+_MAX_TEXT: Final = 60
+_POLL_INTERVAL: Final = 0.5
 """The seconds between two checks whether more events can arrive."""
 
 
@@ -93,7 +93,7 @@ def events(
         written = 0
         while written != count:
             try:
-                msg = come.get(timeout=_GLANCE if wait is None else wait)
+                msg = come.get(timeout=_POLL_INTERVAL if wait is None else wait)
             except Empty:
                 if nc.is_closed:
                     raise nc.last_error or errors.ConnectionClosedError(
@@ -195,7 +195,7 @@ def _words(value: object) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
 def _flat(text: str) -> str:

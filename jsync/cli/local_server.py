@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 _DEFAULT_PORT: Final = 4222
-_GLANCE: Final = 0.2
+_POLL_INTERVAL: Final = 0.2
 """The seconds between two checks whether the server still runs."""
 
 
@@ -76,6 +76,6 @@ def run(
             echo(running.url)
             say("Ctrl-C ends it")
         while running.is_running:
-            time.sleep(_GLANCE)
+            time.sleep(_POLL_INTERVAL)
         log = running.log
     raise click.ClickException(f"nats-server has ended: {log[-400:]}")

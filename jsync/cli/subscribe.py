@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
-_AHEAD: Final = 1000
+_MAX_QUEUED: Final = 1000
 """The number of messages of several subscriptions that are buffered for writing."""
-_GLANCE: Final = 0.5
+_POLL_INTERVAL: Final = 0.5
 """The seconds between two checks whether more messages can arrive."""
 
 
@@ -94,13 +94,13 @@ def _several(
 
     Each subscription has a thread, which waits while the buffer is full.
     """
-    waiting: queue.Queue[jsync.Msg] = queue.Queue(_AHEAD)
+    waiting: queue.Queue[jsync.Msg] = queue.Queue(_MAX_QUEUED)
     over = False
 
     def put(msg: jsync.Msg) -> None:
         while not over:
             with suppress(queue.Full):
-                waiting.put(msg, timeout=_GLANCE)
+                waiting.put(msg, timeout=_POLL_INTERVAL)
                 break
 
     for subject in subjects:
@@ -110,7 +110,7 @@ def _several(
         nonlocal over
         try:
             while True:
-                patience = _GLANCE if wait is None else wait
+                patience = _POLL_INTERVAL if wait is None else wait
                 try:
                     msg = waiting.get(timeout=patience)
                 except queue.Empty:

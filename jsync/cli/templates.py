@@ -18,7 +18,7 @@ _LETTERS: Final = string.ascii_letters
 _ID_LETTERS: Final = string.digits + _LETTERS
 _ID_LENGTH: Final = 22
 """The length of an id. It has the entropy of a UUID and the length of a NUID."""
-_MOST: Final = 64 << 20
+_MAX_RANDOM: Final = 64 << 20
 """The longest random string, because nats-server allows no larger payload."""
 
 
@@ -118,10 +118,10 @@ def _random_text(action: str, arguments: list[str]) -> Callable[[Moment], str]:
     try:
         least, most = sorted(map(int, arguments))
     except ValueError:  # Python refuses to read a number of thousands of digits
-        least, most = 0, _MOST + 1
-    if most > _MOST:
+        least, most = 0, _MAX_RANDOM + 1
+    if most > _MAX_RANDOM:
         raise click.UsageError(
-            f"{action:.60} is too long: the limit is {_MOST} letters"
+            f"{action:.60} is too long: the limit is {_MAX_RANDOM} letters"
         )
 
     def text(moment: Moment) -> str:

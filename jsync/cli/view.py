@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from .messages import Form
     from .settings import Settings
 
-_MOST = 1000
+_MAX_PAGE = 1000
 """The maximum number of messages on one page."""
 
 
 @click.command()
 @click.argument("stream", type=STREAM)
-@click.argument("size", type=Number(1, _MOST), default=10)
+@click.argument("size", type=Number(1, _MAX_PAGE), default=10)
 @click.option("--id", "sequence", type=Number(1), help="Start at this sequence.")
 @click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
 @click.option("--subject", metavar="SUBJECT", help="Only messages of this subject.")

@@ -39,8 +39,8 @@ from ..jetstream.push.subscribe import (
     subscribe_ordered,
 )
 from ..jetstream.push.wanted import (
-    MOST_PENDING,
-    MOST_PENDING_BYTES,
+    MAX_PENDING,
+    MAX_PENDING_BYTES,
     Call,
     a_word,
     can_be_made_within,
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from ..jetstream.push.wanted import Wanted
     from ..models import ConsumerConfig, ConsumerInfo
 
-_LONGEST = 30.0
+_MAX_PULL_SECONDS = 30.0
 """The longest pull in seconds. A longer fetch sends several pulls."""
-_SHORTEST = 0.001
+_MIN_PULL_SECONDS = 0.001
 """The shortest pull in seconds."""
 
 
@@ -86,8 +86,8 @@ class Subscribing:
         ordered_consumer: bool = False,
         idle_heartbeat: Seconds | None = None,
         flow_control: bool = False,
-        pending_msgs_limit: int = MOST_PENDING,
-        pending_bytes_limit: int = MOST_PENDING_BYTES,
+        pending_msgs_limit: int = MAX_PENDING,
+        pending_bytes_limit: int = MAX_PENDING_BYTES,
         deliver_policy: str | None = None,
         headers_only: bool | None = None,
         inactive_threshold: Seconds | None = None,
@@ -218,8 +218,8 @@ class Subscribing:
         cb: Callable[[JetStreamMsg], object] | None = None,
         manual_ack: bool = False,
         ordered_consumer: bool = False,
-        pending_msgs_limit: int = MOST_PENDING,
-        pending_bytes_limit: int = MOST_PENDING_BYTES,
+        pending_msgs_limit: int = MAX_PENDING,
+        pending_bytes_limit: int = MAX_PENDING_BYTES,
         *,
         callback: Callable[[JetStreamMsg], object] | None = None,
         queue: str | None = None,
@@ -271,8 +271,8 @@ class Subscribing:
         durable: str | None = None,
         stream: str | None = None,
         config: ConsumerConfig | object | None = None,
-        pending_msgs_limit: int = MOST_PENDING,
-        pending_bytes_limit: int = MOST_PENDING_BYTES,
+        pending_msgs_limit: int = MAX_PENDING,
+        pending_bytes_limit: int = MAX_PENDING_BYTES,
         inbox_prefix: bytes | None = None,
         *,
         consumer: str | None = None,
@@ -334,8 +334,8 @@ class Subscribing:
         consumer: str | None = None,
         stream: str | None = None,
         inbox_prefix: bytes | None = None,
-        pending_msgs_limit: int = MOST_PENDING,
-        pending_bytes_limit: int = MOST_PENDING_BYTES,
+        pending_msgs_limit: int = MAX_PENDING,
+        pending_bytes_limit: int = MAX_PENDING_BYTES,
         name: str | None = None,
         durable: str | None = None,
         *,
@@ -490,7 +490,7 @@ class PullSubscription(Unsubscribing, Single):
             timeout = seconds(timeout, "timeout")
         if heartbeat is not None:
             heartbeat = seconds(heartbeat, "heartbeat")
-        longest = _LONGEST if timeout is None else timeout
+        longest = _MAX_PULL_SECONDS if timeout is None else timeout
         fetch_request(batch, None, longest, heartbeat)  # validates the arguments
         under_way = Gate(self._session.outbox)
         self._fetches.add(under_way)
@@ -508,7 +508,7 @@ class PullSubscription(Unsubscribing, Single):
         refused = False
         while True:
             begin = monotonic()
-            left = max(_SHORTEST, min(end - begin, _LONGEST))
+            left = max(_MIN_PULL_SECONDS, min(end - begin, _MAX_PULL_SECONDS))
             # The remaining time may be too short to notice a missing heartbeat.
             beat = 0.0 if heartbeat is not None and heartbeat * 2 > left else heartbeat
             if refused:  # the server has messages, but other pulls wait for them

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 logger = logging.getLogger("jsync.connection")
 
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 
 
 class Spawner:
@@ -100,7 +100,7 @@ class Callbacks:
         """Schedule `callback(*args)`. Return False if it is not called. Never blocks."""
         if callback is None:
             return False
-        if self._queue.qsize() >= MOST_WAITING:
+        if self._queue.qsize() >= MAX_WAITING:
             logger.error(
                 "%s: dropped a call of %r: too many callbacks wait for one that has not "
                 "returned",

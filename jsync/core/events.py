@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from .. import errors
-from ..checks import MOST_SECONDS, seconds
+from ..checks import MAX_SECONDS, seconds
 from ..errors import ConnectionClosedError
 from .closing import Closing
 from .shared import RLock
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SLICE: Final = 0.1
 """Seconds of one wait of the main thread. The wait does not end at a signal that another
 thread gets, nor at Ctrl-C once a library such as polars has replaced the handler."""
-MOST_EVENTS = 10_000
+MAX_EVENTS = 10_000
 """The most events that are buffered for a slow reader."""
 
 
@@ -112,7 +112,7 @@ class ConnectionEvents(Closing):
             return
         last = isinstance(event, Closed)
         with self._lock:
-            if not last and self._queue.qsize() >= MOST_EVENTS:
+            if not last and self._queue.qsize() >= MAX_EVENTS:
                 self._missed += 1
                 return
             if self._missed:
@@ -133,12 +133,12 @@ class ConnectionEvents(Closing):
             TimeoutError: Nothing happened in time.
             ConnectionClosedError: `Closed` was the last event, or you called `close`.
         """
-        wait = MOST_SECONDS
+        wait = MAX_SECONDS
         if timeout is not None:
             wait = min(max(0.0, seconds(timeout, "timeout")), wait)
         deadline = monotonic() + wait
         main = threading.current_thread() is threading.main_thread()
-        longest = SLICE if main else MOST_SECONDS
+        longest = SLICE if main else MAX_SECONDS
         self._check_process()
         if self._ended:
             raise ConnectionClosedError("no event follows: the connection is closed")

@@ -59,7 +59,7 @@ RECONNECT_SECONDS = 1.0
 """Seconds that pending requests may delay a move that the user requested."""
 PIECE_SIZE = 256 * 1024
 """The most bytes that are compressed in one step."""
-LARGEST_PAYLOAD = 64 << 20
+MAX_PAYLOAD = 64 << 20
 """The largest `max_payload` that nats-server can be configured with."""
 _OF_THE_SERVER = {
     *(Event.INFO, Event.ERR, Event.OK, Event.PING, Event.PONG),
@@ -660,8 +660,8 @@ class IOThread:
 
     def _serve_info(self, server: Server | None) -> None:
         info = self._session.info
-        limit = info.max_payload if info.max_payload >= 0 else LARGEST_PAYLOAD
-        limit = min(limit, LARGEST_PAYLOAD)
+        limit = info.max_payload if info.max_payload >= 0 else MAX_PAYLOAD
+        limit = min(limit, MAX_PAYLOAD)
         for subject, size in self._outbox.serve(limit):
             self._session.report(
                 MaxPayloadError(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Dialer: TypeAlias = "Callable[[str, int, float], socket.socket]"
 
-MOST_HEAD = 64 * 1024
+MAX_HEAD = 64 * 1024
 """The most bytes of a proxy's answer to CONNECT."""
 
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
@@ -177,7 +177,7 @@ def _read_head(proxy: Proxy, sock: socket.socket, deadline: float) -> bytes:
         end = _END.search(head + seen)
         size = end.end() - len(head) if end else len(seen)
         head += sock.recv(size)
-        if len(head) > MOST_HEAD or not head.startswith(b"HTTP/1."[: len(head)]):
+        if len(head) > MAX_HEAD or not head.startswith(b"HTTP/1."[: len(head)]):
             raise ProxyError(f"{proxy} does not speak HTTP: check the port in proxy=")
         if end and len(head) >= end.end():
             return head

@@ -64,7 +64,7 @@ CLOSE_SECONDS = 1.0
 NO_THREAD_SECONDS = 0.5
 """Seconds before the start of a thread is retried, if the system had no more threads."""
 
-MOST_SPARE = 16
+MAX_SPARE = 16
 """The most unused subscriptions that are kept for later pulls."""
 
 _NOBODY = Sink()
@@ -379,7 +379,7 @@ class Session:
         self.line.unsubscribe(interest.sid)
         self.spare.append(interest)
         # Check after the append: two threads that check before it may both see room.
-        if len(self.spare) > MOST_SPARE:
+        if len(self.spare) > MAX_SPARE:
             with contextlib.suppress(IndexError):  # another thread was quicker
                 sid = self.spare.pop().sid
                 self.call_soon(lambda: self.unsubscribe(sid, lazy=True))

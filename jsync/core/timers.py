@@ -13,7 +13,7 @@ from .shared import RLock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 """The most calls of `soon` that the I/O thread makes before it reads again.
 
 Without a GIL, other threads can add calls faster than the I/O thread makes them.
@@ -63,9 +63,9 @@ class Timers:
             return self._heap[0].when if self._heap else float("inf")
 
     def due(self, now: float) -> list[Callable[[], object]]:
-        """Remove and return the calls that are due, at most `MOST_AT_ONCE` of `soon`."""
+        """Remove and return the calls that are due, at most `MAX_AT_ONCE` of `soon`."""
         calls: list[Callable[[], object]] = []
-        while self._soon and len(calls) < MOST_AT_ONCE:
+        while self._soon and len(calls) < MAX_AT_ONCE:
             calls.append(self._soon.popleft())
         with self._lock:
             while self._heap and self._heap[0].when <= now:

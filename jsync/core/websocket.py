@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 HttpHeaders: TypeAlias = Mapping[str, str | Sequence[str]]
 
-MOST_HEAD = 64 * 1024
+MAX_HEAD = 64 * 1024
 """The most bytes of the answer to the upgrade, without its body."""
-SMALLEST_COMPRESSED = 64
+MIN_COMPRESSED = 64
 """Shorter writes are not compressed, since they would grow (as nats-server)."""
 PIECE = 1 << 20
 """The most bytes that one step of the decompression returns."""
@@ -143,9 +143,9 @@ class Upgrade:
         self._check_beginning()
         head, end, rest = self._data.partition(b"\r\n\r\n")
         if not end:
-            if len(head) > MOST_HEAD:
+            if len(head) > MAX_HEAD:
                 raise WebSocketError(
-                    f"the HTTP answer to the upgrade is longer than {MOST_HEAD} bytes"
+                    f"the HTTP answer to the upgrade is longer than {MAX_HEAD} bytes"
                 )
             return None
         status = _STATUS.match(head + b"\r\n")
@@ -287,7 +287,7 @@ class Deflater:
 
     def __call__(self, data: bytes) -> bytes:
         """Return the frame of `data`. It is compressed independently of earlier frames."""
-        if len(data) < SMALLEST_COMPRESSED:
+        if len(data) < MIN_COMPRESSED:
             return self._frame(data)
         deflate = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
         small = deflate.compress(data) + deflate.flush(zlib.Z_SYNC_FLUSH)

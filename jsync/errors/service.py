@@ -9,7 +9,7 @@ from .client import Error
 ERROR: Final = "Nats-Service-Error"
 ERROR_CODE: Final = "Nats-Service-Error-Code"
 
-MOST_WORDS: Final = 4096
+MAX_WORDS: Final = 4096
 """The most characters of a description. It may quote a payload, and must fit without."""
 
 
@@ -36,7 +36,7 @@ class ServiceError(Error):
         What headers cannot carry is replaced: a line break by a blank. Of a description,
         4096 characters are sent.
         """
-        words = str(self.description)[:MOST_WORDS].replace("\r", " ").replace("\n", " ")
+        words = str(self.description)[:MAX_WORDS].replace("\r", " ").replace("\n", " ")
         sendable = words.encode(errors="backslashreplace").decode()
         return {ERROR: sendable, ERROR_CODE: str(self.code)}
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .steps import Answer, Ask, Made, Steps
     from .versions import Needs
 
-ASK_SECONDS = 1.0
+INFO_TIMEOUT = 1.0
 """Seconds to wait for the version of the servers."""
 
 _encode = msgspec.json.Encoder().encode
@@ -186,7 +186,7 @@ class API:
         if server == info.server_id:
             return line
         try:
-            reply = self._ask("INFO", b"", min(self.timeout, ASK_SECONDS))
+            reply = self._ask("INFO", b"", min(self.timeout, INFO_TIMEOUT))
         except (JetStreamError, errors.TimeoutError, PermissionsError):
             return line_of_server(info)
         line = line_of_level(AccountInfo.from_wire(reply).api.level)

@@ -10,7 +10,7 @@ from .. import errors
 from .._fast import Pin
 from ..checks import call, callback as check_callback, count, seconds, word
 from .management import ManagedConsumer
-from .pulls.arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
+from .pulls.arrow import MAX_ROWS, PREFETCH_BYTES, ArrowBatches, arrow_batches
 from .pulls.driver import ContinuousPull
 from .pulls.engine import consume_limits, fetch_request, idle_seconds
 from .pulls.faces import (
@@ -321,7 +321,7 @@ class Consumer(ManagedConsumer):
         self,
         *,
         columns: Sequence[str] | None = None,
-        max_rows: int = MOST_ROWS,
+        max_rows: int = MAX_ROWS,
         max_wait: Seconds = 0.1,
         max_messages: int | None = None,
         max_bytes: int | None = None,
@@ -365,7 +365,7 @@ class Consumer(ManagedConsumer):
             The batches, to be used in a `with` statement.
         """
         if max_messages is None and max_bytes is None:
-            max_bytes = AHEAD_BYTES
+            max_bytes = PREFETCH_BYTES
         limits = consume_limits(
             max_messages=max_messages,
             max_bytes=max_bytes,

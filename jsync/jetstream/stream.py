@@ -15,11 +15,11 @@ from .backups.driver import CHUNK_SECONDS, backup
 from .consumer import Consumer
 from .ordered.arrow import READ_ROWS, ArrowRange
 from .ordered.consumer import ordered_consumer
-from .pulls.arrow import AHEAD_BYTES
+from .pulls.arrow import PREFETCH_BYTES
 from .push.consumer import push_consumer, put_push_consumer
 from .stored import get as stored
 from .stored.engine import (
-    MOST_SUBJECTS,
+    MAX_SUBJECTS,
     PAGE_BYTES,
     PAGE_MESSAGES,
     LastOfEach,
@@ -419,7 +419,7 @@ class Stream:
         *,
         up_to_sequence: int | None = None,
         up_to_time: datetime | None = None,
-        batch: int = MOST_SUBJECTS,
+        batch: int = MAX_SUBJECTS,
         max_bytes: int = PAGE_BYTES,
         timeout: Seconds | None = None,
     ) -> Iterator[StoredMessage]:
@@ -473,7 +473,7 @@ class Stream:
         filter_subjects: str | Iterable[str] | None = None,
         headers_only: bool = False,
         max_rows: int = READ_ROWS,
-        max_bytes: int = AHEAD_BYTES,
+        max_bytes: int = PREFETCH_BYTES,
         inactive_threshold: float | None = None,
         timeout: Seconds | None = None,
     ) -> ArrowRange:

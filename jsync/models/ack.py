@@ -56,7 +56,7 @@ class PubAck(msgspec.Struct, frozen=True, gc=False):
 
 
 _decode: Final = msgspec.json.Decoder(PubAck).decode
-_MOST: Final = (1 << 64) - 1
+_MAX_SEQUENCE: Final = (1 << 64) - 1
 
 
 def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
@@ -73,7 +73,7 @@ def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
     if (
         ack.error is None
         and ack.stream
-        and 0 <= ack.seq <= _MOST
+        and 0 <= ack.seq <= _MAX_SEQUENCE
         and _is_number(ack.val)
     ):
         return ack

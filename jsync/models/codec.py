@@ -29,10 +29,10 @@ PositiveSeconds = Annotated[float, NANOSECONDS, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """An unsigned number on the server's side."""
 
-_LEAST: Final = -(1 << 63)
-_MOST: Final = (1 << 64) - 1
-"""`_LEAST` to `_MOST` are the numbers of a server: 64 bits in Go, signed or not."""
-_LONGEST: Final = (1 << 63) - 1
+_MIN_INT: Final = -(1 << 63)
+_MAX_INT: Final = (1 << 64) - 1
+"""`_MIN_INT` to `_MAX_INT` are the numbers of a server: 64 bits in Go, signed or not."""
+_MAX_DURATION_NS: Final = (1 << 63) - 1
 """The longest duration of Go in nanoseconds, 292 years. Servers use it for "never"."""
 
 
@@ -57,14 +57,14 @@ class Number(Codec):
 
     def read(self, wire: Any, strict: bool) -> Any:
         number = convert(wire, self.kind)
-        if not _LEAST <= number <= _MOST:
+        if not _MIN_INT <= number <= _MAX_INT:
             raise ValueError("a number of more than 64 bits")
         return number
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, bool) and isinstance(value, Integral):
             value = int(value)  # a numpy number
-            if not _LEAST <= value <= _MOST:
+            if not _MIN_INT <= value <= _MAX_INT:
                 raise ValueError(f"{value} does not fit into 64 bits")
         return super().check(value)
 
@@ -102,12 +102,12 @@ class Duration(Codec):
             raise ValueError(f"{value} is not a number of seconds")
         # Convert through Decimal: 0.3 s must be exactly 300,000,000 ns.
         nanoseconds = round(Decimal(repr(value)) * 1_000_000_000)
-        if abs(nanoseconds) > _LONGEST + 1000:
+        if abs(nanoseconds) > _MAX_DURATION_NS + 1000:
             raise ValueError(
                 f"{value} seconds are more than the 292 years that servers can count: "
                 "durations are in seconds; did you pass nanoseconds?"
             )
-        return max(-_LONGEST, min(nanoseconds, _LONGEST))
+        return max(-_MAX_DURATION_NS, min(nanoseconds, _MAX_DURATION_NS))
 
     def check(self, value: Any) -> Any:
         self.write(value)

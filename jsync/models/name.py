@@ -6,7 +6,7 @@ from typing import Any, Final
 from .._fast import check_publish_subject, check_subscribe_subject
 from ..errors import ConfigError, InvalidSubjectError
 
-_LONGEST_NAME: Final = 255
+_MAX_NAME: Final = 255
 
 
 def check_name(name: str, what: str = "name") -> None:
@@ -21,8 +21,8 @@ def check_name(name: str, what: str = "name") -> None:
     for character in name:
         if character in ".*>/\\" or character.isspace() or not character.isprintable():
             raise ConfigError(f"{what}: {name!r} may not contain {character!r}")
-    if len(name.encode()) > _LONGEST_NAME:
-        raise ConfigError(f"{what}: longer than {_LONGEST_NAME} bytes")
+    if len(name.encode()) > _MAX_NAME:
+        raise ConfigError(f"{what}: longer than {_MAX_NAME} bytes")
 
 
 def check_filter(subject: str, what: str) -> None:

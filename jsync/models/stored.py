@@ -11,7 +11,7 @@ from .._fast import DirectAnswer, Msg, parse_headers, read_direct
 from ..errors import JetStreamError
 from ..headers import Headers
 
-_MOST: Final = (1 << 64) - 1
+_MAX_SEQUENCE: Final = (1 << 64) - 1
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ _WRONG: Final = (KeyError, TypeError, ValueError, OverflowError)
 
 def _sequence(number: Any) -> int:
     sequence = int(number)
-    if not 0 <= sequence <= _MOST:
+    if not 0 <= sequence <= _MAX_SEQUENCE:
         raise ValueError("a sequence of more than 64 bits")
     return sequence
 

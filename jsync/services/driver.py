@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .handler import Bound
     from .messages import EndpointInfo, EndpointStats, ServiceInfo
 
-MOST_ASKED = 10_000
+MAX_ASKED = 10_000
 """The number of PING, INFO and STATS requests that may wait for an answer."""
 STATS_SECONDS = 1.0
 """Seconds that the `stats_handler` may take for an answer to STATS."""
@@ -268,7 +268,7 @@ class Driver:
             if not subjects:
                 continue
             sids = [self.session.next_sid() for _ in subjects]
-            mailbox = Mailbox(self.session.outbox, sids[0], max_messages=MOST_ASKED)
+            mailbox = Mailbox(self.session.outbox, sids[0], max_messages=MAX_ASKED)
             mailbox.on_first = partial(self._start_telling, name, mailbox)
             self._asked.append(mailbox)
             for sid, subject in zip(sids, subjects, strict=True):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ASKERS: Final = 16
 """The most threads that send requests in parallel."""
-AHEAD: Final = 8
+PREFETCH: Final = 8
 """Streams that a partition opens before their turn."""
 
 
@@ -55,10 +55,10 @@ def in_turn(
     """
     rest = iter(keys)
     begun: deque[Future[tuple[list[Batch], Generator[Batch]]]] = deque()
-    with ThreadPoolExecutor(AHEAD, "jsync-spark-ahead") as pool:
+    with ThreadPoolExecutor(PREFETCH, "jsync-spark-ahead") as pool:
         try:
             while True:
-                for key in islice(rest, AHEAD + 1 - len(begun)):
+                for key in islice(rest, PREFETCH + 1 - len(begun)):
                     begun.append(pool.submit(_begin, read(key)))
                 if not begun:
                     return

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VERSION: Final = 1
-MOST_ROWS: Final = 1_000_000
+MAX_ROWS: Final = 1_000_000
 """Sequences per partition, if no option limits them."""
 PACK_ROWS: Final = 60_000
 """Sequences that a partition of several small streams has. Spark takes about 85 ms of CPU
@@ -226,7 +226,7 @@ def parts_of(
     total = sum(counts.values())
     parts = {}
     for name, count in counts.items():
-        wanted = -(-count // (most_rows or MOST_ROWS))
+        wanted = -(-count // (most_rows or MAX_ROWS))
         if least is not None and total:
             wanted = max(wanted, -(-count * least // total))
         parts[name] = min(count, wanted)

@@ -15,7 +15,7 @@ from ..subjects import intersections
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST_SUBJECTS: Final = 100
+MAX_SUBJECTS: Final = 100
 """The most subjects by which a consumer filters."""
 CLOCK_SLACK: Final = timedelta(minutes=5)
 """A later message may have an earlier time, because the clocks of leaders differ."""
@@ -77,7 +77,7 @@ class Narrowing:
     def _of_patterns(self, patterns: tuple[str, ...]) -> Narrowing:
         if self.subjects is not None:
             patterns = intersections(self.subjects, patterns)
-        if len(patterns) > MOST_SUBJECTS:
+        if len(patterns) > MAX_SUBJECTS:
             return self
         return replace(self, subjects=patterns)
 

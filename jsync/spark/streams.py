@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .connecting import ConnectionOptions
     from .source_options import Place, ReadMode
 
-ASK_SECONDS: Final = 1.0
+INFO_TIMEOUT: Final = 1.0
 """Seconds until a request that the server may have missed is retried."""
 BEHIND: Final = 10.0
 """Seconds for a new leader to read its log, before missing messages count as lost."""
@@ -216,10 +216,10 @@ def _pull_once(subject: str, options: ConnectionOptions) -> None:
         left = deadline - monotonic()
         try:
             connection(options).request(
-                subject, b'{"batch":1,"no_wait":true}', timeout=min(left, ASK_SECONDS)
+                subject, b'{"batch":1,"no_wait":true}', timeout=min(left, INFO_TIMEOUT)
             )
         except (errors.TimeoutError, NoRespondersError) as error:
-            if left <= ASK_SECONDS:
+            if left <= INFO_TIMEOUT:
                 raise
             if isinstance(error, NoRespondersError):  # it comes immediately
                 sleep(PAUSE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 from typing import Final
 
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 10.0
+INITIAL_BACKOFF: Final = 0.1
+MAX_BACKOFF: Final = 10.0
 """Seconds before a process restarts: the first time, and at most."""
 HEALTHY_SECONDS: Final = 10.0
 """After this time as ready, earlier failures of a process no longer count."""
-MOST_FAILED_STARTS: Final = 5
+MAX_FAILED_STARTS: Final = 5
 """Processes in a row that ended before they were ready: a crash loop."""
 START_SECONDS: Final = 300.0
 """Seconds after which a process that is still starting is replaced. Attempts that fail
@@ -141,7 +141,7 @@ class Crew:
             if now - since >= HEALTHY_SECONDS:
                 self._deaths[place] = 0
             pause = min(
-                LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._deaths[place], 20)
+                MAX_BACKOFF, INITIAL_BACKOFF * 2.0 ** min(self._deaths[place], 20)
             )
             self._deaths[place] += 1
         at_work = (Phase.STARTING, Phase.READY)
@@ -155,7 +155,7 @@ class Crew:
         self._failed_starts += 1
         if code == USAGE:
             self.fatal = "a process rejected its configuration; its message is above"
-        elif self._failed_starts >= MOST_FAILED_STARTS:
+        elif self._failed_starts >= MAX_FAILED_STARTS:
             self.fatal = (
                 f"a crash loop: {self._failed_starts} processes in a row ended before they "
                 "were ready"

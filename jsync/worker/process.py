@@ -45,14 +45,14 @@ STOPS: Final = [signal.SIGTERM, signal.SIGINT]
 """The signals that end a process. On Windows, only Ctrl-C and Ctrl-Break come."""
 if sys.platform == "win32":
     STOPS.append(signal.SIGBREAK)
-_LONGEST_WAIT: Final = 0.1 if sys.platform == "win32" else 1.0
+_MAX_WAIT: Final = 0.1 if sys.platform == "win32" else 1.0
 """The longest wait of the main thread in seconds, since Python may call our signal handler
 only after the wait. On Windows no signal ends a wait. On other systems, it is not ended by
 a signal that came just before, or by Ctrl-C if a library such as polars has replaced the
 handler."""
 
-_FIRST_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 10.0
+_INITIAL_BACKOFF: Final = 1.0
+_MAX_BACKOFF: Final = 10.0
 """Seconds between attempts to start without a server: the first time, and at most."""
 _LASTING: Final = (AuthenticationError, TLSError, ProtocolError)
 """The failures to connect that no other attempt can fix."""
@@ -158,7 +158,7 @@ class _Start:
 
         After a short wait, this closes the connection, so that calls of jsync raise.
         """
-        event = _next(self._events, _FIRST_PAUSE)
+        event = _next(self._events, _INITIAL_BACKOFF)
         if event is None:
             self._close()
             event = _next(self._events, grace)
@@ -180,7 +180,7 @@ def _begin(
     grace: float,
 ) -> tuple[Connection, Running] | None:
     """Connect and start, and retry while no server answers. None if a signal came first."""
-    pause = _FIRST_PAUSE
+    pause = _INITIAL_BACKOFF
     while True:
         attempt = _Start(connect, start, events)
         word, error = event = _next(events)
@@ -200,7 +200,7 @@ def _begin(
         logger.warning("cannot start: %s; retrying in %g s", error, pause)
         if _next(events, pause) is not None:
             return None
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_BACKOFF)
 
 
 def _lasts(error: Exception) -> bool:
@@ -219,7 +219,7 @@ def _next(events: Events, seconds: float | None = None) -> Event | None:
     deadline = None if seconds is None else monotonic() + seconds
     while True:
         left = None if deadline is None else max(0.0, deadline - monotonic())
-        left = _LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT)
+        left = _MAX_WAIT if left is None else min(left, _MAX_WAIT)
         with contextlib.suppress(queue.Empty):
             return events.get(timeout=left)
         if deadline is not None and monotonic() >= deadline:

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jsync.worker")
 
-_LONGEST_TICK: Final = 1.0
-_SHORTEST_TICK: Final = 0.02
+_MAX_TICK: Final = 1.0
+_MIN_TICK: Final = 0.02
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
@@ -410,8 +410,8 @@ class RunningWorker(Closing, Single):
 
     def _start_clock(self) -> None:
         waits = [call.interval for call in self._calls]
-        waits += [call.route.time_limit or _LONGEST_TICK for call in self._calls]
-        tick = min(_LONGEST_TICK, max(_SHORTEST_TICK, min(waits) / 4))
+        waits += [call.route.time_limit or _MAX_TICK for call in self._calls]
+        tick = min(_MAX_TICK, max(_MIN_TICK, min(waits) / 4))
 
         def run() -> None:
             while not self._clock_over.wait(tick):

@@ -395,7 +395,7 @@ def test_resume_sends_no_row_that_a_limit_has_removed(
 def test_resume_finds_its_place_before_any_number_of_later_messages(
     jsync: Jsync, js: JetStream, forgetful: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "_FIRST_LOOK", 7)
+    monkeypatch.setattr(stored, "_FIRST_READ", 7)
     subject = f"{forgetful.name}.x"
     command = ("ingest", "-", "--source", "rows", "--subject", subject)
     assert jsync(*command, stdin=numbers([1, 2, 3])).code == 0

@@ -161,7 +161,7 @@ def test_resumed_ingests_store_every_row_once(
 ) -> None:
     for module in (stored, resuming, target):
         monkeypatch.setattr(module, "WINDOW", WINDOW)
-    monkeypatch.setattr(stored, "_FIRST_LOOK", 6)
+    monkeypatch.setattr(stored, "_FIRST_READ", 6)
     rng = random.Random(seed)
     others = seed % 2 == 1
     model = Model(per_subject)

@@ -74,7 +74,7 @@ def test_ctrl_c_at_any_line_neither_loses_nor_doubles_a_message(
     never = CtrlC(0)
     with pytest.raises(errors.NoStreamResponseError), never:
         js.fast_ingest(ack_timeout=LONG).add(unique, b"first")
-    monkeypatch.setattr(fast_engine, "MOST_REPEATS", 10)
+    monkeypatch.setattr(fast_engine, "MAX_REPEATS", 10)
     for line in range(1, never.lines):
         ingest = js.fast_ingest(ack_timeout=LONG)
         # No stream accepts the message, so the ingest sends it repeatedly.

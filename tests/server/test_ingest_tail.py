@@ -96,9 +96,9 @@ def test_the_search_for_missing_messages_is_bounded(
     js: JetStream, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tail = Tail(unique, 1, 0, final=False)
-    monkeypatch.setattr(ingest_tail, "MOST_MESSAGES", 2)
+    monkeypatch.setattr(ingest_tail, "MAX_MESSAGES", 2)
     assert doubt(js, tail) is None
-    monkeypatch.setattr(ingest_tail, "MOST_MESSAGES", 1)
+    monkeypatch.setattr(ingest_tail, "MAX_MESSAGES", 1)
     assert "may belong to the ingest" in (doubt(js, tail) or "")
 
 

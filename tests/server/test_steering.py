@@ -118,7 +118,7 @@ def test_each_watcher_gets_each_event_and_a_closed_one_none(
 def test_a_slow_watcher_learns_how_many_events_it_missed(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_events, "MOST_EVENTS", 2)
+    monkeypatch.setattr(connection_events, "MAX_EVENTS", 2)
     with jsync.connect(server.url, on_error=lambda _: None) as nc:
         events = nc.events()
         for number in range(5):

@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.stored.engine import MOST_SUBJECTS
+from jsync.jetstream.stored.engine import MAX_SUBJECTS
 
 from ..servers import wait_for
 from .support import LONG, SOON, Thread
@@ -451,8 +451,8 @@ def test_a_subject_that_changes_during_the_read_is_neither_missing_nor_twice(
 
 
 def test_too_many_subjects_raise(nc: jsync.Connection, stream: jsync.Stream) -> None:
-    fill_fast(nc, stream, MOST_SUBJECTS)
-    assert len(list(stream.get_last_messages(">"))) == MOST_SUBJECTS
+    fill_fast(nc, stream, MAX_SUBJECTS)
+    assert len(list(stream.get_last_messages(">"))) == MAX_SUBJECTS
     nc.jetstream().publish(f"{stream.name}.more")
     with pytest.raises(errors.TooManyResultsError, match="more than 1024") as raised:
         list(stream.get_last_messages(">"))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import jsync.models
 from jsync.models import Model
 
-LONGEST = (1 << 63) - 1
+MAX_DURATION_NS = (1 << 63) - 1
 NOON = datetime(2026, 1, 2, 12, 0, 0, 250_000, tzinfo=UTC)
 MODELS = [
     value

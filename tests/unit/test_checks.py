@@ -15,8 +15,8 @@ import numpy
 import pytest
 
 from jsync.checks import (
-    MOST_COUNT,
-    MOST_SEQUENCE,
+    MAX_COUNT,
+    MAX_SEQUENCE,
     call,
     callback,
     count,
@@ -69,14 +69,14 @@ def test_a_count_is_nothing_else(value: Any) -> None:
 
 def test_a_count_is_within_its_bounds() -> None:
     assert count(0, "window", 0) == 0
-    assert count(MOST_COUNT, "window", 1) == MOST_COUNT
-    assert count(MOST_SEQUENCE, "seq", 1, MOST_SEQUENCE) == MOST_SEQUENCE
+    assert count(MAX_COUNT, "window", 1) == MAX_COUNT
+    assert count(MAX_SEQUENCE, "seq", 1, MAX_SEQUENCE) == MAX_SEQUENCE
     with pytest.raises(ConfigError, match="window has to be at least 1, not 0"):
         count(0, "window", 1)
     with pytest.raises(ConfigError, match="window has to be at most"):
-        count(MOST_COUNT + 1, "window", 1)
+        count(MAX_COUNT + 1, "window", 1)
     with pytest.raises(ConfigError, match="seq has to be at most"):
-        count(MOST_SEQUENCE + 1, "seq", 1, MOST_SEQUENCE)
+        count(MAX_SEQUENCE + 1, "seq", 1, MAX_SEQUENCE)
 
 
 @pytest.mark.parametrize("value", DURATIONS, ids=repr)

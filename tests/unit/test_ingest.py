@@ -11,7 +11,7 @@ from jsync.errors import Lost, Unconfirmed
 from jsync.jetstream.ingest import missing as ingest_missing
 from jsync.jetstream.ingest.engine import (
     LEGAL,
-    MOST_REPEATS,
+    MAX_REPEATS,
     VAIN_PINGS,
     IngestEngine,
     State,
@@ -432,7 +432,7 @@ def test_a_start_that_there_was_no_room_for_is_sent_again_more_than_twice(
     gaps: Any,
 ) -> None:
     engine = IngestEngine(gaps)
-    for _ in range(10 * MOST_REPEATS):
+    for _ in range(10 * MAX_REPEATS):
         wrote(engine, 1)
         engine.take(answer(1, START, refused(10167, 429)))
         assert now(engine) is State.BROKEN
@@ -544,7 +544,7 @@ def test_an_old_server_stores_the_first_message_and_is_known_by_that() -> None:
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
 def test_a_start_without_responders_is_retried_twice(gaps: Any) -> None:
     engine = IngestEngine(gaps)
-    for _ in range(MOST_REPEATS + 1):
+    for _ in range(MAX_REPEATS + 1):
         assert now(engine) is State.IDLE
         wrote(engine, 1)
         engine.take(answer(1, START, None))
@@ -760,7 +760,7 @@ def test_ok_fails_when_its_start_was_refused_and_a_ping_is_as_well() -> None:
 def test_so_many_ranges_of_lost_messages_are_kept_and_all_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ingest_missing, "MOST_RANGES", 3)
+    monkeypatch.setattr(ingest_missing, "MAX_RANGES", 3)
     engine = opened("ok", sent=30)
     for sequence in range(2, 12, 2):
         engine.take(answer(sequence, APPEND, refusal(sequence)))

@@ -22,12 +22,12 @@ from jsync.models import (
     check_name,
 )
 
-from .support import LONGEST, MODELS, Dictable
+from .support import MAX_DURATION_NS, MODELS, Dictable
 
 BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 
 
-nanoseconds = st.integers(-LONGEST, LONGEST)
+nanoseconds = st.integers(-MAX_DURATION_NS, MAX_DURATION_NS)
 rfc3339 = st.builds(
     lambda time, digits, offset: f"{time:%Y-%m-%dT%H:%M:%S}{digits}{offset}",
     st.datetimes(datetime(1000, 1, 1)),  # noqa: DTZ001
@@ -69,7 +69,7 @@ def objects(kind: type[Model]) -> st.SearchStrategy[dict[str, Any]]:
         lambda kind: st.tuples(st.just(kind), objects(kind))
     )
 )
-@example((StreamConfig, {"max_age": -LONGEST - 1}))
+@example((StreamConfig, {"max_age": -MAX_DURATION_NS - 1}))
 @example((ConsumerConfig, {"opt_start_time": "9999-12-31T23:59:59-23:59"}))
 def test_any_reply_of_a_server_is_read_and_written_unchanged(
     sent: tuple[type[Model], dict[str, Any]],
@@ -82,7 +82,7 @@ def test_any_reply_of_a_server_is_read_and_written_unchanged(
 
 
 @BOUNDED
-@given(st.floats(0, LONGEST / 1e9))
+@given(st.floats(0, MAX_DURATION_NS / 1e9))
 @example(2592000.001)
 @example(0.1 + 0.2)
 def test_seconds_come_back_to_the_nanosecond(seconds: float) -> None:
@@ -123,7 +123,7 @@ streams = st.builds(
     subjects=st.none() | st.lists(names, max_size=2),
     retention=st.sampled_from([None, "limits", "interest", "workqueue"]),
     max_age=st.none() | seconds,
-    max_bytes=st.none() | st.integers(-1, LONGEST),
+    max_bytes=st.none() | st.integers(-1, MAX_DURATION_NS),
     sealed=st.none() | st.booleans(),
     mirror=st.none() | sources,
     sources=st.none() | st.lists(sources, max_size=2),

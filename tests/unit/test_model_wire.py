@@ -24,7 +24,7 @@ from jsync.models import (
     Tier,
 )
 
-from .support import LONGEST, MODELS, NOON
+from .support import MAX_DURATION_NS, MODELS, NOON
 
 # Sending ----------------------------------------------------------------------------
 
@@ -42,7 +42,7 @@ from .support import LONGEST, MODELS, NOON
         (StreamConfig(max_age=1e-9), {"max_age": 1}),
         (StreamConfig(max_age=2592000.001), {"max_age": 2_592_000_001_000_000}),
         (StreamConfig(max_age=31536000.000001), {"max_age": 31_536_000_000_001_000}),
-        (StreamConfig(max_age=LONGEST / 1e9), {"max_age": LONGEST}),
+        (StreamConfig(max_age=MAX_DURATION_NS / 1e9), {"max_age": MAX_DURATION_NS}),
         (
             StreamConfig(
                 placement=Placement(tags=["a"]), mirror=StreamSource(name="B")
@@ -165,8 +165,8 @@ def test_times_are_read_and_written_unchanged(
     ("kind", "name", "wire", "value"),
     [
         (StreamConfig, "max_age", 1, 1e-9),
-        (StreamConfig, "max_age", LONGEST, LONGEST / 1e9),
-        (StreamConfig, "max_age", LONGEST - 1, (LONGEST - 1) / 1e9),
+        (StreamConfig, "max_age", MAX_DURATION_NS, MAX_DURATION_NS / 1e9),
+        (StreamConfig, "max_age", MAX_DURATION_NS - 1, (MAX_DURATION_NS - 1) / 1e9),
         (StreamConfig, "max_age", -1, -1e-9),
         (StreamConfig, "max_age", 10**400, None),
         (StreamConfig, "max_age", "1s", None),
@@ -220,7 +220,7 @@ def test_fields_of_newer_servers_are_kept_at_every_depth() -> None:
 def test_a_configuration_remembers_its_unknown_fields_until_it_changes() -> None:
     wire = {
         "ack_policy": "later",
-        "ack_wait": LONGEST - 1,
+        "ack_wait": MAX_DURATION_NS - 1,
         "opt_start_time": "2026-01-02T12:00:00.250000999Z",
     }
     config = ConsumerConfig.from_wire(wire)

@@ -26,11 +26,11 @@ from jsync.models.model import fields_of
 from jsync.models.since import OLDEST, as_line
 from jsync.services.messages import Told
 
-from .support import LONGEST
+from .support import MAX_DURATION_NS
 
 
 def test_models_are_equal_by_their_fields() -> None:
-    one = StreamConfig.from_wire({"max_age": LONGEST - 1, "new": 1})
+    one = StreamConfig.from_wire({"max_age": MAX_DURATION_NS - 1, "new": 1})
     assert one == StreamConfig(max_age=one.max_age, extra={"new": 1})
     assert one != StreamConfig(max_age=one.max_age)
     assert one != one.replace(max_age=1)

@@ -14,7 +14,7 @@ from jsync._fast import Order
 from jsync.jetstream.ordered.engine import (
     BEHIND,
     LAG_SECONDS,
-    LAST_RETRY,
+    MAX_BACKOFF,
     MOVES,
     RESET_ATTEMPTS,
     SINGLE_REPLIES,
@@ -440,7 +440,7 @@ def test_attempts_have_longer_and_longer_pauses_and_an_end() -> None:
     pauses = [place.failed(late) for _ in range(8)]
     assert pauses == sorted(pauses)
     assert pauses[0] == 0.25
-    assert pauses[-1] == LAST_RETRY
+    assert pauses[-1] == MAX_BACKOFF
     with pytest.raises(errors.OrderedConsumerResetError) as caught:
         place.failed(late)
     assert caught.value.__cause__ is late
@@ -458,7 +458,7 @@ def test_a_success_resets_the_count_of_attempts() -> None:
 def test_without_a_limit_it_never_gives_up() -> None:
     place = cursor(max_reset_attempts=None)
     for _ in range(1000):
-        assert place.failed(errors.TimeoutError("late")) <= LAST_RETRY
+        assert place.failed(errors.TimeoutError("late")) <= MAX_BACKOFF
 
 
 def test_consumers_that_vanish_at_once_are_recreated_after_a_pause() -> None:
@@ -467,7 +467,7 @@ def test_consumers_that_vanish_at_once_are_recreated_after_a_pause() -> None:
     pauses = [place.reset(progress=False, lived=0.1) for _ in range(10)]
     assert pauses == sorted(pauses)
     assert pauses[0] > 0
-    assert pauses[-1] == LAST_RETRY
+    assert pauses[-1] == MAX_BACKOFF
     assert place.reset(progress=True, lived=0.1) == 0
     place.reset(progress=False, lived=0.1)
     assert place.reset(progress=False, lived=60.0) == 0

@@ -30,7 +30,7 @@ from jsync.core.events import BackgroundError, Closed, ConnectionEvents
 from jsync.core.gate import Gate
 from jsync.core.io_thread import IOThread
 from jsync.core.options import Options
-from jsync.core.session import MOST_SPARE, Interest, Session
+from jsync.core.session import MAX_SPARE, Interest, Session
 from jsync.core.shared import Living, Numbers, RLock
 from jsync.errors import ConcurrentUseError, ConnectionClosedError
 from jsync.jetstream.atomic.driver import AtomicDriver
@@ -222,11 +222,11 @@ def test_kept_subscriptions_stay_within_their_limit() -> None:
     session = idle_session()
 
     def give_back(number: int) -> None:
-        for _ in range(MOST_SPARE):
+        for _ in range(MAX_SPARE):
             session.take_back(Interest(session.next_sid(), "s", None, Sink()))
 
     meet(ROUNDS // 10, *[give_back] * 4)
-    assert len(session.spare) == MOST_SPARE
+    assert len(session.spare) == MAX_SPARE
 
 
 def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:

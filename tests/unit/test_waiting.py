@@ -28,7 +28,7 @@ from jsync._fast import (
     Waker,
     monotonic_ns,
 )
-from jsync.core.timers import MOST_AT_ONCE, Timers
+from jsync.core.timers import MAX_AT_ONCE, Timers
 from jsync.jetstream.publishing.publish import no_stream, read_ack
 from jsync.jetstream.pulls.inbox import Source
 
@@ -145,9 +145,9 @@ def test_the_io_thread_writes_even_if_it_is_hurried_without_a_pause(
 
 def test_the_io_thread_looks_at_the_socket_between_many_calls() -> None:
     timers = Timers()
-    for _ in range(10 * MOST_AT_ONCE):
+    for _ in range(10 * MAX_AT_ONCE):
         timers.soon(list)
-    assert [len(timers.due(0.0)) for _ in range(9)] == [MOST_AT_ONCE] * 9
+    assert [len(timers.due(0.0)) for _ in range(9)] == [MAX_AT_ONCE] * 9
     assert timers.next == 0.0
     timers.due(0.0)
     assert timers.next == float("inf")

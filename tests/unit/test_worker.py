@@ -18,10 +18,10 @@ from jsync import errors
 from jsync.testing import message
 from jsync.worker import process as worker_process, supervisor
 from jsync.worker.engine import (
-    FIRST_PAUSE,
     HEALTHY_SECONDS,
-    LONGEST_PAUSE,
-    MOST_FAILED_STARTS,
+    INITIAL_BACKOFF,
+    MAX_BACKOFF,
+    MAX_FAILED_STARTS,
     USAGE,
     Crew,
     Phase,
@@ -195,8 +195,10 @@ def test_a_process_that_ends_is_begun_again_after_growing_pauses() -> None:
         assert made.due(due) == [0]
         made.started(process + 1, 0)
         made.is_ready(process + 1, 1.0)
-    assert pauses[:3] == pytest.approx([FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE])
-    assert pauses[-1] == LONGEST_PAUSE
+    assert pauses[:3] == pytest.approx(
+        [INITIAL_BACKOFF, 2 * INITIAL_BACKOFF, 4 * INITIAL_BACKOFF]
+    )
+    assert pauses[-1] == MAX_BACKOFF
     assert made.fatal is None
     assert made.restarts == 12
 
@@ -206,17 +208,18 @@ def test_a_process_that_ran_for_long_is_restarted_at_once() -> None:
     for process in range(5):
         made.ended(process, 1, HEALTHY_SECONDS)
         assert (
-            made.next_due() == HEALTHY_SECONDS + FIRST_PAUSE * 2.0**process or process
+            made.next_due() == HEALTHY_SECONDS + INITIAL_BACKOFF * 2.0**process
+            or process
         )
         made.started(process + 1, 0)
         made.is_ready(process + 1, 0)
     made.ended(5, 1, HEALTHY_SECONDS * 2)
-    assert made.next_due() == pytest.approx(HEALTHY_SECONDS * 2 + FIRST_PAUSE)
+    assert made.next_due() == pytest.approx(HEALTHY_SECONDS * 2 + INITIAL_BACKOFF)
 
 
 def test_processes_that_never_become_ready_are_a_crash_loop() -> None:
     made = Crew(2)
-    for process in range(MOST_FAILED_STARTS):
+    for process in range(MAX_FAILED_STARTS):
         assert made.fatal is None
         made.started(process, process % 2)
         made.ended(process, 1, 0)
@@ -225,7 +228,7 @@ def test_processes_that_never_become_ready_are_a_crash_loop() -> None:
 
 def test_a_process_that_becomes_ready_ends_the_count_of_failed_starts() -> None:
     made = crew(1)
-    for process in range(3 * MOST_FAILED_STARTS):
+    for process in range(3 * MAX_FAILED_STARTS):
         made.ended(process, 1, 0)
         made.started(process + 1, 0)
         if process % 2:

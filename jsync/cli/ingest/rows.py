@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _INDEX: Final = "index"
 """The name for a first column without one."""
-_LONGEST_FIELD: Final = 64 << 20
+_MAX_FIELD: Final = 64 << 20
 _ENCODE: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -180,7 +180,7 @@ def _ndjson(source: Source, reading: Reading) -> Rows:
 
 
 def _csv(source: Source, reading: Reading) -> Rows:
-    csv.field_size_limit(_LONGEST_FIELD)
+    csv.field_size_limit(_MAX_FIELD)
     delimiter = reading.delimiter or ("\t" if source.format == "tsv" else ",")
     lines = _Text(source)
     try:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 WINDOW: Final = 5_000
 """More rows than a publisher or an ingest sends ahead of the acks."""
-_FIRST_LOOK: Final = 5_000
-"""The number of messages in the first part. It grows tenfold up to `_MAX_LOOK`."""
-_MAX_LOOK: Final = 100_000
+_FIRST_READ: Final = 5_000
+"""The number of messages in the first part. It grows tenfold up to `_MAX_READ`."""
+_MAX_READ: Final = 100_000
 _MAX_IDS: Final = 200_000
 _MAX_LOOKED_AT: Final = 2_000_000
 _ID: Final = "Nats-Msg-Id"
@@ -82,7 +82,7 @@ class Backwards:
 
     def __iter__(self) -> Iterator[list[Found]]:
         first, end = self._state.first_seq, self._state.last_seq
-        look = _FIRST_LOOK
+        look = _FIRST_READ
         while not self.is_whole:
             start = max(first, end - look + 1)
             found = list(self._read(start, end))
@@ -94,7 +94,7 @@ class Backwards:
                 for subject, numbers in sequences.items():
                     self._sequences[subject] = numbers + self._sequences[subject]
             yield found
-            end, look = start - 1, min(look * 10, _MAX_LOOK)
+            end, look = start - 1, min(look * 10, _MAX_READ)
 
     def _read(self, start: int, end: int) -> Iterator[Found]:
         consumer = self._stream.ordered_consumer(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .screen import Facts
 
 _SORTS = list(dict.fromkeys(name for view in View for name in COLUMNS[view]))
-_GLANCE = 1.0
+_REFRESH_INTERVAL = 1.0
 """The seconds between two drawings without events: the age of an error grows."""
 
 
@@ -195,7 +195,7 @@ class _Live:
                             screen.size = os.get_terminal_size(sys.stdout.fileno())
                             live.update(self._drawn(screen.size, nc, ascii_only))
                             live.refresh()
-                            for key in keyboard.wait(_GLANCE):
+                            for key in keyboard.wait(_REFRESH_INTERVAL):
                                 self._state.press(key)
                             sampler.pause(self._state.paused)
                             if self._state.mode is Mode.LEAVING:

@@ -21,7 +21,7 @@ from jsync.errors import ConnectionClosedError, Error
 log = logging.getLogger("jsync.kombu")
 
 TICK_SECONDS = 1.0
-DOUBT_SECONDS = 5.0
+RESEND_AFTER = 5.0
 """Seconds for which an ack is sent again after a reconnect even if a server has read it,
 because that server may not have passed it on to the leader of the consumer."""
 MEMORY_SECONDS = 120.0
@@ -155,7 +155,7 @@ class DeliveryTracker:
         reconnects = self._nc.stats().reconnects
         if reconnects == self._reconnects and not self._failed:
             return
-        doubtful = monotonic() - DOUBT_SECONDS
+        doubtful = monotonic() - RESEND_AFTER
         with self._lock:
             lost = [
                 settled

@@ -16,7 +16,7 @@ from ..management import stream_info
 from ..publishing.options import newer_options, publish_headers
 from ..publishing.publish import publish
 from ..stored import get as stored
-from ..stored.engine import MOST_SUBJECTS, PAGE_BYTES, LastOfEach
+from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastOfEach
 from .engine import check_amount, lacking, read_entry
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Counters:
             StoredMessage.from_answer,
             up_to_sequence=None,
             up_to_time=None,
-            batch=MOST_SUBJECTS,
+            batch=MAX_SUBJECTS,
             max_bytes=PAGE_BYTES,
         )
         found = stored.get_messages(self._api, self._stream, pages, timeout)

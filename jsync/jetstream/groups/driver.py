@@ -77,8 +77,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jsync.consume")
 
-FIRST_PAUSE: Final = 0.02
-LONGEST_PAUSE: Final = 0.5
+INITIAL_BACKOFF: Final = 0.02
+MAX_BACKOFF: Final = 0.5
 """Seconds between two checks whether partitions are free. The pause doubles up to this."""
 _FINAL: Final = (
     BadConsumerGroupError,
@@ -175,7 +175,7 @@ class Membership:
         )
         self._seconds = pull_seconds(ack_wait)
         self._mine = False
-        self._pause = FIRST_PAUSE
+        self._pause = INITIAL_BACKOFF
         self._missing_since: float | None = None
         self._in_hand = MessageInHand(session, ack_wait)
         # Protects the pull, the gate and the flags below. Re-entrant, since a signal
@@ -383,7 +383,7 @@ class Membership:
 
     def _rest(self, deadline: float | None = None) -> None:
         self._wait(self._pause, deadline)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, MAX_BACKOFF)
 
     # The configuration ----------------------------------------------------------------
 
@@ -442,7 +442,7 @@ class Membership:
         assert self._config is not None
         partitions = self._config.partitions_of(self.member)
         if self._revision > before:
-            self._pause = FIRST_PAUSE
+            self._pause = INITIAL_BACKOFF
         if self.state is MemberState.ACTIVE:
             if partitions == self._partitions:
                 self._missing_since = None
@@ -493,7 +493,7 @@ class Membership:
             max_ack_pending=self._max_ack_pending,
         )
         self._mine = False
-        self._pause = FIRST_PAUSE
+        self._pause = INITIAL_BACKOFF
         self._move(MemberState.ACTIVE)
 
     def _let_go_of_consumer(self) -> None:
@@ -520,7 +520,7 @@ class Membership:
                 if decision is Handover.DELETE:
                     delete_consumer(self._api, self._reads, consumer.name)
                     return
-                self.session.sleep(FIRST_PAUSE / 4)
+                self.session.sleep(INITIAL_BACKOFF / 4)
         except (ConsumerNotFoundError, StreamNotFoundError):
             pass
         except BaseException:
@@ -565,7 +565,7 @@ class Membership:
         if is_stale(sent, now(), self._ack_wait):
             return None
         self._mine = True
-        self._pause = FIRST_PAUSE
+        self._pause = INITIAL_BACKOFF
         take_partition(msg)
         self._in_hand.hold(msg)
         return msg
@@ -595,8 +595,8 @@ class Membership:
         """
         pin, begun = self._pin(), monotonic()
         info = consumer.info()
-        while info.num_ack_pending and monotonic() < begun + FIRST_PAUSE:
-            self.session.sleep(FIRST_PAUSE / 4)
+        while info.num_ack_pending and monotonic() < begun + INITIAL_BACKOFF:
+            self.session.sleep(INITIAL_BACKOFF / 4)
             info = consumer.info()
         served = next(
             (g for g in info.priority_groups or () if g.pinned_client_id), None

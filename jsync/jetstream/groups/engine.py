@@ -34,11 +34,11 @@ BUCKETS: Final[dict[GroupKind, str]] = {
 PRIORITY_GROUP: Final = "PCG"
 ACK_WAIT: Final = 5.0
 """The default of orbit.go in seconds. All other times follow from it."""
-SHORTEST: Final = 1.0
+MIN_PRIORITY_TIMEOUT: Final = 1.0
 """The shortest time of a pin, in seconds."""
 ALL: Final = ">"
 STAR: Final = "*"
-MOST_PARTITIONS: Final = 100_000
+MAX_PARTITIONS: Final = 100_000
 
 
 # Configurations -----------------------------------------------------------------------
@@ -165,7 +165,7 @@ def group_config(
             count(limit, name, 1, 1 << 62)
     config = ConsumerGroupConfig(
         kind=kind,
-        partitions=count(partitions, "partitions", 1, MOST_PARTITIONS),
+        partitions=count(partitions, "partitions", 1, MAX_PARTITIONS),
         filters=_filters(filters),
         members=_names(members),
         mappings=_mappings(mappings),
@@ -253,8 +253,8 @@ def fault_of(config: ConsumerGroupConfig) -> str | None:
             check_filter(each, "filters")
     except ConfigError as error:
         return str(error)
-    if not 1 <= config.partitions <= MOST_PARTITIONS:
-        return f"partitions: from 1 to {MOST_PARTITIONS}, not {config.partitions}"
+    if not 1 <= config.partitions <= MAX_PARTITIONS:
+        return f"partitions: from 1 to {MAX_PARTITIONS}, not {config.partitions}"
     for each, numbers in config.filters.items():
         fault = _fault_of_filter(config, each, numbers)
         if fault is not None:
@@ -559,7 +559,7 @@ def member_consumer(
         inactive_threshold=None if lasting else ack_wait,
         priority_groups=[priority_group(config, member)],
         priority_policy="pinned_client",
-        priority_timeout=max(ack_wait, SHORTEST),
+        priority_timeout=max(ack_wait, MIN_PRIORITY_TIMEOUT),
     )
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..keyvalue.bucket import KeyValue
     from .engine import ConsumerGroupConfig, GroupKind
 
-MOST_TRIES: Final = 20
+MAX_ATTEMPTS: Final = 20
 """The attempts of a change while other programs change the same configuration."""
 
 
@@ -199,7 +199,7 @@ class ConsumerGroup(Single):
                 f"group {self._name!r} is static: its members never change; delete the "
                 "group and create it"
             )
-        for tries in range(1, MOST_TRIES + 1):
+        for tries in range(1, MAX_ATTEMPTS + 1):
             before, revision = self._read()
             wanted = change(self._config)
             if wanted == self._config:
@@ -208,7 +208,7 @@ class ConsumerGroup(Single):
             try:
                 self._bucket.update(self._key, data, last=revision)
             except WrongRevisionError:
-                if tries == MOST_TRIES:
+                if tries == MAX_ATTEMPTS:
                     raise
                 continue
             self._config = wanted

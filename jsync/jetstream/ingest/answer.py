@@ -76,9 +76,9 @@ class _Wire(msgspec.Struct):
 
 
 _decode: Final = msgspec.json.Decoder(_Wire).decode
-_MOST: Final = (1 << 63) - 1
+_MAX_SEQUENCE: Final = (1 << 63) - 1
 """The highest sequence that an answer may have."""
-_MOST_AT_ONCE: Final = (1 << 32) - 1
+_MAX_MESSAGES: Final = (1 << 32) - 1
 """The most messages per ack. Sums with a sequence still fit into 64 bits."""
 
 
@@ -90,7 +90,7 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
     tokens = subject.split(".")
     try:
         sequence, operation = int(tokens[-3]), Operation(int(tokens[-2]))
-        if not 0 <= sequence <= _MOST:
+        if not 0 <= sequence <= _MAX_SEQUENCE:
             raise ValueError("a sequence out of bounds")
     except (IndexError, ValueError) as error:
         raise JetStreamError(f"not a reply subject of a batch: {subject!r}") from error
@@ -101,10 +101,10 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}") from error
     if not (
-        0 <= wire.seq <= _MOST
-        and 0 <= wire.last_seq <= _MOST
-        and 0 <= wire.count <= _MOST
-        and 0 <= wire.msgs <= _MOST_AT_ONCE
+        0 <= wire.seq <= _MAX_SEQUENCE
+        and 0 <= wire.last_seq <= _MAX_SEQUENCE
+        and 0 <= wire.count <= _MAX_SEQUENCE
+        and 0 <= wire.msgs <= _MAX_MESSAGES
     ):
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")
     failure = api_error(wire.error) if wire.error is not None else None

@@ -31,7 +31,7 @@ from ..publishing.options import publish_headers
 from ..publishing.overload import pause_after
 from ..versions import FAST_INGEST
 from .answer import Kind, Operation, read_answer
-from .engine import MOST_REPEATS, OVER, SILENT, IngestEngine, State
+from .engine import MAX_REPEATS, OVER, SILENT, IngestEngine, State
 from .tail import doubt_about, is_replicated
 
 if TYPE_CHECKING:
@@ -529,7 +529,7 @@ class FastIngest(Single, MessageAdder):
             self._renewals = 0
         elif (
             went_on or answer.kind in (Kind.GAP, Kind.ENDED)
-        ) and self._renewals < MOST_REPEATS:
+        ) and self._renewals < MAX_REPEATS:
             # More answers should follow. Do not wait forever for a server that repeats
             # this one.
             self._progress = monotonic()

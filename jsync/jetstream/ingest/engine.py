@@ -51,8 +51,8 @@ VAIN_PINGS: Final = 3
 MUCH_ROOM: Final = 8
 """If messages are so many times smaller than a batch has expected, it is ended early, and
 the next batch requests fewer acks."""
-MOST_FLOW: Final = 65535
-MOST_REPEATS: Final = 2
+MAX_FLOW: Final = 65535
+MAX_REPEATS: Final = 2
 """The most batches that are begun again without any progress while connected."""
 
 
@@ -160,7 +160,7 @@ class IngestEngine(IngestCounts):
         if gaps not in ("fail", "ok"):
             raise ConfigError(f'gaps has to be "fail" or "ok", not {gaps!r}')
         self.gaps: Gaps = gaps
-        self.flow = count(flow, "flow", 1, MOST_FLOW)
+        self.flow = count(flow, "flow", 1, MAX_FLOW)
         self.outstanding = count(outstanding, "outstanding", 1, 1 << 16)
         self.window_bytes = count(window_bytes, "window_bytes", 1, 1 << 62)
         self.asked = self.flow
@@ -301,13 +301,13 @@ class IngestEngine(IngestCounts):
     def restarts(self, *, reconnected: bool) -> None:
         """Prepare another batch for the messages that are not stored.
 
-        Fails instead after `MOST_REPEATS` batches without progress.
+        Fails instead after `MAX_REPEATS` batches without progress.
         """
         if self.state is not State.BROKEN:
             return
         if self.received or reconnected or self.busy is not None:
             self._repeats = 0
-        elif self._repeats == MOST_REPEATS:
+        elif self._repeats == MAX_REPEATS:
             self.fail(self._cause_of_break())
             return
         else:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from ...errors import APIError, Lost, Unconfirmed
 
-MOST_RANGES: Final = 10_000
+MAX_RANGES: Final = 10_000
 """The most ranges that are kept of lost messages, and also of unconfirmed ones."""
 
 
@@ -90,7 +90,7 @@ def _note(ranges: list[_Range], one: _Range) -> None:
     before = ranges[at - 1] if at else None
     if before and before.last == one.first - 1 and _same(before.error, one.error):
         ranges[at - 1] = before._replace(last=one.last)
-    elif len(ranges) < MOST_RANGES:
+    elif len(ranges) < MAX_RANGES:
         ranges.insert(at, one)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.1
 ELECTION_SECONDS: Final = 1.0
 """Seconds to wait for an answer while a leader election may be running."""
-MOST_MESSAGES: Final = 1000
+MAX_MESSAGES: Final = 1000
 """The most messages of other publishers that are read."""
 
 
@@ -105,7 +105,7 @@ def _doubt_among(
     if last < tail.sequence:
         return f"stream {tail.stream!r} was deleted and created again"
     behind = f"{last - tail.sequence} messages follow {tail.sequence} in stream {tail.stream!r}"
-    if last - tail.sequence > MOST_MESSAGES or data is None:
+    if last - tail.sequence > MAX_MESSAGES or data is None:
         return f"{behind}, and may belong to the ingest"
     if info.config.allow_msg_counter:
         return f"{behind}, which stores counters, and may belong to the ingest"

@@ -16,7 +16,7 @@ _FORM: Final = 1
 _NONCE: Final = 12
 _TAG: Final = 16
 _KEY_SIZES: Final = (16, 24, 32)
-_LONGEST_ID: Final = 255
+_MAX_ID: Final = 255
 
 
 class AESGCM:
@@ -120,8 +120,8 @@ def _checked_id(key_id: object) -> bytes:
     if not isinstance(key_id, str):
         raise ConfigError(f"key_id: a str, not {type(key_id).__name__}")
     data = key_id.encode(errors="surrogatepass")
-    if len(data) > _LONGEST_ID:
-        raise ConfigError(f"key_id: at most {_LONGEST_ID} bytes, not {len(data)}")
+    if len(data) > _MAX_ID:
+        raise ConfigError(f"key_id: at most {_MAX_ID} bytes, not {len(data)}")
     return data
 
 

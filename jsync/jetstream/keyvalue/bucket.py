@@ -22,7 +22,7 @@ from ..buckets.engine import no_bucket
 from ..management import stream_info
 from ..publishing.options import newer_options, publish_headers
 from ..publishing.publish import publish
-from ..stored.engine import MOST_SUBJECTS
+from ..stored.engine import MAX_SUBJECTS
 from ..stored.get import get_message, get_messages
 from ..watching.driver import open_changes
 from .codecs import Coded, KeyCodec, Value, ValueCipher, ValueCodec
@@ -415,8 +415,8 @@ class KeyValue(Generic[Value]):
             raise ConfigError(f"keys: several keys, not {keys!r}; use get for one key")
         subjects = self._layout.subjects(keys)
         found: list[Entry[bytes]] = []
-        for first in range(0, len(subjects), MOST_SUBJECTS):
-            found += self._last_of(subjects[first : first + MOST_SUBJECTS], timeout)
+        for first in range(0, len(subjects), MAX_SUBJECTS):
+            found += self._last_of(subjects[first : first + MAX_SUBJECTS], timeout)
         values = [entry for entry in found if entry.operation == "PUT"]
         return {entry.key: entry for entry in self._layout.decode(values)}
 

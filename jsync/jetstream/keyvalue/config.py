@@ -24,7 +24,7 @@ from ...models.codec import PositiveSeconds  # noqa: TC001 (a field's type)
 from ..buckets.engine import check_bucket, limit_of, own_metadata
 from .engine import STREAM_PREFIX
 
-MOST_HISTORY: Final = 64
+MAX_HISTORY: Final = 64
 _DUPLICATE_WINDOW: Final = 120.0
 
 
@@ -37,7 +37,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
     """A human-readable description, up to 4 KiB. Default: none."""
     max_value_size: int | None = None
     """The most bytes of one value with its headers. Default: -1, no limit."""
-    history: Annotated[int, msgspec.Meta(ge=1, le=MOST_HISTORY)] | None = None
+    history: Annotated[int, msgspec.Meta(ge=1, le=MAX_HISTORY)] | None = None
     """Revisions kept for each key, from 1 to 64. Default: 1."""
     ttl: PositiveSeconds | None = None
     """Seconds after which a revision expires. Default: 0, never."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from ...errors import ConfigError
 
-SHORTEST: Final = 2
+MIN_TTL: Final = 2
 _MARGIN: Final = 0.1
 """The last part of a lease, in which its owner already regards it as lost. It covers clocks
 that do not run at quite the same rate, and gives the owner time to stop."""
@@ -21,8 +21,8 @@ def check_ttl(ttl: object) -> int:
     """Return valid whole seconds of a lease. Raises `ConfigError` otherwise."""
     if isinstance(ttl, bool) or not isinstance(ttl, int | float) or ttl != ttl // 1:
         raise ConfigError(f"ttl of a lock: whole seconds, not {ttl!r}")
-    if not SHORTEST <= ttl < 1 << 31:
-        raise ConfigError(f"ttl of a lock: at least {SHORTEST} seconds, not {ttl!r}")
+    if not MIN_TTL <= ttl < 1 << 31:
+        raise ConfigError(f"ttl of a lock: at least {MIN_TTL} seconds, not {ttl!r}")
     return int(ttl)
 
 

@@ -31,7 +31,7 @@ WINDOW_BYTES = 8 << 20
 """The most bytes of one request, and so the most that are in flight or buffered here."""
 LAG_SECONDS = 0.05
 """Seconds until a replica that lacks a chunk is asked for it again."""
-MOST_QUESTIONS = 200
+MAX_QUESTIONS = 200
 """The most requests for one chunk. Fewer find it even among 2^64 messages."""
 
 
@@ -114,7 +114,7 @@ class Download:
         """Search the stream for the next chunk. None if it is missing."""
         places, index = self._places, self.index
         places.begin(index)
-        for _ in range(MOST_QUESTIONS):
+        for _ in range(MAX_QUESTIONS):
             asked = places.guess(index)
             stream, chunk = self._open(asked, ahead)
             if chunk is None:

@@ -57,7 +57,7 @@ With a smaller window the server idles between chunks, and with a larger one the
 30 MiB."""
 WINDOW = 4096
 ACK_SECONDS = 30.0
-DOUBT_SECONDS = 2.0
+RESEND_AFTER = 2.0
 """Seconds without an answer after which an info is sent again."""
 
 PAUSE_SECONDS = 0.1
@@ -297,7 +297,7 @@ class Objects:
         session = self.api.session
         unclear = False
         while True:
-            wait = min(deadline - monotonic(), DOUBT_SECONDS)
+            wait = min(deadline - monotonic(), RESEND_AFTER)
             try:
                 return publish(session, subject, data, headers, wait).seq
             except Error as error:

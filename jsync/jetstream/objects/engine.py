@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 STREAM_PREFIX: Final = "OBJ_"
 CHUNK_SIZE: Final = 128 << 10
-LONGEST_NAME: Final = 2500
+MAX_NAME: Final = 2500
 DIGEST_KIND: Final = "SHA-256="
 MAX_NUMBER: Final = 2**63 - 1
 """The largest size and the largest number of chunks that an info may state."""
@@ -163,12 +163,12 @@ def check_object(name: object) -> str:
     """Return a valid name of an object. Raises `InvalidObjectNameError` otherwise."""
     if isinstance(name, str) and name:
         try:
-            if len(name.encode()) <= LONGEST_NAME:
+            if len(name.encode()) <= MAX_NAME:
                 return name
         except UnicodeEncodeError:
             pass
     raise InvalidObjectNameError(
-        f"not the name of an object: {name!r:.100}; use a string of 1 to {LONGEST_NAME} "
+        f"not the name of an object: {name!r:.100}; use a string of 1 to {MAX_NAME} "
         "bytes of UTF-8"
     )
 

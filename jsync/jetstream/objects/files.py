@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
     _File = io.BufferedIOBase
 
-AHEAD = 256 << 10
+READ_AHEAD = 256 << 10
 """Bytes to request if the wanted number is not known."""
 
 
@@ -59,7 +59,7 @@ class ObjectReader(_File):
     ) -> None:
         super().__init__()
         self._info = info
-        self._ahead = AHEAD if ahead is None else ahead
+        self._ahead = READ_AHEAD if ahead is None else ahead
         self._download = Download(objects, info, timeout)
         self._lock = RLock()
         self._begin_check()
@@ -165,7 +165,7 @@ class ObjectReader(_File):
             left = self._left()
             if not left or not size:
                 return b""
-            return bytes(self._take(left if size < 0 else min(size, left), AHEAD))
+            return bytes(self._take(left if size < 0 else min(size, left), READ_AHEAD))
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Read into a buffer until the buffer is full or the object ends.
@@ -208,7 +208,7 @@ class ObjectReader(_File):
             target = memoryview(buffer).cast("B")
             if not len(target) or not self._left():
                 return 0
-            part = self._take(len(target), AHEAD)
+            part = self._take(len(target), READ_AHEAD)
             target[: len(part)] = part
             return len(part)
 
@@ -326,7 +326,7 @@ class ObjectReader(_File):
         No chunk with bytes may follow, and the digest must match.
         """
         while self._hashed < self._info.chunks:
-            self._check(self._download.take(AHEAD))
+            self._check(self._download.take(READ_AHEAD))
         expected = known_digest(self._info.digest)
         if expected is None and not self._info.chunks and not self._download.is_empty():
             raise self._failed(self._wrong_size("more"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 INLINE = 8
 """The number of chunks that starts the thread. For fewer it costs more than it saves."""
-AHEAD = 32
+MAX_QUEUED = 32
 """The most chunks that may wait in the queue of the thread."""
 
 
@@ -37,7 +37,7 @@ class Hashing:
         self._done: SimpleQueue[bytes] = SimpleQueue()
 
     def update(self, chunk: Data) -> None:
-        """Add a chunk. Blocks while `AHEAD` chunks wait to be hashed."""
+        """Add a chunk. Blocks while `MAX_QUEUED` chunks wait to be hashed."""
         self._chunks += 1
         if self._waiting is None and self._chunks == INLINE:
             # No thread could be started: hash on this thread.
@@ -60,7 +60,7 @@ class Hashing:
                 room.put(None)
             done.put(digest.digest())
 
-        for _ in range(AHEAD):
+        for _ in range(MAX_QUEUED):
             room.put(None)
         self._spawner.start(self._name, work)
         self._waiting = waiting

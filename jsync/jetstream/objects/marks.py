@@ -3,7 +3,7 @@
 A store changes one info at a time. So a rename from A to B reads the revision of B, marks the
 info of A with the name B, stores the info of B if that revision is still the last one, and
 removes the info of A. A program that finds the mark and wants to change A waits for
-`DOUBT_SECONDS`. If nothing happens, the renaming program has ended or is slow. Then the
+`ABANDONED_AFTER`. If nothing happens, the renaming program has ended or is slow. Then the
 waiting program gives B another revision, so that the rename cannot succeed any more, and only
 then changes A.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .driver import Objects
     from .engine import ObjectInfo
 
-DOUBT_SECONDS = 2.0
+ABANDONED_AFTER = 2.0
 """Seconds without a change after which the rename of a marked info counts as abandoned."""
 PAUSE_SECONDS = 0.05
 
@@ -78,7 +78,7 @@ def may_change(
     Returns:
         True if the marked info may be changed now. False: it has changed, so read it again.
     """
-    given_up = min(monotonic() + DOUBT_SECONDS, deadline)
+    given_up = min(monotonic() + ABANDONED_AFTER, deadline)
     while monotonic() < given_up:
         objects.api.session.sleep(PAUSE_SECONDS)
         later = objects.last(marked.name, seconds)

@@ -66,7 +66,7 @@ Progress: TypeAlias = "Callable[[int, int | None], object]"
 Content: TypeAlias = "bytes | bytearray | memoryview | BinaryIO | Iterable[bytes | bytearray | memoryview]"
 
 ORPHAN_SECONDS = 3600.0
-MOST_LINKS = 8
+MAX_LINKS = 8
 """The most links in a chain that are followed."""
 _BINARY = getattr(os, "O_BINARY", 0)
 """Keeps Windows from changing line ends."""
@@ -416,7 +416,7 @@ class ObjectStore:
                     "object_store"
                 )
             followed += 1
-            if followed > MOST_LINKS:
+            if followed > MAX_LINKS:
                 raise LinkError(f"{name!r} is a link that leads to no object")
             try:
                 if link.bucket != objects.layout.bucket:

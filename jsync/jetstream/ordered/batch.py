@@ -22,7 +22,7 @@ from ...errors import (
     PermissionsError,
     PullError,
 )
-from ..pulls.fetch import SHORTEST, SinglePull
+from ..pulls.fetch import MIN_PULL_SECONDS, SinglePull
 from ..replies import ONE_REPLY
 from ..stream_end.driver import stream_rest
 from ..stream_end.engine import ask_rest
@@ -153,9 +153,9 @@ class OrderedFetch:
                 place.retire()
                 return
         left = self._deadline - monotonic()
-        request = request.within(max(SHORTEST, left))
+        request = request.within(max(MIN_PULL_SECONDS, left))
         place.used_at = monotonic()
-        self._pull = pull = InOrder(self._place, request, max(SHORTEST, left))
+        self._pull = pull = InOrder(self._place, request, max(MIN_PULL_SECONDS, left))
         self._messages = Messages(pull.inbox.mailbox, pull, pull.deadline, pull.silence)
 
     def take(self) -> JetStreamMsg | None:
@@ -225,7 +225,7 @@ class OrderedFetch:
             behind = self._is_behind()
         if rest is None or not (lost or pull.passed_over or behind):
             self._turn(FetchState.ENDED)
-        elif self._deadline - monotonic() < SHORTEST or isinstance(
+        elif self._deadline - monotonic() < MIN_PULL_SECONDS or isinstance(
             error, errors.TimeoutError
         ):
             if error is None and self._request.no_wait:
@@ -256,7 +256,7 @@ class OrderedFetch:
                 lambda: ask_rest(
                     place.stream, cursor.filters, cursor.position, self._end
                 ),
-                max(self._deadline, monotonic() + SHORTEST),
+                max(self._deadline, monotonic() + MIN_PULL_SECONDS),
             )
         except (PermissionsError, JetStreamNotEnabledError):
             return False  # this client may not ask the leader

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..pulls.engine import ConsumeLimits, PullRequest
     from .place import Place
 
-FIRST_LOOK = 0.1
+MIN_POLL_INTERVAL = 0.1
 """Seconds of silence until the server is first asked for the rest of the messages."""
 
 BEHIND: Final = "its server is behind the leader of the stream"
@@ -59,7 +59,7 @@ class OrderedPull(ContinuousPull):
         # The next caller does the rest of `stop`.
         self._abandoned = False
         self._was_disused = False
-        self._look_after = FIRST_LOOK
+        self._look_after = MIN_POLL_INTERVAL
         self._looks = 0  # the number of looks so far: only the last one continues
         # Called on the I/O thread after each loss of the connection, and each reconnect.
         self.when_lost: Callable[[], object] | None = None
@@ -108,7 +108,7 @@ class OrderedPull(ContinuousPull):
         read.began_at = self._place.used_at = monotonic()
         self._heartbeats.resume(read.began_at)
         self._refill()
-        self._look_after = FIRST_LOOK
+        self._look_after = MIN_POLL_INTERVAL
         if self._cursor.until is not None and pending is None:
             self._ask_server(self._next_look())
         elif self._cursor.until is not None and pending == 0:

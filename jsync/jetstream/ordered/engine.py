@@ -38,8 +38,8 @@ INACTIVE_THRESHOLD: Final = 30.0
 """Seconds that a consumer stays if its deletion was lost with the connection."""
 IDLE_HEARTBEAT: Final = 5.0
 RESET_ATTEMPTS: Final = 60
-FIRST_RETRY: Final = 0.25
-LAST_RETRY: Final = 10.0
+INITIAL_BACKOFF: Final = 0.25
+MAX_BACKOFF: Final = 10.0
 _STARTS: Final = {
     "opt_start_seq": "by_start_sequence",
     "opt_start_time": "by_start_time",
@@ -408,7 +408,7 @@ class Cursor:
         `OrderedConsumerResetError` if a read to an end has made no progress for too many
         consumers in a row.
         """
-        if progress or (self.until is None and lived > LAST_RETRY):
+        if progress or (self.until is None and lived > MAX_BACKOFF):
             self._idle_resets = 0
         self._idle_resets += 1
         if (
@@ -494,4 +494,4 @@ def _pause(failures: int) -> float:
     """Return 0 for no failures, and a longer pause for each failure."""
     if failures == 0:
         return 0.0
-    return min(LAST_RETRY, FIRST_RETRY * 2.0 ** min(failures - 1, 10))
+    return min(MAX_BACKOFF, INITIAL_BACKOFF * 2.0 ** min(failures - 1, 10))

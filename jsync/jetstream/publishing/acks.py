@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     OnError: TypeAlias = Callable[[PubAckFuture, Exception], object]
 
-DOUBT_SECONDS = 2.0
+RESEND_AFTER = 2.0
 """Seconds without an answer after which a publisher with `resend` sends a message again."""
 LINGER_SECONDS = 1.0
 """Seconds between two checks whether a dropped publisher has all of its acks."""
@@ -201,7 +201,7 @@ class PublisherAcks:
 
     def _call_later(self, seconds: float) -> None:
         if self.window.resend:
-            seconds = min(seconds, DOUBT_SECONDS)
+            seconds = min(seconds, RESEND_AFTER)
         # An outage may last longer than the ack timeout.
         self._timer = self._session.call_later(seconds, self._expire, offline=True)
 
@@ -209,7 +209,7 @@ class PublisherAcks:
         due = self.window.expire()
         if due is not None:
             self._call_later(due - monotonic())
-            if self.window.resend and self.window.doubt(DOUBT_SECONDS):
+            if self.window.resend and self.window.doubt(RESEND_AFTER):
                 self._start_sending_again()
 
     def _connected(self) -> None:

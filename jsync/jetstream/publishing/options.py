@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ..versions import Needs
 
 
-_SHORTEST: Final = timedelta(seconds=1)
-_LONGEST: Final = timedelta(microseconds=((1 << 63) - 1) // 1000)
+_MIN_TTL: Final = timedelta(seconds=1)
+_MAX_DURATION: Final = timedelta(microseconds=((1 << 63) - 1) // 1000)
 """The longest time that Go counts in nanoseconds."""
 
 
@@ -177,7 +177,7 @@ def _ttl(name: str, value: Any) -> str:
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not 1 <= value <= _LONGEST.total_seconds()
+        or not 1 <= value <= _MAX_DURATION.total_seconds()
         or value != int(value)
     ):
         raise ConfigError(
@@ -192,7 +192,7 @@ def _schedule(name: str, value: Any) -> str:
             raise ConfigError(f"{name}: a datetime with a time zone; {value} has none")
         return f"@at {value.astimezone(UTC).isoformat().replace('+00:00', 'Z')}"
     if isinstance(value, timedelta):
-        if not _SHORTEST <= value <= _LONGEST:
+        if not _MIN_TTL <= value <= _MAX_DURATION:
             raise ConfigError(
                 f"{name}: an interval is at least a second, at most 292 years, not {value}"
             )

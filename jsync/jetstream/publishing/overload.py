@@ -7,8 +7,8 @@ from typing import Final
 
 TOO_MANY_REQUESTS: Final = 429
 """The status of that rejection: the stream has not looked at the message."""
-FIRST_SECONDS: Final = 0.05
-LONGEST_SECONDS: Final = 1.0
+INITIAL_BACKOFF: Final = 0.05
+MAX_BACKOFF: Final = 1.0
 
 
 def pause_after(refusals: int) -> float:
@@ -17,5 +17,5 @@ def pause_after(refusals: int) -> float:
     The wait grows, and has a random part, because many clients are rejected at the same
     moment and would otherwise retry at the same moment.
     """
-    most = min(FIRST_SECONDS * 2.0 ** min(refusals, 10), LONGEST_SECONDS)
+    most = min(INITIAL_BACKOFF * 2.0 ** min(refusals, 10), MAX_BACKOFF)
     return uniform(most / 2, most)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .acks import OnError
     from .arrow import ArrowTable, MessageColumns
 
-WIDEST = 1 << 20
+MAX_WINDOW = 1 << 20
 _ONE = (bytes, bytearray, memoryview, str)
 """The types of a single payload. `publish_many` rejects one instead of a sequence."""
 
@@ -57,7 +57,7 @@ class Publisher(Single):
         retry_wait: Seconds,
         on_error: OnError | None,
     ) -> None:
-        window = count(window, "window", 1, WIDEST)
+        window = count(window, "window", 1, MAX_WINDOW)
         window_bytes = count(window_bytes, "window_bytes", 1)
         ack_timeout = span(ack_timeout, "ack_timeout")
         stall_timeout = span(stall_timeout, "stall_timeout")

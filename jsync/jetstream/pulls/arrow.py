@@ -16,7 +16,7 @@ from ..._fast import ArrowBatch, TimedRowsReader
 from ...checks import seconds, whole
 from ...core.deadline import deadline_after
 from ...errors import ConfigError
-from .engine import LONGEST_EXPIRY, UNLIMITED, idle_seconds
+from .engine import MAX_EXPIRY, UNLIMITED, idle_seconds
 from .faces import Prefetched
 from .inbox import raise_failure
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from .driver import ContinuousPull
     from .inbox import Source
 
-AHEAD_BYTES = 16 << 20
+PREFETCH_BYTES = 16 << 20
 """The bytes to prefetch by default."""
-MOST_ROWS = 10_000
+MAX_ROWS = 10_000
 
 
 class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
@@ -141,7 +141,7 @@ def arrow_batches(
     """Check the options of `Consumer.arrow_batches`, then start `pull` and return batches."""
     max_rows = whole(max_rows, "max_rows", 1)
     max_wait = seconds(max_wait, "max_wait")
-    if not 0 <= max_wait <= LONGEST_EXPIRY:
+    if not 0 <= max_wait <= MAX_EXPIRY:
         raise ConfigError(f"max_wait has to be 0 seconds or more, not {max_wait!r}")
     idle_timeout = idle_seconds(idle_timeout)
     rows, size = max_rows, UNLIMITED

@@ -81,7 +81,7 @@ def says_more(status: int, text: str) -> bool:
     )
 
 
-LONGEST_EXPIRY: Final = 24 * 3600.0
+MAX_EXPIRY: Final = 24 * 3600.0
 HEARTBEATS_MISSED: Final = 2
 """Silent intervals after which heartbeats are late (ADR-37)."""
 
@@ -95,9 +95,9 @@ def idle_seconds(idle_timeout: Seconds | None) -> float | None:
     if idle_timeout is None:
         return None
     idle = seconds(idle_timeout, "idle_timeout")
-    if not 0 < idle <= LONGEST_EXPIRY:
+    if not 0 < idle <= MAX_EXPIRY:
         raise ConfigError(
-            f"idle_timeout has to be above 0 seconds and at most {LONGEST_EXPIRY:.0f}, "
+            f"idle_timeout has to be above 0 seconds and at most {MAX_EXPIRY:.0f}, "
             f"not {idle_timeout!r}"
         )
     return idle
@@ -123,9 +123,9 @@ def fetch_request(
     max_messages = _count(max_messages, "max_messages")
     max_bytes = _count(max_bytes, "max_bytes")
     timeout = seconds(timeout, "timeout")
-    if not no_wait and not 0 < timeout <= LONGEST_EXPIRY:
+    if not no_wait and not 0 < timeout <= MAX_EXPIRY:
         raise ConfigError(
-            f"timeout has to be above 0 seconds and at most {LONGEST_EXPIRY:.0f}, not "
+            f"timeout has to be above 0 seconds and at most {MAX_EXPIRY:.0f}, not "
             f"{timeout!r}"
         )
     if idle_heartbeat is None:
@@ -207,8 +207,8 @@ def judge(status: int, text: str) -> Verdict:
 
 DEFAULT_MESSAGES: Final = 500
 UNLIMITED: Final = 1 << 62
-FIRST_RETRY: Final = 0.25
-LAST_RETRY: Final = 10.0
+INITIAL_BACKOFF: Final = 0.25
+MAX_BACKOFF: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,9 +249,9 @@ def consume_limits(
     if max_bytes is None and threshold_bytes is not None:
         raise ConfigError("threshold_bytes needs max_bytes")
     expires = seconds(expires, "expires")
-    if not 1 <= expires <= LONGEST_EXPIRY:
+    if not 1 <= expires <= MAX_EXPIRY:
         raise ConfigError(
-            f"expires has to be from 1 second to {LONGEST_EXPIRY:.0f}, not {expires!r}"
+            f"expires has to be from 1 second to {MAX_EXPIRY:.0f}, not {expires!r}"
         )
     if idle_heartbeat is None:
         idle_heartbeat = min(expires / 2, 30.0)
@@ -437,11 +437,11 @@ class PullEngine:
             self._unpinned = True
             return Reaction(report=error)
         if verdict.meaning is Meaning.INTERRUPTED:
-            self._retry = FIRST_RETRY  # a leader has answered
+            self._retry = INITIAL_BACKOFF  # a leader has answered
         else:
             # A pause longer than the heartbeat alarm would look like a stall.
-            longest = min(LAST_RETRY, 2 * self.limits.idle_heartbeat)
-            self._retry = min(max(FIRST_RETRY, self._retry * 2), longest)
+            longest = min(MAX_BACKOFF, 2 * self.limits.idle_heartbeat)
+            self._retry = min(max(INITIAL_BACKOFF, self._retry * 2), longest)
         return Reaction(report=error, retry_in=self._retry)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from ...core.gate import Gate
 from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import BlockingCallError, ConfigError, DrainTimeoutError, Error
-from ..retries.engine import LONGEST_DELAY, Retry
+from ..retries.engine import MAX_DELAY, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,9 +65,9 @@ def check_exception(
         if on_exception != "nak":
             raise ConfigError("nak_delay needs on_exception='nak'")
         delay = seconds(nak_delay, "nak_delay")
-        if not 0 <= delay <= LONGEST_DELAY:
+        if not 0 <= delay <= MAX_DELAY:
             raise ConfigError(
-                f"nak_delay has to be from 0 to {LONGEST_DELAY} seconds, not {nak_delay!r}"
+                f"nak_delay has to be from 0 to {MAX_DELAY} seconds, not {nak_delay!r}"
             )
         return delay
     limit = (config.max_deliver if config is not None else None) or -1

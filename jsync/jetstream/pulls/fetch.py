@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .inbox import Source
 
 
-SHORTEST = 0.01
+MIN_PULL_SECONDS = 0.01
 """The shortest duration of a pull, in seconds."""
 
 
@@ -160,7 +160,7 @@ class SinglePull:
             return
         left = self.deadline - MARGIN - monotonic()
         try:
-            self.inbox.pull(self._request.within(max(SHORTEST, left)))
+            self.inbox.pull(self._request.within(max(MIN_PULL_SECONDS, left)))
         except Error as error:
             self._end(error)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ON_ITS_WAY = 1.0
 """Seconds to wait for messages that the server sent before it saw the unsubscribe."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
+INITIAL_BACKOFF, MAX_BACKOFF = 0.001, 0.02
 """Seconds between two probes. The pause doubles each time, up to the second value."""
 
 
@@ -216,7 +216,7 @@ class Inbox:
         mailbox = self.mailbox
         patience = SECOND_CHANCE if self._source.acks else LAST_CHANCE
         deadline = monotonic() + patience.limit
-        pause = FIRST_PAUSE
+        pause = INITIAL_BACKOFF
         while not mailbox.closed and is_open() and self._can_probe():
             before = mailbox.delivered
             answer = request(
@@ -232,7 +232,7 @@ class Inbox:
                 ):
                     return
             self._session.sleep(min(pause, max(0.0, deadline - monotonic())))
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_BACKOFF)
 
     def _can_probe(self) -> bool:
         if self._session.state is not ConnectionState.CONNECTED:

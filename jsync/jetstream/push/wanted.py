@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 HEARTBEAT_SECONDS: Final = 5.0
 """The default interval of the heartbeats that flow control needs."""
 
-MOST_PENDING: Final = 512 * 1024
+MAX_PENDING: Final = 512 * 1024
 """The most messages that a subscription buffers, as in nats-py."""
-MOST_PENDING_BYTES: Final = 256 << 20
+MAX_PENDING_BYTES: Final = 256 << 20
 """The most bytes that a subscription buffers, as in nats-py."""
 
 _PULL_ONLY: Final = (

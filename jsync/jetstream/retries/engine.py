@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 
 from ..._fast import check_publish_subject
-from ...checks import MOST_SEQUENCE, Seconds, count, seconds
+from ...checks import MAX_SEQUENCE, Seconds, count, seconds
 from ...errors import ConfigError, InvalidSubjectError
 from ...headers import Headers
 from ...terminal import printable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...headers import HeadersLike
     from ...models import ConsumerConfig
 
-LONGEST_DELAY: Final = 1_000_000_000
+MAX_DELAY: Final = 1_000_000_000
 """Seconds. Servers can count this time in nanoseconds."""
 
 ACK_WAIT: Final = 30.0
@@ -39,7 +39,7 @@ ORIGINAL: Final = f"{PREFIX}Original-"
 _ORDERS: Final = "nats-"
 _OWN_FILES: Final = (str(Path(__file__).parents[2]), "jsync/_fast")
 """The beginnings of the names of jsync's files in tracebacks, including the extension."""
-_LONGEST_TEXT: Final = 1000
+_MAX_TEXT: Final = 1000
 _ESCAPES: Final = (("\\", "\\\\"), ("\r", "\\r"), ("\n", "\\n"), ("\t", "\\t"))
 
 
@@ -153,7 +153,7 @@ class Retry:
         try:
             grown = last * float(self.factor) ** (attempt - len(self.delays))
         except OverflowError:
-            grown = float(LONGEST_DELAY)
+            grown = float(MAX_DELAY)
         return max(last, min(grown, float(self.longest)))  # type: ignore[arg-type]
 
     def most_deliveries(self, config: ConsumerConfig | None) -> int:
@@ -169,7 +169,7 @@ class Retry:
             ConfigError: The consumer does not fit this policy.
         """
         most = self.deliveries or (
-            MOST_SEQUENCE if self.attempts is None else 2 * self.attempts
+            MAX_SEQUENCE if self.attempts is None else 2 * self.attempts
         )
         if config is None:
             return most
@@ -210,9 +210,9 @@ def extension_interval(
 
 def _delay(value: object, name: str) -> float:
     delay = seconds(value, name)
-    if not 0 <= delay <= LONGEST_DELAY:
+    if not 0 <= delay <= MAX_DELAY:
         raise ConfigError(
-            f"{name} has to be from 0 to {LONGEST_DELAY} seconds, not {value!r}"
+            f"{name} has to be from 0 to {MAX_DELAY} seconds, not {value!r}"
         )
     return delay
 
@@ -270,7 +270,7 @@ def dead_letter_headers(
         kept = f"{ORIGINAL}{name}" if name.lower().startswith(_ORDERS) else name
         own.setdefault(kept, []).append(value)
     why = {
-        "Reason": one_line(reason)[:_LONGEST_TEXT],
+        "Reason": one_line(reason)[:_MAX_TEXT],
         "Subject": origin.subject,
         "Stream": origin.stream,
         "Consumer": origin.consumer,
@@ -280,7 +280,7 @@ def dead_letter_headers(
         "Time": at.astimezone(UTC).isoformat(),
     }
     if lost:
-        why["Lost-Headers"] = one_line(", ".join(map(repr, lost)))[:_LONGEST_TEXT]
+        why["Lost-Headers"] = one_line(", ".join(map(repr, lost)))[:_MAX_TEXT]
     if error is not None:
         kind = type(error)
         why["Exception"] = f"{kind.__module__}.{kind.__qualname__}"

@@ -19,7 +19,7 @@ from ..management import purge_stream, stream_info
 from ..publishing.options import newer_options, publish_headers
 from ..publishing.publish import publish
 from ..stored import get as stored
-from ..stored.engine import MOST_SUBJECTS, PAGE_BYTES, LastOfEach
+from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastOfEach
 from ..versions import CANCEL_AND_PUBLISH
 from .engine import advice, read_schedule
 
@@ -185,7 +185,7 @@ class Schedules:
             StoredMessage.from_answer,
             up_to_sequence=None,
             up_to_time=None,
-            batch=MOST_SUBJECTS,
+            batch=MAX_SUBJECTS,
             max_bytes=PAGE_BYTES,
         )
         found = map(

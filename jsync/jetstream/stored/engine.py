@@ -48,7 +48,7 @@ FUTILE = 3
 
 PAGE_MESSAGES = 1000
 PAGE_BYTES = 8 << 20
-MOST_SUBJECTS = 1024
+MAX_SUBJECTS = 1024
 """The most subjects that one request for the last messages may match."""
 
 
@@ -298,7 +298,7 @@ class LastOfEach(Pages[Item]):
         *,
         up_to_sequence: int | None = None,
         up_to_time: datetime | None = None,
-        batch: int = MOST_SUBJECTS,
+        batch: int = MAX_SUBJECTS,
         max_bytes: int = PAGE_BYTES,
     ) -> None:
         super().__init__(make, batch, max_bytes)
@@ -359,7 +359,7 @@ def direct_error(status: int, text: str) -> Error:
             err_code = 10185
         case 413:
             return TooManyResultsError(
-                f"the subjects match more than {MOST_SUBJECTS}: ask for fewer, or read "
+                f"the subjects match more than {MAX_SUBJECTS}: ask for fewer, or read "
                 'with a consumer of deliver_policy="last_per_subject"',
                 status=413,
             )

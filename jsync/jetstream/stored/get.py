@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..api import API
     from .engine import Item, Pages
 
-FIRST_LOOK, LAST_LOOK = 0.02, 0.5
+MIN_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.02, 0.5
 """The first and the longest pause before servers that lag behind the leader are retried."""
 ELECTION_SECONDS = 1.0
 """Seconds to wait for the answer of a leader that may be in an election."""
@@ -190,7 +190,7 @@ def _read(
     session = api.session
     subject = f"{api.prefix}.DIRECT.GET.{stream}"
     until = monotonic() + seconds
-    pause = FIRST_LOOK
+    pause = MIN_POLL_INTERVAL
     step = Step.ASK
     pages.whole.add(stream)
     while step is not Step.END:
@@ -203,7 +203,7 @@ def _read(
             while step is Step.SKIP:
                 if items := pages.take_ready(mailbox):
                     yield from items
-                    pause = FIRST_LOOK
+                    pause = MIN_POLL_INTERVAL
                     until = monotonic() + seconds
                 try:
                     msg = mailbox.next(seconds)
@@ -219,7 +219,7 @@ def _read(
                 if isinstance(answer, Step):
                     step = answer
                     continue
-                pause = FIRST_LOOK
+                pause = MIN_POLL_INTERVAL
                 yield answer
                 until = monotonic() + seconds
                 if pages.done:
@@ -235,7 +235,7 @@ def _read(
                     "mirror_direct=False on the mirror"
                 )
             session.sleep(pause)
-            pause = min(2 * pause, LAST_LOOK)
+            pause = min(2 * pause, MAX_POLL_INTERVAL)
         if step is Step.CONFIRM and alone and pages.answered_by == stream:
             return
         if step is Step.CONFIRM:
@@ -248,7 +248,7 @@ def _read(
                         f"which its leader has, within {seconds} s"
                     )
                 session.sleep(pause)
-                pause = min(2 * pause, LAST_LOOK)
+                pause = min(2 * pause, MAX_POLL_INTERVAL)
 
 
 def _is_whole(api: API, stream: str, pages: Pages[Any], until: float) -> bool:

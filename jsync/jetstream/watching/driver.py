@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from .engine import Stored, Watched
 
 EXPIRES = 30.0
-FIRST_LOOK = 0.1
+MIN_POLL_INTERVAL = 0.1
 """Seconds without an entry after which the leader is asked for more initial entries."""
-LAST_LOOK = 5.0
-ASK_SECONDS = 2.0
+MAX_POLL_INTERVAL = 5.0
+INFO_TIMEOUT = 2.0
 """Seconds that the leader may take to answer, and the pause after it gave no answer."""
-AHEAD_SECONDS = 0.5
+HOLD_BACK_SECONDS = 0.5
 """The most seconds to hold an entry until it is known whether it is the last initial one."""
 MAX_ROUNDS = 2
 """Times that the end may move ahead of the reading before the keys are compared."""
@@ -162,7 +162,7 @@ class Changes(Generic[Item]):
         self._initial = initial
         self._latest = place.cursor.is_latest
         self._rounds = 0  # how often the leader had more than the watch
-        self._look_after = FIRST_LOOK
+        self._look_after = MIN_POLL_INTERVAL
         self._silent_until = 0.0  # the leader is not asked before
         # The revisions of the last returned entry, and of the held one that follows it.
         self._revision = self._held_revision = start
@@ -232,7 +232,7 @@ class Changes(Generic[Item]):
         Only then is it known whether the returned entry is the last initial one, because
         delete markers that are left out may follow it.
         """
-        until = monotonic() + AHEAD_SECONDS
+        until = monotonic() + HOLD_BACK_SECONDS
         if deadline is not None:
             until = min(until, deadline)
         try:
@@ -254,7 +254,7 @@ class Changes(Generic[Item]):
             except Error as error:
                 self._fail(error)
             if stored is not None:
-                self._look_after = FIRST_LOOK
+                self._look_after = MIN_POLL_INTERVAL
                 entry = self._arrived(stored)
                 if entry is not None or (initial and self._initial.done):
                     return entry
@@ -365,7 +365,7 @@ class Changes(Generic[Item]):
             info = stream_info(
                 *(place.api, place.stream),
                 subjects_filter=subject,
-                timeout=max(ASK_SECONDS, deadline - monotonic()),
+                timeout=max(INFO_TIMEOUT, deadline - monotonic()),
             )
             last = max(last, end_in(info).sequence)
             keys.update([name[size:] for name in info.state.subjects or ()])
@@ -376,16 +376,16 @@ class Changes(Generic[Item]):
         if monotonic() < self._silent_until:
             return
         try:
-            self.learn_end(monotonic() + ASK_SECONDS, compares=compares)
+            self.learn_end(monotonic() + INFO_TIMEOUT, compares=compares)
         except Error:
-            self._silent_until = monotonic() + ASK_SECONDS
+            self._silent_until = monotonic() + INFO_TIMEOUT
 
     def _confirm(self) -> bool:
         """Ask the leader after a silence whether all initial entries have come. Blocks.
 
         The messages that were still to come may have been deleted.
         """
-        self._look_after = min(self._look_after * 2, LAST_LOOK)
+        self._look_after = min(self._look_after * 2, MAX_POLL_INTERVAL)
         self._learn_end(compares=False)
         if self._initial.done:
             self.given()

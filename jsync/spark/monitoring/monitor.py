@@ -53,7 +53,7 @@ _MAX_MISSED: Final = 3
 _LAST_EVENTS: Final = 10.0
 """Seconds that `close` waits for the last events of ended queries."""
 
-_LONGEST: Final = 1000
+_MAX_ERROR_TEXT: Final = 1000
 """The most characters of an error."""
 
 logger = logging.getLogger("jsync.spark.monitor")
@@ -270,7 +270,9 @@ class Monitor:
             case "terminated" if query.run_id == about["run_id"]:
                 error = about["error"]
                 query.state = "ended" if error is None else "failed"
-                query.error = None if error is None else explain(error)[0][:_LONGEST]
+                query.error = (
+                    None if error is None else explain(error)[0][:_MAX_ERROR_TEXT]
+                )
         return key
 
     def _complete(self, query: QueryFigures) -> KeyValue[bytes] | None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MOST_LONG: Final = 2**63
+_LONG_LIMIT: Final = 2**63
 
 
 @dataclass
@@ -69,7 +69,7 @@ def _name(value: Any) -> str:
         case bool():
             return "boolean"
         case int():
-            return "bigint" if -_MOST_LONG <= value < _MOST_LONG else "decimal"
+            return "bigint" if -_LONG_LIMIT <= value < _LONG_LIMIT else "decimal"
         case float():
             return "double"
         case list():

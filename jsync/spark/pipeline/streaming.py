@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .stopping import Stop
 
 _POLL = 0.25
-_LONGEST_START = 30.0
+_MAX_START = 30.0
 _BOUNDARY_POLL = 0.02
 """Seconds. This is below the tenth of a second that a micro-batch spends on planning."""
 _IDLE = "Waiting for data to arrive"
@@ -131,7 +131,7 @@ def _await_offsets(query: StreamingQuery, stop: Stop) -> None:
     Spark's runners of Python sources share a map without a lock. Two that begin at the same
     time may break it, and then no task of the source can be read.
     """
-    deadline = time.monotonic() + _LONGEST_START
+    deadline = time.monotonic() + _MAX_START
     while query.isActive and not stop.asked and time.monotonic() < deadline:
         status = query.status
         if status["isDataAvailable"] or status["message"].startswith("Waiting"):

@@ -49,8 +49,8 @@ REASON: Final = "Dead-Letter-Reason"
 SUBJECT: Final = "Dead-Letter-Subject"
 SIZE: Final = "Dead-Letter-Size"
 HEADERS_SIZE: Final = "Dead-Letter-Headers-Size"
-LONGEST: Final = 1000
-MOST_HEADERS: Final = 60_000
+MAX_ERROR_TEXT: Final = 1000
+MAX_HEADERS: Final = 60_000
 """Bytes of a row's own headers. Streams keep 64 KiB of headers, those added here included."""
 
 
@@ -121,7 +121,7 @@ class DeadLetters:
             if not name.startswith("Nats-")
         }
         size = _size(own)
-        if size > MOST_HEADERS:
+        if size > MAX_HEADERS:
             added[HEADERS_SIZE] = str(size)
             own = {}
         try:
@@ -150,4 +150,4 @@ def _size(headers: HeadersLike) -> int:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:LONGEST]
+    return " ".join(text.split())[:MAX_ERROR_TEXT]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .columns import ColumnPlan
     from .settings import SinkSettings
 
-LEAST_WINDOW: Final = 4.0
+MIN_WINDOW: Final = 4.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _check_window(settings: SinkSettings, name: str, window: float) -> None:
             f"stream {name} remembers ids for {window:g} s, less than maxRestartTime="
             f"{wanted:g}: set its duplicate_window to {wanted:g} s or more"
         )
-    if window < LEAST_WINDOW:
+    if window < MIN_WINDOW:
         raise ConfigError(
             f"stream {name} remembers ids for {window:g} s only: set its duplicate_window "
             "above the time that a restart may take, such as the default of 2 minutes"

@@ -427,7 +427,7 @@ def world(
     campaign: Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., World]]:
     # Clients take the mark of a rename for abandoned, while it is only slow, or is cut short.
-    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.05)
+    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.05)
     choose, put = campaign.random("slow"), Objects.put_info
 
     def pause(probability: float) -> None:

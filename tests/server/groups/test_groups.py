@@ -548,7 +548,7 @@ def test_a_refused_member_asks_less_and_less(
     with group.join("a", on_error=lambda _: asked.append(time.monotonic())) as member:
         waiting = Thread(lambda: list(member))
         wait_for(lambda: len(asked) >= 6)
-        assert asked[5] - asked[0] > (1 + 2 + 4 + 8) * driver.FIRST_PAUSE
+        assert asked[5] - asked[0] > (1 + 2 + 4 + 8) * driver.INITIAL_BACKOFF
         member.stop()
         waiting.result()
 
@@ -559,7 +559,7 @@ def test_a_refused_member_hears_of_changes_at_once(
     orders: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for pause in ("FIRST_PAUSE", "LONGEST_PAUSE"):
+    for pause in ("INITIAL_BACKOFF", "MAX_BACKOFF"):
         monkeypatch.setattr(driver, pause, 3600.0)
     refuse_consumers(js, f"{orders}-g")
     group.add("a")

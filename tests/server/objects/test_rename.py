@@ -70,7 +70,7 @@ def test_a_rename_that_was_cut_short_can_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
     other: bool,
 ) -> None:
-    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.2)
     begin(files, acts, steps=1)
     assert (names(files), files.get("a")) == (["a"], DATA)
     wanted = "c" if other else "b"
@@ -119,7 +119,7 @@ def test_a_change_during_a_rename_loses_no_bytes(
     act: str,
     step: int,
 ) -> None:
-    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.2)
     files.put("a", DATA, chunk_size=1000)
     changes: dict[str, Callable[[], object]] = {
         "put": lambda: files.put("a", b"other"),
@@ -245,7 +245,7 @@ def test_renames_that_were_cut_short_one_after_another_lose_nothing(
         for old, new in [("a", "b"), ("b", "c"), ("c", last)]:
             with pytest.raises(CutShortError):
                 files.update_meta(old, new_name=new)
-    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.1)
     assert files.get(last) == DATA
     files.update_meta(last, new_name="end")
     files.check(older_than=0)
@@ -286,7 +286,7 @@ def test_a_former_name_harms_no_other_one(
 def test_the_first_of_three_names_has_no_object(
     files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.1)
     for end in ("c", "b"):
         files.put("a", DATA, chunk_size=1000)
         with monkeypatch.context() as patch:

@@ -13,9 +13,9 @@ from jsync.errors import (
     PullError,
 )
 from jsync.jetstream.pulls.engine import (
-    FIRST_RETRY,
+    INITIAL_BACKOFF,
     LARGE_BATCH,
-    LAST_RETRY,
+    MAX_BACKOFF,
     PROBE,
     says_more,
 )
@@ -164,7 +164,7 @@ def test_a_refusal_is_reported_and_pulled_again_after_a_pause(
     reaction = pull.status(status, text, left=NO_LEFT, buffered=(0, 0))
     assert type(reaction.report) is kind
     assert reaction.end is None
-    assert reaction.retry_in >= FIRST_RETRY
+    assert reaction.retry_in >= INITIAL_BACKOFF
     assert asked(pull).batch == 10
     if isinstance(reaction.report, PullError):
         assert text in str(reaction.report)
@@ -185,7 +185,7 @@ def test_a_refused_pin_is_reported_and_pulled_again_at_once_but_not_for_ever(
         assert type(reaction.report) is PullError
         assert reaction.end is None
         pauses.append(reaction.retry_in)
-    assert pauses == [0.0, FIRST_RETRY, 2 * FIRST_RETRY]
+    assert pauses == [0.0, INITIAL_BACKOFF, 2 * INITIAL_BACKOFF]
     asked(pull)
     pull.taken(1, 10)
     assert pull.status(423, text, left=left, buffered=(0, 0)).retry_in == 0.0
@@ -219,10 +219,10 @@ def test_pauses_grow_up_to_a_bound_and_are_short_again_after_a_message() -> None
         asked(pull)
         pauses.append(pull.status(503, "", left=None, buffered=(0, 0)).retry_in)
     assert pauses == sorted(pauses)
-    assert pauses[:3] == [FIRST_RETRY, 2 * FIRST_RETRY, 4 * FIRST_RETRY]
-    assert pauses[-1] == LAST_RETRY
+    assert pauses[:3] == [INITIAL_BACKOFF, 2 * INITIAL_BACKOFF, 4 * INITIAL_BACKOFF]
+    assert pauses[-1] == MAX_BACKOFF
     pull.taken(1, 10)
-    assert pull.status(503, "", left=None, buffered=(0, 0)).retry_in == FIRST_RETRY
+    assert pull.status(503, "", left=None, buffered=(0, 0)).retry_in == INITIAL_BACKOFF
 
 
 @pytest.mark.parametrize("buffered", [0, 3, 10])

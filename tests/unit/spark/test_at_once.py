@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.spark.at_once import AHEAD, ask_all, in_turn
+from jsync.spark.at_once import PREFETCH, ask_all, in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -59,7 +59,7 @@ def test_streams_are_read_in_turn_and_few_begin_before_theirs() -> None:
     streams = Streams()
     batches = in_turn(streams.read, range(20))
     assert next(batches) == (0, 0)
-    assert streams.given.keys() <= set(range(AHEAD + 1))
+    assert streams.given.keys() <= set(range(PREFETCH + 1))
     rest = list(batches)
     assert [(0, 0), *rest] == [(key, batch) for key in range(20) for batch in range(3)]
     assert streams.closed == set(range(20))

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from jsync.spark.coverage import Coverage
 from jsync.spark.marks import Mark
 from jsync.spark.offsets import (
-    MOST_ROWS,
+    MAX_ROWS,
     Holding,
     Span,
     admitted,
@@ -117,7 +117,7 @@ def test_ranges_are_the_whole_in_order(start: int, count: int, parts: int) -> No
 
 def test_partitions_are_as_many_as_asked_for() -> None:
     assert parts_of({"A": 0, "B": 10}, None, None) == {"A": 0, "B": 1}
-    assert parts_of({"A": MOST_ROWS + 1}, None, None) == {"A": 2}
+    assert parts_of({"A": MAX_ROWS + 1}, None, None) == {"A": 2}
     assert parts_of({"A": 100}, None, 30) == {"A": 4}
     assert parts_of({"A": 75, "B": 25}, 4, None) == {"A": 3, "B": 1}
     assert parts_of({"A": 2}, 8, None) == {"A": 2}
@@ -150,7 +150,7 @@ def test_small_streams_share_partitions_in_order() -> None:
 
 
 @given(
-    st.lists(st.integers(0, 3 * MOST_ROWS), min_size=1, max_size=60),
+    st.lists(st.integers(0, 3 * MAX_ROWS), min_size=1, max_size=60),
     st.none() | st.integers(1, 50),
     st.none() | st.integers(1, 50),
 )
