@@ -14,20 +14,17 @@ from ... import errors
 from ...errors import (
     ConnectionLostError,
     Error,
-    JetStreamUnavailableError,
     MessageNotFoundError,
 )
 from ..management import stream_info
 from ..stored.get import get_message
+from ..stream_end.driver import stream_end
 
 if TYPE_CHECKING:
     from ...models import StreamInfo
     from ..api import API
     from .engine import Tail
 
-POLL_SECONDS: Final = 0.1
-ELECTION_SECONDS: Final = 1.0
-"""Seconds to wait for an answer while a leader election may be running."""
 MAX_MESSAGES: Final = 1000
 """The most messages of other publishers that are read."""
 
@@ -42,7 +39,7 @@ def doubt_about(
     connection is lost or closed.
     """
     try:
-        info = _led(api, tail.stream, deadline)
+        info = stream_end(api, tail.stream, deadline).info
         if tail.final and (info.config.num_replicas or 1) == 1:
             return None  # no other server has ever led the stream
         last = info.state.last_seq
@@ -77,24 +74,6 @@ def is_replicated(api: API, subject: str, deadline: float) -> bool:
                 return True
         except Error:
             return True
-
-
-def _led(api: API, stream: str, deadline: float) -> StreamInfo:
-    """Get the state of the stream from its leader. Blocks until there is one."""
-    while True:
-        left = deadline - monotonic()
-        try:
-            info = stream_info(api, stream, timeout=min(left, ELECTION_SECONDS))
-        except (errors.TimeoutError, JetStreamUnavailableError):
-            if left <= ELECTION_SECONDS:
-                raise
-            continue
-        cluster = info.cluster
-        if cluster is None or cluster.is_of_leader:
-            return info
-        if left <= POLL_SECONDS:
-            raise errors.TimeoutError("the stream has no leader")
-        api.session.sleep(POLL_SECONDS)
 
 
 def _doubt_among(
