@@ -30,7 +30,8 @@ def purge_markers(
     if not 0 <= older_than < 1e9:
         raise ConfigError(f"older_than has to be 0 or more, not {older_than!r}")
     limit = datetime.now(UTC) - timedelta(seconds=older_than)
-    with Watch(open_changes(api, layout, (), headers_only=True)) as watch:
+    changes = open_changes(api, layout, (), headers_only=True, timeout=timeout)
+    with Watch(changes) as watch:
         markers = [entry for entry in watch.initial() if entry.operation != "PUT"]
     removed = 0
     for marker in markers:
