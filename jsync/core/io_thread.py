@@ -59,6 +59,8 @@ RECONNECT_SECONDS = 1.0
 """Seconds that pending requests may delay a move that the user requested."""
 PIECE_SIZE = 256 * 1024
 """The most bytes that are compressed in one step."""
+HANGING_SECONDS = 1.0
+"""Seconds between two calls of user code, for each call that has not returned."""
 MAX_PAYLOAD = 64 << 20
 """The largest `max_payload` that nats-server can be configured with."""
 _OF_THE_SERVER = {
@@ -89,6 +91,18 @@ class Opened:
     info: ServerInfo
     read_ahead: deque[tuple[str, object]]
     """Frames that were read together with PONG. They are handled like all later ones."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of user code on another thread."""
+
+    begun: float
+    returned: threading.Event
+
+    @property
+    def has_ended(self) -> bool:
+        return self.returned.is_set()
 
 
 class IOThread:
@@ -144,9 +158,8 @@ class IOThread:
         self._stream: Stream | None = None
         self._resolving: dict[tuple[str, int], Dialing[list[Address]]] = {}
         """Lookups that did not end in time, by host and port."""
-        self._hanging: dict[str, threading.Event] = {}
-        """Events of user callables that did not return in time, by the callable's name.
-        An event is set when its call returns."""
+        self._hanging: dict[str, list[_Call]] = {}
+        """Calls of user code that did not return in time, by the name of the callable."""
         self._round_began = float("-inf")
         self._next_ping = 0.0
         self._move: Move | None = None
@@ -321,28 +334,35 @@ class IOThread:
     ) -> Result:
         """Call user code on another thread. Raises `TimeoutError` after `seconds`.
 
-        A call that hangs blocks the next call of its name, so that threads do not pile up.
+        While calls of this name hang, each further one waits longer, so that threads do not pile
+        up, but a callable that hung once is still called again.
         """
         deadline = monotonic() + seconds
-        earlier = self._hanging.get(what)
-        if earlier is not None and not earlier.wait(max(0.0, seconds)):
-            raise errors.TimeoutError(f"{what} has not returned from an earlier call")
-        self._hanging.pop(what, None)
-        returned = threading.Event()
+        hanging = [call for call in self._hanging.get(what, ()) if not call.has_ended]
+        if hanging:
+            pause = hanging[-1].begun + HANGING_SECONDS * len(hanging) - monotonic()
+            hanging[-1].returned.wait(max(0.0, min(pause, seconds)))
+            if pause >= seconds and not hanging[-1].has_ended:
+                raise errors.TimeoutError(
+                    f"{what} has not returned from an earlier call"
+                )
+        started = _Call(monotonic(), threading.Event())
 
         def call() -> Result:
             try:
                 return function()
             finally:
-                returned.set()
+                started.returned.set()
 
         left = deadline - monotonic()
         try:
             return call_within(left, self._session.spawner, what, call)
         except errors.TimeoutError:
-            if not returned.is_set():  # otherwise the user code raised the timeout
-                self._hanging[what] = returned
+            if not started.has_ended:  # otherwise the user code raised the timeout
+                hanging.append(started)
             raise
+        finally:
+            self._hanging[what] = hanging
 
     def _choose(self) -> float | None:
         """Let `reconnect_to_server` choose the next server, if the user gave it.
