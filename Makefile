@@ -169,7 +169,7 @@ rest: $(VENV)/.test
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	JSYNC_FAULT_SECONDS=$(or $(JSYNC_FAULT_SECONDS),120) scripts/run-tests fault $(VENV) \
-		-n 3 --dist loadfile -m 'fault and not image' \
+		-n 3 --dist loadfile -m 'fault and not image$(if $(QUICK), and not spark)' \
 		--timeout 900
 
 image: java buildah $(VENV)/.test $(VENV)/.spark
