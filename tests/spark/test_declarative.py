@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..conftest import StartServer
 
-pytestmark = pytest.mark.bulk
+pytestmark = [pytest.mark.bulk, pytest.mark.timeout(900)]
 
 FLIGHTS = Path(__file__).with_name("flights.csv")
 CONF = {
