@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -121,14 +122,14 @@ def time(text: str, now: datetime, direction: int = 1) -> datetime:
     return when.astimezone(UTC)
 
 
-class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
+class _Value(click.ParamType, ABC):  # type: ignore[type-arg]  # generic in new ones
     """A type of parameters.
 
     `read` converts the text, or raises `ValueError`.
     """
 
-    def read(self, text: str) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, text: str) -> Any: ...
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Message = TypeVar("Message", bound=Msg)
 
 
-class Backlog(Single, Generic[Message]):
+class Backlog(ABC, Single, Generic[Message]):
     """A mailbox with a reader: an iterator, `next`, or a callback on its own thread.
 
     Subclasses define how it is drained and unsubscribed.
@@ -109,17 +110,17 @@ class Backlog(Single, Generic[Message]):
 
     # The end --------------------------------------------------------------------------
 
+    @abstractmethod
     def silence(self) -> None:
         """Tell the server to send no more. This is the first step of a drain."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self) -> None:
         """End the reader after the buffered messages, once all messages have arrived."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback has handled all messages, the last step of a drain."""
-        raise NotImplementedError
 
     def _drain(self, timeout: Seconds) -> None:
         self._session.outbox.check_process()

@@ -257,7 +257,7 @@ def wire_time(value: datetime, name: str) -> str:
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return `; did you mean ...?` with the most similar words, or an empty string."""
+    """Return a hint with the most similar words, or an empty string without any."""
     import difflib  # noqa: PLC0415 (only errors need it)
 
     near = difflib.get_close_matches(word, words, cutoff=0.6)

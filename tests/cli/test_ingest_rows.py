@@ -232,7 +232,7 @@ def test_rows_of_parquet_are_objects_with_their_types(tmp_path: Path) -> None:
         read(written(tmp_path / "b.parquet", "x"))
 
 
-def test_a_value_that_json_cannot_hold_is_a_bad_row(tmp_path: Path) -> None:
+def test_a_value_that_json_lacks_is_refused(tmp_path: Path) -> None:
     numbers = [float("inf"), float("nan"), None, -1.5]
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"a": numbers}), path)

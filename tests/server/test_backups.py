@@ -359,7 +359,7 @@ def test_a_stream_is_restored_under_another_name(
             js.restore_stream(tmp_path, name=wrong)
 
 
-def test_a_restore_that_the_server_may_have_begun_says_so(
+def test_an_unanswered_restore_says_what_remains(
     server: LocalServer, js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     stream = filled(js, unique, 1)

@@ -84,7 +84,7 @@ def test_the_word_of_a_leader_is_as_old_as_its_majority() -> None:
     assert made(ask_end("S"), info(peer(2), peer(1), peer(3), peer(9))).silence == 2
 
 
-def test_a_leader_of_an_old_server_is_not_among_the_others() -> None:
+def test_an_old_leader_is_known_by_its_name() -> None:
     old: dict[str, Any] = {"leader_since": None, "traffic_account": None}
     end = made(ask_end("S"), info(peer(0.5), peer(1), **old))
     assert (end.sequence, end.silence) == (10, 0.5)
@@ -142,7 +142,7 @@ def test_what_is_left_is_the_first_message_of_any_filter() -> None:
     assert newer.first == 11, "all up to 10 was replaced between the two answers"
 
 
-def test_a_server_without_the_end_cannot_say_what_is_left() -> None:
+def test_a_server_behind_tells_no_rest() -> None:
     """A former leader that was frozen answers until it learns of its successor."""
     leader = info(peer(0), peer(0), last=10)
     steps = ask_rest("S", ["a"], 4, 8)

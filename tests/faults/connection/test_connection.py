@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ...servers import Cluster
     from ..campaign import Campaign
-    from .model import Outcome
+    from .model import Model, Outcome
 
 TIMEOUT = 2.0
 """Seconds for a publish or a batch."""
@@ -66,12 +66,20 @@ def publish(world: World, name: str, dice: random.Random) -> None:
     js = world.connect().jetstream(timeout=TIMEOUT)
     while not world.over.wait(dice.uniform(0, 0.01)):
         number, data = model.begin(name, dice, size(dice))
-        try:
-            ack = model.call(name, TIMEOUT, partial(js.publish, f"s.{name}", data))
-        except errors.Error as error:
-            model.failed(name, number, error)
-        else:
-            model.end(name, number, "acked", ack.seq)
+        call = partial(js.publish, f"s.{name}", data)
+        record(model, name, number, partial(model.call, name, TIMEOUT, call))
+
+
+def record(
+    model: Model, name: str, number: int, call: Callable[[], jsync.PubAck]
+) -> None:
+    """Publish a message, and tell the model how that ended."""
+    try:
+        ack = call()
+    except errors.Error as error:
+        model.failed(name, number, error)
+    else:
+        model.end(name, number, "acked", ack.seq)
 
 
 def second(world: World, name: str, dice: random.Random) -> None:
@@ -82,12 +90,7 @@ def second(world: World, name: str, dice: random.Random) -> None:
         while not world.over.wait(0.02):
             subject = dice.choice(["one", "ahead", "again", "single", "batch"])
             number, data = model.begin(name, dice, 10)
-            try:
-                ack = js.publish(f"s.{subject}", data)
-            except errors.Error as error:
-                model.failed(name, number, error)
-            else:
-                model.end(name, number, "acked", ack.seq)
+            record(model, name, number, partial(js.publish, f"s.{subject}", data))
 
 
 def publish_ahead(world: World, name: str, dice: random.Random) -> None:
