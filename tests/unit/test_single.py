@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 def below(kind: type[Any]) -> Iterator[type[Any]]:
     for one in kind.__subclasses__():
-        yield one
+        if not inspect.isabstract(one):
+            yield one
         yield from below(one)
 
 
