@@ -115,7 +115,8 @@ def pub(
             options = {"msg_id": msg_id, "ttl": ttl}
             is_lone = count == 1 and (body is not None or send_on == "eof")
             js = settings.jetstream(nc)
-            done = _store(js, subject, messages, options, is_lone=is_lone)
+            timeout = settings.timeout
+            done = _store(js, subject, messages, options, timeout, is_lone=is_lone)
         else:
             done = _publish(nc, subject, messages, reply)
             flush(nc, settings.timeout)
@@ -156,6 +157,7 @@ def _store(
     subject: str,
     messages: Iterator[Filled],
     options: Any,
+    timeout: float,
     *,
     is_lone: bool,
 ) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def _store(
         count(js.publish(lone.subject, lone.data, headers=lone.headers, **options))
     else:
         waiting: deque[jsync.PubAckFuture] = deque()
-        with js.publisher(window=_WINDOW) as publisher:
+        with js.publisher(window=_WINDOW, ack_timeout=timeout) as publisher:
             for each in messages:
                 waiting.append(
                     publisher.publish(

@@ -122,6 +122,15 @@ def test_a_failed_publish_has_an_exit_code(
         assert "no." in refused.errors
 
 
+def test_acks_that_never_come_end_by_the_timeout(
+    jsync: Jsync, nc: package.Connection, unique: str
+) -> None:
+    with nc.subscribe(unique):  # takes the messages, and stores none
+        nc.flush()
+        many = jsync("pub", unique, "x", "-J", "--count", "2", "--timeout", "300ms")
+    assert (many.code, "0.3 s" in many.errors) == (1, True), many.errors
+
+
 def test_sub_writes_messages_until_there_are_so_many(
     jsync: Jsync, server: LocalServer, nc: package.Connection, unique: str
 ) -> None:
