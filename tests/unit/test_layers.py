@@ -14,6 +14,8 @@ import jsync
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+pytestmark = pytest.mark.tools
+
 ROOT = Path(jsync.__file__).parent
 
 # The rooms, lowest first. A room imports from itself and from earlier rooms. A folder is a room.

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.tools
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "check-words"
 
 
