@@ -161,16 +161,19 @@ test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers
 	$(MAKE) --no-print-directory -j 3 --output-sync lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
+# With QUICK=1 without those of Spark.
 bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
-	VENV=$(VENV) scripts/test-pythons bulk
+	VENV=$(VENV) QUICK=$(QUICK) scripts/test-pythons bulk
 
 rest: $(VENV)/.test
 	VENV=$(VENV) scripts/test-pythons rest
 
+# With QUICK=1 only the campaigns that JSYNC_FAULT_SECONDS bounds, and those of clusters. The
+# others are longer runs of tests that `make test` has, and those of Spark take ten minutes.
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	JSYNC_FAULT_SECONDS=$(or $(JSYNC_FAULT_SECONDS),120) scripts/run-tests fault $(VENV) \
 		-n 3 --dist loadfile -m 'fault and not image$(if $(QUICK), and not spark)' \
-		--timeout 900
+		--timeout 900 $(if $(QUICK),$(addprefix tests/,faults cluster matrix))
 
 image: java buildah $(VENV)/.test $(VENV)/.spark
 	scripts/run-tests image $(VENV) -n 1 -m image --timeout 3600 tests/spark/cluster
