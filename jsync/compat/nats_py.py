@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from .. import errors
 from .._fast import finaliser
 from ..checks import patience, seconds, whole
-from ..core.closing import Unsubscribing
 from ..core.deadline import deadline_after
-from ..core.gate import Gate
+from ..core.resources import NotCopyable, UnsubscribeOnExit
 from ..core.session import ConnectionState
-from ..core.single import Single
+from ..core.sync import Latch
 from ..errors import (
     APIError,
     ConfigError,
@@ -402,7 +401,7 @@ def _pull_subscribe(
     return PullSubscription(api, consumer, created=owned, timeout=timeout)
 
 
-class PullSubscription(Unsubscribing, Single):
+class PullSubscription(UnsubscribeOnExit, NotCopyable):
     """A pull consumer that returns lists of messages.
 
     `JetStream.pull_subscribe` returns it. Any thread may use it. Leaving the `with`
@@ -420,8 +419,8 @@ class PullSubscription(Unsubscribing, Single):
         self._timeout = timeout
         self._closed = False
         self._delivered = 0
-        # Fetches that run. Each gate opens at the end of its fetch.
-        self._fetches: set[Gate] = set()
+        # Fetches that run. Each latch is set at the end of its fetch.
+        self._fetches: set[Latch] = set()
         api.session.adopt(self)
 
     @property
@@ -492,13 +491,13 @@ class PullSubscription(Unsubscribing, Single):
             heartbeat = seconds(heartbeat, "heartbeat")
         longest = _MAX_PULL_SECONDS if timeout is None else timeout
         fetch_request(batch, None, longest, heartbeat)  # validates the arguments
-        under_way = Gate(self._session.outbox)
+        under_way = Latch(self._session.outbox)
         self._fetches.add(under_way)
         try:
             return self._fetch(batch, timeout, heartbeat)
         finally:
             self._fetches.discard(under_way)
-            under_way.open()
+            under_way.set()
 
     def _fetch(
         self, batch: int, timeout: float | None, heartbeat: float | None

@@ -18,7 +18,7 @@ from ..checks import call
 from ..errors import AuthenticationError, ConfigError
 
 if TYPE_CHECKING:
-    from .servers import Server
+    from .servers import ServerAddress
 
 Secret: TypeAlias = str | Callable[[], str]
 """A secret, or a callable that fetches it for each connection."""
@@ -102,7 +102,9 @@ class Authenticator:
         secrets = (self._user, self._password, self._token, self._callback)
         return any(callable(secret) for secret in secrets)
 
-    def connect_fields(self, nonce: str | None, server: Server) -> dict[str, str]:
+    def connect_fields(
+        self, nonce: str | None, server: ServerAddress
+    ) -> dict[str, str]:
         """Return the fields to add to CONNECT, with a signature of the `nonce` if needed.
 
         Raises `AuthenticationError` with a cause if a file cannot be read or a callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from .. import errors
 from ..errors import CallbackError
 from .events import BackgroundError
-from .shared import Living, RLock
+from .sync import ForkSafeRLock, WeakCollection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ logger = logging.getLogger("jsync.connection")
 MAX_WAITING = 10_000
 
 
-class Spawner:
+class ThreadFactory:
     """Starts threads with the signal mask of the thread that made the spawner.
 
     The I/O thread blocks all signals. Without this, a thread that it starts would block
@@ -50,7 +50,7 @@ class Spawner:
         return thread
 
 
-class Callbacks:
+class CallbackExecutor:
     """Calls the user's callbacks one after the other, on a separate thread.
 
     An exception of a callback goes to `on_error`. It is logged if there is no `on_error`,
@@ -60,7 +60,7 @@ class Callbacks:
     def __init__(
         self,
         name: str,
-        spawner: Spawner,
+        spawner: ThreadFactory,
         on_error: Callable[[Exception], object] | None,
         later: Callable[[Callable[[], object]], object] = lambda call: None,
     ) -> None:
@@ -73,13 +73,13 @@ class Callbacks:
             queue.SimpleQueue()
         )
         # Re-entrant: a signal handler may interrupt `put` and post as well.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._begun = False
         """True if a thread runs, or is being started."""
         self._running = False
         """True once a thread makes calls. It stays the only one until the end."""
         self._closed = False
-        self._watchers: Living[ConnectionEvents] = Living()
+        self._watchers: WeakCollection[ConnectionEvents] = WeakCollection()
 
     def watch(self, events: ConnectionEvents) -> None:
         """Pass each later event to `events`, while that exists."""
@@ -149,7 +149,7 @@ class Callbacks:
             logger.error("%s: %s raised", self._name, what, exc_info=error)
             return
         try:
-            self._on_error(wrap(what, error))
+            self._on_error(as_callback_error(what, error))
         except BaseException:
             logger.exception("%s: on_error raised", self._name)
 
@@ -189,7 +189,7 @@ class Callbacks:
                 self.raised("a connection callback", error)
 
 
-def wrap(what: str, error: BaseException) -> CallbackError:
+def as_callback_error(what: str, error: BaseException) -> CallbackError:
     """Return a `CallbackError` that names the callable, with `error` as its cause."""
     try:
         text = str(error)
@@ -200,8 +200,8 @@ def wrap(what: str, error: BaseException) -> CallbackError:
     return wrapped
 
 
-def call_within(
-    seconds: float, spawner: Spawner, what: str, function: Callable[[], Result]
+def call_with_timeout(
+    seconds: float, spawner: ThreadFactory, what: str, function: Callable[[], Result]
 ) -> Result:
     """Call user code on a new thread, and wait at most `seconds` for it.
 
@@ -218,7 +218,7 @@ def call_within(
         except Exception as error:  # noqa: BLE001 (user code)
             done.put((None, error))
         except BaseException as error:  # noqa: BLE001 (user code, SystemExit for one)
-            done.put((None, wrap(what, error)))
+            done.put((None, as_callback_error(what, error)))
 
     spawner.start(f"jsync-{what}", run)
     try:

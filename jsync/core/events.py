@@ -13,8 +13,8 @@ import msgspec
 from .. import errors
 from ..checks import MAX_SECONDS, seconds
 from ..errors import ConnectionClosedError
-from .closing import Closing
-from .shared import RLock
+from .resources import CloseOnExit
+from .sync import ForkSafeRLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ class EventsMissed(ConnectionEvent, frozen=True, kw_only=True):
     """The number of dropped events."""
 
 
-class ConnectionEvents(Closing):
+class ConnectionEvents(CloseOnExit):
     """The events of a connection, in their order. `Connection.events` returns it.
 
     Iterate over it, or call `next`. Iterating blocks until the next event and ends after
@@ -102,7 +102,7 @@ class ConnectionEvents(Closing):
         self._check_process = check_process
         self._queue: queue.SimpleQueue[ConnectionEvent | None] = queue.SimpleQueue()
         # Re-entrant: a finaliser may interrupt `_put` and report an error.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._missed = 0
         self._ended = False
 

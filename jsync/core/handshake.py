@@ -90,13 +90,13 @@ class Handshake:
         bytes where TLS has to begin.
         """
         if self._state is State.TLS and data:
-            raise self._failed(_injected(data[:200].decode("latin-1")))
+            raise self._failed(_plaintext_after_tls(data[:200].decode("latin-1")))
         if self._state is not State.GREETING or self._carried:
             return
         if len(self._head) < 5:
             self._head += data[:40]
             if not _begins_like_info(self._head[:5]):
-                raise self._failed(ProtocolError(_describe_stranger(self._head)))
+                raise self._failed(ProtocolError(_not_nats_error(self._head)))
         if self._tail is not None:
             self._tail += data[:200]
         elif b"\n" in data:
@@ -106,7 +106,7 @@ class Handshake:
         """Handle a frame of the parser. Return the next step, or raise the failure."""
         match self._state, op, value:
             case State.TLS, _, _:
-                raise self._failed(_injected(f"{op} {value}"))
+                raise self._failed(_plaintext_after_tls(f"{op} {value}"))
             case _, "-ERR", str(text):
                 raise self._failed(_refusal(text))
             case _, "BROKEN", Error() as error:
@@ -197,7 +197,7 @@ class Handshake:
                 )
             )
         elif self._tail:
-            raise self._failed(_injected(self._tail.decode("latin-1")))
+            raise self._failed(_plaintext_after_tls(self._tail.decode("latin-1")))
         else:
             self._state = State.TLS
 
@@ -227,7 +227,7 @@ def _begins_like_info(head: bytes) -> bool:
     return b"INFO ".startswith(head) or b"-ERR ".startswith(head)
 
 
-def _describe_stranger(head: bytes) -> str:
+def _not_nats_error(head: bytes) -> str:
     if head[0] in (0x15, 0x16):
         return "not INFO but TLS: the server may need `tls_handshake_first`"
     return f"not a NATS server: it begins with {head[:32].decode('latin-1')!a}"
@@ -242,7 +242,7 @@ def _refusal(text: str) -> errors.ConnectionError:
     return errors.ConnectionError(f"refused by the server: {text}")
 
 
-def _injected(plaintext: str) -> Error:
+def _plaintext_after_tls(plaintext: str) -> Error:
     # An attacker on the network can inject an error between INFO and the TLS handshake,
     # but a full server sends one too. Believing it does no more harm than a cut
     # connection.

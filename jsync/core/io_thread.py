@@ -30,14 +30,14 @@ from ..errors import (
 )
 from ..terminal import printable
 from .auth import Authenticator
-from .callbacks import call_within, wrap
-from .dialing import Dialing, checked_socket
+from .callbacks import as_callback_error, call_with_timeout
+from .dialer_call import DialerCall, check_socket
 from .events import LameDuck, ServersDiscovered
 from .handshake import Handshake, State as HandshakeState, Step
+from .network_stream import CancelledError, NetworkStream, is_literal, resolve, wait
 from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
 from .servers import parse_servers, without_dot
-from .transport import CancelledError, Stream, is_literal, resolve, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .addresses import Address
     from .protocol import ServerInfo
     from .proxies import Dialer, Proxy
-    from .servers import Server
+    from .servers import ServerAddress
     from .session import Session
     from .timers import Timers
 
@@ -71,7 +71,7 @@ _OF_THE_SERVER = {
 
 
 @dataclass(slots=True)
-class Move:
+class PendingReconnect:
     """A planned move to another server, once no request is pending or at `deadline`."""
 
     reason: str
@@ -83,11 +83,11 @@ class Move:
 
 
 @dataclass(slots=True)
-class Opened:
+class HandshakeResult:
     """A connection whose handshake is done."""
 
-    server: Server
-    stream: Stream
+    server: ServerAddress
+    stream: NetworkStream
     info: ServerInfo
     read_ahead: deque[tuple[str, object]]
     """Frames that were read together with PONG. They are handled like all later ones."""
@@ -155,18 +155,18 @@ class IOThread:
             options.reconnect_jitter_tls,
             options.reconnect_delay,
         )
-        self._stream: Stream | None = None
-        self._resolving: dict[tuple[str, int], Dialing[list[Address]]] = {}
+        self._stream: NetworkStream | None = None
+        self._resolving: dict[tuple[str, int], DialerCall[list[Address]]] = {}
         """Lookups that did not end in time, by host and port."""
         self._hanging: dict[str, list[_Call]] = {}
         """Calls of user code that did not return in time, by the name of the callable."""
         self._round_began = float("-inf")
         self._next_ping = 0.0
-        self._move: Move | None = None
+        self._move: PendingReconnect | None = None
         self._stopping = False
         self._hurry = False
         """True after the user asked to reconnect, until the move begins."""
-        self._wanted: list[Server] | None = None
+        self._wanted: list[ServerAddress] | None = None
         """The servers that the user set last, until the pool takes them. Guarded by the
         lock of the session."""
         self._unhandled: list[tuple[str, object]] = []
@@ -207,14 +207,14 @@ class IOThread:
         self._hurry = True
         self._line.interrupt()
 
-    def set_servers(self, servers: list[Server]) -> None:
+    def set_servers(self, servers: list[ServerAddress]) -> None:
         """Replace the servers of the pool soon, without waiting for it."""
         with self._session.lock:
             self._wanted = servers
         self._line.interrupt()
 
     @property
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[ServerAddress]:
         """The servers of the pool, or the ones that will replace them."""
         with self._session.lock:
             return self._wanted or self.pool.servers
@@ -304,7 +304,7 @@ class IOThread:
 
     # Connecting -----------------------------------------------------------------------
 
-    def _first_connect(self) -> Opened | None:
+    def _first_connect(self) -> HandshakeResult | None:
         """Try each server once, all within `connect_timeout`."""
         deadline = monotonic() + self._options.connect_timeout
         untried = len(self.pool.servers)
@@ -317,7 +317,7 @@ class IOThread:
             untried -= 1
         return None
 
-    def _reconnect(self) -> Opened | None:
+    def _reconnect(self) -> HandshakeResult | None:
         """Try servers until one accepts. Return None when the pool is empty."""
         while self.pool.servers:
             seconds = self._choose()
@@ -356,7 +356,7 @@ class IOThread:
 
         left = deadline - monotonic()
         try:
-            return call_within(left, self._session.spawner, what, call)
+            return call_with_timeout(left, self._session.spawner, what, call)
         except errors.TimeoutError:
             if not started.has_ended:  # otherwise the user code raised the timeout
                 hanging.append(started)
@@ -381,10 +381,12 @@ class IOThread:
             )
             return self.pool.choose(candidates, choice)
         except Exception as error:  # noqa: BLE001 (user code)
-            self._session.callbacks.report(wrap("reconnect_to_server", error))
+            self._session.callbacks.report(
+                as_callback_error("reconnect_to_server", error)
+            )
             return None
 
-    def _pause(self, server: Server, chosen: float | None) -> bool:
+    def _pause(self, server: ServerAddress, chosen: float | None) -> bool:
         """Wait before `server` is tried. Return False if the user set other servers."""
         seconds = self._seconds_before(server) if chosen is None else chosen
         if seconds is None:
@@ -398,7 +400,7 @@ class IOThread:
             self._hurry = False
         return not self._take_servers()
 
-    def _seconds_before(self, server: Server) -> float | None:
+    def _seconds_before(self, server: ServerAddress) -> float | None:
         """Return the seconds to wait before `server` is tried, or None for no wait."""
         pause = self.pool.pause
         if pause is None:
@@ -412,7 +414,9 @@ class IOThread:
                     lambda: self._backoff.delay(pause, tls=tls),
                 )
             except Exception as error:  # noqa: BLE001 (user code)
-                self._session.callbacks.report(wrap("reconnect_delay", error))
+                self._session.callbacks.report(
+                    as_callback_error("reconnect_delay", error)
+                )
         return self._backoff.default_delay(pause, tls=tls)
 
     def _take_servers(self) -> bool:
@@ -433,10 +437,12 @@ class IOThread:
         listed = "; ".join(f"{url}: {error}" for url, error in refusals.items())
         return NoServersError(f"{what}: {listed}", errors=refusals)
 
-    def _wants_tls(self, server: Server) -> bool:
+    def _wants_tls(self, server: ServerAddress) -> bool:
         return server.tls or self._options.wants_tls
 
-    def _attempt(self, server: Server, deadline: float) -> Opened | None:
+    def _attempt(
+        self, server: ServerAddress, deadline: float
+    ) -> HandshakeResult | None:
         """Connect to `server` and shake hands.
 
         After a failure, report it to the pool and return None.
@@ -457,12 +463,12 @@ class IOThread:
             )
             return None
 
-    def _dial(self, server: Server, deadline: float) -> Stream:
+    def _dial(self, server: ServerAddress, deadline: float) -> NetworkStream:
         waker = self._session.waker
         host, port = server.host, server.port
         dialer = self._dialer_for(server)
         if dialer is None:
-            return Stream.dial(
+            return NetworkStream.dial(
                 f"{host}:{port}",
                 self._resolve(host, port, deadline),
                 deadline,
@@ -471,9 +477,9 @@ class IOThread:
                 self._shuffle,
             )
         timeout = max(0.0, deadline - monotonic())
-        dialing = Dialing(
+        dialing = DialerCall(
             "dialer",
-            lambda: checked_socket(dialer(host, port, timeout)),
+            lambda: check_socket(dialer(host, port, timeout)),
             self._session.spawner,
             self._line.interrupt,
         )
@@ -483,7 +489,7 @@ class IOThread:
         except BaseException:
             dialing.abandon()
             raise
-        return Stream.adopt(sock, waker, self._cancelled)
+        return NetworkStream.adopt(sock, waker, self._cancelled)
 
     def _resolve(self, host: str, port: int, deadline: float) -> list[Address]:
         """Return the addresses of a host.
@@ -495,7 +501,7 @@ class IOThread:
         resolving = self._resolving.pop((host, port), None)
         if resolving is None or resolving.done:  # an earlier result may be outdated
             try:
-                resolving = Dialing(
+                resolving = DialerCall(
                     "resolver",
                     lambda: resolve(host, port),
                     self._session.spawner,
@@ -512,7 +518,7 @@ class IOThread:
             raise
 
     def _result_of(
-        self, dialing: Dialing[Result], deadline: float, late: str
+        self, dialing: DialerCall[Result], deadline: float, late: str
     ) -> Result:
         """Return the result of a call on another thread.
 
@@ -529,7 +535,7 @@ class IOThread:
                 raise
         return dialing.result()
 
-    def _dialer_for(self, server: Server) -> Dialer | None:
+    def _dialer_for(self, server: ServerAddress) -> Dialer | None:
         """Return the dialer or proxy for `server`, or None for a plain connection."""
         options = self._options
         if options.dialer is not None:
@@ -547,7 +553,9 @@ class IOThread:
                 "%s: the I/O thread failed", self._session.name, exc_info=error
             )
 
-    def _shake_hands(self, server: Server, stream: Stream, deadline: float) -> Opened:
+    def _shake_hands(
+        self, server: ServerAddress, stream: NetworkStream, deadline: float
+    ) -> HandshakeResult:
         """Do the handshake, from the first byte to PONG."""
         options = self._options
         events: deque[tuple[str, object]] = deque()
@@ -591,9 +599,11 @@ class IOThread:
                         stream.send(self._outbox.take_control(), deadline, framed=True)
                     step = handshake.receive(*events.popleft())
         assert handshake.info is not None
-        return Opened(server, stream, handshake.info, events)
+        return HandshakeResult(server, stream, handshake.info, events)
 
-    def _upgrade(self, server: Server, stream: Stream, deadline: float) -> bytes:
+    def _upgrade(
+        self, server: ServerAddress, stream: NetworkStream, deadline: float
+    ) -> bytes:
         """Upgrade the stream to a WebSocket. Return the bytes that follow the answer."""
         from .websocket import (  # noqa: PLC0415 (few have one)
             Deflater,
@@ -652,7 +662,7 @@ class IOThread:
         return check_headers(found)
 
     @staticmethod
-    def _receive(handshake: Handshake, stream: Stream, deadline: float) -> bytes:
+    def _receive(handshake: Handshake, stream: NetworkStream, deadline: float) -> bytes:
         try:
             data = stream.receive(deadline)
         except errors.TimeoutError:
@@ -664,7 +674,7 @@ class IOThread:
         return data
 
     def _credentials(
-        self, server: Server, info: ServerInfo, deadline: float
+        self, server: ServerAddress, info: ServerInfo, deadline: float
     ) -> dict[str, str]:
         def fields() -> dict[str, str]:
             return self._authenticator.connect_fields(info.nonce, server)
@@ -678,7 +688,7 @@ class IOThread:
             # No time left, or no thread could be started.
             raise AuthenticationError(f"no credentials: {error}") from error
 
-    def _serve_info(self, server: Server | None) -> None:
+    def _serve_info(self, server: ServerAddress | None) -> None:
         info = self._session.info
         limit = info.max_payload if info.max_payload >= 0 else MAX_PAYLOAD
         limit = min(limit, MAX_PAYLOAD)
@@ -702,13 +712,13 @@ class IOThread:
 
     # Serving --------------------------------------------------------------------------
 
-    def _serve(self, opened: Opened) -> Exception | None:
+    def _serve(self, opened: HandshakeResult) -> Exception | None:
         """Serve the connection. Return the cause of its loss, or None after `stop`."""
         loss = self._serve_until_lost(opened)
         self._settle()
         return loss
 
-    def _serve_until_lost(self, opened: Opened) -> Exception | None:
+    def _serve_until_lost(self, opened: HandshakeResult) -> Exception | None:
         carried = True
         try:
             self._resume(opened)
@@ -733,14 +743,14 @@ class IOThread:
             if name not in _OF_THE_SERVER:
                 self._make(partial(self._handle, name, value))
 
-    def _part(self, stream: Stream) -> None:
+    def _part(self, stream: NetworkStream) -> None:
         """Announce the end of the connection: a WebSocket sends a close frame."""
         self._outbox.part()
         if not stream.direct and stream.carry():
             stream.encrypt(self._outbox.take_control(), framed=True)
             stream.carry()
 
-    def _resume(self, opened: Opened) -> None:
+    def _resume(self, opened: HandshakeResult) -> None:
         """Switch to the new connection, and handle the frames that came after its PONG."""
         server, stream, info = opened.server, opened.stream, opened.info
         with self._session.lock:
@@ -757,7 +767,7 @@ class IOThread:
         while opened.read_ahead:
             self._handle(*opened.read_ahead.popleft())
 
-    def _turn(self, stream: Stream, carried: bool) -> bool:
+    def _turn(self, stream: NetworkStream, carried: bool) -> bool:
         """Read, write and handle events. Return whether all ciphertext was sent.
 
         This is a separate method so that its local names do not keep objects of the user
@@ -802,7 +812,7 @@ class IOThread:
             turn = min(turn, self._move.deadline, monotonic() + 0.05)
         return turn
 
-    def _turn_of_stream(self, stream: Stream, *, readable: bool) -> bool:
+    def _turn_of_stream(self, stream: NetworkStream, *, readable: bool) -> bool:
         """Read and write a compressed stream. Return whether all was sent."""
         if readable:
             data, closed = stream.decrypt()
@@ -871,7 +881,7 @@ class IOThread:
             LameDuck(url=server.url if server else ""), self._options.on_lame_duck
         )
         if self._options.allow_reconnect and len(self.pool.servers) > 1:
-            self._move = Move(
+            self._move = PendingReconnect(
                 "left the server, which is in lame duck mode",
                 LAME_DUCK_SECONDS,
                 monotonic() + LAME_DUCK_SECONDS,
@@ -880,7 +890,7 @@ class IOThread:
 
     def _leave(self) -> None:
         if self._hurry:
-            self._move = Move(
+            self._move = PendingReconnect(
                 "you asked to reconnect",
                 RECONNECT_SECONDS,
                 monotonic() + RECONNECT_SECONDS,
@@ -936,7 +946,7 @@ class IOThread:
         self._line.ping()
 
 
-def _as_error(server: Server, error: Exception) -> Error:
+def _as_error(server: ServerAddress, error: Exception) -> Error:
     if isinstance(error, errors.TimeoutError) and not isinstance(
         error, errors.ConnectionError
     ):

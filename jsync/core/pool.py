@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ..checks import seconds
 from ..errors import AuthenticationError, ConfigError
-from .servers import Server, parse_server
+from .servers import ServerAddress, parse_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +41,7 @@ ServerChoice: TypeAlias = PoolServer | tuple[PoolServer, float] | None
 _TRANSIENT = ("Authentication Timeout", "Failed Account Registration")
 
 
-class Dice(Protocol):
+class Random(Protocol):
     """The methods of `random.Random` that the pool uses."""
 
     def random(self) -> float: ...
@@ -49,15 +49,15 @@ class Dice(Protocol):
 
 
 @dataclass(slots=True)
-class _Entry:
-    server: Server
+class _ServerState:
+    server: ServerAddress
     attempts: int = 0
     error: Exception | None = None
     refusal: str | None = None
     """The last text with which the server refused our credentials."""
 
 
-class Pause(NamedTuple):
+class RetryDelay(NamedTuple):
     """A wait that is due before the next attempt."""
 
     number: int
@@ -80,20 +80,20 @@ class ServerPool:
 
     def __init__(
         self,
-        servers: Iterable[Server],
+        servers: Iterable[ServerAddress],
         *,
         randomize: bool,
         max_reconnects: int,
         ignore_discovered: bool,
-        dice: Dice,
+        dice: Random,
         ignore_auth_error_abort: bool = False,
     ) -> None:
-        self._entries = [_Entry(server) for server in servers]
-        self._out: list[_Entry] = []
-        self._refused: dict[Server, AuthenticationError] = {}
+        self._entries = [_ServerState(server) for server in servers]
+        self._out: list[_ServerState] = []
+        self._refused: dict[ServerAddress, AuthenticationError] = {}
         self._given = {entry.server: entry.server for entry in self._entries}
         self._seen = set(self._given)
-        self._current: Server | None = None
+        self._current: ServerAddress | None = None
         self._randomize = randomize
         self._max_reconnects = max_reconnects
         self._ignore_discovered = ignore_discovered
@@ -106,23 +106,23 @@ class ServerPool:
             dice.shuffle(self._entries)
 
     @property
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[ServerAddress]:
         """The servers in the pool, the next candidate first."""
         return [entry.server for entry in self._entries.copy()]
 
     @property
-    def current(self) -> Server | None:
+    def current(self) -> ServerAddress | None:
         """The server connected to."""
         return self._current
 
     @property
-    def pause(self) -> Pause | None:
+    def pause(self) -> RetryDelay | None:
         """The wait that is due before the server at the front is tried, or None.
 
         As nats.go, wait once a round, after every other server has had its turn. The only
         difference is that nats.go waits in full before it first returns to a single server.
         """
-        return Pause(self._pauses + 1, self._brief) if self._left <= 0 else None
+        return RetryDelay(self._pauses + 1, self._brief) if self._left <= 0 else None
 
     @property
     def refused(self) -> dict[str, AuthenticationError]:
@@ -137,7 +137,7 @@ class ServerPool:
         entries = [*self._out, *self._entries]
         return {e.server.url: e.error for e in entries if e.error is not None}
 
-    def select(self) -> Server | None:
+    def select(self) -> ServerAddress | None:
         """Return the next candidate, or None if the pool is empty.
 
         It stays the same until `connected`, `failed` or `lost` reports on it.
@@ -182,14 +182,14 @@ class ServerPool:
                 return pause
         raise ConfigError(f"reconnect_to_server: {choice.url} is not in the pool")
 
-    def connected(self, server: Server) -> None:
+    def connected(self, server: ServerAddress) -> None:
         """Note that the handshake with `server` is done, and forget its failures."""
         self._current = server
         for entry in self._entries:
             if entry.server == server:
                 entry.attempts, entry.error, entry.refusal = 0, None, None
 
-    def failed(self, server: Server, error: Exception) -> None:
+    def failed(self, server: ServerAddress, error: Exception) -> None:
         """Note that an attempt to connect to `server` failed."""
         self._take_turn()
         self._current = None
@@ -221,7 +221,9 @@ class ServerPool:
             self._brief = self._left == 0
         self._retire(server, error, attempts=0)
 
-    def _retire(self, server: Server, error: Exception | None, attempts: int) -> None:
+    def _retire(
+        self, server: ServerAddress, error: Exception | None, attempts: int
+    ) -> None:
         entry = next((e for e in self._entries if e.server == server), None)
         if entry is None:
             return
@@ -233,7 +235,7 @@ class ServerPool:
         out = exhausted or server in self._refused
         (self._out if out else self._entries).append(entry)
 
-    def _note_refusal(self, entry: _Entry, error: Exception | None) -> None:
+    def _note_refusal(self, entry: _ServerState, error: Exception | None) -> None:
         # An AuthenticationError with a cause comes from this process: an unreadable creds
         # file, or a callable that raised. The next attempt may succeed. Other failures
         # between two refusals do not count.
@@ -245,13 +247,13 @@ class ServerPool:
             self._refused[entry.server] = error
         entry.refusal = str(error)
 
-    def replace(self, servers: Iterable[Server]) -> None:
+    def replace(self, servers: Iterable[ServerAddress]) -> None:
         """Replace all servers by these, and try each of them without a pause.
 
         The connection stays. If its server is one of these, it is the front. Otherwise it
         is out of the pool when the connection is lost.
         """
-        self._entries = [_Entry(server) for server in servers]
+        self._entries = [_ServerState(server) for server in servers]
         if self._randomize:
             self._dice.shuffle(self._entries)
         self._entries.sort(key=lambda entry: entry.server != self._current)
@@ -261,8 +263,8 @@ class ServerPool:
         self._left, self._pauses, self._brief = len(self._entries), 0, False
 
     def discover(
-        self, urls: Sequence[str], source: Server | None = None
-    ) -> list[Server]:
+        self, urls: Sequence[str], source: ServerAddress | None = None
+    ) -> list[ServerAddress]:
         """Merge the `connect_urls` of an INFO. Return the servers never seen before.
 
         Discovered servers that are no longer announced are dropped, but the user's servers
@@ -284,7 +286,7 @@ class ServerPool:
         present = set(self.servers)
         added = [self._given.get(s, s) for s in announced if s not in present]
         self._out = [e for e in self._out if e.server not in added]
-        self._entries += [_Entry(server) for server in added]
+        self._entries += [_ServerState(server) for server in added]
         for server in added:
             self._refused.pop(server, None)
         self._left = min(self._left + len(added), len(self._entries))
@@ -308,7 +310,7 @@ class ServerPool:
         return f"<ServerPool [{', '.join(notes)}] {len(self._out)} out>"
 
 
-def _parse_announced(urls: Iterable[str], source: Server) -> list[Server]:
+def _parse_announced(urls: Iterable[str], source: ServerAddress) -> list[ServerAddress]:
     servers = {}
     for url in urls:
         try:
@@ -345,16 +347,16 @@ def _is_address(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The rule for the length of a `Pause`, in seconds."""
+    """The rule for the length of a `RetryDelay`, in seconds."""
 
-    dice: Dice = field(repr=False)
+    dice: Random = field(repr=False)
     reconnect_wait: float = 2.0
     reconnect_jitter: float = 0.1
     reconnect_jitter_tls: float = 1.0
     reconnect_delay: Callable[[int], float] | None = None
-    """The user's rule, called with `Pause.number`. It may raise, or take long."""
+    """The user's rule, called with `RetryDelay.number`. It may raise, or take long."""
 
-    def delay(self, pause: Pause | None, *, tls: bool) -> float:
+    def delay(self, pause: RetryDelay | None, *, tls: bool) -> float:
         """Return the seconds of `pause`. Raises any exception of `reconnect_delay`."""
         if pause is None:
             return 0.0
@@ -365,7 +367,7 @@ class Backoff:
             return self.default_delay(pause, tls=tls)
         return max(0.0, seconds)
 
-    def default_delay(self, pause: Pause, *, tls: bool) -> float:
+    def default_delay(self, pause: RetryDelay, *, tls: bool) -> float:
         """Return the seconds of `pause` by the default rule, without `reconnect_delay`."""
         jitter = self.reconnect_jitter_tls if tls else self.reconnect_jitter
         return self.dice.random() * jitter + (0 if pause.brief else self.reconnect_wait)

@@ -220,7 +220,7 @@ def server_error(text: str) -> Error:
     )
 
 
-def violated_queue(error: PermissionsError) -> str | None:
+def queue_of_violation(error: PermissionsError) -> str | None:
     """Return the queue group of the subscription that was denied, if it had one."""
     found = _PERMISSIONS.match(str(error))
     return _unquote(found[3]) if found and found[3] is not None else None

@@ -15,7 +15,7 @@ from ..errors import (
     NoRespondersError,
 )
 from .deadline import deadline_after
-from .single import Single
+from .resources import NotCopyable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -104,13 +104,13 @@ def request_many(
         raise errors.TimeoutError(
             f"no time for a request to {subject!r}: timeout is {timeout} s"
         )
-    mailbox, token = request_replies(session, subject, data, deadline, headers)
-    return ManyReplies(
+    mailbox, token = open_request(session, subject, data, deadline, headers)
+    return ReplyIterator(
         session, mailbox, token, subject, deadline, stall, max_messages, sentinel
     )
 
 
-def request_replies(
+def open_request(
     session: Session,
     subject: str,
     data: Data,
@@ -130,7 +130,7 @@ def request_replies(
         token = session.replies.add(mailbox)
         try:
             session.open_replies()
-            if _published(session, subject, data, token, headers, deadline):
+            if _publish_request(session, subject, data, token, headers, deadline):
                 return mailbox, token
         except BaseException:
             session.replies.discard(token)
@@ -138,7 +138,7 @@ def request_replies(
         session.replies.discard(token)
 
 
-def _published(
+def _publish_request(
     session: Session,
     subject: str,
     data: Data,
@@ -156,7 +156,7 @@ def _published(
     return True
 
 
-class ManyReplies(Single):
+class ReplyIterator(NotCopyable):
     """The replies to one request, as they come. `Connection.request_many` returns it.
 
     The connection keeps the token until the iteration ends or the object is collected.
@@ -240,4 +240,4 @@ class ManyReplies(Single):
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else "open"
-        return f"<ManyReplies of {self._subject!r} {state}, {self._count} taken>"
+        return f"<ReplyIterator of {self._subject!r} {state}, {self._count} taken>"

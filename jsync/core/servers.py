@@ -26,7 +26,7 @@ _HOST = re.compile(r"[^\s\[\]/?#@%:\\,\x00-\x1f\x7f]+")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Server:
+class ServerAddress:
     """One server to connect to. Two are equal when host, port and path are."""
 
     host: str
@@ -71,7 +71,7 @@ class Server:
         return without_dot(self.tls_name or self.host)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Server):
+        if isinstance(other, ServerAddress):
             return self._place == other._place
         return NotImplemented
 
@@ -86,7 +86,7 @@ class Server:
         return f"Server({self.url!r}{', discovered' if self.discovered else ''})"
 
     def __reduce__(self) -> str:
-        raise TypeError("a Server may hold secrets and is not pickled")
+        raise TypeError("a ServerAddress may hold secrets and is not pickled")
 
 
 def without_dot(host: str) -> str:
@@ -94,7 +94,7 @@ def without_dot(host: str) -> str:
     return host.removesuffix(".")
 
 
-def parse_server(url: str) -> Server:
+def parse_server(url: str) -> ServerAddress:
     """Read `nats://user:password@host:port`, where all but the host may be missing.
 
     The URL of a WebSocket, `ws://` or `wss://`, may have a path and a query.
@@ -121,7 +121,7 @@ def parse_server(url: str) -> Server:
         raise ConfigError(f"the URL of a server has no path or query: {_shown(url)}")
     host, port = _parse_address(address, url, _PORTS[scheme])
     user, password, token = _parse_userinfo(userinfo, url)
-    return Server(
+    return ServerAddress(
         host,
         port,
         scheme in ("tls", "wss"),
@@ -133,7 +133,7 @@ def parse_server(url: str) -> Server:
     )
 
 
-def parse_servers(urls: str | Sequence[str]) -> list[Server]:
+def parse_servers(urls: str | Sequence[str]) -> list[ServerAddress]:
     """Read a URL, several separated by commas, or a list of either.
 
     Of equal servers, the first stays.

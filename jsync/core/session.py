@@ -37,24 +37,24 @@ from ..errors import (
     Error,
     PermissionsError,
 )
-from .callbacks import Callbacks, Spawner, wrap
+from .callbacks import CallbackExecutor, ThreadFactory, as_callback_error
 from .events import Closed, Connected, Disconnected, Reconnected
 from .protocol import (
     ServerInfo,
+    queue_of_violation,
     subscribe_command,
     unsubscribe_command,
-    violated_queue,
 )
-from .shared import Living, Numbers, RLock
+from .sync import AtomicCounter, ForkSafeRLock, WeakCollection
 from .timers import Timer, Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from .network_stream import NetworkStream
     from .options import Options
     from .pool import ServerPool
-    from .servers import Server
-    from .transport import Stream
+    from .servers import ServerAddress
 
 logger = logging.getLogger("jsync.connection")
 
@@ -64,11 +64,11 @@ CLOSE_SECONDS = 1.0
 NO_THREAD_SECONDS = 0.5
 """Seconds before the start of a thread is retried, if the system had no more threads."""
 
-MAX_SPARE = 16
+MAX_IDLE_INBOXES = 16
 """The most unused subscriptions that are kept for later pulls."""
 
 _NOBODY = Sink()
-_numbers = Numbers()
+_numbers = AtomicCounter()
 _live: set[Session] = set()
 
 
@@ -82,7 +82,7 @@ class ConnectionState(Enum):
 
 
 @dataclass(slots=True)
-class Interest:
+class SubscriptionEntry:
     """A subscription on the server, which is repeated after each reconnect."""
 
     sid: int
@@ -116,7 +116,7 @@ class Interest:
         return command
 
 
-class Drained(Protocol):
+class Drainable(Protocol):
     """An object that a drain of the connection drains too, such as a `Subscription`."""
 
     def silence(self) -> None:
@@ -132,7 +132,7 @@ class Drained(Protocol):
         """
 
 
-class Owner(Protocol):
+class HasSession(Protocol):
     """The public `Connection`, as the objects that are built on it see it.
 
     A subscription or a pull refers to it, so that it is not collected while they are open.
@@ -143,13 +143,13 @@ class Owner(Protocol):
         """The session of the connection."""
 
 
-class IOLoop(Protocol):
+class ConnectionLoop(Protocol):
     """The I/O thread of a session, as the session sees it."""
 
     pool: ServerPool
 
     @property
-    def servers(self) -> list[Server]:
+    def servers(self) -> list[ServerAddress]:
         """The servers to connect to."""
 
     @property
@@ -163,7 +163,7 @@ class IOLoop(Protocol):
     def reconnect(self) -> None:
         """Start the move to the next server. Does not wait."""
 
-    def set_servers(self, servers: list[Server]) -> None:
+    def set_servers(self, servers: list[ServerAddress]) -> None:
         """Replace the servers of the pool soon. Does not wait."""
 
     def start(self) -> None:
@@ -182,17 +182,19 @@ class IOLoop(Protocol):
 class Session:
     """One connection: its state, and the parts that every thread may use."""
 
-    def __init__(self, options: Options, serve: Callable[[Session], IOLoop]) -> None:
+    def __init__(
+        self, options: Options, serve: Callable[[Session], ConnectionLoop]
+    ) -> None:
         self.options = options
         self.name = f"jsync-{_numbers.next()}"
         # Re-entrant: a finaliser or a signal handler may interrupt a call and call any
         # method. No method blocks while it holds this lock.
-        self.lock = RLock()
+        self.lock = ForkSafeRLock()
         self.state = ConnectionState.CONNECTING
-        self.interests: dict[int, Interest] = {}
-        self.spare: list[Interest] = []
+        self.interests: dict[int, SubscriptionEntry] = {}
+        self.spare: list[SubscriptionEntry] = []
         """The unused subscriptions among `interests`, for `borrow`."""
-        self._drained: Living[Drained] = Living()
+        self._drained: WeakCollection[Drainable] = WeakCollection()
         self._draining: set[threading.Thread] = set()
         self._is_draining = False
         self.drained = False
@@ -200,7 +202,7 @@ class Session:
         self._at_drained: dict[object, Callable[[float], object]] = {}
         """Calls that a drain makes at its end: for parts that were collected before, and
         for work that must follow the last handled message."""
-        self._sids = Numbers()
+        self._sids = AtomicCounter()
         self._waiting: set[Waiter] = set()
         self._sleeping: set[Waiter] = set()
         self.last_words: set[bytes] = set()
@@ -209,7 +211,7 @@ class Session:
         """True once `close` writes `last_words`. Nothing that needs one starts then."""
 
         self.info = ServerInfo()
-        self.server: Server | None = None
+        self.server: ServerAddress | None = None
         self.reconnects = 0
         self.slow_consumers = 0
         self.last_error: Exception | None = None
@@ -230,8 +232,8 @@ class Session:
             self.line = Line(self.outbox, self.waker.read_fd)
             self.first_round = Waiter(self.outbox, local=True)
             """Done after the first connection, or once every server was tried in vain."""
-            self.spawner = Spawner()
-            self.callbacks = Callbacks(
+            self.spawner = ThreadFactory()
+            self.callbacks = CallbackExecutor(
                 self.name,
                 self.spawner,
                 options.on_error,
@@ -290,7 +292,7 @@ class Session:
         if self.state is ConnectionState.CLOSED:
             raise self.closed_error()
 
-    def subscribe(self, interest: Interest, *, riding: bool = False) -> None:
+    def subscribe(self, interest: SubscriptionEntry, *, riding: bool = False) -> None:
         """Register `interest` and send its SUB now, or at the next connect.
 
         With `riding`, the SUB is sent together with the write that follows.
@@ -347,7 +349,7 @@ class Session:
         self,
         mailbox: JetStreamMailbox,
         on_lost: Callable[[ConnectionLostError], object],
-    ) -> Interest:
+    ) -> SubscriptionEntry:
         """Return a subscription to `<inbox><sid>.*` that delivers to `mailbox`.
 
         It is a returned one, which costs nothing, or a new one, whose SUB is sent with the
@@ -366,11 +368,11 @@ class Session:
                 return interest
         sid = mailbox.sid = self.next_sid()
         subject = f"{self.inbox}{sid}.*"
-        interest = Interest(sid, subject, None, mailbox, on_lost=on_lost)
+        interest = SubscriptionEntry(sid, subject, None, mailbox, on_lost=on_lost)
         self.subscribe(interest, riding=True)
         return interest
 
-    def take_back(self, interest: Interest) -> None:
+    def take_back(self, interest: SubscriptionEntry) -> None:
         """Keep a borrowed subscription, whose messages have all come, for reuse.
 
         A finaliser may call this on any thread, so it neither blocks nor takes a lock.
@@ -379,7 +381,7 @@ class Session:
         self.line.unsubscribe(interest.sid)
         self.spare.append(interest)
         # Check after the append: two threads that check before it may both see room.
-        if len(self.spare) > MAX_SPARE:
+        if len(self.spare) > MAX_IDLE_INBOXES:
             with contextlib.suppress(IndexError):  # another thread was quicker
                 sid = self.spare.pop().sid
                 self.call_soon(lambda: self.unsubscribe(sid, lazy=True))
@@ -398,7 +400,9 @@ class Session:
             if self.replies.is_open:
                 return
             subject = f"{self.replies.prefix}*"
-            self.subscribe(Interest(self.next_sid(), subject, None, self.replies))
+            self.subscribe(
+                SubscriptionEntry(self.next_sid(), subject, None, self.replies)
+            )
             self.replies.is_open = True
 
     def denied(self, error: PermissionsError) -> None:
@@ -413,7 +417,7 @@ class Session:
                 if interest.on_denied is not None:
                     interest.on_denied(error)
             return
-        queue = violated_queue(error)
+        queue = queue_of_violation(error)
         with self.lock:
             refused = [
                 i
@@ -433,7 +437,7 @@ class Session:
             if interest.on_closed is not None:
                 interest.on_closed(error)
 
-    def adopt(self, part: Drained) -> None:
+    def adopt(self, part: Drainable) -> None:
         """Include `part` in a drain of the connection, while it exists.
 
         Raises `ConnectionClosedError` if a drain has begun, as it may not see the part.
@@ -611,7 +615,7 @@ class Session:
             start()
         except RuntimeError as error:
             if not again:
-                report(wrap(f"starting {what}", error))
+                report(as_callback_error(f"starting {what}", error))
             if not threading.main_thread().is_alive():
                 return False
             self.call_later(
@@ -623,7 +627,7 @@ class Session:
 
     # Changes of the connection, called by the I/O thread ------------------------------
 
-    def connected(self, server: Server, stream: Stream) -> None:
+    def connected(self, server: ServerAddress, stream: NetworkStream) -> None:
         """Restore the subscriptions, resume writing, and wake the waiting threads."""
         with self.lock:
             if self.state is ConnectionState.CLOSED:

@@ -12,19 +12,19 @@ from ..errors import (
     Error,
     SubscriptionClosedError,
 )
-from .backlog import Backlog
-from .callbacks import wrap
-from .session import Interest, Session
+from .base_subscription import BaseSubscription
+from .callbacks import as_callback_error
+from .session import Session, SubscriptionEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from .session import Owner
+    from .session import HasSession
 
 
 def subscribe(
-    owner: Owner,
+    owner: HasSession,
     subject: str,
     *,
     queue: str | None = None,
@@ -65,7 +65,7 @@ def subscribe(
     return subscription
 
 
-class Subscription(Backlog[Msg]):
+class Subscription(BaseSubscription[Msg]):
     """The messages of a subject. `Connection.subscribe` returns it.
 
     Iterate over it, or call `next`, from one thread at a time. If you gave a callback,
@@ -98,7 +98,7 @@ class Subscription(Backlog[Msg]):
             # Start the thread at the first message: 10,000 idle threads take 2.4 s and
             # 150 MB.
             self._mailbox.on_first = self._start
-        self.interest = Interest(sid, subject, queue, self._mailbox)
+        self.interest = SubscriptionEntry(sid, subject, queue, self._mailbox)
 
     @property
     def subject(self) -> str:
@@ -130,7 +130,7 @@ class Subscription(Backlog[Msg]):
             self._mailbox.close(discard=True)
             self._session.unsubscribe(self._mailbox.sid)
             if self._thread is None:
-                self._finished.open()
+                self._finished.set()
             return
         count(after, "after", 1)
         if self._mailbox.end_after(after):
@@ -184,11 +184,11 @@ class Subscription(Backlog[Msg]):
             if not isinstance(error, BlockingCallError | SubscriptionClosedError):
                 self._session.callbacks.report(error)
         finally:
-            self._finished.open()
+            self._finished.set()
 
     def _raised(self, _: Msg, error: BaseException) -> None:
         self._session.callbacks.report(
-            wrap(f"the callback of {self._subject!r}", error)
+            as_callback_error(f"the callback of {self._subject!r}", error)
         )
 
     def __exit__(

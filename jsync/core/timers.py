@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .shared import RLock
+from .sync import ForkSafeRLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ class Timers:
     """The scheduled calls, the next one first. The caller passes in the time."""
 
     def __init__(self) -> None:
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._heap: list[Timer] = []
         self._soon: deque[Callable[[], object]] = deque()
         self._numbers = itertools.count()

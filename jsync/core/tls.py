@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RECORD = 16 * 1024  # the most plaintext in one TLS record
 
 
-class Tls:
+class TLSLayer:
     """The client side of an encrypted stream.
 
     After each call, `outgoing` returns the bytes to send: a step of the handshake, an

@@ -20,7 +20,7 @@ from .servers import without_dot
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .servers import Server
+    from .servers import ServerAddress
 
 HttpHeaders: TypeAlias = Mapping[str, str | Sequence[str]]
 
@@ -69,7 +69,7 @@ def check_headers(headers: object) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class UpgradeResult:
     """The parameters of a finished upgrade."""
 
     compressed: bool
@@ -87,7 +87,7 @@ class Upgrade:
 
     def __init__(
         self,
-        server: Server,
+        server: ServerAddress,
         headers: Sequence[tuple[str, str]] = (),
         *,
         key: bytes,
@@ -137,7 +137,7 @@ class Upgrade:
                 "encode them"
             ) from None
 
-    def receive(self, data: bytes) -> Agreed | None:
+    def receive(self, data: bytes) -> UpgradeResult | None:
         """Add received bytes. Return the parameters once the answer is complete."""
         self._data += data
         self._check_beginning()
@@ -223,7 +223,7 @@ class Upgrade:
             )
         return WebSocketError(words, status=status)
 
-    def _checked(self, fields: Mapping[str, str], rest: bytes) -> Agreed:
+    def _checked(self, fields: Mapping[str, str], rest: bytes) -> UpgradeResult:
         digest = hashlib.sha1(self._key + _GUID, usedforsecurity=False).digest()
         if (
             fields.get("upgrade", "").lower() != "websocket"
@@ -257,7 +257,7 @@ class Upgrade:
                 status=101,
             )
         unmasked = fields.get("nats-no-masking", "").lower() == "true"
-        return Agreed(
+        return UpgradeResult(
             compressed=compressed,
             masked=self._masking or not unmasked,
             rest=rest,

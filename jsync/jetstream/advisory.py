@@ -6,9 +6,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
 from ..checks import callback as check_callback, seconds
-from ..core.closing import Closing
 from ..core.deadline import deadline_after
-from ..core.single import Single
+from ..core.resources import CloseOnExit, NotCopyable
 from ..core.subscription import subscribe
 from ..errors import ConfigError, JetStreamError
 from ..models import BatchAbandoned, check_name
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from .._fast import Msg
     from ..checks import Seconds
-    from ..core.session import Owner
+    from ..core.session import HasSession
 
     Told = TypeVar("Told", bound=Advisory, default=Advisory)
 else:
@@ -33,7 +32,7 @@ else:
 PREFIX = "$JS.EVENT"
 
 
-class Advisories(Closing, Single, Generic[Told]):
+class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
     """Events of the server. `JetStream.advisories` returns it.
 
     Iterate over it, or call `next`, from one thread at a time. Any thread may call
@@ -43,7 +42,7 @@ class Advisories(Closing, Single, Generic[Told]):
 
     def __init__(
         self,
-        owner: Owner,
+        owner: HasSession,
         kinds: tuple[type[Told], ...],
         stream: str | None = None,
         consumer: str | None = None,
@@ -161,7 +160,7 @@ class BatchAdvisories(Advisories[BatchAbandoned]):
 
     def __init__(
         self,
-        owner: Owner,
+        owner: HasSession,
         stream: str | None,
         *,
         prefix: str = PREFIX,

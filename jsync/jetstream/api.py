@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ..checks import Seconds
-    from ..core.session import Owner
+    from ..core.session import HasSession
     from ..errors import UnsupportedFeatureError
     from ..models.since import Line
     from .steps import Answer, Ask, Made, Steps
@@ -94,7 +94,12 @@ class API:
     """Requests to `<prefix>.<subject>` and their JSON replies."""
 
     def __init__(
-        self, owner: Owner, prefix: str, timeout: Seconds, *, pedantic: bool = False
+        self,
+        owner: HasSession,
+        prefix: str,
+        timeout: Seconds,
+        *,
+        pedantic: bool = False,
     ) -> None:
         self.owner = owner
         self.session = owner.session

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ..checks import Seconds
     from ..core.requests import Data
-    from ..core.session import Owner
+    from ..core.session import HasSession
     from ..models import (
         AccountInfo,
         ConsumerConfig,
@@ -75,7 +75,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
 
     def __init__(
         self,
-        connection: Owner,
+        connection: HasSession,
         *,
         domain: str | None = None,
         prefix: str | None = None,

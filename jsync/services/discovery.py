@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .._fast import Msg
-    from ..core.session import Owner
+    from ..core.session import HasSession
     from ..headers import HeadersLike
     from .engine import Verb
 
@@ -38,7 +38,7 @@ Answer = TypeVar("Answer", ServicePing, ServiceInfo, ServiceStats)
 class Services:
     """Finds and calls services: `Connection.services`. Any thread may use it."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: HasSession) -> None:
         self._owner = owner
 
     def ping(

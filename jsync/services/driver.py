@@ -18,10 +18,9 @@ import msgspec
 
 from .. import errors
 from .._fast import Mailbox
-from ..core.callbacks import call_within, wrap
-from ..core.gate import Gate
-from ..core.session import Interest
-from ..core.shared import RLock
+from ..core.callbacks import as_callback_error, call_with_timeout
+from ..core.session import SubscriptionEntry
+from ..core.sync import ForkSafeRLock, Latch
 from ..errors import (
     BlockingCallError,
     ConnectionClosedError,
@@ -77,7 +76,7 @@ class Endpoint:
         self._call = bound.call
         self._counts = Counts()
         # Re-entrant: a signal handler may interrupt a call and read the statistics.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         sid = session.next_sid()
 
         def mailbox(readers: int) -> Mailbox:
@@ -93,7 +92,7 @@ class Endpoint:
         self.mailbox.alone = workers == 1
         self._overflow = self.mailbox.overflow = mailbox(1)
         self._overflow.on_first = self._start_refusing
-        self._interest = Interest(
+        self._interest = SubscriptionEntry(
             sid,
             info.subject,
             info.queue_group or None,
@@ -184,7 +183,7 @@ class Endpoint:
                 self._fail(msg, self._hidden(msg, error))
 
     def _hidden(self, msg: Msg, error: BaseException) -> ServiceError:
-        self._driver.report(wrap(f"the handler of {msg.subject!r}", error))
+        self._driver.report(as_callback_error(f"the handler of {msg.subject!r}", error))
         return hidden(error, self._driver.expose_errors)
 
     def _fail(self, msg: Msg, error: ServiceError, *, counted: bool = False) -> None:
@@ -200,7 +199,7 @@ class Endpoint:
                 msg.respond(headers=error.headers)
 
     def _unsent(self, msg: Msg, error: BaseException) -> None:
-        self._driver.report(wrap(f"the answer to {msg.subject!r}", error))
+        self._driver.report(as_callback_error(f"the answer to {msg.subject!r}", error))
 
     def _start_refusing(self) -> None:
         self._driver.start_or_retry(
@@ -247,11 +246,11 @@ class Driver:
         self._at_work = 1
         """The number of running threads, plus one while the service is open."""
         # Re-entrant: a signal handler may interrupt a call and stop the service.
-        self._lock = RLock()
-        self._done = Gate(session.outbox)
+        self._lock = ForkSafeRLock()
+        self._done = Latch(session.outbox)
         self._verbs = control_subjects(prefix, info.name, self._info.id)
         self._asked: list[Mailbox] = []
-        self._controls: list[Interest] = []
+        self._controls: list[SubscriptionEntry] = []
         self._finisher: threading.Thread | None = None
         """The thread that calls `on_done`."""
 
@@ -272,7 +271,9 @@ class Driver:
             mailbox.on_first = partial(self._start_telling, name, mailbox)
             self._asked.append(mailbox)
             for sid, subject in zip(sids, subjects, strict=True):
-                interest = Interest(sid, subject, None, mailbox, on_closed=self.broken)
+                interest = SubscriptionEntry(
+                    sid, subject, None, mailbox, on_closed=self.broken
+                )
                 self._controls.append(interest)
                 self.session.subscribe(interest)
 
@@ -381,7 +382,7 @@ class Driver:
         try:
             return msgspec.to_builtins(self._stats_handler(stats))
         except Exception as error:  # noqa: BLE001 (user code)
-            self.report(wrap("the stats_handler", error))
+            self.report(as_callback_error("the stats_handler", error))
             return None
 
     def reset(self) -> None:
@@ -423,7 +424,7 @@ class Driver:
 
         For example, the answer may be larger than the server accepts.
         """
-        self.report(wrap(f"the answer to {msg.subject!r}", error))
+        self.report(as_callback_error(f"the answer to {msg.subject!r}", error))
         with contextlib.suppress(Error):
             msg.respond(headers=hidden(error, exposed=False).headers)
 
@@ -441,7 +442,7 @@ class Driver:
                 self._stuck = False
 
         try:
-            return call_within(
+            return call_with_timeout(
                 STATS_SECONDS, self.session.spawner, "stats_handler", ask
             )
         except errors.TimeoutError as error:
@@ -449,7 +450,7 @@ class Driver:
             return self.stats()
         except RuntimeError as error:  # the system has no more threads
             self._stuck = False
-            self.report(wrap("starting the stats_handler", error))
+            self.report(as_callback_error("starting the stats_handler", error))
             return self.stats()
 
     # The end --------------------------------------------------------------------------
@@ -562,7 +563,7 @@ class Driver:
             raise BlockingCallError(
                 "a handler of the service would wait for itself: return, or call stop()"
             )
-        if self._is_finisher and not self._done.is_open:
+        if self._is_finisher and not self._done.is_set:
             raise BlockingCallError(
                 "on_done would wait for itself: the service has ended once it returns"
             )
@@ -598,7 +599,7 @@ class Driver:
         except BaseException as error:  # noqa: BLE001 (user code)
             self.session.callbacks.raised("on_done", error)
         finally:
-            self._done.open()
+            self._done.set()
 
     def __repr__(self) -> str:
         return f"<service {self._info.name} {self._info.version} {self.state.value}>"

@@ -10,7 +10,7 @@ from .. import errors
 from .._fast import check_subscribe_subject
 from ..checks import callback as check_callback, count, flag, seconds
 from ..core.around import inside
-from ..core.single import Single
+from ..core.resources import NotCopyable
 from .driver import Driver
 from .engine import (
     DEFAULT_PREFIX,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from ..checks import Seconds
-    from ..core.session import Owner
+    from ..core.session import HasSession
     from .engine import ServiceState
     from .messages import EndpointStats, ServiceStats
     from .request import Request
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
 
-class Group(Single):
+class Group(NotCopyable):
     """Endpoints with a common subject prefix. A `Service` is the group without a prefix."""
 
     def __init__(self, driver: Driver, prefix: str, queue: str | None) -> None:
@@ -175,7 +175,7 @@ class Service(Group):
 
     def __init__(
         self,
-        owner: Owner,
+        owner: HasSession,
         name: str,
         version: str,
         *,

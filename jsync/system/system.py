@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..checks import Seconds
-    from ..core.session import Owner
+    from ..core.session import HasSession
     from .models import (
         AccountzOptions,
         AccstatzOptions,
@@ -89,7 +89,7 @@ class System:
     """
 
     def __init__(
-        self, owner: Owner, servers: ServerFilter, timeout: Seconds, stall: Seconds
+        self, owner: HasSession, servers: ServerFilter, timeout: Seconds, stall: Seconds
     ) -> None:
         self._owner = owner
         self._filter = engine.checked_filter(dict(servers))
@@ -371,7 +371,7 @@ class Server:
         ServerNotFoundError: The server has stopped.
     """
 
-    def __init__(self, owner: Owner, info: SystemServer, timeout: float) -> None:
+    def __init__(self, owner: HasSession, info: SystemServer, timeout: float) -> None:
         self._owner = owner
         self._timeout = timeout
         self.info = info

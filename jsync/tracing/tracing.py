@@ -17,7 +17,7 @@ from .engine import DESTINATION, ONLY, Collector
 if TYPE_CHECKING:
     from ..checks import Seconds
     from ..core.requests import Data
-    from ..core.session import Owner
+    from ..core.session import HasSession
     from ..headers import HeadersLike
     from ..jetstream.versions import Needs
     from .engine import Trace
@@ -26,7 +26,7 @@ TRACES: Final[Needs] = {"traces of messages": (2, 11)}
 
 
 def trace(
-    owner: Owner,
+    owner: HasSession,
     subject: str,
     data: Data,
     headers: HeadersLike | None,

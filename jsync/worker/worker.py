@@ -16,10 +16,8 @@ from ..checks import (
     seconds as check_seconds,
 )
 from ..connection import connect as connect_to
-from ..core.closing import Closing
-from ..core.gate import Gate
-from ..core.shared import RLock
-from ..core.single import Single
+from ..core.resources import CloseOnExit, NotCopyable
+from ..core.sync import ForkSafeRLock, Latch
 from ..errors import (
     BlockingCallError,
     CodecError,
@@ -295,7 +293,7 @@ class Worker:
         return f"<Worker of {names or 'nothing'}>"
 
 
-class RunningWorker(Closing, Single):
+class RunningWorker(CloseOnExit, NotCopyable):
     """A worker that handles messages. `Worker.start` returns it. Any thread may use it."""
 
     def __init__(
@@ -318,10 +316,10 @@ class RunningWorker(Closing, Single):
         """The last known lag of each source."""
         self._running: list[ConsumeContext] = []
         self._stranded: list[Stranded] = []
-        self._finished = Gate(nc.session.outbox)
+        self._finished = Latch(nc.session.outbox)
         self._error: Exception | None = None
         self._clock_over = threading.Event()
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._stopped = False
         self._stopper: threading.Thread | None = None
         try:
@@ -506,7 +504,7 @@ class RunningWorker(Closing, Single):
                 "the handler would wait for itself: return from it, or call stop()"
             )
         stops_here = self._stopper is threading.current_thread()
-        if stops_here and not self._finished.is_open:
+        if stops_here and not self._finished.is_set:
             raise BlockingCallError(
                 "the thread that stops the worker would wait for itself: return from the "
                 "function of on_stop, or from the signal handler"
@@ -565,14 +563,14 @@ class RunningWorker(Closing, Single):
         deadline = monotonic() + grace
         first = False
         late: list[Exception] = []
-        ends: list[Gate] = []
+        ends: list[Latch] = []
         try:
             with self._lock:
                 first, self._stopped = not self._stopped, True
                 if first:
                     self._stopper = threading.current_thread()
             for running in self._running if first else ():
-                over = Gate(self._nc.session.outbox)
+                over = Latch(self._nc.session.outbox)
                 drain = partial(_drain, running, deadline, late, over)
                 try:
                     self._thread("drain", drain)
@@ -615,9 +613,9 @@ class RunningWorker(Closing, Single):
     def _ended(self, error: Exception | None) -> None:
         """Wake all callers of `wait`. Only the first call has an effect."""
         with self._lock:
-            if not self._finished.is_open:
+            if not self._finished.is_set:
                 self._error = error
-                self._finished.open()
+                self._finished.set()
 
     def close(self) -> None:
         """Stop, with 30 seconds of grace."""
@@ -629,7 +627,7 @@ class RunningWorker(Closing, Single):
 
 
 def _drain(
-    running: ConsumeContext, deadline: float, late: list[Exception], over: Gate
+    running: ConsumeContext, deadline: float, late: list[Exception], over: Latch
 ) -> None:
     try:
         running.drain(max(0.0, deadline - monotonic()))
@@ -641,4 +639,4 @@ def _drain(
     except Error:
         pass  # the handler has ended before, and `wait` raises the error
     finally:
-        over.open()
+        over.set()

@@ -15,7 +15,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.core import io_thread, session, subscription, transport
+from jsync.core import io_thread, network_stream, session, subscription
 from jsync.core.options import Options
 from jsync.core.session import Session
 
@@ -155,7 +155,7 @@ def test_ctrl_c_at_any_instruction_of_a_new_connection_leaves_no_descriptor() ->
         for frame in refused.traceback
         if isinstance(frame.frame.f_locals.get("options"), Options)
     )
-    files = {str(module.__file__) for module in (session, transport, io_thread)}
+    files = {str(module.__file__) for module in (session, network_stream, io_thread)}
     gc.collect()
     before = len(os.listdir("/dev/fd"))
     for instruction in itertools.count():

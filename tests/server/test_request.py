@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.core.requests import request_replies
+from jsync.core.requests import open_request
 
 from ..servers import monitor, wait_for
 from .support import LONG, SOON, Recorder, Thread
@@ -319,7 +319,7 @@ def test_the_thread_that_waits_for_many_replies_reads_them(
     nc: jsync.Connection, unique: str
 ) -> None:
     deadline = time.monotonic() + LONG
-    mailbox, token = request_replies(nc.session, unique, b"", deadline)
+    mailbox, token = open_request(nc.session, unique, b"", deadline)
     nc.session.replies.discard(token)
     assert mailbox.alone
 

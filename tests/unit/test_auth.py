@@ -10,14 +10,14 @@ import nkeys
 import pytest
 
 from jsync.core.auth import Authenticator
-from jsync.core.servers import Server, parse_server
+from jsync.core.servers import ServerAddress, parse_server
 from jsync.errors import AuthenticationError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-HERE = Server("h")
+HERE = ServerAddress("h")
 NONCE = "bQ8Nd9FmcyLl7zw"
 
 

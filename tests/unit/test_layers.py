@@ -59,14 +59,14 @@ STUB = {"models.ack", "models.publish"}
 # Only these files may use sockets, files and processes.
 DOORS = {
     "socket": {
-        "core.transport",
+        "core.network_stream",
         "core.proxies",
-        "core.dialing",
+        "core.dialer_call",
         "server",
         "worker.http",
     },
     "ssl": {"core.tls", "core.options", "connection"},
-    "select": {"cli.keys", "cli.stdin", "core.transport"},
+    "select": {"cli.keys", "cli.stdin", "core.network_stream"},
     "signal": {
         "cli",
         "cli.local_server",

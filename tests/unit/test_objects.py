@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 import jsync
 from jsync import errors
-from jsync.core.callbacks import Spawner
+from jsync.core.callbacks import ThreadFactory
 from jsync.headers import Headers
 from jsync.jetstream.objects.config import ObjectStoreConfig
 from jsync.jetstream.objects.engine import (
@@ -272,7 +272,7 @@ class Acks:
 
 
 def upload(sequences: list[int]) -> Upload:
-    session = SimpleNamespace(name="nc", spawner=Spawner())
+    session = SimpleNamespace(name="nc", spawner=ThreadFactory())
     objects: Any = SimpleNamespace(
         api=SimpleNamespace(session=session), publisher=Acks(sequences), layout=LAYOUT
     )
@@ -290,7 +290,7 @@ def test_chunks_in_another_order_are_noticed(sequences: list[int]) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, INLINE, INLINE + 1, 500])
 def test_a_digest_is_the_same_on_every_thread(count: int) -> None:
-    hashing = Hashing(Spawner(), "digest")
+    hashing = Hashing(ThreadFactory(), "digest")
     for number in range(count):
         hashing.update(b"%d" % number)
     data = b"".join(b"%d" % number for number in range(count))
@@ -299,7 +299,7 @@ def test_a_digest_is_the_same_on_every_thread(count: int) -> None:
 
 def test_a_dropped_digest_leaves_no_thread() -> None:
     before = threading.active_count()
-    hashing = Hashing(Spawner(), "digest")
+    hashing = Hashing(ThreadFactory(), "digest")
     for _ in range(100):
         hashing.update(b"1")
     del hashing

@@ -17,10 +17,10 @@ from jsync.core.protocol import (
     connect_command,
     is_fatal,
     parse_info,
+    queue_of_violation,
     server_error,
     subscribe_command,
     unsubscribe_command,
-    violated_queue,
 )
 from jsync.errors import (
     AuthenticationError,
@@ -282,7 +282,7 @@ def test_a_permissions_violation_names_the_subject(
     error = server_error(f"Permissions Violation for {text}")
     assert isinstance(error, PermissionsError)
     assert (error.operation, error.subject) == (operation, subject)
-    assert violated_queue(error) == queue
+    assert queue_of_violation(error) == queue
 
 
 # The handshake ---------------------------------------------------------------------

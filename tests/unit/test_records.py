@@ -30,7 +30,7 @@ from jsync._fast import (
     Waiter,
     Waker,
 )
-from jsync.core.tls import Tls
+from jsync.core.tls import TLSLayer
 from jsync.errors import TLSError
 
 from ..servers import wait_for
@@ -97,7 +97,7 @@ class Pair:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.server = theirs.wrap_bio(self.incoming, self.outgoing, server_side=True)
         options: Any = SimpleNamespace(tls=self.context)
-        client = Tls(options, "localhost")
+        client = TLSLayer(options, "localhost")
         done, came = False, b""
         while not done:
             done = client.shake_hands(came)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from jsync.core.pool import Backoff, Pause, ServerPool
-from jsync.core.servers import Server, parse_server, parse_servers
+from jsync.core.pool import Backoff, RetryDelay, ServerPool
+from jsync.core.servers import ServerAddress, parse_server, parse_servers
 from jsync.errors import AuthenticationError, ConfigError
 
-A, B, C = (Server(name) for name in "abc")
+A, B, C = (ServerAddress(name) for name in "abc")
 REFUSAL = "Authorization Violation"
 
 
-def make_pool(*servers: Server, **options: Any) -> ServerPool:
+def make_pool(*servers: ServerAddress, **options: Any) -> ServerPool:
     defaults: dict[str, Any] = {
         "randomize": False,
         "max_reconnects": 60,
@@ -26,7 +26,7 @@ def make_pool(*servers: Server, **options: Any) -> ServerPool:
     return ServerPool(servers, **(defaults | options))
 
 
-def run(pool: ServerPool, attempts: int) -> list[tuple[str, Pause | None]]:
+def run(pool: ServerPool, attempts: int) -> list[tuple[str, RetryDelay | None]]:
     """Fail `attempts` times. Return the tried servers, and the pause before each attempt."""
     log = []
     for _ in range(attempts):
@@ -235,7 +235,7 @@ def test_no_server_at_all_is_an_error(urls: Any) -> None:
 
 
 def test_the_order_given_is_kept_unless_shuffled() -> None:
-    servers = [Server(f"s{n}") for n in range(20)]
+    servers = [ServerAddress(f"s{n}") for n in range(20)]
     assert make_pool(*servers).servers == servers
     shuffled = make_pool(*servers, randomize=True).servers
     assert shuffled != servers
@@ -250,7 +250,7 @@ def test_the_order_given_is_kept_unless_shuffled() -> None:
 
 
 def test_a_first_connect_tries_each_server_once_before_a_pause() -> None:
-    full = Pause(1, False)
+    full = RetryDelay(1, False)
     assert run(make_pool(A, B, C), 5) == [
         ("a", None), ("b", None), ("c", None), ("a", full), ("b", None),
     ]  # fmt: skip
@@ -263,10 +263,10 @@ def test_after_a_loss_the_others_are_tried_at_once_and_then_one_pause_a_round() 
     assert run(pool, 7) == [
         ("b", None),
         ("c", None),
-        ("a", Pause(1, False)),
+        ("a", RetryDelay(1, False)),
         ("b", None),
         ("c", None),
-        ("a", Pause(2, False)),
+        ("a", RetryDelay(2, False)),
         ("b", None),
     ]
 
@@ -276,7 +276,7 @@ def test_a_single_server_is_tried_again_after_a_brief_pause_first() -> None:
     pool.connected(A)
     pool.lost()
     pauses = [pause for _, pause in run(pool, 3)]
-    assert pauses == [Pause(1, True), Pause(2, False), Pause(3, False)]
+    assert pauses == [RetryDelay(1, True), RetryDelay(2, False), RetryDelay(3, False)]
 
 
 def test_servers_that_are_lost_again_at_once_are_tried_in_rounds() -> None:
@@ -292,9 +292,9 @@ def test_servers_that_are_lost_again_at_once_are_tried_in_rounds() -> None:
         pool.lost(again=True)
     assert tried == [
         ("b", None),
-        ("a", Pause(1, False)),
+        ("a", RetryDelay(1, False)),
         ("b", None),
-        ("a", Pause(2, False)),
+        ("a", RetryDelay(2, False)),
         ("b", None),
     ]
 
@@ -428,7 +428,7 @@ def test_a_server_in_distress_is_no_refusal(words: str) -> None:
     assert pool.select() == A
 
 
-def connected_pool(*servers: Server, **options: Any) -> ServerPool:
+def connected_pool(*servers: ServerAddress, **options: Any) -> ServerPool:
     pool = make_pool(*servers, **options)
     pool.connected(servers[0])
     return pool
@@ -437,7 +437,7 @@ def connected_pool(*servers: Server, **options: Any) -> ServerPool:
 def test_discovered_servers_join_at_the_end() -> None:
     pool = connected_pool(A, B)
     new = pool.discover(["a:4222", "10.0.0.1:4222", "[::1]:4222", "h:99999", "ws://x"])
-    assert new == [Server("10.0.0.1"), Server("::1")]
+    assert new == [ServerAddress("10.0.0.1"), ServerAddress("::1")]
     assert pool.servers == [A, B, *new]
     assert all(server.discovered for server in new)
     assert pool.discover(["a:4222", "10.0.0.1:4222", "[::1]:4222"]) == []
@@ -458,7 +458,7 @@ def test_the_current_server_stays_even_if_it_is_not_announced() -> None:
     pool = connected_pool(A)
     pool.discover(["b"])
     pool.lost()
-    pool.connected(Server("b"))
+    pool.connected(ServerAddress("b"))
     pool.discover(["c"])
     assert {s.host for s in pool.servers} == {"a", "b", "c"}
 
@@ -516,21 +516,21 @@ def test_a_server_discovered_in_mid_round_puts_the_pause_off_by_one() -> None:
     pool = connected_pool(A, B)
     pool.lost()
     pool.discover(["c"], source=B)
-    assert run(pool, 3) == [("b", None), ("a", None), ("c", Pause(1, False))]
+    assert run(pool, 3) == [("b", None), ("a", None), ("c", RetryDelay(1, False))]
 
 
 @pytest.mark.parametrize(
     ("pause", "tls", "low", "high"),
     [
         (None, True, 0.0, 0.0),
-        (Pause(1, False), False, 2.0, 2.1),
-        (Pause(9, False), True, 2.0, 3.0),
-        (Pause(1, True), False, 0.0, 0.1),
-        (Pause(1, True), True, 0.0, 1.0),
+        (RetryDelay(1, False), False, 2.0, 2.1),
+        (RetryDelay(9, False), True, 2.0, 3.0),
+        (RetryDelay(1, True), False, 0.0, 0.1),
+        (RetryDelay(1, True), True, 0.0, 1.0),
     ],
 )
 def test_a_delay_is_the_wait_plus_jitter(
-    pause: Pause | None, tls: bool, low: float, high: float
+    pause: RetryDelay | None, tls: bool, low: float, high: float
 ) -> None:
     backoff = Backoff(random.Random(7))
     delays = [backoff.delay(pause, tls=tls) for _ in range(200)]
@@ -542,8 +542,8 @@ def test_a_delay_is_the_wait_plus_jitter(
 def test_a_rule_of_yours_replaces_the_delay() -> None:
     backoff = Backoff(random.Random(7), reconnect_delay=lambda attempt: attempt * 1.5)
     assert backoff.delay(None, tls=False) == 0.0
-    assert backoff.delay(Pause(1, True), tls=False) == 1.5
-    assert backoff.delay(Pause(4, False), tls=True) == 6.0
+    assert backoff.delay(RetryDelay(1, True), tls=False) == 1.5
+    assert backoff.delay(RetryDelay(4, False), tls=True) == 6.0
 
 
 @pytest.mark.parametrize(
@@ -554,4 +554,4 @@ def test_a_rule_of_yours_cannot_stop_reconnecting(
     answer: float, low: float, high: float
 ) -> None:
     backoff = Backoff(random.Random(7), reconnect_delay=lambda _: answer)
-    assert low <= backoff.delay(Pause(1, False), tls=False) <= high
+    assert low <= backoff.delay(RetryDelay(1, False), tls=False) <= high

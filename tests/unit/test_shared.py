@@ -25,13 +25,12 @@ import pytest
 
 import jsync
 from jsync._fast import Outbox, Sink, finaliser
-from jsync.core.callbacks import Callbacks, Spawner
+from jsync.core.callbacks import CallbackExecutor, ThreadFactory
 from jsync.core.events import BackgroundError, Closed, ConnectionEvents
-from jsync.core.gate import Gate
 from jsync.core.io_thread import IOThread
 from jsync.core.options import Options
-from jsync.core.session import MAX_SPARE, Interest, Session
-from jsync.core.shared import Living, Numbers, RLock
+from jsync.core.session import MAX_IDLE_INBOXES, Session, SubscriptionEntry
+from jsync.core.sync import AtomicCounter, ForkSafeRLock, Latch, WeakCollection
 from jsync.errors import ConcurrentUseError, ConnectionClosedError
 from jsync.jetstream.atomic.driver import AtomicDriver
 from jsync.jetstream.atomic.lookup import StreamLookup
@@ -88,7 +87,7 @@ def test_ctrl_c_in_a_finaliser_reaches_the_code_that_dropped_the_object() -> Non
 
 
 def test_ctrl_c_leaves_no_lock_locked() -> None:
-    lock, interrupts = RLock(), 0
+    lock, interrupts = ForkSafeRLock(), 0
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         while interrupts < 500:
@@ -111,7 +110,12 @@ def test_ctrl_c_leaves_no_lock_locked() -> None:
 
 @needs_fork
 def test_a_forked_child_finds_a_lock_free_that_another_thread_held() -> None:
-    lock, own, held, go = RLock(), RLock(), threading.Event(), threading.Event()
+    lock, own, held, go = (
+        ForkSafeRLock(),
+        ForkSafeRLock(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def hold() -> None:
         with lock:
@@ -169,7 +173,7 @@ def outbox() -> Outbox:
 
 
 def test_no_two_threads_get_one_number() -> None:
-    numbers = Numbers()
+    numbers = AtomicCounter()
 
     def many(_: int) -> list[int]:
         return [numbers.next() for _ in range(MANY)]
@@ -179,14 +183,14 @@ def test_no_two_threads_get_one_number() -> None:
 
 
 def test_objects_collected_on_another_thread_do_not_disturb_an_iteration() -> None:
-    living: Living[Gate] = Living()
+    living: WeakCollection[Latch] = WeakCollection()
     box = outbox()
-    kept = Gate(box)
+    kept = Latch(box)
     living.add(kept)
 
     def come_and_go(_: int) -> None:
         for _ in range(20):
-            living.add(Gate(box))
+            living.add(Latch(box))
 
     def look(_: int) -> None:
         for _ in range(20):
@@ -197,14 +201,14 @@ def test_objects_collected_on_another_thread_do_not_disturb_an_iteration() -> No
     assert living.all() == [kept]
 
 
-def test_every_thread_that_waits_for_a_gate_gets_through() -> None:
+def test_every_thread_that_waits_for_a_latch_is_woken() -> None:
     box = outbox()
-    gates = [Gate(box) for _ in range(ROUNDS)]
+    latches = [Latch(box) for _ in range(ROUNDS)]
 
     def wait(number: int) -> bool:
-        return gates[number].wait(LONG)
+        return latches[number].wait(LONG)
 
-    _, *waits = meet(ROUNDS, lambda number: gates[number].open(), wait, wait)
+    _, *waits = meet(ROUNDS, lambda number: latches[number].set(), wait, wait)
     assert all(map(all, waits))
 
 
@@ -222,11 +226,11 @@ def test_kept_subscriptions_stay_within_their_limit() -> None:
     session = idle_session()
 
     def give_back(number: int) -> None:
-        for _ in range(MAX_SPARE):
-            session.take_back(Interest(session.next_sid(), "s", None, Sink()))
+        for _ in range(MAX_IDLE_INBOXES):
+            session.take_back(SubscriptionEntry(session.next_sid(), "s", None, Sink()))
 
     meet(ROUNDS // 10, *[give_back] * 4)
-    assert len(session.spare) == MAX_SPARE
+    assert len(session.spare) == MAX_IDLE_INBOXES
 
 
 def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:
@@ -258,9 +262,9 @@ def test_a_subscription_made_as_a_call_wakes_up_is_not_told_of_a_reconnect() -> 
     session = idle_session()
     told: list[str] = []
 
-    def subscribe(name: str) -> Interest:
+    def subscribe(name: str) -> SubscriptionEntry:
         sid = session.next_sid()
-        interest = Interest(
+        interest = SubscriptionEntry(
             sid, name, None, Sink(), on_connected=lambda: told.append(name)
         )
         session.subscribe(interest)
@@ -326,7 +330,7 @@ def test_each_event_is_for_one_reader_and_the_end_is_for_all() -> None:
 
 
 def test_callbacks_have_one_thread() -> None:
-    class Counting(Spawner):
+    class Counting(ThreadFactory):
         started = 0
 
         def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
@@ -337,7 +341,7 @@ def test_callbacks_have_one_thread() -> None:
     for _ in range(20):
         Counting.started = 0
         done = threading.Event()
-        callbacks = Callbacks("x", Counting(), None)
+        callbacks = CallbackExecutor("x", Counting(), None)
         meet(1, *[lambda _: callbacks.put(lambda: calls.append(1))] * 4)  # noqa: B023
         callbacks.put(done.set)
         assert done.wait(LONG)
@@ -358,7 +362,7 @@ def test_callbacks_are_called_although_their_thread_could_not_be_started_at_firs
         late: Whether the thread runs all the same.
     """
 
-    class Failing(Spawner):
+    class Failing(ThreadFactory):
         starts = 0
 
         def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
@@ -370,7 +374,7 @@ def test_callbacks_are_called_although_their_thread_could_not_be_started_at_firs
             raise error
 
     spawner = Failing()
-    callbacks = Callbacks("x", spawner, None)
+    callbacks = CallbackExecutor("x", spawner, None)
     calls: list[tuple[int, int]] = []
     done = threading.Event()
 
@@ -389,7 +393,7 @@ def test_callbacks_are_called_although_their_thread_could_not_be_started_at_firs
 
 
 def test_callbacks_that_no_thread_was_there_for_are_called_at_the_end() -> None:
-    class Failing(Spawner):
+    class Failing(ThreadFactory):
         fails = True
 
         def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
@@ -398,7 +402,7 @@ def test_callbacks_that_no_thread_was_there_for_are_called_at_the_end() -> None:
             return super().start(name, run)
 
     spawner = Failing()
-    callbacks = Callbacks("x", spawner, None)
+    callbacks = CallbackExecutor("x", spawner, None)
     done = threading.Event()
     callbacks.put(done.set)
     spawner.fails = False
@@ -526,9 +530,9 @@ class Still:
         self.max_age = None
         self.entries = SimpleNamespace(reads_ttl=False)
         self.error = None
-        self.handed_over = Gate(self.outbox)
-        self.finished = Gate(self.outbox)
-        self.handed_over.open()
+        self.handed_over = Latch(self.outbox)
+        self.finished = Latch(self.outbox)
+        self.handed_over.set()
 
     def run(self, *_: object, **__: object) -> None: ...
     def current(self, *_: object) -> None: ...
@@ -562,7 +566,7 @@ class Keys:
 
 
 def test_two_threads_do_not_get_one_lock_object() -> None:
-    session = stub(outbox=outbox(), name="x", spawner=Spawner())
+    session = stub(outbox=outbox(), name="x", spawner=ThreadFactory())
     keys = cast("Any", Keys())
     locks = [
         Lock(keys, session, "k", 30, lambda *_: 1, None, None)
@@ -586,23 +590,23 @@ def test_a_candidate_that_is_stopped_as_it_wins_does_not_lead_for_ever() -> None
     session = stub(
         outbox=box,
         name="x",
-        spawner=Spawner(),
+        spawner=ThreadFactory(),
         callbacks=stub(report=lambda _: None),
         at_drained=lambda *_: None,
         not_at_drained=lambda _: None,
     )
     for _ in range(max(100, ROUNDS // 100)):
-        wins = Gate(box)
+        wins = Latch(box)
 
         def acquire(timeout: float | None = None) -> bool:
             return timeout is None and wins.wait(LONG)  # noqa: B023
 
         lock = stub(
-            held=True, token=1, acquire=acquire, release=lambda: None, cancel=wins.open
+            held=True, token=1, acquire=acquire, release=lambda: None, cancel=wins.set
         )
         election = Election(session, lambda _: lock, None, None)  # noqa: B023
-        meet(1, lambda _: wins.open(), lambda _: election.stop(LONG))  # noqa: B023
-        assert election._finished.is_open
+        meet(1, lambda _: wins.set(), lambda _: election.stop(LONG))  # noqa: B023
+        assert election._finished.is_set
 
 
 # Groups ---------------------------------------------------------------------------------
@@ -635,8 +639,8 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
     members: list[Membership] = []
     for _ in range(ROUNDS):
         member = object.__new__(Membership)
-        member._flags = RLock()
-        member._wake, member._pull = Gate(box), None
+        member._flags = ForkSafeRLock()
+        member._wake, member._pull = Latch(box), None
         member._stopping = False
         members.append(member)
 
@@ -644,7 +648,7 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
         """Do what `take` does while the member has no partitions."""
         member = members[number]
         with member._flags:
-            member._wake = Gate(box)
+            member._wake = Latch(box)
         with member._flags:
             stopping = member._stopping
         return stopping or member._wake.wait(LONG)

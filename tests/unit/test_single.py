@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jsync
-from jsync.core.single import Single
+from jsync.core.resources import NotCopyable
 from jsync.jetstream.pulls.fetch import SinglePull
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ def below(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 def test_every_class_with_one_reader_is_listed() -> None:
-    assert {jsync.Batch, jsync.OrderedBatch, jsync.Publisher} <= set(below(Single))
+    assert {jsync.Batch, jsync.OrderedBatch, jsync.Publisher} <= set(below(NotCopyable))
 
 
-@pytest.mark.parametrize("kind", [*below(Single), SinglePull, *below(SinglePull)])
+@pytest.mark.parametrize("kind", [*below(NotCopyable), SinglePull, *below(SinglePull)])
 def test_a_half_made_object_is_collected_without_an_error(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

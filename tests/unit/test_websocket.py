@@ -15,10 +15,10 @@ from hypothesis import given, settings, strategies as st
 from jsync._fast import Outbox, Parser
 from jsync.core.servers import parse_server
 from jsync.core.websocket import (
-    Agreed,
     Deflater,
     Inflater,
     Upgrade,
+    UpgradeResult,
     check_headers,
 )
 from jsync.errors import ConfigError, ProtocolError, TLSError, WebSocketError
@@ -121,7 +121,7 @@ def test_the_answer_may_come_in_any_pieces() -> None:
     for cut in range(len(answer())):
         one = upgrade()
         assert one.receive(data[:cut]) is None
-        assert one.receive(data[cut:]) == Agreed(
+        assert one.receive(data[cut:]) == UpgradeResult(
             compressed=False, masked=True, rest=b"\x81\x00"
         )
 

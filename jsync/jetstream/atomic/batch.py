@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..._fast import AtomicAdder, finaliser
 from ...core.deadline import deadline_after
-from ...core.single import Single
+from ...core.resources import NotCopyable
 from ...errors import AtomicBatchError, ConfigError, Error
 from .driver import AtomicDriver
 from .engine import MAX_MESSAGES, AtomicEngine, BatchState
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     BatchMessage: TypeAlias = tuple[str, Data] | tuple[str, Data, PublishOptions]
 
 
-class AtomicBatch(Single, AtomicAdder):
+class AtomicBatch(NotCopyable, AtomicAdder):
     """A batch of messages. The stream stores all of them or none.
 
     `JetStream.atomic_batch` returns it. The end of a `with` block commits the batch. If

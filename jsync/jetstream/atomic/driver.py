@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ... import errors
 from ..._fast import Waiter, entries_within, write_entries
 from ...core.session import ConnectionState
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     APIError,
     AtomicBatchLostError,
@@ -69,7 +69,7 @@ class AtomicDriver:
         self._ack_first = ack_first
         # Held while the engine changes its state, never while we wait. Re-entrant: a
         # signal handler may discard the batch on the thread that holds the lock.
-        self._moving = RLock()
+        self._moving = ForkSafeRLock()
         self._known: KnownStream | None = None
         self._origin: Origin | None = None
         self._floors: dict[str, int] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ... import errors
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     APIError,
     AtomicBatchUnsupportedError,
@@ -51,7 +51,7 @@ class StreamLookup:
     def __init__(self, api: API) -> None:
         self._api = api
         # Held while the fields below change, and never during a request.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._reconnects = -1
         self._known: dict[str, KnownStream] = {}
         self._floors: dict[str, int] = {}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ... import errors
 from ...checks import callback, seconds
 from ...core.deadline import deadline_after
-from ...core.requests import request, request_replies
+from ...core.requests import open_request, request
 from ...errors import (
     APIError,
     BackupError,
@@ -210,9 +210,7 @@ class _Restore:
         end, silent_at = now + max(RESTORE_SECONDS, patience), now + patience
         leader: str | None = None
         answer: Msg | None = None
-        mailbox, token = request_replies(
-            session, subject, b"", deadline_after(patience)
-        )
+        mailbox, token = open_request(session, subject, b"", deadline_after(patience))
         try:
             while answer is None:
                 try:

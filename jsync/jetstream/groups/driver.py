@@ -2,7 +2,7 @@
 
 The thread that reads the messages owns the state. The thread that watches the
 configuration, and any thread that stops the member, set a flag and end the open pull. One
-lock protects flags, gate and pull, so that a new flag always wakes the reading thread.
+lock protects flags, latch and pull, so that a new flag always wakes the reading thread.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ..._fast import Pin, take_partition
-from ...core.gate import Gate
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock, Latch
 from ...errors import (
     APIError,
     BadConsumerGroupError,
@@ -103,7 +102,7 @@ class MessageInHand:
         self._interval = extension_interval(None, ack_wait)
         # Protects the message, its holder and the timer, so that a held message has one
         # timer. Re-entrant, since a signal handler may interrupt the holder of the lock.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._msg: JetStreamMsg | None = None
         self._holder: threading.Thread | None = None
         self._timer: Timer | None = None
@@ -178,11 +177,11 @@ class Membership:
         self._pause = INITIAL_BACKOFF
         self._missing_since: float | None = None
         self._in_hand = MessageInHand(session, ack_wait)
-        # Protects the pull, the gate and the flags below. Re-entrant, since a signal
+        # Protects the pull, the latch and the flags below. Re-entrant, since a signal
         # handler may stop the member on the thread that holds the lock.
-        self._flags = RLock()
+        self._flags = ForkSafeRLock()
         self._pull: SinglePull | None = None
-        self._wake = Gate(session.outbox)
+        self._wake = Latch(session.outbox)
         self._changed = False
         self._stopping = False
         self._forgotten = False
@@ -192,7 +191,7 @@ class Membership:
         self.state = MemberState.JOINING
         self.error: Error | None = None
         """The error that ended the member."""
-        self.finished = Gate(session.outbox)
+        self.finished = Latch(session.outbox)
         """Opens once the member has left."""
         self._watch: Watch[bytes] = bucket.watch(self._key, on_error=self.report)
         try:
@@ -266,7 +265,7 @@ class Membership:
         """Wake the reading thread to check the flags."""
         with self._flags:
             wake, pull = self._wake, self._pull
-        wake.open()
+        wake.set()
         if pull is not None:
             pull.leave()
 
@@ -304,9 +303,9 @@ class Membership:
             self._reader = threading.current_thread()
             self._in_hand.let_go()
             while self.state is not MemberState.ENDED:
-                # Create the gate before reading the flags, so that no change is missed.
+                # Create the latch before reading the flags, so that no change is missed.
                 with self._flags:
-                    self._wake = Gate(self.session.outbox)
+                    self._wake = Latch(self.session.outbox)
                 msg = self._turn(deadline)
                 if msg is not None:
                     return msg
@@ -375,7 +374,7 @@ class Membership:
         self.state = moved(self.state, to)
 
     def _wait(self, seconds: float | None, deadline: float | None) -> None:
-        """Wait until the gate opens, for `seconds` at most, and not past `deadline`."""
+        """Wait until the latch is set, for `seconds` at most, and not past `deadline`."""
         if deadline is not None:
             left = max(0.0, deadline - monotonic())
             seconds = left if seconds is None else min(seconds, left)
@@ -585,7 +584,7 @@ class Membership:
                     self._step_aside(self._consumer)
         with contextlib.suppress(Error):
             self._watch.stop()
-        self.finished.open()
+        self.finished.set()
 
     def _step_aside(self, consumer: Consumer) -> None:
         """Return the pin, so that the server immediately serves another instance.

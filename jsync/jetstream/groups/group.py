@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...checks import callback as check_callback, count, span
-from ...core.single import Single
+from ...core.resources import NotCopyable
 from ...errors import (
     ConfigError,
     ConsumerGroupNotFoundError,
@@ -44,7 +44,7 @@ MAX_ATTEMPTS: Final = 20
 """The attempts of a change while other programs change the same configuration."""
 
 
-class ConsumerGroup(Single):
+class ConsumerGroup(NotCopyable):
     """A consumer group: members that share the partitions of a stream by key.
 
     `create_consumer_group` and `consumer_group` of `JetStream` return it. Any thread may

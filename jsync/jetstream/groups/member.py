@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ... import errors
 from ..._fast import finaliser
 from ...checks import call, seconds
-from ...core.single import Single
+from ...core.resources import NotCopyable
 from ...errors import SubscriptionClosedError
 from ..pulls.faces import ConsumeContext, check_exception
 from ..pulls.feed import Feed
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .driver import Membership
 
 
-class GroupMember(Single):
+class GroupMember(NotCopyable):
     """A member of a consumer group that reads messages. `ConsumerGroup.join` returns it.
 
     Iterate over it, or call `next` or `consume`, from one thread. Messages of one key come

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from ... import errors
 from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder, finaliser
 from ...checks import callback as check_callback, count, span
-from ...core.session import ConnectionState, Interest
-from ...core.shared import RLock
-from ...core.single import Single
+from ...core.resources import NotCopyable
+from ...core.session import ConnectionState, SubscriptionEntry
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConnectionClosedError,
     ConnectionLostError,
@@ -73,7 +73,7 @@ _UNSUPPORTED: Final = {
 }
 
 
-class FastIngest(Single, MessageAdder):
+class FastIngest(NotCopyable, MessageAdder):
     """Messages into a stream, as fast as it takes them, with few acks.
 
     `JetStream.fast_ingest` returns it. Use it in a `with` block: its end waits until
@@ -132,7 +132,7 @@ class FastIngest(Single, MessageAdder):
         )
         # Held while the engine changes its state, never while we wait. Re-entrant: a
         # signal handler may abandon the ingest on the thread that holds the lock.
-        self._turning = RLock()
+        self._turning = ForkSafeRLock()
         self._mailbox: Mailbox | None = None
         self._again: deque[KeptMessage] = deque()
         self._timer: Timer | None = None
@@ -468,7 +468,7 @@ class FastIngest(Single, MessageAdder):
         reply = f"{prefix}.{engine.asked}.{engine.gaps}."
         sid = session.next_sid()
         mailbox = Mailbox(session.outbox, sid)
-        interest = Interest(
+        interest = SubscriptionEntry(
             sid,
             f"{prefix}.>",
             None,

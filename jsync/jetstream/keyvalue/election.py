@@ -7,11 +7,9 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...checks import seconds
-from ...core.callbacks import wrap
-from ...core.closing import Stopping
-from ...core.gate import Gate
-from ...core.shared import RLock
-from ...core.single import Single
+from ...core.callbacks import as_callback_error
+from ...core.resources import NotCopyable, StopOnExit
+from ...core.sync import ForkSafeRLock, Latch
 from ...errors import ConnectionClosedError, Error, JetStreamError
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ PAUSE = 1.0
 """Seconds until a candidate that met an error tries again."""
 
 
-class Election(Stopping, Single):
+class Election(StopOnExit, NotCopyable):
     """A candidate that leads whenever it has the lock of the election.
 
     A thread of its own waits for the lock. A leader that loses it is a candidate again.
@@ -46,10 +44,10 @@ class Election(Stopping, Single):
         self._lock = make(self._lose)
         # Guards the two below. Re-entrant, because a signal handler may call `stop` while
         # this thread holds it.
-        self._leads = RLock()
-        self._term: Gate | None = None
+        self._leads = ForkSafeRLock()
+        self._term: Latch | None = None
         self._stopped = False
-        self._finished = Gate(session.outbox)
+        self._finished = Latch(session.outbox)
         # The error that ended the last wait for the lock, if any.
         self._failure: Error | None = None
         # The thread of the election, and that of the lock once it has reported a loss.
@@ -100,7 +98,7 @@ class Election(Stopping, Single):
             term = self._term
         self._lock.cancel()
         if term is not None:
-            term.open()
+            term.set()
         if not self._is_current:
             self._finished.wait(timeout)
 
@@ -127,7 +125,7 @@ class Election(Stopping, Single):
         finally:
             self._session.not_at_drained(self)
             self._lock.release()
-            self._finished.open()
+            self._finished.set()
 
     def _wins(self) -> bool:
         try:
@@ -140,22 +138,22 @@ class Election(Stopping, Single):
             if type(error) is not type(self._failure):
                 self._session.callbacks.report(error)
             self._failure = error
-            Gate(self._session.outbox).wait(PAUSE)
+            Latch(self._session.outbox).wait(PAUSE)
             return False
 
     def _lead(self) -> None:
-        term = Gate(self._session.outbox)
+        term = Latch(self._session.outbox)
         with self._leads:
             self._term = term
             if self._stopped:
-                term.open()
+                term.set()
         if self._on_elected is not None:
             try:
                 self._on_elected(self._lock.token)
             except JetStreamError:
                 pass  # the lock is already lost, and `on_lost` follows
             except BaseException as error:  # noqa: BLE001 - user code
-                self._session.callbacks.report(wrap("on_elected", error))
+                self._session.callbacks.report(as_callback_error("on_elected", error))
         if self._lock.held:
             term.wait(None)
         self._end(term)
@@ -169,18 +167,18 @@ class Election(Stopping, Single):
         if term is not None:
             self._end(term)
 
-    def _end(self, term: Gate) -> None:
+    def _end(self, term: Latch) -> None:
         """End a term, and call `on_lost` if that was not done before."""
         with self._leads:
             ended = self._term is not term
             self._term = None
-        term.open()
+        term.set()
         if ended or self._on_lost is None:
             return
         try:
             self._on_lost()
         except BaseException as error:  # noqa: BLE001 - user code
-            self._session.callbacks.report(wrap("on_lost", error))
+            self._session.callbacks.report(as_callback_error("on_lost", error))
 
     def __repr__(self) -> str:
         return f"<Election {'led by this' if self.is_leader else 'candidate'}>"

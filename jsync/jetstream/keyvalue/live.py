@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from ... import errors
 from ..._fast import Waiter
 from ...checks import seconds
-from ...core.closing import Stopping
-from ...core.shared import RLock
-from ...core.single import Single
+from ...core.resources import NotCopyable, StopOnExit
+from ...core.sync import ForkSafeRLock
 from ...errors import Error, SubscriptionClosedError
 from ..watching.current import Applied
 from .codecs import Value
@@ -35,7 +34,7 @@ MAX_LIST_AFTER = 300.0
 """The most seconds between two listings, after several that have found nothing to drop."""
 
 
-class Live(Stopping, Single, Mapping[str, Value]):
+class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
     """A copy of keys and values in memory: reading never waits for the server.
 
     `KeyValue.live` returns it. Any thread may read it. Leaving the `with` block stops
@@ -58,7 +57,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
         self._values: dict[str, Value] = {}
         # Guards `_waiting`, `_ended`, `_revision` and `_unbroken`. Re-entrant, because a
         # signal handler may run while this thread holds it.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._waiting: dict[Waiter, int] = {}
         self._ended = False
         self._revision = changes.revision
@@ -226,7 +225,7 @@ class Live(Stopping, Single, Mapping[str, Value]):
     def _tick(self) -> float:
         """Drop keys that have gone without a message. Return seconds until the next tick."""
         changes = self._changes
-        if changes.finished.is_open:
+        if changes.finished.is_set:
             self._current.stop()
             with self._lock:
                 self._ended = True

@@ -11,11 +11,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ... import errors
-from ...core.callbacks import wrap
+from ...core.callbacks import as_callback_error
 from ...core.deadline import deadline_after
-from ...core.gate import Gate
-from ...core.shared import RLock
-from ...core.single import Single
+from ...core.resources import NotCopyable
+from ...core.sync import ForkSafeRLock, Latch
 from ...errors import (
     ConcurrentUseError,
     ConnectionClosedError,
@@ -94,7 +93,7 @@ class Keys(Protocol):
     ) -> Watch[bytes]: ...
 
 
-class Lock(Single):
+class Lock(NotCopyable):
     """One holder at a time, among all programs that lock the same key.
 
     Use it in a `with` block, or call `acquire` and `release`. It is for one holder: make
@@ -132,15 +131,15 @@ class Lock(Single):
         """The deadline of the current `acquire`."""
         # Guards the state, the lease, the watch and its cancellation. Re-entrant, because
         # a signal handler may run while this thread holds it.
-        self._turning = RLock()
+        self._turning = ForkSafeRLock()
         self._state = State.FREE
         self._lease: Lease | None = None
         self._keeper: threading.Thread | None = None
-        self._cancelled = Gate(session.outbox)
+        self._cancelled = Latch(session.outbox)
         self._watch: Watch | None = None
         # The error of the last attempt, if it had no answer.
         self._failure: Error | None = None
-        self._released = self._finished = Gate(session.outbox)
+        self._released = self._finished = Latch(session.outbox)
 
     @property
     def key(self) -> str:
@@ -220,7 +219,7 @@ class Lock(Single):
         self._deadline = None if once else deadline
         while (lease := self._try()) is None:
             left = LOOK if deadline is None else deadline - time.monotonic()
-            if left <= 0 or self._cancelled.is_open:
+            if left <= 0 or self._cancelled.is_set:
                 return None
             self._await_release(min(left, LOOK))
         return lease
@@ -240,8 +239,8 @@ class Lock(Single):
 
     def _hold(self, lease: Lease) -> None:
         """Start the thread that renews a lease."""
-        self._released = Gate(self._session.outbox)
-        self._finished = Gate(self._session.outbox)
+        self._released = Latch(self._session.outbox)
+        self._finished = Latch(self._session.outbox)
         with self._turning:
             self._lease = lease
             self._turn(State.HELD)
@@ -254,7 +253,7 @@ class Lock(Single):
             if self._turn(State.FREE):
                 self._lease = None
         if self._lease is not None:
-            self._finished.open()  # do not wait for the thread, which may not exist
+            self._finished.set()  # do not wait for the thread, which may not exist
             self.release()
         elif lease is not None:
             self._purge(lease)
@@ -270,7 +269,7 @@ class Lock(Single):
     def cancel(self) -> None:
         """End an `acquire` that waits on another thread. Later ones do not wait."""
         with self._turning:
-            self._cancelled.open()
+            self._cancelled.set()
             watch = self._watch
         if watch is not None:
             watch.stop()
@@ -281,7 +280,7 @@ class Lock(Single):
         if lease is None or not self._turn(State.RELEASING):
             return
         try:
-            self._released.open()
+            self._released.set()
             if threading.current_thread() is not self._keeper:
                 self._finished.wait(lease.ttl)
         except BaseException:  # Ctrl-C: it may be released again
@@ -329,7 +328,7 @@ class Lock(Single):
             with self._bucket.watch(self._key, **self._limit()) as watch:
                 with self._turning:
                     self._watch = watch
-                    if self._cancelled.is_open:
+                    if self._cancelled.is_set:
                         return
                 while not watch.initial_done or watch.revision:
                     entry = watch.next(max(0.0, deadline - time.monotonic()))
@@ -356,7 +355,7 @@ class Lock(Single):
                 if lease.is_held(now()) and now() >= lease.renew_at:
                     self._extend(lease)
         finally:
-            self._finished.open()
+            self._finished.set()
         self._tell(self._lost())
 
     def _extend(self, lease: Lease) -> None:
@@ -402,7 +401,9 @@ class Lock(Single):
         try:
             self._on_lost(error)
         except BaseException as raised:  # noqa: BLE001 - user code
-            self._session.callbacks.report(wrap("on_lost of a lock", raised))
+            self._session.callbacks.report(
+                as_callback_error("on_lost of a lock", raised)
+            )
 
     def __enter__(self) -> Self:
         if not self.acquire(self._timeout):

@@ -11,7 +11,7 @@ import msgspec
 
 from ... import errors
 from ...core.deadline import deadline_after
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     BadObjectInfoError,
     ConnectionLostError,
@@ -86,7 +86,7 @@ class Objects:
         self.layout = layout
         self.direct_pages = layout.direct
         """True if direct gets read the chunks, False if a consumer does."""
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._publisher: Publisher | None = None
 
     @property

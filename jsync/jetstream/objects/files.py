@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..._fast import finaliser
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConfigError,
     DigestMismatchError,
@@ -61,7 +61,7 @@ class ObjectReader(_File):
         self._info = info
         self._ahead = READ_AHEAD if ahead is None else ahead
         self._download = Download(objects, info, timeout)
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._begin_check()
         self._failure: ObjectReadError | None = None
         self._position = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..._fast import finaliser
 
 if TYPE_CHECKING:
-    from ...core.callbacks import Spawner
+    from ...core.callbacks import ThreadFactory
     from ...core.requests import Data
 
 INLINE = 8
@@ -28,7 +28,7 @@ class Hashing:
     _waiting: SimpleQueue[Data | None] | None = None
     """Set on the class, so that `__del__` finds it if Ctrl-C has interrupted `__init__`."""
 
-    def __init__(self, spawner: Spawner, name: str) -> None:
+    def __init__(self, spawner: ThreadFactory, name: str) -> None:
         self._spawner = spawner
         self._name = name
         self._hash = hashlib.sha256()

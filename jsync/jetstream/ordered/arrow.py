@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..._fast import Columns, RowsReader, arrow_schema, arrow_stream, finaliser
 from ...checks import whole
-from ...core.closing import Closing
 from ...core.deadline import deadline_after
-from ...core.single import Single
+from ...core.resources import CloseOnExit, NotCopyable
 from ..pulls.engine import consume_limits
 from ..pulls.inbox import raise_failure
 from .driver import OrderedPull
@@ -110,7 +109,7 @@ class _RangePull(OrderedPull):
         super().stop()
 
 
-class ArrowReading(Closing, Single, RowsReader):
+class ArrowReading(CloseOnExit, NotCopyable, RowsReader):
     """One reading of a range: an iterator of `ArrowBatch`, for one thread at a time.
 
     Leaving it early through `with`, `close`, or by dropping it, gives its consumer back.

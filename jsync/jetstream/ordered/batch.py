@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ... import errors
 from ..._fast import JetStreamMsg, Messages, finaliser
-from ...core.closing import Closing
-from ...core.shared import RLock
-from ...core.single import Single
+from ...core.resources import CloseOnExit, NotCopyable
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     BlockingCallError,
     ConcurrentUseError,
@@ -122,7 +121,7 @@ class OrderedFetch:
         self._end: int | None = None  # the stream's end, if the pull does not wait
         # Held to change the state, and at the end until the cursor is settled.
         # Re-entrant, since a finaliser or a signal handler may close it in the middle.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self.state = FetchState.OPEN
         self.error: Exception | None = None
 
@@ -366,7 +365,7 @@ class OrderedFetch:
         return f"<OrderedFetch {self.state.name.lower()}>"
 
 
-class OrderedBatch(Closing, Single):
+class OrderedBatch(CloseOnExit, NotCopyable):
     """The messages of one fetch, in exact order. Iterate over it once, from one thread.
 
     Read the batch to its end, or leave it through `with` or `close`. The next read of

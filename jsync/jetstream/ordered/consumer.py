@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ... import errors
 from ...checks import call, callback as check_callback, seconds
-from ...core.closing import Closing
 from ...core.deadline import deadline_after
-from ...core.shared import RLock
+from ...core.resources import CloseOnExit
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConcurrentUseError,
     ConfigError,
@@ -95,7 +95,7 @@ def ordered_consumer(
     return OrderedConsumer(place)
 
 
-class OrderedConsumer(Closing):
+class OrderedConsumer(CloseOnExit):
     """A reader of a stream in exact order, each message once, whatever happens.
 
     It has at most one consumer on the server at a time, without acks and in memory.
@@ -127,7 +127,7 @@ class OrderedConsumer(Closing):
     def __init__(self, place: Place) -> None:
         self._place = place
         self._api = place.api
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._reading: OrderedPull | OrderedFetch | None = None
         self._closed = False
 

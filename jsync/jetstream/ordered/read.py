@@ -10,7 +10,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConnectionClosedError,
     ConnectionLostError,
@@ -75,7 +75,7 @@ class OrderedRead:
     def __init__(self, place: Place, reader: Reader, order: Order) -> None:
         self.place = place
         self.cursor = place.cursor
-        self.lock = RLock()
+        self.lock = ForkSafeRLock()
         self.state = State.NEW
         self.order = order
         """The order of the current consumer, or of the last one."""

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import AckWindow
-from ...core.session import NO_THREAD_SECONDS, ConnectionState, Interest
+from ...core.session import NO_THREAD_SECONDS, ConnectionState, SubscriptionEntry
 from ...errors import (
     Error,
     FailedMessage,
@@ -85,7 +85,7 @@ class PublisherAcks:
         self.window.on_refused = self._plan_retry
         session.outbox.check_process()
         session.subscribe(
-            Interest(
+            SubscriptionEntry(
                 self._sid,
                 f"{prefix}*",
                 None,

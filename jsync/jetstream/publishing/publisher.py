@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ... import errors
 from ..._fast import finaliser
 from ...checks import callback, count, flag, seconds, span
-from ...core.single import Single
+from ...core.resources import NotCopyable
 from ...errors import ConfigError, Error
 from .acks import PublisherAcks
 from .arrow import arrow_source, publish_table
@@ -34,7 +34,7 @@ _ONE = (bytes, bytearray, memoryview, str)
 """The types of a single payload. `publish_many` rejects one instead of a sequence."""
 
 
-class Publisher(Single):
+class Publisher(NotCopyable):
     """A publisher that does not wait for each ack. `JetStream.publisher` returns it.
 
     Any thread may publish, and the messages of each thread keep their order. Use it in

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...core.session import ConnectionState
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConnectionClosedError,
     ConnectionLostError,
@@ -47,7 +47,7 @@ class ContinuousPull(Feed):
         on_error: Callable[[Exception], object] | None,
         *,
         readers: int = 1,
-        lock: RLock | None = None,
+        lock: ForkSafeRLock | None = None,
         holds: bool = False,
     ) -> None:
         """With `holds`, a message counts as pending until `done` is called for it."""
@@ -59,7 +59,7 @@ class ContinuousPull(Feed):
         """With `holds`: messages that readers have, and messages done since the last count."""
         # The engine's lock. Re-entrant, like the session's. No call blocks while we
         # hold it.
-        self._lock = lock or RLock()
+        self._lock = lock or ForkSafeRLock()
         self._engine = PullEngine(limits)
         self._retrying: Timer | None = None
         self._stopped = False

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
 from ... import errors
 from ..._fast import JetStreamMsg, Messages, finaliser
 from ...checks import seconds
-from ...core.backlog import next_of
-from ...core.callbacks import wrap
-from ...core.gate import Gate
-from ...core.shared import RLock
-from ...core.single import Single
+from ...core.base_subscription import next_message
+from ...core.callbacks import as_callback_error
+from ...core.resources import NotCopyable
+from ...core.sync import ForkSafeRLock, Latch
 from ...errors import BlockingCallError, ConfigError, DrainTimeoutError, Error
 from ..retries.engine import MAX_DELAY, Retry
 
@@ -83,7 +82,7 @@ def check_exception(
     return None
 
 
-class Prefetched(Single, Generic[Item]):
+class Prefetched(NotCopyable, Generic[Item]):
     """An iteration without end over what a continuous pull brings."""
 
     def __init__(self, pull: ContinuousPull, idle_timeout: float | None) -> None:
@@ -184,7 +183,7 @@ class MessagesContext(Prefetched[JetStreamMsg]):
             ConsumerDeletedError: The consumer was deleted.
             ConnectionClosedError: The connection was closed.
         """
-        return next_of(self._pull.mailbox, timeout)  # type: ignore[return-value]
+        return next_message(self._pull.mailbox, timeout)  # type: ignore[return-value]
 
 
 def _and_then(
@@ -199,7 +198,7 @@ def _and_then(
     return handle
 
 
-class ConsumeContext(Single):
+class ConsumeContext(NotCopyable):
     """A running handler, on one thread or several. `consume` of a consumer returns it.
 
     The handler keeps running if you drop this object. Leaving the `with` block drains
@@ -229,11 +228,11 @@ class ConsumeContext(Single):
         self._session = session
         self._on_exception = on_exception
         self._nak_delay = nak_delay
-        self._finished = Gate(session.outbox)
+        self._finished = Latch(session.outbox)
         self._error: Exception | None = None
         self._workers: set[threading.Thread] = set()
         # Guards the error and the count. Re-entrant: a signal handler may interrupt us.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._at_work = workers
         try:
             for number in range(1, workers + 1):
@@ -273,7 +272,7 @@ class ConsumeContext(Single):
     @property
     def closed(self) -> bool:
         """True once the consuming has ended, including the last call of the handler."""
-        return self._finished.is_open
+        return self._finished.is_set
 
     @property
     def error(self) -> Exception | None:
@@ -322,7 +321,7 @@ class ConsumeContext(Single):
 
         Takes messages that the server has already sent, for at most a second.
         """
-        if self._finished.is_open:
+        if self._finished.is_set:
             return
         if self._is_current and self._feed.acks:
             # The drain does not wait for the handler that calls it, and the rest could not
@@ -375,7 +374,7 @@ class ConsumeContext(Single):
                 self._at_work -= 1
                 last = not self._at_work
             if last:
-                self._finished.open()
+                self._finished.set()
 
     def _failed(self, error: Exception | None) -> None:
         """Remember the first error."""
@@ -383,7 +382,7 @@ class ConsumeContext(Single):
             self._error = self._error or error
 
     def _raised(self, msg: JetStreamMsg, error: BaseException) -> None:
-        wrapped = wrap(f"the handler of {msg.subject!r}", error)
+        wrapped = as_callback_error(f"the handler of {msg.subject!r}", error)
         if self._retrier is not None:
             delay = self._retrier.delay_after(msg, error)
             self._feed.report(wrapped, retry_in=delay)

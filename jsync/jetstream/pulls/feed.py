@@ -6,7 +6,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import CallbackError, Error
 from ..retries.engine import user_traceback
 
@@ -24,7 +24,7 @@ class Rest:
 
     def __init__(self) -> None:
         # Re-entrant: a signal handler may stop what the main thread is stopping.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._messages: list[JetStreamMsg] = []
 
     def add(self, messages: list[JetStreamMsg]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from ... import errors
 from ..._fast import JetStreamMsg, Messages, finaliser
-from ...core.single import Single
+from ...core.resources import NotCopyable
 from ...errors import ConnectionLostError, Error, NoRespondersError, PullError
 from ..publishing.publish import RETRIES, RETRY_SECONDS
 from .engine import (
@@ -231,7 +231,7 @@ class PullOfOne(SinglePull):
             inbox.abandon()
 
 
-class Batch(Single):
+class Batch(NotCopyable):
     """The messages of one fetch. Iterate over it once, from one thread.
 
     Read the batch to its end, or leave it through `with` or `close`. Then jsync gives

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..._fast import Columns, JetStreamMailbox, Question
 from ...core.requests import request
-from ...core.session import ConnectionState, Interest
+from ...core.session import ConnectionState, SubscriptionEntry
 from ...errors import Error
 from .engine import PROBE, says_more
 from .feed import Rest, give_back
@@ -118,7 +118,7 @@ class Inbox:
         self._session.outbox.check_process()
         sid = self.mailbox.sid = self._session.next_sid()
         self.reply = f"{self._session.inbox}{sid}"
-        interest = Interest(
+        interest = SubscriptionEntry(
             sid,
             self.reply,
             None,
@@ -303,7 +303,9 @@ class LentInbox(Inbox):
         self.mailbox.lent = True
         self.answered = False
         """True once the server has reported the end of the pull."""
-        self._loan: list[Interest] = []  # the thread that pops it ends it, once
+        self._loan: list[
+            SubscriptionEntry
+        ] = []  # the thread that pops it ends it, once
 
     def open(self) -> None:
         self._loan.append(self._session.borrow(self.mailbox, self.close))

@@ -6,7 +6,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConsumerDeletedError,
     ConsumerNotFoundError,
@@ -49,7 +49,7 @@ class Presence:
         self._gone = gone
         # Guards the inquiry and the timer. Re-entrant, because a signal handler may stop
         # the pull in the middle.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._inquiry: Inquiry | None = None
         self._timer: Timer | None = None
         self._over = False

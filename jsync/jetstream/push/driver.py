@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ..._fast import JetStreamMailbox, Trail, encode_publish
-from ...core.session import ConnectionState, Interest
-from ...core.shared import RLock
+from ...core.session import ConnectionState, SubscriptionEntry
+from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConsumerDeletedError,
     Error,
@@ -72,7 +72,7 @@ class PushDelivery(Feed):
         max_bytes: int = 0,
         readers: int = 1,
         raises: bool = False,
-        lock: RLock | None = None,
+        lock: ForkSafeRLock | None = None,
     ) -> None:
         self.api = api
         session = api.session
@@ -85,7 +85,7 @@ class PushDelivery(Feed):
         """Stream and consumer, while the server has not confirmed them yet."""
         self._raises = raises
         # Re-entrant, like the session's lock. No call blocks while we hold it.
-        self._lock = lock or RLock()
+        self._lock = lock or ForkSafeRLock()
         self.consumer = OwnConsumer(self._lock)
         self._flow = FlowControl()
         self._rest = Rest()
@@ -125,7 +125,7 @@ class PushDelivery(Feed):
 
     def open(self) -> None:
         """Subscribe. Messages are buffered until `bind`."""
-        interest = Interest(
+        interest = SubscriptionEntry(
             self.mailbox.sid,
             self.subject,
             self.queue,

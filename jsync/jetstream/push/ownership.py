@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...core.requests import request
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import ConsumerNotFoundError, Error, StreamNotFoundError
 from ..replies import read_reply
 from .engine import OWNERSHIP_MOVES, Ownership
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class OwnConsumer:
     """A subscription's ownership of its consumer, which changes under the `lock`."""
 
-    def __init__(self, lock: RLock | None = None) -> None:
-        self._lock = lock or RLock()
+    def __init__(self, lock: ForkSafeRLock | None = None) -> None:
+        self._lock = lock or ForkSafeRLock()
         self.ownership = Ownership.NONE
 
     def turn(self, ownership: Ownership) -> bool:

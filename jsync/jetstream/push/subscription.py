@@ -7,9 +7,9 @@ import threading
 from typing import TYPE_CHECKING, cast
 
 from ..._fast import JetStreamMsg, Messages, finaliser
-from ...core.backlog import Backlog
-from ...core.callbacks import wrap
-from ...core.closing import Unsubscribing
+from ...core.base_subscription import BaseSubscription
+from ...core.callbacks import as_callback_error
+from ...core.resources import UnsubscribeOnExit
 from ...errors import (
     BlockingCallError,
     ConfigError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..api import API
 
 
-class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
+class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
     """The messages of a push consumer. `JetStream.subscribe` returns it.
 
     Iterate over it, or call `next`, from one thread at a time. If you gave a callback,
@@ -169,7 +169,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
     def abandon(self) -> None:
         """End the subscription without deleting a consumer, because binding failed."""
         self._delivery.end(discard=True)
-        self._finished.open()
+        self._finished.set()
 
     def _begin(self) -> None:
         if self._callback is None:
@@ -289,10 +289,12 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
             if self._settles:
                 self._delivery.settle()
             self._delivery.abandon()  # the delivery has no reader any more
-            self._finished.open()
+            self._finished.set()
 
     def _raised(self, _: JetStreamMsg, error: BaseException) -> None:
-        self._delivery.report(wrap(f"the callback of {self._delivery.name}", error))
+        self._delivery.report(
+            as_callback_error(f"the callback of {self._delivery.name}", error)
+        )
 
     def _call_and_ack(self, msg: JetStreamMsg) -> None:
         assert self._callback is not None
@@ -340,7 +342,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
             return
         self._delivery.end(discard=True)
         if self._thread is None:
-            self._finished.open()
+            self._finished.set()
         self._delivery.delete(self._seconds(timeout))
 
     def drain(self, timeout: Seconds = 30.0) -> None:
@@ -385,7 +387,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
             return
         if self._mailbox.claim_first() is not None:
             self._delivery.settle()  # no message came, so no thread was started
-            self._finished.open()
+            self._finished.set()
             return
         self._wait_handled(deadline, timeout)
 

@@ -12,7 +12,7 @@ from ... import errors
 from ..._fast import check_publish_subject
 from ...checks import whole
 from ...core.deadline import deadline_after
-from ...core.requests import request, request_replies
+from ...core.requests import open_request, request
 from ...errors import (
     ConfigError,
     ConnectionLostError,
@@ -195,9 +195,7 @@ def _read(
     pages.whole.add(stream)
     while step is not Step.END:
         data = _encode(pages.request())
-        mailbox, token = request_replies(
-            session, subject, data, deadline_after(seconds)
-        )
+        mailbox, token = open_request(session, subject, data, deadline_after(seconds))
         step = Step.SKIP
         try:
             while step is Step.SKIP:

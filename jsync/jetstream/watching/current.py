@@ -12,7 +12,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ...core.shared import RLock
+from ...core.sync import ForkSafeRLock
 from ...errors import Error
 from ..stream_end.driver import follow
 from ..stream_end.engine import ask_rest
@@ -61,7 +61,7 @@ class Current:
         self._begin = place.cursor.position
         self._session = place.api.session
         # Guards the attributes down to `_confirmed`, which any thread may read.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         # Moments that count once the watch has reached a revision, see `_wait`: the
         # revision, a sequence or None, the moment, and the end of the stream.
         self._waiting: deque[tuple[int, int | None, float, StreamEnd]] = deque()

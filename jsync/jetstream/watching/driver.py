@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Generic, cast
 
 from ..._fast import Entries, Initial
 from ...checks import callback as check_callback, flag, whole
-from ...core.callbacks import wrap
+from ...core.callbacks import as_callback_error
 from ...core.deadline import deadline_after
-from ...core.gate import Gate
 from ...core.session import ConnectionState
+from ...core.sync import Latch
 from ...errors import (
     CodecError,
     ConfigError,
@@ -171,10 +171,10 @@ class Changes(Generic[Item]):
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
         """The error that has ended the watch. None after a `stop`."""
-        self.handed_over = Gate(self.outbox)
-        """Opened once all initial entries were handed over, or if the watch ends before."""
-        self.finished = Gate(self.outbox)
-        """Opened when the thread of `run` has ended."""
+        self.handed_over = Latch(self.outbox)
+        """Set once all initial entries were handed over, or if the watch ends before."""
+        self.finished = Latch(self.outbox)
+        """Set when the thread of `run` has ended."""
         limits = consume_limits(expires=EXPIRES, idle_heartbeat=IDLE_HEARTBEAT)
         self._pull = OrderedPull(place, limits, on_error)
         self._pull.when_moved = initial.moved
@@ -187,7 +187,7 @@ class Changes(Generic[Item]):
             ignore_deletes=ignore_deletes,
         )
         if initial.done:
-            self.handed_over.open()
+            self.handed_over.set()
         self._pull.begin()
 
     # Reading --------------------------------------------------------------------------
@@ -281,8 +281,8 @@ class Changes(Generic[Item]):
     def given(self) -> None:
         """Open `handed_over` if the entry that was handed over was the last initial one."""
         done = self._initial.done and self.entries.held is None
-        if done and not self.handed_over.is_open:
-            self.handed_over.open()
+        if done and not self.handed_over.is_set:
+            self.handed_over.set()
 
     def _arrived(self, stored: Stored) -> Item | None:
         """Convert a stored entry for the user. None if it is to be left out."""
@@ -314,7 +314,7 @@ class Changes(Generic[Item]):
                 gone.__cause__ = error
                 error = gone
             self.error = error
-            self.handed_over.open()
+            self.handed_over.set()
         raise error
 
     # The end of the initial entries ---------------------------------------------------
@@ -445,10 +445,12 @@ class Changes(Generic[Item]):
             except Error as error:
                 self._broke(error)
             except BaseException as error:  # noqa: BLE001 - a codec of the user, for one
-                self._broke(wrap(f"the watch of {self._layout.bucket!r}", error))
+                self._broke(
+                    as_callback_error(f"the watch of {self._layout.bucket!r}", error)
+                )
             finally:
-                self.handed_over.open()
-                self.finished.open()
+                self.handed_over.set()
+                self.finished.set()
                 if tick is not None:
                     tick()
 
@@ -479,7 +481,9 @@ class Changes(Generic[Item]):
     ) -> None:
         def raised(entry: Item, error: BaseException) -> None:
             self._pull.report(
-                wrap(f"the callback of {self._layout.label(entry)!r}", error)
+                as_callback_error(
+                    f"the callback of {self._layout.label(entry)!r}", error
+                )
             )
 
         due = None if tick is None else monotonic()
@@ -510,7 +514,7 @@ class Changes(Generic[Item]):
 
         Entries that the server has already sent still arrive, for a second at most.
         """
-        if not self.finished.is_open:
+        if not self.finished.is_set:
             self._pull.drain()
 
     def finish(self) -> None:
@@ -525,7 +529,7 @@ class Changes(Generic[Item]):
         """End the watch. Blocks until its thread has ended, unless called on that thread."""
         self._pull.stop()
         if self._thread is None:
-            self.handed_over.open()
+            self.handed_over.set()
             return
         self._join(timeout, timeout)
 

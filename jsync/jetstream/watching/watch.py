@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Generic
 from ... import errors
 from ..._fast import EntryIterator, finaliser
 from ...checks import seconds
-from ...core.closing import Stopping
 from ...core.deadline import deadline_after
-from ...core.single import Single
+from ...core.resources import NotCopyable, StopOnExit
 from ...errors import SubscriptionClosedError
 from .engine import Item
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from .driver import Changes
 
 
-class Watching(Stopping, Single, Generic[Item]):
+class Watching(StopOnExit, NotCopyable, Generic[Item]):
     """The base of all watches. Its `Changes` does the reading."""
 
     def __init__(
@@ -48,7 +47,7 @@ class Watching(Stopping, Single, Generic[Item]):
         With a callback: once it has returned from the last one.
         """
         changes = self._changes
-        return changes.initial_done and changes.handed_over.is_open
+        return changes.initial_done and changes.handed_over.is_set
 
     def wait_initial(self, timeout: Seconds | None = 5.0) -> bool:
         """Block until all initial entries were handed over.

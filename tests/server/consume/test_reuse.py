@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.core.session import MAX_SPARE
+from jsync.core.session import MAX_IDLE_INBOXES
 
 from ...servers import monitor, wait_for
 from ...support.connection_faults import subscribed
@@ -235,7 +235,7 @@ def test_many_threads_pull_from_one_consumer_at_once(
     ]
     got = [number for reader in readers for number in reader.result()]
     assert sorted(got) == list(range(threads * each))
-    assert len(nc.session.spare) <= MAX_SPARE
+    assert len(nc.session.spare) <= MAX_IDLE_INBOXES
     wait_for(lambda: subscribed(nc) <= 2)  # one for replies, and one of `next`
 
 
@@ -246,12 +246,12 @@ def test_subscriptions_beyond_the_kept_ones_end_at_the_server(
         (connection,) = monitor(server, f"connz?cid={nc.client_id}")["connections"]
         return int(connection["subscriptions"])
 
-    batches = [worker.fetch(1, timeout=0.5) for _ in range(2 * MAX_SPARE)]
+    batches = [worker.fetch(1, timeout=0.5) for _ in range(2 * MAX_IDLE_INBOXES)]
     assert [numbers(batch) for batch in batches] == [[]] * len(batches)
     batches.clear()
-    wait_for(lambda: len(nc.session.interests) == subscribed(nc) + MAX_SPARE)
+    wait_for(lambda: len(nc.session.interests) == subscribed(nc) + MAX_IDLE_INBOXES)
     wait_for(lambda: at_the_server() == len(nc.session.interests))
-    assert len(nc.session.spare) == MAX_SPARE
+    assert len(nc.session.spare) == MAX_IDLE_INBOXES
 
 
 @ways

@@ -15,7 +15,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.core.gate import Gate
+from jsync.core.sync import Latch
 from jsync.jetstream.keyvalue import election as election_module, lock as lock_module
 from jsync.jetstream.keyvalue.lock import State, now
 
@@ -306,7 +306,7 @@ def test_release_and_close_leave_no_thread(locks: jsync.KeyValue) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["first gate", "second gate", "held", "thread", "begun thread", "free"]
+    "place", ["first latch", "second latch", "held", "thread", "begun thread", "free"]
 )
 def test_ctrl_c_at_the_end_of_acquire_leaves_the_lock_free_for_all(
     locks: jsync.KeyValue, monkeypatch: pytest.MonkeyPatch, place: str
@@ -332,13 +332,13 @@ def test_ctrl_c_at_the_end_of_acquire_leaves_the_lock_free_for_all(
 def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> None:
     """Have Ctrl-C come at that place of `acquire`."""
     turn, start = lock._turn, threading.Thread.start
-    gates = itertools.count(1)
-    wanted = 2 if place == "second gate" else 1
+    latches = itertools.count(1)
+    wanted = 2 if place == "second latch" else 1
 
-    def gate(outbox: Any) -> Gate:
-        if next(gates) == wanted:
+    def latch(outbox: Any) -> Latch:
+        if next(latches) == wanted:
             raise KeyboardInterrupt
-        return Gate(outbox)
+        return Latch(outbox)
 
     def turned(state: State) -> bool:
         if state is (State.HELD if place == "held" else State.FREE):
@@ -351,8 +351,8 @@ def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> Non
             start(thread)
         raise KeyboardInterrupt
 
-    if "gate" in place:
-        patch.setattr(lock_module, "Gate", gate)
+    if "latch" in place:
+        patch.setattr(lock_module, "Latch", latch)
     elif "thread" in place:
         patch.setattr(threading.Thread, "start", started)
     else:

@@ -10,8 +10,8 @@ from .._fast import Msg
 from ..checks import seconds
 from ..errors import ConfigError, DrainTimeoutError
 from .deadline import deadline_after
-from .gate import Gate
-from .single import Single
+from .resources import NotCopyable
+from .sync import Latch
 
 if TYPE_CHECKING:
     import threading
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Message = TypeVar("Message", bound=Msg)
 
 
-class Backlog(ABC, Single, Generic[Message]):
+class BaseSubscription(ABC, NotCopyable, Generic[Message]):
     """A mailbox with a reader: an iterator, `next`, or a callback on its own thread.
 
     Subclasses define how it is drained and unsubscribed.
@@ -40,7 +40,7 @@ class Backlog(ABC, Single, Generic[Message]):
         self._session = session
         self._mailbox = mailbox
         self._callback = callback
-        self._finished = Gate(session.outbox)
+        self._finished = Latch(session.outbox)
         self._thread: threading.Thread | None = None
 
     @property
@@ -84,7 +84,7 @@ class Backlog(ABC, Single, Generic[Message]):
             PermissionsError: You may not subscribe to the subject.
         """
         self._check_no_callback()
-        return next_of(self._mailbox, timeout)  # type: ignore[return-value]
+        return next_message(self._mailbox, timeout)  # type: ignore[return-value]
 
     def _check_no_callback(self) -> None:
         if self._callback is not None:
@@ -106,7 +106,7 @@ class Backlog(ABC, Single, Generic[Message]):
             self._thread = self._session.spawner.start(name, run)
 
         if not self._session.start_or_retry(name, start, report):
-            self._finished.open()
+            self._finished.set()
 
     # The end --------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class Backlog(ABC, Single, Generic[Message]):
         return self
 
 
-def next_of(mailbox: Mailbox, timeout: Seconds | None) -> Msg:
+def next_message(mailbox: Mailbox, timeout: Seconds | None) -> Msg:
     """Block until the next message of `mailbox` has come, at most `timeout` seconds.
 
     Raises the errors of `Mailbox.next`, and refuses an invalid timeout even if a message

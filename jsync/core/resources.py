@@ -1,4 +1,4 @@
-"""Base classes of objects that are closed or stopped at the end of a `with` block."""
+"""Base classes of objects that are closed at the end of a `with` block or cannot be copied."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class Closing:
+class NotCopyable:
+    """An object at work on a connection, which can be neither copied nor pickled.
+
+    Otherwise the end of a copy would end the original too.
+    """
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            f"cannot copy or pickle a {type(self).__name__}: it belongs to its connection; "
+            "copy the data of its messages instead"
+        )
+
+
+class CloseOnExit:
     """An object that is closed at the end of its `with` block."""
 
     def close(self) -> None:
@@ -30,7 +43,7 @@ class Closing:
         self.close()
 
 
-class Unsubscribing:
+class UnsubscribeOnExit:
     """An object that is unsubscribed at the end of its `with` block.
 
     If the block raised an exception, an error of `unsubscribe` becomes a note of it.
@@ -59,7 +72,7 @@ class Unsubscribing:
             error.add_note(str(second))
 
 
-class Stopping:
+class StopOnExit:
     """An object that is stopped at the end of its `with` block.
 
     If the block raised an exception, an error of `stop` becomes a note of it.

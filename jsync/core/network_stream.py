@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .._fast import Records, Waker
     from .addresses import Address
     from .options import Options
-    from .tls import Tls
+    from .tls import TLSLayer
 
 READ_SIZE = 256 * 1024
 LOOK_SECONDS = 0.25
@@ -98,7 +98,7 @@ def resolve(host: str, port: int) -> list[Address]:
         raise ConfigError(f"{host!r} is not a host name: {error}") from error
 
 
-class Stream:
+class NetworkStream:
     """A connected socket, encrypted once `start_tls` has been called.
 
     `send` and `receive` block and are for the handshake. Later the extension reads and
@@ -117,7 +117,7 @@ class Stream:
         self._sock = sock
         self._waker = waker
         self._cancelled = cancelled
-        self._tls: Tls | None = None
+        self._tls: TLSLayer | None = None
         self._unsent = b""
 
     @classmethod
@@ -129,7 +129,7 @@ class Stream:
         waker: Waker,
         cancelled: Callable[[], bool],
         shuffle: Callable[[list[Address]], None] | None = None,
-    ) -> Stream:
+    ) -> NetworkStream:
         """Connect to the first address that answers. `where` names the host in errors."""
         found = in_order(addresses, shuffle)
         failures: dict[str, Exception] = {}
@@ -156,7 +156,7 @@ class Stream:
     @classmethod
     def adopt(
         cls, sock: socket.socket, waker: Waker, cancelled: Callable[[], bool]
-    ) -> Stream:
+    ) -> NetworkStream:
         """Take over a socket that a dialer connected."""
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -200,9 +200,9 @@ class Stream:
 
     def start_tls(self, options: Options, hostname: str, deadline: float) -> None:
         """Do the TLS handshake. Raises `TLSError`, for example for a wrong certificate."""
-        from .tls import Tls  # noqa: PLC0415 (brings in ssl, which few connections need)
+        from .tls import TLSLayer  # noqa: PLC0415 (brings in ssl, which few connections need)
 
-        tls = Tls(options, hostname)
+        tls = TLSLayer(options, hostname)
         data = b""
         while True:
             try:

@@ -6,19 +6,19 @@ import socket
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import ConfigError, Error
-from .callbacks import wrap
-from .shared import RLock
+from .callbacks import as_callback_error
+from .sync import ForkSafeRLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .callbacks import Spawner
+    from .callbacks import ThreadFactory
 
 
 Result = TypeVar("Result")
 
 
-class Dialing(Generic[Result]):
+class DialerCall(Generic[Result]):
     """One call of a dialer or of the system's resolver, on another thread.
 
     It calls `wake` at its end. A socket that is returned after `abandon` is closed.
@@ -28,13 +28,13 @@ class Dialing(Generic[Result]):
         self,
         kind: str,
         call: Callable[[], Result],
-        spawner: Spawner,
+        spawner: ThreadFactory,
         wake: Callable[[], object],
     ) -> None:
         self._kind = kind
         self._call = call
         self._wake = wake
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._result: Result | None = None
         self._error: Exception | None = None
         self._abandoned = False
@@ -49,7 +49,7 @@ class Dialing(Generic[Result]):
         except (Error, OSError) as raised:
             error = raised
         except BaseException as raised:  # noqa: BLE001 (user code, SystemExit for one)
-            error = wrap(self._kind, raised)
+            error = as_callback_error(self._kind, raised)
         with self._lock:
             self._result, self._error = result, error
             self.done = True
@@ -75,7 +75,7 @@ class Dialing(Generic[Result]):
             result.close()
 
 
-def checked_socket(sock: object) -> socket.socket:
+def check_socket(sock: object) -> socket.socket:
     """Return the socket of a dialer.
 
     Raises `ConfigError` if it is not a connected stream socket without TLS.

@@ -1,4 +1,4 @@
-"""Objects to share between threads: locks, unique numbers, and weak references."""
+"""Objects to share between threads: locks, latches, counters, and weak collections."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import itertools
 import os
 import sys
 import weakref
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from .._fast import Waiter
+
+if TYPE_CHECKING:
+    from .._fast import Outbox
 
 Part = TypeVar("Part")
 
 
-class Living(Generic[Part]):
+class WeakCollection(Generic[Part]):
     """A set of weakly referenced objects.
 
     It replaces `weakref.WeakSet`, which may raise before Python 3.14 if an object is
@@ -33,10 +38,10 @@ class Living(Generic[Part]):
         return [part for part in parts if part is not None]
 
     def __repr__(self) -> str:
-        return f"<Living, {len(self._refs)} objects>"
+        return f"<WeakCollection, {len(self._refs)} objects>"
 
 
-class RLock(_thread.RLock):  # type: ignore[misc]
+class ForkSafeRLock(_thread.RLock):  # type: ignore[misc]
     """A re-entrant lock that a fork frees in the child if another thread held it.
 
     Ctrl-C in a `with` statement does not leave it locked.
@@ -58,7 +63,7 @@ class RLock(_thread.RLock):  # type: ignore[misc]
                 raise
 
 
-_locks: Living[RLock] = Living()
+_locks: WeakCollection[ForkSafeRLock] = WeakCollection()
 
 
 def _free_locks() -> None:
@@ -72,12 +77,12 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_free_locks)
 
 
-class Numbers:
+class AtomicCounter:
     """Unique numbers, from 1 on."""
 
     def __init__(self) -> None:
         # Re-entrant: a signal handler may call `next` at any time.
-        self._lock = RLock()
+        self._lock = ForkSafeRLock()
         self._count = itertools.count(1)
 
     def next(self) -> int:
@@ -88,4 +93,51 @@ class Numbers:
             return next(self._count)
 
     def __repr__(self) -> str:
-        return f"<Numbers, next {self._count!r}>"
+        return f"<AtomicCounter, next {self._count!r}>"
+
+
+class Latch:
+    """A one-shot event, which any number of threads may wait for.
+
+    It replaces `threading.Event`, because Ctrl-C can leave the lock of an `Event` held, and
+    its wait does not see a signal that another thread got.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        # Re-entrant: a signal handler or a finaliser may set the latch at any time.
+        self._lock = ForkSafeRLock()
+        self._is_set = False
+        self._waiting: set[Waiter] = set()
+
+    @property
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        """Wake all waiting threads, and let later waits return immediately."""
+        with self._lock:
+            self._is_set = True
+            waiting = list(self._waiting)
+        for waiter in waiting:
+            waiter.set(None)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Block until the latch is set, at most `timeout` seconds.
+
+        Return whether it is set.
+        """
+        waiter = Waiter(self._outbox, local=True)
+        try:
+            # With the lock, `set` either sees the waiter or has set the latch before.
+            with self._lock:
+                if self._is_set:
+                    return True
+                self._waiting.add(waiter)
+            return waiter.wait(timeout)
+        finally:
+            with self._lock:
+                self._waiting.discard(waiter)
+
+    def __repr__(self) -> str:
+        return f"<Latch {'set' if self._is_set else 'not set'}>"
