@@ -125,8 +125,9 @@ from .jetstream.ordered.consumer import OrderedConsumer, OrderedOptions
 from .jetstream.publishing.arrow import MessageColumns
 from .jetstream.publishing.publisher import Publisher
 from .jetstream.pulls.arrow import ArrowBatches
-from .jetstream.pulls.faces import ConsumeContext, MessagesContext
-from .jetstream.pulls.fetch import Batch
+from .jetstream.pulls.consume import ConsumeContext
+from .jetstream.pulls.messages import MessagesContext
+from .jetstream.pulls.pull import Batch
 from .jetstream.push.consumer import PushConsumer
 from .jetstream.push.subscription import PushSubscription
 from .jetstream.retries.engine import Retry

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from .._fast import JetStreamMsg
     from ..checks import Seconds
     from ..jetstream.api import API
-    from ..jetstream.pulls.fetch import Batch
+    from ..jetstream.pulls.pull import Batch
     from ..jetstream.push.subscription import PushSubscription
     from ..jetstream.push.wanted import Wanted
     from ..models import ConsumerConfig, ConsumerInfo

@@ -11,16 +11,13 @@ from .._fast import Pin
 from ..checks import call, callback as check_callback, count, seconds, word
 from .management import ManagedConsumer
 from .pulls.arrow import MAX_ROWS, PREFETCH_BYTES, ArrowBatches, arrow_batches
+from .pulls.consume import ConsumeContext, check_error_policy
 from .pulls.driver import ContinuousPull
 from .pulls.engine import consume_limits, fetch_request, idle_seconds
-from .pulls.faces import (
-    ConsumeContext,
-    MessagesContext,
-    check_exception,
-)
-from .pulls.fetch import Batch, PullOfOne, SinglePull
-from .pulls.inbox import Source
-from .pulls.priority import claim
+from .pulls.inbox import PullTarget
+from .pulls.messages import MessagesContext
+from .pulls.priority import check_priority_options
+from .pulls.pull import Batch, Pull, ReusablePull
 from .retries.driver import Retrier
 from .retries.engine import extension_interval
 from .versions import UNPIN
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
     from ..checks import Seconds
     from ..models import ConsumerConfig, ConsumerInfo
     from .api import API
-    from .pulls.faces import OnException
+    from .pulls.consume import OnException
     from .retries.engine import Retry
 
 
@@ -48,7 +45,7 @@ class Consumer(ManagedConsumer):
     ) -> None:
         super().__init__(api, stream, name, info)
         self._pins: dict[str, Pin] = {}
-        self._idle: list[PullOfOne] = []  # at most one, reused by the next `next`
+        self._idle: list[ReusablePull] = []  # at most one, reused by the next `next`
 
     def unpin(self, group: str, *, timeout: Seconds | None = None) -> None:
         """Let the server pin another client of a priority group. Blocks.
@@ -107,7 +104,7 @@ class Consumer(ManagedConsumer):
         timeout = seconds(timeout, "timeout")
         if idle_heartbeat is not None:
             idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
-        pull: SinglePull | None = None
+        pull: Pull | None = None
         if (
             self._idle
             and group is None
@@ -119,32 +116,32 @@ class Consumer(ManagedConsumer):
         if pull is None:
             what = self._info, timeout, idle_heartbeat
             request = fetch_request(1, None, timeout, idle_heartbeat)
-            source = self._source(group, min_pending, min_ack_pending, priority)
+            target = self._pull_target(group, min_pending, min_ack_pending, priority)
             if group is None:
-                pull = PullOfOne(source, request, timeout, what)
+                pull = ReusablePull(target, request, timeout, what)
             else:  # the pin id may change between calls
-                pull = SinglePull(source, request, timeout)
+                pull = Pull(target, request, timeout)
         msg = None
         try:
             msg = pull.take()
         finally:
-            if msg is not None and isinstance(pull, PullOfOne) and not self._idle:
+            if msg is not None and isinstance(pull, ReusablePull) and not self._idle:
                 self._idle.append(pull)
             else:
-                pull.leave()
+                pull.close()
         if msg is None:
             raise pull.error or errors.TimeoutError(f"no message within {timeout} s")
         return msg
 
     def _idle_pull(
         self, timeout: float, idle_heartbeat: float | None
-    ) -> PullOfOne | None:
+    ) -> ReusablePull | None:
         """Return the pull of the last `next` if its options are equal, or None."""
         try:
             pull = self._idle.pop()
         except IndexError:  # another thread was faster
             return None
-        info, seconds_before, heartbeat_before = pull.what
+        info, seconds_before, heartbeat_before = pull.key
         if (
             seconds_before == timeout
             and heartbeat_before == idle_heartbeat
@@ -211,8 +208,8 @@ class Consumer(ManagedConsumer):
         """
         timeout = seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
-        source = self._source(group, min_pending, min_ack_pending, priority)
-        return Batch(SinglePull(source, request, timeout))
+        target = self._pull_target(group, min_pending, min_ack_pending, priority)
+        return Batch(Pull(target, request, timeout))
 
     def fetch_nowait(
         self,
@@ -245,8 +242,8 @@ class Consumer(ManagedConsumer):
         """
         wait = self._api.seconds(timeout)
         request = fetch_request(max_messages, max_bytes, wait, 0.0, no_wait=True)
-        source = self._source(group, min_pending, min_ack_pending, priority)
-        return Batch(SinglePull(source, request, wait))
+        target = self._pull_target(group, min_pending, min_ack_pending, priority)
+        return Batch(Pull(target, request, wait))
 
     def messages(
         self,
@@ -313,9 +310,9 @@ class Consumer(ManagedConsumer):
             idle_heartbeat=idle_heartbeat,
             stop_after=stop_after,
         )
-        source = self._source(group, min_pending, min_ack_pending, priority)
+        target = self._pull_target(group, min_pending, min_ack_pending, priority)
         check_callback(on_error, "on_error")
-        return MessagesContext(ContinuousPull(source, limits, on_error), idle_timeout)
+        return MessagesContext(ContinuousPull(target, limits, on_error), idle_timeout)
 
     def arrow_batches(
         self,
@@ -373,11 +370,11 @@ class Consumer(ManagedConsumer):
             idle_heartbeat=idle_heartbeat,
             stop_after=stop_after,
         )
-        source = self._source(group, min_pending, min_ack_pending, priority)
+        target = self._pull_target(group, min_pending, min_ack_pending, priority)
         check_callback(on_error, "on_error")
         return arrow_batches(
-            lambda: ContinuousPull(source, limits, on_error),
-            source,
+            lambda: ContinuousPull(target, limits, on_error),
+            target,
             None if self._info is None else self._info.config,
             columns=columns,
             max_rows=max_rows,
@@ -466,10 +463,10 @@ class Consumer(ManagedConsumer):
         check_callback(on_error, "on_error")
         if retry is not None and self._info is None:
             # The `ack_wait` and `max_deliver` decide how messages are kept alive and end.
-            check_exception(on_exception, nak_delay, retry, None)
+            check_error_policy(on_exception, nak_delay, retry, None)
             self.info()
         config = None if self._info is None else self._info.config
-        delay = check_exception(on_exception, nak_delay, retry, config)
+        delay = check_error_policy(on_exception, nak_delay, retry, config)
         holds = retry is not None and max_messages is None and max_bytes is None
         if holds:
             max_messages, threshold_messages = workers, workers - 1
@@ -482,8 +479,8 @@ class Consumer(ManagedConsumer):
             idle_heartbeat=idle_heartbeat,
             stop_after=stop_after,
         )
-        source = self._source(group, min_pending, min_ack_pending, priority)
-        pull = ContinuousPull(source, limits, on_error, readers=workers, holds=holds)
+        target = self._pull_target(group, min_pending, min_ack_pending, priority)
+        pull = ContinuousPull(target, limits, on_error, readers=workers, holds=holds)
         session = self._api.session
         retrier = None
         if retry is not None:
@@ -494,27 +491,29 @@ class Consumer(ManagedConsumer):
             done=pull.done if holds else None,
         )
 
-    def _source(
+    def _pull_target(
         self,
         group: str | None,
         min_pending: int | None,
         min_ack_pending: int | None,
         priority: int | None,
-    ) -> Source:
-        """Build the source of a pull. Raises `ConfigError` and `UnsupportedFeatureError`."""
+    ) -> PullTarget:
+        """Build the target of a pull. Raises `ConfigError` and `UnsupportedFeatureError`."""
         config = None if self._info is None else self._info.config
-        claimed = claim(group, min_pending, min_ack_pending, priority, config)
-        self._api.require(claimed.needs)
+        claimed = check_priority_options(
+            group, min_pending, min_ack_pending, priority, config
+        )
+        self._api.require(claimed.required_features)
         pin = None
         if group is not None and (
             config is None or config.priority_policy == "pinned_client"
         ):
             pin = self._pins.setdefault(group, Pin())
-        return Source(
+        return PullTarget(
             self._api,
             f"{self._stream}.{self._name}",
             acks=config is None or config.ack_policy != "none",
-            claim=claimed,
+            priority=claimed,
             pin=pin,
             acks_all=config is not None and config.ack_policy == "all",
             max_ack_pending=0 if config is None else config.max_ack_pending or 0,
@@ -537,8 +536,8 @@ def fetch_available(
     immediately if messages exist, but other waiting pulls have requested them.
     """
     request = fetch_request(max_messages, None, timeout, idle_heartbeat)
-    source = consumer._source(None, None, None, None)
-    return Batch(SinglePull(source, replace(request, no_wait=True), timeout))
+    target = consumer._pull_target(None, None, None, None)
+    return Batch(Pull(target, replace(request, no_wait=True), timeout))
 
 
 def consume_held(
@@ -561,8 +560,8 @@ def consume_held(
         # Request more while some messages still wait, and immediately if none does.
         threshold_messages=max_messages - max(1, waiting // 2),
     )
-    source = consumer._source(None, None, None, None)
-    pull = ContinuousPull(source, limits, on_error, readers=workers, holds=True)
+    target = consumer._pull_target(None, None, None, None)
+    pull = ContinuousPull(target, limits, on_error, readers=workers, holds=True)
     if waiting:
         info = consumer._info
         pull.keep_alive(_extension_interval(None if info is None else info.config))

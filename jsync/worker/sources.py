@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..jetstream.context import JetStream
     from ..jetstream.groups.group import ConsumerGroup
     from ..jetstream.groups.member import GroupMember
-    from ..jetstream.pulls.faces import ConsumeContext
+    from ..jetstream.pulls.consume import ConsumeContext
     from ..models import ConsumerConfig
     from .calls import Calls
     from .handlers import Route

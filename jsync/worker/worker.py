@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..checks import Seconds
     from ..connection import Connection
     from ..jetstream.context import JetStream
-    from ..jetstream.pulls.faces import ConsumeContext
+    from ..jetstream.pulls.consume import ConsumeContext
     from .handlers import Route
     from .sources import Source
 

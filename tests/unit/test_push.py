@@ -9,7 +9,7 @@ import pytest
 from jsync import errors
 from jsync.headers import Headers
 from jsync.jetstream.ordered.engine import Cursor, ordered_push_config
-from jsync.jetstream.pulls.engine import HeartbeatWatch
+from jsync.jetstream.pulls.engine import HeartbeatMonitor
 from jsync.jetstream.push.engine import (
     HEARTBEATS_MISSED,
     OWNERSHIP_MOVES,
@@ -81,31 +81,31 @@ def test_heartbeats_with_odd_headers_say_nothing(text: str) -> None:
 
 
 def test_heartbeats_the_alarm_is_at_three_times_the_interval() -> None:
-    watch = HeartbeatWatch(2.0, 100.0, HEARTBEATS_MISSED * 2.0)
+    watch = HeartbeatMonitor(2.0, 100.0, HEARTBEATS_MISSED * 2.0)
     assert not watch.is_late(100.0, 105.9)
     assert watch.is_late(100.0, 106.0)
 
 
 def test_heartbeats_the_alarm_can_be_set_otherwise() -> None:
-    watch = HeartbeatWatch(2.0, 100.0, 9.0)
+    watch = HeartbeatMonitor(2.0, 100.0, 9.0)
     assert not watch.is_late(100.0, 108.9)
     assert watch.is_late(100.0, 109.0)
 
 
 def test_heartbeats_every_message_puts_the_alarm_off() -> None:
-    watch = HeartbeatWatch(2.0, 100.0, 6.0)
+    watch = HeartbeatMonitor(2.0, 100.0, 6.0)
     assert not watch.is_late(104.0, 109.9)
     assert watch.is_late(104.0, 110.0)
 
 
 def test_heartbeats_the_alarm_is_repeated_once_in_three_intervals() -> None:
-    watch = HeartbeatWatch(2.0, 100.0, 6.0)
+    watch = HeartbeatMonitor(2.0, 100.0, 6.0)
     alarms = [now for now in range(101, 119) if watch.is_late(100.0, now)]
     assert alarms == [106, 112, 118]
 
 
 def test_heartbeats_none_are_missed_while_disconnected() -> None:
-    watch = HeartbeatWatch(2.0, 100.0, 6.0)
+    watch = HeartbeatMonitor(2.0, 100.0, 6.0)
     watch.pause()
     assert not watch.is_late(100.0, 200.0)
     watch.resume(200.0)

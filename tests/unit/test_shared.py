@@ -41,7 +41,7 @@ from jsync.jetstream.keyvalue.lock import Lock
 from jsync.jetstream.ordered.batch import FetchState, OrderedFetch
 from jsync.jetstream.ordered.engine import State
 from jsync.jetstream.ordered.read import OrderedRead
-from jsync.jetstream.pulls.feed import Rest
+from jsync.jetstream.pulls.delivery import UnreadMessages
 from jsync.jetstream.push.engine import Ownership
 from jsync.jetstream.push.ownership import OwnConsumer
 
@@ -414,7 +414,7 @@ def test_callbacks_that_no_thread_was_there_for_are_called_at_the_end() -> None:
 
 
 def test_a_message_that_could_not_be_returned_is_taken_once() -> None:
-    rest = Rest()
+    rest = UnreadMessages()
 
     def stop(number: int) -> list[Any]:
         rest.add([cast("Any", (number, threading.get_ident()))])

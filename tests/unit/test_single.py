@@ -11,7 +11,7 @@ import pytest
 
 import jsync
 from jsync.core.resources import NotCopyable
-from jsync.jetstream.pulls.fetch import SinglePull
+from jsync.jetstream.pulls.pull import Pull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ def test_every_class_with_one_reader_is_listed() -> None:
     assert {jsync.Batch, jsync.OrderedBatch, jsync.Publisher} <= set(below(NotCopyable))
 
 
-@pytest.mark.parametrize("kind", [*below(NotCopyable), SinglePull, *below(SinglePull)])
+@pytest.mark.parametrize("kind", [*below(NotCopyable), Pull, *below(Pull)])
 def test_a_half_made_object_is_collected_without_an_error(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ from jsync._fast import (
 )
 from jsync.core.timers import MAX_AT_ONCE, Timers
 from jsync.jetstream.publishing.publish import no_stream, read_ack
-from jsync.jetstream.pulls.inbox import Source
+from jsync.jetstream.pulls.inbox import PullTarget
 
 from ..server.support import wait_until_blocked
 from ..servers import wait_for
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from jsync.jetstream.api import API
-    from jsync.jetstream.pulls.priority import Claim
+    from jsync.jetstream.pulls.priority import PriorityOptions
 
 SID = 7
 MESSAGE = b"MSG a %d 1\r\nx\r\n" % SID
@@ -358,9 +358,9 @@ def test_acks_leave_before_a_wait_for_the_io_thread(wire: Wire) -> None:
 def test_a_server_gives_as_many_messages_without_acks_as_may_be_pending(
     max_ack_pending: int, messages: int, enough: bool
 ) -> None:
-    source = Source(
-        cast("API", None), "S.C", acks=True, claim=cast("Claim", None), pin=None,
-        max_ack_pending=max_ack_pending,
+    source = PullTarget(
+        cast("API", None), "S.C", acks=True, priority=cast("PriorityOptions", None),
+        pin=None, max_ack_pending=max_ack_pending,
     )  # fmt: skip
     assert source.needs_no_ack_for(messages) is enough
 

@@ -42,10 +42,10 @@ from ..consumer import Consumer
 from ..keyvalue.lock import now
 from ..management import delete_consumer, put_consumer
 from ..pulls.engine import fetch_request
-from ..pulls.fetch import SinglePull
-from ..pulls.inbox import Source
+from ..pulls.inbox import PullTarget
 from ..pulls.presence import CONFIRM_SECONDS
-from ..pulls.priority import Claim
+from ..pulls.priority import PriorityOptions
+from ..pulls.pull import Pull
 from ..retries.engine import extension_interval
 from .engine import (
     Handover,
@@ -168,7 +168,7 @@ class Membership:
         self._told = 0  # the newest revision that the watch has delivered
         self._partitions: tuple[int, ...] = ()
         self._consumer: Consumer | None = None
-        self._source: Source | None = None
+        self._target: PullTarget | None = None
         self._request: PullRequest = fetch_request(
             1, None, pull_seconds(ack_wait), None
         )
@@ -180,7 +180,7 @@ class Membership:
         # Protects the pull, the latch and the flags below. Re-entrant, since a signal
         # handler may stop the member on the thread that holds the lock.
         self._flags = ForkSafeRLock()
-        self._pull: SinglePull | None = None
+        self._pull: Pull | None = None
         self._wake = Latch(session.outbox)
         self._changed = False
         self._stopping = False
@@ -267,7 +267,7 @@ class Membership:
             wake, pull = self._wake, self._pull
         wake.set()
         if pull is not None:
-            pull.leave()
+            pull.close()
 
     # The thread that watches ----------------------------------------------------------
 
@@ -483,11 +483,11 @@ class Membership:
             self._move(MemberState.WAITING)
             return
         self._consumer = Consumer(self._api, self._reads, self._consumer_name, info)
-        self._source = Source(
+        self._target = PullTarget(
             self._api,
             f"{self._reads}.{self._consumer_name}",
             acks=True,
-            claim=Claim(priority_group(config, self.member)),
+            priority=PriorityOptions(priority_group(config, self.member)),
             pin=Pin(),
             max_ack_pending=self._max_ack_pending,
         )
@@ -528,20 +528,20 @@ class Membership:
 
     def _pin(self) -> str:
         """Return the id that the server has given this instance, or an empty string."""
-        source = self._source
-        return source.pin.id if source is not None and source.pin is not None else ""
+        target = self._target
+        return target.pin.id if target is not None and target.pin is not None else ""
 
     # Messages -------------------------------------------------------------------------
 
     def _next(self, deadline: float | None) -> JetStreamMsg | None:
         """Pull a message. None if none came, or if it is too old to be handled."""
-        assert self._source is not None
+        assert self._target is not None
         request, seconds = self._request, self._seconds
         if deadline is not None:
             seconds = min(seconds, max(0.01, deadline - monotonic()))
-            request = request.within(seconds)
+            request = request.with_expiry(seconds)
         sent = now()
-        pull = SinglePull(self._source, request, seconds)
+        pull = Pull(self._target, request, seconds)
         with self._flags:
             self._pull = pull
             roused = self._changed or self._stopping or self._watch_error is not None
@@ -558,7 +558,7 @@ class Membership:
         finally:
             with self._flags:
                 self._pull = None
-            pull.leave()
+            pull.close()
         if msg is None:
             return None
         if is_stale(sent, now(), self._ack_wait):

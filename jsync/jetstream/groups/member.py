@@ -11,8 +11,8 @@ from ..._fast import finaliser
 from ...checks import call, seconds
 from ...core.resources import NotCopyable
 from ...errors import SubscriptionClosedError
-from ..pulls.faces import ConsumeContext, check_exception
-from ..pulls.feed import Feed
+from ..pulls.consume import ConsumeContext, check_error_policy
+from ..pulls.delivery import Delivery
 from ..retries.driver import Retrier
 from .engine import MemberState
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..._fast import JetStreamMailbox, JetStreamMsg
     from ...checks import Seconds
     from ...models import ConsumerConfig
-    from ..pulls.faces import OnException
+    from ..pulls.consume import OnException
     from ..retries.engine import Retry
     from .driver import Membership
 
@@ -144,7 +144,9 @@ class GroupMember(NotCopyable):
         Raises:
             ConfigError: The arguments cannot be combined.
         """
-        delay = check_exception(on_exception, nak_delay, retry, self._consumer_config)
+        delay = check_error_policy(
+            on_exception, nak_delay, retry, self._consumer_config
+        )
         call(handler, "handler")
         membership = self._membership
         session = membership.session
@@ -197,7 +199,7 @@ class GroupMember(NotCopyable):
         return f"<GroupMember {self._membership!r}>"
 
 
-class _MemberFeed(Feed):
+class _MemberFeed(Delivery):
     """The source of messages for a `ConsumeContext`."""
 
     logger = logging.getLogger("jsync.consume")
@@ -224,7 +226,7 @@ class _MemberFeed(Feed):
 
     drain = stop
 
-    def take_rest(self) -> list[JetStreamMsg]:
+    def take_unread(self) -> list[JetStreamMsg]:
         return []
 
 

@@ -149,7 +149,7 @@ class ArrowReading(CloseOnExit, NotCopyable, RowsReader):
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
         if pull is not None:
-            pull.abandon()
+            pull.close_nowait()
 
     def __repr__(self) -> str:
         return f"<ArrowReading {self._pull or 'at rest'!r}>"

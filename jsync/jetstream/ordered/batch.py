@@ -21,7 +21,7 @@ from ...errors import (
     PermissionsError,
     PullError,
 )
-from ..pulls.fetch import MIN_PULL_SECONDS, SinglePull
+from ..pulls.pull import MIN_PULL_SECONDS, Pull
 from ..replies import ONE_REPLY
 from ..stream_end.driver import stream_rest
 from ..stream_end.engine import ask_rest
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..pulls.engine import PullRequest
-    from ..pulls.inbox import LentInbox
+    from ..pulls.inbox import PooledInbox
     from .place import Place
 
 LOOK_SECONDS = 0.05
 """Seconds to wait before the next pull from a server that is behind the leader."""
 
 
-class InOrder(SinglePull):
+class InOrder(Pull):
     """A pull that takes messages only in their order, and ends where the order stops."""
 
     retries = 0  # create another consumer instead
@@ -50,8 +50,8 @@ class InOrder(SinglePull):
         self.passed_over = self.passed_over_bytes = 0
         super().__init__(place.source(), request, timeout)
 
-    def _inbox(self) -> LentInbox:
-        inbox = super()._inbox()
+    def _create_inbox(self) -> PooledInbox:
+        inbox = super()._create_inbox()
         inbox.mailbox.order = self.order
         inbox.mailbox.on_order = self._on_order
         return inbox
@@ -152,10 +152,12 @@ class OrderedFetch:
                 place.retire()
                 return
         left = self._deadline - monotonic()
-        request = request.within(max(MIN_PULL_SECONDS, left))
+        request = request.with_expiry(max(MIN_PULL_SECONDS, left))
         place.used_at = monotonic()
         self._pull = pull = InOrder(self._place, request, max(MIN_PULL_SECONDS, left))
-        self._messages = Messages(pull.inbox.mailbox, pull, pull.deadline, pull.silence)
+        self._messages = Messages(
+            pull.inbox.mailbox, pull, pull.deadline, pull.heartbeat_timeout
+        )
 
     def take(self) -> JetStreamMsg | None:
         """Return the next message, or None at the end. Raises errors that end the fetch."""
@@ -193,7 +195,7 @@ class OrderedFetch:
     def _go_on(self, pull: InOrder) -> None:
         """End with a pull that has ended and was read, or send another one."""
         self._note_use(pull)
-        pull.leave()
+        pull.close()
         cursor, order = self._place.cursor, pull.order
         error = pull.inbox.mailbox.failure or pull.error
         lost = error is not None
@@ -279,7 +281,7 @@ class OrderedFetch:
 
     def _rest(self) -> PullRequest | None:
         """Return the request for the missing messages, or None if there are none."""
-        return self._request.less(self._taken, self._taken_bytes)
+        return self._request.remaining(self._taken, self._taken_bytes)
 
     def _report(self, error: Exception) -> None:
         callbacks = self._place.api.session.callbacks

@@ -18,8 +18,9 @@ from ...errors import (
 )
 from ...models import check_name
 from ..management import consumer_info
+from ..pulls.consume import ConsumeContext
 from ..pulls.engine import consume_limits, fetch_request, idle_seconds
-from ..pulls.faces import ConsumeContext, MessagesContext
+from ..pulls.messages import MessagesContext
 from ..stream_end.driver import stream_end
 from .batch import OrderedBatch, OrderedFetch
 from .driver import OrderedPull

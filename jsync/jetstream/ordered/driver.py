@@ -21,7 +21,7 @@ from ...errors import (
     NoRespondersError,
 )
 from ..pulls.driver import ContinuousPull
-from ..pulls.engine import Meaning, judge
+from ..pulls.engine import StatusKind, classify_status
 from ..stream_end.driver import follow
 from ..stream_end.engine import Rest, ask_rest
 from .engine import State, Step
@@ -99,9 +99,9 @@ class OrderedPull(ContinuousPull):
             if not read.turn(State.LIVE):
                 return
             read.order = self.mailbox.order = self._place.order()
-            source = self._place.source()
-            self._consumer = source.consumer
-            self._inbox.use(source)
+            target = self._place.source()
+            self._consumer = target.consumer
+            self._inbox.set_target(target)
             self._pulls = self._statuses = 0
             self._before = read.order.consumer_sequence
             self._ran_dry = False
@@ -116,19 +116,19 @@ class OrderedPull(ContinuousPull):
         else:
             self._look(self._next_look())
 
-    def _is_held(self) -> bool:
-        return self.closed or not self._read.live or super()._is_held()
+    def _is_paused(self) -> bool:
+        return self.closed or not self._read.live or super()._is_paused()
 
     def _on_status(self, msg: Msg) -> None:
         if not self._read.live or msg.subject != self._inbox.reply:
             return
         self._statuses += 1
-        verdict = judge(msg.status or 0, msg.status_text)
-        lost = verdict.meaning is Meaning.INTERRUPTED or isinstance(
-            verdict.error, ConsumerDeletedError | NoRespondersError
+        result = classify_status(msg.status or 0, msg.status_text)
+        lost = result.kind is StatusKind.INTERRUPTED or isinstance(
+            result.error, ConsumerDeletedError | NoRespondersError
         )
         if lost:
-            self._read.reset(None if self._was_disused else verdict.error)
+            self._read.reset(None if self._was_disused else result.error)
         else:
             super()._on_status(msg)
 
@@ -143,7 +143,7 @@ class OrderedPull(ContinuousPull):
         self._pulls += 1
         super()._publish(request)
 
-    def _missed(self, error: MissedHeartbeatError) -> None:
+    def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
         messages = self._read.order.consumer_sequence - self._before
         try:
             self._cursor.fell_silent(self._pulls, messages + self._statuses)
@@ -156,7 +156,7 @@ class OrderedPull(ContinuousPull):
         order = self._read.order
         passed_over = order.take_passed_over()
         with self._lock:
-            self._engine.passed_over(*passed_over)
+            self._engine.on_skipped(*passed_over)
         if order.stopped is not None:
             self._read.look()
             return
@@ -170,10 +170,10 @@ class OrderedPull(ContinuousPull):
 
     def renew(self) -> None:
         """Stop pulling from the last consumer."""
-        self._engine.reset(*self._account())
-        self._forget_retry()
+        self._engine.reset(*self._update_counts())
+        self._cancel_retry()
         with contextlib.suppress(ConnectionClosedError):
-            self._inbox.renew()
+            self._inbox.resubscribe()
 
     def made(self, info: ConsumerInfo) -> None:
         """Pull from the next consumer, which has been made."""
@@ -233,7 +233,7 @@ class OrderedPull(ContinuousPull):
                     said,
                     read.order.consumer_sequence,
                     monotonic(),
-                    self._heartbeats.patience,
+                    self._heartbeats.timeout,
                     stream_sequence=read.order.stream_sequence,
                     waits=bool(said.num_waiting),
                 )
@@ -313,7 +313,7 @@ class OrderedPull(ContinuousPull):
     def _on_lost(self, error: ConnectionLostError) -> None:
         super()._on_lost(error)
         self._read.lost(error)
-        self._forget_retry()
+        self._cancel_retry()
         if self.when_lost is not None:
             self.when_lost()
 
@@ -330,7 +330,7 @@ class OrderedPull(ContinuousPull):
     def end(self, error: Exception | None = None) -> None:
         self._settle()
         self._read.cancel()
-        self._forget_retry()
+        self._cancel_retry()
         super().end(error)
 
     def stop(self) -> None:
@@ -353,11 +353,11 @@ class OrderedPull(ContinuousPull):
     def drain(self) -> None:
         """Pull no more, and end after the messages that the server has already sent."""
         self._read.turn(State.ENDING)
-        self._inbox.collect(bool)  # dropped messages are read again from the cursor
+        self._inbox.drain(bool)  # dropped messages are read again from the cursor
         self._settle()
         self.session.call_soon(self._finish)
 
-    def abandon(self) -> None:
+    def close_nowait(self) -> None:
         if self._read.state is State.ENDED and not len(self.mailbox):
             self._let_go()
             return
@@ -386,7 +386,7 @@ class OrderedPull(ContinuousPull):
 
     def _finish(self) -> None:
         self._read.cancel()
-        self._forget_retry()
+        self._cancel_retry()
         super().end()
         self._let_go()
 

@@ -17,8 +17,8 @@ from ...errors import (
 )
 from ...models import ConsumerInfo, StreamInfo
 from ..api import answered
-from ..pulls.inbox import Source
-from ..pulls.priority import Claim
+from ..pulls.inbox import PullTarget
+from ..pulls.priority import PriorityOptions
 from ..steps import Ask
 from ..stream_end.driver import until_answered
 from ..stream_end.engine import end_in
@@ -53,10 +53,12 @@ class Place:
         # Commands that delete our consumers, which may exist on the server.
         self._deletions: list[bytes] = []
 
-    def source(self) -> Source:
+    def source(self) -> PullTarget:
         """Return the consumer that continues from here."""
         name = self.cursor.name or self.cursor.prefix
-        return Source(self.api, f"{self.stream}.{name}", False, Claim(), None)
+        return PullTarget(
+            self.api, f"{self.stream}.{name}", False, PriorityOptions(), None
+        )
 
     def creation(self) -> Steps[ConsumerInfo]:
         """Yield the requests that make the next consumer, and return it. See `advance`.

@@ -17,8 +17,8 @@ from ...checks import seconds, whole
 from ...core.deadline import deadline_after
 from ...errors import ConfigError
 from .engine import MAX_EXPIRY, UNLIMITED, idle_seconds
-from .faces import Prefetched
 from .inbox import raise_failure
+from .messages import PrefetchIterator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from ...checks import Seconds
     from ...models import ConsumerConfig
     from .driver import ContinuousPull
-    from .inbox import Source
+    from .inbox import PullTarget
 
 PREFETCH_BYTES = 16 << 20
 """The bytes to prefetch by default."""
 MAX_ROWS = 10_000
 
 
-class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
+class ArrowBatches(PrefetchIterator[ArrowBatch], TimedRowsReader):
     """Record batches without end, prefetched. `Consumer.arrow_batches` returns it.
 
     Iterate over it, or call `next`, from one thread. Leaving the `with` block stops it,
@@ -128,7 +128,7 @@ class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
 
 def arrow_batches(
     pull: Callable[[], ContinuousPull],
-    source: Source,
+    target: PullTarget,
     config: ConsumerConfig | None,
     *,
     columns: Sequence[str] | None,
@@ -151,7 +151,7 @@ def arrow_batches(
     if max_messages is not None:
         rows = min(rows, max(1, max_messages // 2))
     outstanding = None if config is None else config.max_ack_pending
-    if outstanding is not None and outstanding > 0 and source.acks:
+    if outstanding is not None and outstanding > 0 and target.acks:
         rows = min(rows, outstanding)
-    shape = source.columns(columns, max_rows)
+    shape = target.columns(columns, max_rows)
     return ArrowBatches(pull(), shape, (rows, size), max_wait, idle_timeout)

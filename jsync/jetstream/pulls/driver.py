@@ -21,9 +21,9 @@ from ...errors import (
     MissedHeartbeatError,
     NoRespondersError,
 )
-from .engine import UNLIMITED, HeartbeatWatch, PullEngine
-from .feed import Feed
-from .inbox import Inbox
+from .delivery import Delivery
+from .engine import UNLIMITED, HeartbeatMonitor, PullEngine
+from .inbox import PullInbox
 from .presence import Presence
 
 if TYPE_CHECKING:
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from ..._fast import JetStreamMsg, Msg
     from ...core.timers import Timer
     from .engine import ConsumeLimits, PullRequest
-    from .inbox import Source
+    from .inbox import PullTarget
 
 
-class ContinuousPull(Feed):
+class ContinuousPull(Delivery):
     """The pulls and the heartbeat watch behind `messages()` and `consume()`."""
 
     logger = logging.getLogger("jsync.consume")
 
     def __init__(
         self,
-        source: Source,
+        target: PullTarget,
         limits: ConsumeLimits,
         on_error: Callable[[Exception], object] | None,
         *,
@@ -51,8 +51,8 @@ class ContinuousPull(Feed):
         holds: bool = False,
     ) -> None:
         """With `holds`, a message counts as pending until `done` is called for it."""
-        super().__init__(source.api.session, on_error)
-        self._consumer = source.consumer
+        super().__init__(target.api.session, on_error)
+        self._consumer = target.consumer
         self._limits = limits
         self._holds = holds
         self._held = self._done = 0
@@ -66,10 +66,10 @@ class ContinuousPull(Feed):
         self._refilling = False
         """True while the main thread refills, or after Ctrl-C has interrupted it there."""
         self._connected = monotonic()
-        self._heartbeats = HeartbeatWatch(limits.idle_heartbeat, self._connected)
-        self._presence = Presence(source.api, source.consumer, self.end)
-        self._inbox = Inbox(
-            source,
+        self._heartbeats = HeartbeatMonitor(limits.idle_heartbeat, self._connected)
+        self._presence = Presence(target.api, target.consumer, self.end)
+        self._inbox = PullInbox(
+            target,
             on_status=self._on_status,
             on_lost=self._on_lost,
             on_connected=self._on_connected,
@@ -78,7 +78,7 @@ class ContinuousPull(Feed):
         self.mailbox = self._inbox.mailbox
         self.mailbox.on_credit = self._refill
         # At most this many messages are with the user or in flight.
-        self.mailbox.holds_acks = source.needs_no_ack_for(2 * limits.max_messages)
+        self.mailbox.holds_acks = target.needs_no_ack_for(2 * limits.max_messages)
         if limits.stop_after:
             self.mailbox.end_after(limits.stop_after)
         self._inbox.open()
@@ -118,13 +118,13 @@ class ContinuousPull(Feed):
                 again, self._refilling = self._refilling, True
             else:
                 again = False
-            requests = self._ask(again)
+            requests = self._next_requests(again)
         for request in requests:
             self._publish(request)
         if interruptible:
             self._refilling = False
 
-    def _ask(self, again: bool) -> list[PullRequest]:
+    def _next_requests(self, recount: bool) -> list[PullRequest]:
         """Return the pulls that are due. Called with the lock held.
 
         Args:
@@ -133,14 +133,14 @@ class ContinuousPull(Feed):
                 than we expect, and none is lost.
         """
         requests: list[PullRequest] = []
-        if again:
-            self._engine.reset(*self._account())
+        if recount:
+            self._engine.reset(*self._update_counts())
         while True:
-            buffered = self._account()
-            if self._stopped or self.mailbox.closed or self._is_held():
+            buffered = self._update_counts()
+            if self._stopped or self.mailbox.closed or self._is_paused():
                 self.mailbox.give_credit(UNLIMITED, UNLIMITED)
                 return requests
-            request = self._engine.ask(*buffered)
+            request = self._engine.next_request(*buffered)
             if request is not None:
                 requests.append(request)
             credit = (UNLIMITED, UNLIMITED) if self._holds else self._engine.credit()
@@ -148,19 +148,19 @@ class ContinuousPull(Feed):
             if self.mailbox.give_credit(*credit):
                 return requests
 
-    def _is_held(self) -> bool:
+    def _is_paused(self) -> bool:
         """Return whether no pull may be sent now."""
         return self._retrying is not None
 
-    def _account(self) -> tuple[int, int]:
+    def _update_counts(self) -> tuple[int, int]:
         """Count what the reader has taken. Returns the buffered messages and bytes."""
         taken, buffered = self.mailbox.take_counts()
         if not self._holds:
-            self._engine.taken(*taken)
+            self._engine.on_delivered(*taken)
             return buffered
         done, self._done = self._done, 0
         self._held += taken[0] - done
-        self._engine.taken(done, 0)
+        self._engine.on_delivered(done, 0)
         return buffered[0] + self._held, buffered[1]
 
     def done(self) -> None:
@@ -175,7 +175,7 @@ class ContinuousPull(Feed):
     def _is_open(self) -> bool:
         """Return whether the server still owes messages or a status for a pull."""
         with self._lock:
-            return self._engine.is_open(*self._account())
+            return self._engine.is_open(*self._update_counts())
 
     def _publish(self, request: PullRequest) -> None:
         # While disconnected this fails, and the reconnect starts again. A full write
@@ -197,10 +197,10 @@ class ContinuousPull(Feed):
                 _number(headers.get("Nats-Pending-Bytes", "0")),
             )
         if msg.status == 423:
-            self._inbox.unpinned()
+            self._inbox.clear_pin_id()
         with self._lock:
-            buffered = self._account()
-            reaction = self._engine.status(
+            buffered = self._update_counts()
+            reaction = self._engine.on_status(
                 msg.status or 0, msg.status_text, left=left, buffered=buffered
             )
             if reaction.retry_in:
@@ -208,7 +208,7 @@ class ContinuousPull(Feed):
         if reaction.report is not None:
             self.report(reaction.report)
         if isinstance(reaction.report, NoRespondersError):
-            self._presence.doubt()
+            self._presence.check()
         if reaction.end is not None:
             self.end(reaction.end)
         else:
@@ -223,7 +223,7 @@ class ContinuousPull(Feed):
             before.cancel()
         self._retrying = self.session.call_later(seconds, self._retry)
 
-    def _forget_retry(self) -> None:
+    def _cancel_retry(self) -> None:
         with self._lock:
             if self._retrying is not None:
                 self._retrying.cancel()
@@ -238,7 +238,7 @@ class ContinuousPull(Feed):
 
     def _watch_heartbeats(self) -> None:
         self._unwatch()
-        seconds = self._heartbeats.look_in(self.mailbox.last_arrival, monotonic())
+        seconds = self._heartbeats.next_check_in(self.mailbox.last_arrival, monotonic())
         self._watch = self.session.call_later(seconds, self._check_heartbeat)
 
     def _check_heartbeat(self) -> None:
@@ -248,36 +248,36 @@ class ContinuousPull(Feed):
         # Without an open pull, for example with a full buffer, the server sends
         # nothing.
         if late and self._is_open():
-            self._missed(
+            self._on_heartbeat_missed(
                 MissedHeartbeatError(
                     f"no message or heartbeat from consumer {self._consumer} for "
-                    f"{self._heartbeats.patience:g} s: pulling again"
+                    f"{self._heartbeats.timeout:g} s: pulling again"
                 )
             )
         else:
             self._refill()  # sends the pull that could not be published before
         self._watch_heartbeats()
 
-    def _missed(self, error: MissedHeartbeatError) -> None:
+    def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
         self.report(error)
-        self._presence.doubt()
-        self._begin_anew()
+        self._presence.check()
+        self._restart()
 
     def _on_lost(self, error: ConnectionLostError) -> None:
-        self._presence.forget()
+        self._presence.reset()
         self._heartbeats.pause()
         self._unwatch()
 
     def _on_connected(self) -> None:
         self._connected = monotonic()
         self._heartbeats.resume(self._connected)
-        self._begin_anew()
+        self._restart()
         self._watch_heartbeats()
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         with self._lock:
-            self._engine.reset(*self._account())
-            self._forget_retry()
+            self._engine.reset(*self._update_counts())
+            self._cancel_retry()
         self._refill()
 
     # The end --------------------------------------------------------------------------
@@ -292,24 +292,24 @@ class ContinuousPull(Feed):
     def stop(self) -> None:
         """End the pull now, and give unread messages back to the server."""
         self.drain()
-        self._inbox.give_back()
+        self._inbox.nak_unread()
 
-    def take_rest(self) -> list[JetStreamMsg]:
-        return self._inbox.take_rest()
+    def take_unread(self) -> list[JetStreamMsg]:
+        return self._inbox.take_unread()
 
     def drain(self) -> None:
         """Pull no more, and end after the messages that the server has already sent."""
         self._stopped = True
         self._presence.stop()
-        self._inbox.collect(self._is_open)
+        self._inbox.drain(self._is_open)
         self._unwatch()
 
-    def abandon(self) -> None:
+    def close_nowait(self) -> None:
         """Stop without waiting. For finalisers."""
         self._stopped = True
-        self._presence.abandon()
+        self._presence.close_nowait()
         self._unwatch()
-        self._inbox.abandon()
+        self._inbox.close_nowait()
 
 
 def _number(text: str) -> int:

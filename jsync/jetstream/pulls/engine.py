@@ -45,7 +45,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     min_ack_pending: int = 0
     priority: int = 0
 
-    def within(self, seconds: float) -> PullRequest:
+    def with_expiry(self, seconds: float) -> PullRequest:
         """Return this request with an earlier end, without heartbeats if it is too short."""
         expires = round(seconds * NANOSECONDS)
         if expires >= self.expires:
@@ -53,7 +53,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         heartbeat = self.idle_heartbeat if self.idle_heartbeat * 2 <= expires else 0
         return msgspec.structs.replace(self, expires=expires, idle_heartbeat=heartbeat)
 
-    def less(self, messages: int, size: int) -> PullRequest | None:
+    def remaining(self, messages: int, size: int) -> PullRequest | None:
         """Return a request for the rest after these messages and bytes, or None."""
         if self.max_bytes:
             room = self.max_bytes - size
@@ -74,7 +74,7 @@ everything that was sent for earlier pulls.
 """
 
 
-def says_more(status: int, text: str) -> bool:
+def has_more_pending(status: int, text: str) -> bool:
     """Return whether the reply to a `PROBE` says that messages wait for any pull."""
     return text.lower().startswith(
         "requests pending" if status == 408 else "message size exceeds"
@@ -145,7 +145,7 @@ def fetch_request(
     )
 
 
-class Meaning(Enum):
+class StatusKind(Enum):
     """The effect of a status on the pull that it answers."""
 
     ALIVE = "it goes on"
@@ -156,29 +156,29 @@ class Meaning(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StatusResult:
     """The interpretation of a status."""
 
-    meaning: Meaning
+    kind: StatusKind
     error: JetStreamError | NoRespondersError | None = None
 
 
-_ALIVE: Final = Verdict(Meaning.ALIVE)
-_ENDED: Final = Verdict(Meaning.ENDED)
+_ALIVE: Final = StatusResult(StatusKind.ALIVE)
+_ENDED: Final = StatusResult(StatusKind.ENDED)
 
 # The beginnings of 409 texts, in lower case because servers differ in their capitals.
-_CONFLICTS: Final[tuple[tuple[str, Meaning], ...]] = (
-    ("message size exceeds maxbytes", Meaning.ENDED),
-    ("batch completed", Meaning.ENDED),
-    ("leadership change", Meaning.INTERRUPTED),
-    ("server shutdown", Meaning.INTERRUPTED),
-    ("consumer deleted", Meaning.FAILED),
-    ("consumer is push based", Meaning.FAILED),
-    ("exceeded max", Meaning.FAILED),
+_CONFLICTS: Final[tuple[tuple[str, StatusKind], ...]] = (
+    ("message size exceeds maxbytes", StatusKind.ENDED),
+    ("batch completed", StatusKind.ENDED),
+    ("leadership change", StatusKind.INTERRUPTED),
+    ("server shutdown", StatusKind.INTERRUPTED),
+    ("consumer deleted", StatusKind.FAILED),
+    ("consumer is push based", StatusKind.FAILED),
+    ("exceeded max", StatusKind.FAILED),
 )
 
 
-def judge(status: int, text: str) -> Verdict:
+def classify_status(status: int, text: str) -> StatusResult:
     """Interpret the status of a pull (ADR-37, status handling)."""
     words = text.lower()
     if status == 100:
@@ -187,20 +187,23 @@ def judge(status: int, text: str) -> Verdict:
         return _ENDED
     if status == 409:
         meaning = next(
-            (m for start, m in _CONFLICTS if words.startswith(start)), Meaning.FAILED
+            (m for start, m in _CONFLICTS if words.startswith(start)), StatusKind.FAILED
         )
-        if meaning is Meaning.ENDED:
+        if meaning is StatusKind.ENDED:
             return _ENDED
         if words.startswith(("consumer deleted", "consumer is push based")):
-            return Verdict(meaning, ConsumerDeletedError(text))
-        return Verdict(meaning, PullError(text, status=status))
+            return StatusResult(meaning, ConsumerDeletedError(text))
+        return StatusResult(meaning, PullError(text, status=status))
     if status == 423:
-        return Verdict(Meaning.UNPINNED, PullError(text, status=status))
+        return StatusResult(StatusKind.UNPINNED, PullError(text, status=status))
     if status == 503:
-        return Verdict(
-            Meaning.FAILED, NoRespondersError("no such consumer, or JetStream is off")
+        return StatusResult(
+            StatusKind.FAILED,
+            NoRespondersError("no such consumer, or JetStream is off"),
         )
-    return Verdict(Meaning.FAILED, PullError(f"{status} {text}".strip(), status=status))
+    return StatusResult(
+        StatusKind.FAILED, PullError(f"{status} {text}".strip(), status=status)
+    )
 
 
 # Continuous pulls ---------------------------------------------------------------------
@@ -283,7 +286,7 @@ def consume_limits(
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
+class StatusAction:
     """The reaction to a status: an error to report, the end, or a pause."""
 
     report: Exception | None = None
@@ -322,7 +325,7 @@ class PullEngine:
             return self.pending_bytes > size
         return self.pending_messages > messages
 
-    def ask(self, messages: int = 0, size: int = 0) -> PullRequest | None:
+    def next_request(self, messages: int = 0, size: int = 0) -> PullRequest | None:
         """Return the pull that is due and count it as pending, or None if none is due.
 
         `messages` and `size` are the number and the bytes of the buffered messages.
@@ -364,7 +367,7 @@ class PullEngine:
             return UNLIMITED, max(1, self.pending_bytes - limits.threshold_bytes)
         return max(1, self.pending_messages - limits.threshold_messages), UNLIMITED
 
-    def taken(self, messages: int, size: int) -> None:
+    def on_delivered(self, messages: int, size: int) -> None:
         """Count messages that were handed to the user."""
         if not messages:
             return
@@ -376,7 +379,7 @@ class PullEngine:
         else:
             self.pending_messages = max(0, self.pending_messages - messages)
 
-    def passed_over(self, messages: int, size: int) -> None:
+    def on_skipped(self, messages: int, size: int) -> None:
         """Count messages that arrived but are not handed to the user."""
         self.pending_messages = max(0, self.pending_messages - messages)
         self.pending_bytes = max(0, self.pending_bytes - size)
@@ -393,56 +396,56 @@ class PullEngine:
         else:
             self.pending_messages = messages
 
-    def status(
+    def on_status(
         self,
         status: int,
         text: str,
         *,
         left: tuple[int, int] | None,
         buffered: tuple[int, int],
-    ) -> Reaction:
+    ) -> StatusAction:
         """Account for a status. `left` is the part of its pull that was not delivered."""
-        verdict = judge(status, text)
-        if verdict.meaning is Meaning.ALIVE:
-            return Reaction()
+        result = classify_status(status, text)
+        if result.kind is StatusKind.ALIVE:
+            return StatusAction()
         if left is None:
             self.reset(*buffered)
         elif self.by_bytes:
             self.pending_bytes = max(buffered[1], self.pending_bytes - left[1])
         else:
             self.pending_messages = max(buffered[0], self.pending_messages - left[0])
-        if isinstance(verdict.error, ConsumerDeletedError):
-            return Reaction(end=verdict.error)
-        error = verdict.error
+        if isinstance(result.error, ConsumerDeletedError):
+            return StatusAction(end=result.error)
+        error = result.error
         alone = not buffered[0] and not self.is_open(*buffered)
         if alone:
             self._full = False
-        if verdict.meaning is Meaning.ENDED:
+        if result.kind is StatusKind.ENDED:
             if not text.lower().startswith("message size exceeds"):
-                return Reaction()
+                return StatusAction()
             whole = left is not None and left[1] >= self.limits.max_bytes
             if not alone:
                 # The next message does not fit beside the buffered and requested bytes.
                 # A smaller request would be refused immediately, again and again.
                 self._full = True
             if not alone or not whole:
-                return Reaction()
+                return StatusAction()
             error = PullError(
                 f"the next message is larger than max_bytes, {self.limits.max_bytes}",
                 status=status,
             )
-        if verdict.meaning is Meaning.UNPINNED and not self._unpinned:
+        if result.kind is StatusKind.UNPINNED and not self._unpinned:
             # Without the id the next pull waits its turn. Pause only if the server
             # repeats this reply.
             self._unpinned = True
-            return Reaction(report=error)
-        if verdict.meaning is Meaning.INTERRUPTED:
+            return StatusAction(report=error)
+        if result.kind is StatusKind.INTERRUPTED:
             self._retry = INITIAL_BACKOFF  # a leader has answered
         else:
             # A pause longer than the heartbeat alarm would look like a stall.
             longest = min(MAX_BACKOFF, 2 * self.limits.idle_heartbeat)
             self._retry = min(max(INITIAL_BACKOFF, self._retry * 2), longest)
-        return Reaction(report=error, retry_in=self._retry)
+        return StatusAction(report=error, retry_in=self._retry)
 
     def __repr__(self) -> str:
         return (
@@ -451,16 +454,16 @@ class PullEngine:
         )
 
 
-class HeartbeatWatch:
+class HeartbeatMonitor:
     """Detects late heartbeats (ADR-37, idle heartbeats). The caller passes the time.
 
     Silence counts from the last message, status or heartbeat, and not while disconnected.
     """
 
     def __init__(
-        self, interval: float, now: float, patience: float | None = None
+        self, interval: float, now: float, timeout: float | None = None
     ) -> None:
-        self.patience = patience or HEARTBEATS_MISSED * interval
+        self.timeout = timeout or HEARTBEATS_MISSED * interval
         """Seconds of silence until the alarm."""
         self._interval = interval
         self._since = now
@@ -475,20 +478,20 @@ class HeartbeatWatch:
         self._paused = False
         self._since = now
 
-    def look_in(self, arrived: float, now: float) -> float:
+    def next_check_in(self, arrived: float, now: float) -> float:
         """Return the seconds until the next check. The last arrival was at `arrived`."""
-        alarm = max(arrived, self._since) + self.patience - now
+        alarm = max(arrived, self._since) + self.timeout - now
         # Check shortly after the alarm, but at least once per interval, because perhaps no
         # pull is open now.
         return max(0.01, min(alarm + 0.01, self._interval))
 
     def is_late(self, arrived: float, now: float) -> bool:
         """Return whether the silence is too long. If so, count it from `now` again."""
-        if self._paused or now - max(arrived, self._since) < self.patience:
+        if self._paused or now - max(arrived, self._since) < self.timeout:
             return False
         self._since = now
         return True
 
     def __repr__(self) -> str:
         state = " paused" if self._paused else ""
-        return f"<HeartbeatWatch{state}, alarm after {self.patience:g} s>"
+        return f"<HeartbeatWatch{state}, alarm after {self.timeout:g} s>"

@@ -11,8 +11,8 @@ from ..._fast import Columns, JetStreamMailbox, Question
 from ...core.requests import request
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...errors import Error
-from .engine import PROBE, says_more
-from .feed import Rest, give_back
+from .delivery import UnreadMessages, nak_unread
+from .engine import PROBE, has_more_pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from ...errors import ConnectionLostError
     from ..api import API
     from .engine import PullRequest
-    from .priority import Claim
+    from .priority import PriorityOptions
 
-ON_ITS_WAY = 1.0
+IN_FLIGHT_TIMEOUT = 1.0
 """Seconds to wait for messages that the server sent before it saw the unsubscribe."""
 INITIAL_BACKOFF, MAX_BACKOFF = 0.001, 0.02
 """Seconds between two probes. The pause doubles each time, up to the second value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class DrainTimeouts:
     """The limits, in seconds, of the wait for the last messages of open pulls."""
 
     limit: float
@@ -39,9 +39,9 @@ class Patience:
     """The wait ends once nothing has arrived for this long."""
 
 
-LAST_CHANCE = Patience(2.0, silence=0.02)
+ACK_NONE_DRAIN = DrainTimeouts(2.0, silence=0.02)
 """For consumers without acks: messages that the server drops are lost."""
-SECOND_CHANCE = Patience(0.1, silence=0.0)
+ACKED_DRAIN = DrainTimeouts(0.1, silence=0.0)
 """For consumers with acks, which redeliver dropped messages.
 
 The wait is short because a consumer with too many pending acks does not reply.
@@ -49,7 +49,7 @@ The wait is short because a consumer with too many pending acks does not reply.
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PullTarget:
     """A consumer to pull from, and the client's claim in its priority group."""
 
     api: API
@@ -57,7 +57,7 @@ class Source:
     """Stream and consumer, with a dot between them."""
     acks: bool
     """False for a consumer whose ack policy is known to be `none`."""
-    claim: Claim
+    priority: PriorityOptions
     pin: Pin | None
     """The pin of a priority group, shared by all pulls of the same client."""
     acks_all: bool = False
@@ -82,7 +82,7 @@ def raise_failure(mailbox: JetStreamMailbox) -> None:
         mailbox.next(0)
 
 
-class Inbox:
+class PullInbox:
     """Receives the replies to pulls, and gives unread messages back.
 
     Call `open` once the owner is ready, because the callbacks run on the I/O thread.
@@ -91,7 +91,7 @@ class Inbox:
 
     def __init__(
         self,
-        source: Source,
+        target: PullTarget,
         *,
         on_status: Callable[[Msg], object],
         on_lost: Callable[[ConnectionLostError], object] | None = None,
@@ -99,18 +99,20 @@ class Inbox:
         readers: int = 1,
     ) -> None:
         # Keep the connection alive while its messages are read.
-        self._owner = source.api.owner
-        self._session = session = source.api.session
-        self.use(source)
+        self._owner = target.api.owner
+        self._session = session = target.api.session
+        self.set_target(target)
         self.reply = ""
         """The subject of the replies, set by `open`."""
         self._pulled_as = ""
-        self._rest = Rest()
-        self._leaving: Timer | None = None  # set when abandoned with messages in flight
+        self._unread = UnreadMessages()
+        self._close_timer: Timer | None = (
+            None  # set when abandoned with messages in flight
+        )
         self.mailbox = JetStreamMailbox(session.outbox, 0, readers=readers)
         self.mailbox.on_status = on_status
-        self.mailbox.ackless = not source.acks
-        self.mailbox.pin = source.pin
+        self.mailbox.ackless = not target.acks
+        self.mailbox.pin = target.pin
         self._on_lost, self._on_connected = on_lost, on_connected
 
     def open(self) -> None:
@@ -128,18 +130,18 @@ class Inbox:
         )
         self._session.subscribe(interest, riding=True)
 
-    def use(self, source: Source) -> None:
+    def set_target(self, target: PullTarget) -> None:
         """Pull from another consumer from now on."""
-        self._source = source
-        self._claims = bool(source.claim.group)
-        self._subject = f"{source.api.prefix}.CONSUMER.MSG.NEXT.{source.consumer}"
+        self._target = target
+        self._has_group = bool(target.priority.group)
+        self._subject = f"{target.api.prefix}.CONSUMER.MSG.NEXT.{target.consumer}"
 
     @property
     def acks(self) -> bool:
         """True if unread messages can be given back to the server."""
-        return self._source.acks
+        return self._target.acks
 
-    def renew(self) -> None:
+    def resubscribe(self) -> None:
         """Subscribe again, so that only replies to future pulls are received.
 
         Called on the I/O thread, so that nothing can arrive in between.
@@ -150,24 +152,27 @@ class Inbox:
     def pull(self, request: PullRequest) -> None:
         """Send a pull. Raises `ConnectionLostError` while disconnected."""
         self._session.outbox.publish(
-            self._subject, self._with_claim(request).encode(), self.reply, request=True
+            self._subject,
+            self._with_priority(request).encode(),
+            self.reply,
+            request=True,
         )
 
-    def _with_claim(self, request: PullRequest) -> PullRequest:
-        source = self._source
-        if not self._claims:
+    def _with_priority(self, request: PullRequest) -> PullRequest:
+        target = self._target
+        if not self._has_group:
             return request
-        if source.pin is not None:
-            self._pulled_as = source.pin.id
-        return source.claim.on(request, self._pulled_as)
+        if target.pin is not None:
+            self._pulled_as = target.pin.id
+        return target.priority.apply(request, self._pulled_as)
 
-    def unpinned(self) -> bool:
+    def clear_pin_id(self) -> bool:
         """Drop the pin id that the server rejected. Returns whether the last pull had one.
 
         An id that has arrived since then is newer, so it is kept.
         """
-        if self._source.pin is not None and self._pulled_as:
-            self._source.pin.drop(self._pulled_as)
+        if self._target.pin is not None and self._pulled_as:
+            self._target.pin.drop(self._pulled_as)
             return True
         return False
 
@@ -178,18 +183,18 @@ class Inbox:
         if not self.mailbox.closed:
             self.mailbox.close(error)
         self._unsubscribe()
-        if self._leaving is not None:
-            self._leaving.cancel()  # the timer would keep this object alive until then
-            self._abandoned()
+        if self._close_timer is not None:
+            self._close_timer.cancel()  # the timer would keep this object alive until then
+            self._finish_close()
 
     def _unsubscribe(self) -> None:
         self._session.unsubscribe(self.mailbox.sid, lazy=True)
 
-    def collect(self, is_open: Callable[[], bool]) -> None:
+    def drain(self, is_open: Callable[[], bool]) -> None:
         """Close once everything that the server sends for open pulls has arrived.
 
         `is_open` returns whether a pull is unanswered. Blocks for two round trips, or while
-        messages keep arriving for unanswered pulls, within the limit of `Patience`.
+        messages keep arriving for unanswered pulls, within the limits of `DrainTimeouts`.
         """
         try:
             with contextlib.suppress(Error):
@@ -200,7 +205,7 @@ class Inbox:
             with contextlib.suppress(Error):
                 # When the PONG arrives, everything that the server sent before it has
                 # arrived.
-                self._session.ping(monotonic() + ON_ITS_WAY)
+                self._session.ping(monotonic() + IN_FLIGHT_TIMEOUT)
         except BaseException:  # Ctrl-C: readers must not wait for ever
             self.close()
             raise
@@ -214,21 +219,21 @@ class Inbox:
         redelivers them to the next pull if it notices, while one without acks never does.
         """
         mailbox = self.mailbox
-        patience = SECOND_CHANCE if self._source.acks else LAST_CHANCE
-        deadline = monotonic() + patience.limit
+        timeouts = ACKED_DRAIN if self._target.acks else ACK_NONE_DRAIN
+        deadline = monotonic() + timeouts.limit
         pause = INITIAL_BACKOFF
         while not mailbox.closed and is_open() and self._can_probe():
             before = mailbox.delivered
             answer = request(
                 self._session,
                 self._subject,
-                self._with_claim(PROBE).encode(),
+                self._with_priority(PROBE).encode(),
                 deadline - monotonic(),
             )
-            if not says_more(answer.status or 0, answer.status_text):
+            if not has_more_pending(answer.status or 0, answer.status_text):
                 silence = monotonic() - mailbox.last_arrival
                 if mailbox.delivered == before and (
-                    not before or silence >= patience.silence
+                    not before or silence >= timeouts.silence
                 ):
                     return
             self._session.sleep(min(pause, max(0.0, deadline - monotonic())))
@@ -238,19 +243,19 @@ class Inbox:
         if self._session.state is not ConnectionState.CONNECTED:
             return False
         # Without a pinned client, the server might pin the probe.
-        return self._source.pin is None or bool(self._source.pin.id)
+        return self._target.pin is None or bool(self._target.pin.id)
 
-    def give_back(self) -> None:
-        """Give unread messages back to the server, or keep them for `take_rest`."""
+    def nak_unread(self) -> None:
+        """Give unread messages back to the server, or keep them for `take_unread`."""
         mailbox = self.mailbox
         mailbox.on_credit = None
-        self._rest.add(give_back(mailbox, acks=self._source.acks))
+        self._unread.add(nak_unread(mailbox, acks=self._target.acks))
 
-    def take_rest(self) -> list[JetStreamMsg]:
+    def take_unread(self) -> list[JetStreamMsg]:
         """Return the messages that could not be given back, and forget them."""
-        return self._rest.take()
+        return self._unread.take()
 
-    def abandon(self) -> None:
+    def close_nowait(self) -> None:
         """Close without waiting, and give everything back, because no reader is left.
 
         For finalisers, which run on any thread and interrupt any code.
@@ -262,35 +267,35 @@ class Inbox:
             mailbox.on_status = mailbox.on_credit = None
             if not len(mailbox):
                 return
-        self._session.call_soon(self._abandon)
+        self._session.call_soon(self._begin_close)
 
-    def _abandon(self) -> None:
+    def _begin_close(self) -> None:
         if not self.mailbox.closed:
             self._session.silence(self.mailbox.sid)
-            self._leaving = self._session.call_later(ON_ITS_WAY, self._abandoned)
-        self.give_back()
+            self._close_timer = self._session.call_later(
+                IN_FLIGHT_TIMEOUT, self._finish_close
+            )
+        self.nak_unread()
 
-    def _abandoned(self) -> None:
-        self._leaving = None
+    def _finish_close(self) -> None:
+        self._close_timer = None
         self._end()
-        self.give_back()
+        self.nak_unread()
 
     def _end(self) -> None:
         self.mailbox.close()
         self.mailbox.on_status = self.mailbox.on_credit = None
-        self._forget()
+        self._detach()
 
-    def _forget(self) -> None:
+    def _detach(self) -> None:
         self._session.forget(self.mailbox.sid)
 
     def __repr__(self) -> str:
         state = "closed" if self.mailbox.closed else "open"
-        return (
-            f"<Inbox of {self._source.consumer} {state}, {len(self.mailbox)} messages>"
-        )
+        return f"<{type(self).__name__} of {self._target.consumer} {state}, {len(self.mailbox)} messages>"
 
 
-class LentInbox(Inbox):
+class PooledInbox(PullInbox):
     """The inbox of a single pull, which borrows its subscription from the session.
 
     It returns the subscription, for the next pull, once its own pull has been answered in
@@ -298,17 +303,19 @@ class LentInbox(Inbox):
     instead. Then the server cannot send the remaining messages, so none is swallowed.
     """
 
-    def __init__(self, source: Source, *, on_status: Callable[[Msg], object]) -> None:
-        super().__init__(source, on_status=on_status)
+    def __init__(
+        self, target: PullTarget, *, on_status: Callable[[Msg], object]
+    ) -> None:
+        super().__init__(target, on_status=on_status)
         self.mailbox.lent = True
         self.answered = False
         """True once the server has reported the end of the pull."""
-        self._loan: list[
+        self._lease: list[
             SubscriptionEntry
         ] = []  # the thread that pops it ends it, once
 
     def open(self) -> None:
-        self._loan.append(self._session.borrow(self.mailbox, self.close))
+        self._lease.append(self._session.borrow(self.mailbox, self.close))
 
     def pull(self, request: PullRequest) -> None:
         # One subject for each pull, so that a late status of another pull does not
@@ -317,23 +324,23 @@ class LentInbox(Inbox):
         self.reply = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}"
         super().pull(request)
 
-    def is_about(self, msg: Msg) -> bool:
+    def is_reply(self, msg: Msg) -> bool:
         """Return whether a status belongs to the last pull."""
         return msg.subject == self.reply
 
-    def leave(self) -> None:
+    def close_gracefully(self) -> None:
         """End the pull once everything that the server sends for it has arrived."""
-        self.collect(lambda: not self.is_settled)
+        self.drain(lambda: not self.is_settled)
         if self.mailbox.closed:
             self._unsubscribe()
 
-    def abandon(self) -> None:
+    def close_nowait(self) -> None:
         if self.is_settled:
             self._unsubscribe()
-        super().abandon()
+        super().close_nowait()
 
-    def _abandon(self) -> None:
-        super()._abandon()
+    def _begin_close(self) -> None:
+        super()._begin_close()
         if self.is_settled:  # settled since it was left
             self._unsubscribe()
 
@@ -345,7 +352,7 @@ class LentInbox(Inbox):
     def _unsubscribe(self) -> None:
         """Return the subscription to the session, or end it with the pull, only once."""
         try:
-            interest = self._loan.pop()
+            interest = self._lease.pop()
         except IndexError:
             return
         if self.is_settled and not interest.silenced:
@@ -353,15 +360,15 @@ class LentInbox(Inbox):
         else:
             self._session.unsubscribe(interest.sid, lazy=True)
 
-    def _forget(self) -> None:
+    def _detach(self) -> None:
         try:
-            interest = self._loan.pop()
+            interest = self._lease.pop()
         except IndexError:
             return
         self._session.forget(interest.sid)
 
 
-class KeptInbox(LentInbox):
+class ReusedInbox(PooledInbox):
     """An inbox for identical pulls of one message, one after the other.
 
     Between two pulls the connection refers to the subscription, but not to this object.
@@ -370,24 +377,26 @@ class KeptInbox(LentInbox):
 
     def __init__(
         self,
-        source: Source,
+        target: PullTarget,
         request: PullRequest,
         *,
         on_status: Callable[[Msg], object],
     ) -> None:
-        super().__init__(source, on_status=on_status)
+        super().__init__(target, on_status=on_status)
         self._request = request
         self._question: Question | None = None
-        self._numbered = ""
+        self._reply_prefix = ""
 
     def open(self) -> None:
         session = self._session
-        self._loan.append(session.borrow(self.mailbox, self.mailbox.close))
-        self._numbered = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
+        self._lease.append(session.borrow(self.mailbox, self.mailbox.close))
+        self._reply_prefix = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
         payload = self._request.encode()
-        self._question = Question(self.mailbox, self._subject, self._numbered, payload)
+        self._question = Question(
+            self.mailbox, self._subject, self._reply_prefix, payload
+        )
 
-    def ask(
+    def pull_one(
         self, on_status: Callable[[Msg], object], deadline: float
     ) -> JetStreamMsg | None:
         """Pull, and wait for the message. Returns None at the end, or at `deadline`.
@@ -403,7 +412,7 @@ class KeptInbox(LentInbox):
         msg: JetStreamMsg | None = question.ask(on_status, deadline)
         return msg
 
-    def is_about(self, msg: Msg) -> bool:
+    def is_reply(self, msg: Msg) -> bool:
         if self.reply or self._question is None:
-            return super().is_about(msg)
-        return msg.subject == f"{self._numbered}{self._question.number}"
+            return super().is_reply(msg)
+        return msg.subject == f"{self._reply_prefix}{self._question.number}"

@@ -41,44 +41,44 @@ class Presence:
         self,
         api: API,
         name: str,
-        gone: Callable[[ConsumerDeletedError], object],
+        on_deleted: Callable[[ConsumerDeletedError], object],
     ) -> None:
         """Prepare a check. The `name` is the stream and the consumer, joined by a dot."""
         self._api = api
         self._name = name
-        self._gone = gone
+        self._on_deleted = on_deleted
         # Guards the inquiry and the timer. Re-entrant, because a signal handler may stop
         # the pull in the middle.
         self._lock = ForkSafeRLock()
         self._inquiry: Inquiry | None = None
         self._timer: Timer | None = None
-        self._over = False
+        self._stopped = False
 
-    def doubt(self) -> None:
+    def check(self) -> None:
         """Ask whether the consumer exists, unless a request is open. Does not block."""
-        self._ask(None)
+        self._request(None)
 
-    def _ask(self, before: Exception | None) -> None:
+    def _request(self, before: Exception | None) -> None:
         """Send a request. `before` is an earlier answer that the consumer is gone."""
         with self._lock:
-            if self._over or self._inquiry is not None or self._timer is not None:
+            if self._stopped or self._inquiry is not None or self._timer is not None:
                 return
             subject, then = (
                 f"CONSUMER.INFO.{self._name}",
-                partial(self._answered, before),
+                partial(self._on_reply, before),
             )
             # While disconnected this fails, and the next sign comes after the reconnect.
             with contextlib.suppress(Error):
                 self._inquiry = Inquiry(self._api, subject, None, then)
 
-    def _answered(self, before: Exception | None, answer: Answer) -> None:
+    def _on_reply(self, before: Exception | None, answer: Answer) -> None:
         with self._lock:
             self._inquiry = None
         try:
             reply_of(answer)
         except (ConsumerNotFoundError, StreamNotFoundError) as error:
             if before is not None:
-                call = self._gone
+                call = self._on_deleted
                 self.stop()
                 gone = ConsumerDeletedError(
                     f"consumer {self._name} does not exist any more"
@@ -87,7 +87,7 @@ class Presence:
                 call(gone)
                 return
             with self._lock:
-                if not self._over:
+                if not self._stopped:
                     again = partial(self._confirm, error)
                     self._timer = self._api.session.call_later(CONFIRM_SECONDS, again)
         except PermissionsError:
@@ -98,9 +98,9 @@ class Presence:
     def _confirm(self, before: Exception) -> None:
         with self._lock:
             self._timer = None
-        self._ask(before)
+        self._request(before)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Forget earlier answers and the open request, because the connection was lost."""
         with self._lock:
             inquiry, self._inquiry = self._inquiry, None
@@ -112,13 +112,13 @@ class Presence:
 
     def stop(self) -> None:
         """Send no more requests, and report nothing."""
-        self.abandon()
-        self.forget()
+        self.close_nowait()
+        self.reset()
 
-    def abandon(self) -> None:
+    def close_nowait(self) -> None:
         """Report nothing any more. Takes no lock, so finalisers may call it."""
-        self._over = True
-        self._gone = _nobody  # breaks the reference cycle with the owner
+        self._stopped = True
+        self._on_deleted = _nobody  # breaks the reference cycle with the owner
 
     def __repr__(self) -> str:
         return f"<Presence of {self._name}>"

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .engine import PullRequest
 
 GROUP_NAME: Final = re.compile(r"[A-Za-z0-9/_=-]{1,16}")
-LOWEST: Final = 9
+MAX_PRIORITY: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PriorityOptions:
     """The place of a client's pulls in a priority group, from `claim`."""
 
     group: str = ""
@@ -34,13 +34,13 @@ class Claim:
     priority: int = 0
 
     @property
-    def needs(self) -> Needs:
+    def required_features(self) -> Needs:
         """The features newer than nats-server 2.10, since older servers ignore them."""
         if not self.group:
             return NOTHING
         return PRIORITIES if self.priority else PRIORITY_GROUPS
 
-    def on(self, request: PullRequest, pin: str) -> PullRequest:
+    def apply(self, request: PullRequest, pin: str) -> PullRequest:
         """Add this claim to `request`, and the id of the pinned client if it is known."""
         if not self.group:
             return request
@@ -54,13 +54,13 @@ class Claim:
         )
 
 
-def claim(
+def check_priority_options(
     group: str | None,
     min_pending: int | None,
     min_ack_pending: int | None,
     priority: int | None,
     config: ConsumerConfig | None,
-) -> Claim:
+) -> PriorityOptions:
     """Check the options of a pull. `config` is the consumer's, or None if unknown.
 
     Raises `ConfigError` for options that the server would reject or ignore.
@@ -70,7 +70,7 @@ def claim(
     if min_ack_pending is not None:
         min_ack_pending = whole(min_ack_pending, "min_ack_pending", 1)
     if priority is not None:
-        priority = count(priority, "priority", 0, LOWEST)
+        priority = count(priority, "priority", 0, MAX_PRIORITY)
     if group is None and (min_pending, min_ack_pending, priority) != (None, None, None):
         raise ConfigError(
             "min_pending, min_ack_pending and priority are for priority groups: give a "
@@ -85,7 +85,9 @@ def claim(
         )
     if config is not None:
         _check_against(config, group, min_pending or min_ack_pending, priority)
-    return Claim(group or "", min_pending or 0, min_ack_pending or 0, priority or 0)
+    return PriorityOptions(
+        group or "", min_pending or 0, min_ack_pending or 0, priority or 0
+    )
 
 
 def _check_against(

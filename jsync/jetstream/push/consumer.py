@@ -10,7 +10,7 @@ from ...errors import ConfigError
 from ...models import ConsumerConfig
 from .. import management
 from ..management import ManagedConsumer
-from ..pulls.faces import ConsumeContext, check_exception
+from ..pulls.consume import ConsumeContext, check_error_policy
 from ..retries.driver import Retrier
 from ..retries.engine import extension_interval
 from .driver import PushDelivery
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...checks import Seconds
     from ..api import API
     from ..management import Action
-    from ..pulls.faces import OnException
+    from ..pulls.consume import OnException
     from ..retries.engine import Retry
 
 
@@ -93,7 +93,7 @@ class PushConsumer(ManagedConsumer):
                 has no `deliver_group`. The members of a group share the messages.
         """
         config = None if self._info is None else self._info.config
-        delay = check_exception(on_exception, nak_delay, retry, config)
+        delay = check_error_policy(on_exception, nak_delay, retry, config)
         call(handler, "handler")
         check_callback(on_error, "on_error")
         whole(workers, "workers", 1)

@@ -21,9 +21,9 @@ from ...errors import (
     MissedHeartbeatError,
 )
 from .. import management
-from ..pulls.engine import HeartbeatWatch
-from ..pulls.feed import Feed, Rest, give_back
-from ..pulls.inbox import ON_ITS_WAY
+from ..pulls.delivery import Delivery, UnreadMessages, nak_unread
+from ..pulls.engine import HeartbeatMonitor
+from ..pulls.inbox import IN_FLIGHT_TIMEOUT
 from ..pulls.presence import Presence
 from .engine import (
     HEARTBEATS_MISSED,
@@ -52,7 +52,7 @@ NO_ACKS = ("none", "flow_control")
 """Ack policies of consumers that expect no acks of messages."""
 
 
-class PushDelivery(Feed):
+class PushDelivery(Delivery):
     """Receives what a push consumer sends. `open` it, then `bind` it to the consumer.
 
     With `raises`, reading raises a status that is an error, at its place among the
@@ -88,8 +88,8 @@ class PushDelivery(Feed):
         self._lock = lock or ForkSafeRLock()
         self.consumer = OwnConsumer(self._lock)
         self._flow = FlowControl()
-        self._rest = Rest()
-        self._heartbeats: HeartbeatWatch | None = None
+        self._rest = UnreadMessages()
+        self._heartbeats: HeartbeatMonitor | None = None
         self._presence: Presence | None = None
         """Checks that the consumer exists. None if a lost consumer is replaced instead."""
         self.mailbox = JetStreamMailbox(
@@ -161,7 +161,7 @@ class PushDelivery(Feed):
             self._on_gap()
         if config.idle_heartbeat:
             interval = config.idle_heartbeat
-            self._heartbeats = HeartbeatWatch(
+            self._heartbeats = HeartbeatMonitor(
                 interval, monotonic(), patience or HEARTBEATS_MISSED * interval
             )
         self._presence = Presence(self.api, self.name, self.end)
@@ -236,7 +236,7 @@ class PushDelivery(Feed):
         watch = self._heartbeats
         self._unwatch()
         if watch is not None:
-            seconds = watch.look_in(self.mailbox.last_arrival, monotonic())
+            seconds = watch.next_check_in(self.mailbox.last_arrival, monotonic())
             self._watch = self.session.call_later(seconds, self._check_heartbeat)
         elif self._presence is not None:
             self._watch = self.session.call_later(SILENCE_SECONDS, self._check_silence)
@@ -245,7 +245,7 @@ class PushDelivery(Feed):
         if self.mailbox.closed or self._presence is None:
             return
         if monotonic() - self.mailbox.last_arrival >= SILENCE_SECONDS:
-            self._presence.doubt()
+            self._presence.check()
         self._watch_arrivals()
 
     def _check_heartbeat(self) -> None:
@@ -253,24 +253,24 @@ class PushDelivery(Feed):
         if watch is None or self.mailbox.closed:
             return
         if watch.is_late(self.mailbox.last_arrival, monotonic()):
-            self._missed(
+            self._on_heartbeat_missed(
                 MissedHeartbeatError(
                     f"no message or heartbeat from consumer {self.name} for "
-                    f"{watch.patience:g} s"
+                    f"{watch.timeout:g} s"
                 )
             )
         self._watch_arrivals()
 
-    def _missed(self, error: MissedHeartbeatError) -> None:
+    def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
         self.report(error)
         if self._presence is not None:
-            self._presence.doubt()
+            self._presence.check()
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         with self._lock:
             self._flow.lost()
         if self._presence is not None:
-            self._presence.forget()
+            self._presence.reset()
         if self._heartbeats is not None:
             self._heartbeats.pause()
         self._unwatch()
@@ -281,7 +281,7 @@ class PushDelivery(Feed):
         self._watch_arrivals()
         if self._presence is not None:
             # No request goes to a push consumer, so no 503 reveals that it is gone.
-            self._presence.doubt()
+            self._presence.check()
 
     # The end --------------------------------------------------------------------------
 
@@ -304,22 +304,22 @@ class PushDelivery(Feed):
             return
         self.silence()
         with contextlib.suppress(Error):
-            self.session.ping(monotonic() + ON_ITS_WAY)
+            self.session.ping(monotonic() + IN_FLIGHT_TIMEOUT)
         self.end()
 
     def stop(self) -> None:
         """End the delivery now, and give unread messages back to the server."""
         self.drain()
-        self._rest.add(give_back(self.mailbox, acks=self.acks))
+        self._rest.add(nak_unread(self.mailbox, acks=self.acks))
 
-    def take_rest(self) -> list[JetStreamMsg]:
+    def take_unread(self) -> list[JetStreamMsg]:
         return self._rest.take()
 
     def abandon(self) -> None:
         """End without waiting, because no reader is left. For finalisers."""
         self.consumer.left(self.api, self.info)
         if self._presence is not None:
-            self._presence.abandon()
+            self._presence.close_nowait()
         mailbox = self.mailbox
         if mailbox.closed:
             # Break the reference cycle here: the garbage collector may find it only

@@ -543,7 +543,7 @@ class Changes(Generic[Item]):
 
     def abandon(self) -> None:
         """Stop the watch without waiting. For use in a finaliser."""
-        self._pull.abandon()
+        self._pull.close_nowait()
 
     def __repr__(self) -> str:
         state = "ended" if self.closed else "at work"

@@ -137,7 +137,7 @@ def test_an_ordered_handler_has_all_handled_that_had_come(
     ordered = other.jetstream().stream(stream.name).ordered_consumer()
     consuming = ordered.consume(handle, max_messages=30)
     assert entered.wait(SOON)
-    wait_for(lambda: len(consuming._feed.mailbox) == 29)
+    wait_for(lambda: len(consuming._delivery.mailbox) == 29)
     drain_until(other, go_on)
     assert handled == list(range(30))
     assert consuming.wait(0)

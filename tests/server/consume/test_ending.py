@@ -220,7 +220,7 @@ def test_a_stop_ends_a_drain_that_is_under_way(
     draining.wait_until_blocked()
     stopping = Thread(consuming.stop)
     # It waits for the server first, and then for the handler.
-    wait_for(lambda: len(consuming._feed.mailbox) == 0)
+    wait_for(lambda: len(consuming._delivery.mailbox) == 0)
     stopping.wait_until_blocked()
     handler.open.set()
     draining.result()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream.pulls.fetch import SinglePull
+from jsync.jetstream.pulls.pull import Pull
 
 from ...servers import monitor, wait_for
 from ..support import LONG, SOON, Thread
@@ -163,7 +163,7 @@ def test_a_pull_that_no_server_takes_is_retried_before_it_is_an_error(
 def test_a_consumer_that_is_late_is_found(
     nc: jsync.Connection, stream: jsync.Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SinglePull, "retries", 1000)
+    monkeypatch.setattr(Pull, "retries", 1000)
     late = nc.jetstream().consumer(stream.name, "late")
     fetching = Thread(late.next, LONG)
     fetching.wait_until_blocked()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync import errors
-from jsync.jetstream.pulls.fetch import SinglePull
+from jsync.jetstream.pulls.pull import Pull
 
 from ...servers import RawClient, wait_for
 from ..support import LONG, SOON, Recorder, Thread
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.server
 @pytest.fixture(autouse=True)
 def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the retry of pulls without responders, which `test_fetch` tests."""
-    monkeypatch.setattr(SinglePull, "retries", 0)
+    monkeypatch.setattr(Pull, "retries", 0)
 
 
 LEFT = ("Nats-Pending-Messages: 10", "Nats-Pending-Bytes: 0")

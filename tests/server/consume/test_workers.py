@@ -104,10 +104,10 @@ def test_ending_it_from_outside_waits_for_all_of_them(
     handler.open.clear()
     consuming = worker.consume(handler, workers=WORKERS)
     wait_for(lambda: worker.info().num_ack_pending == 20)
-    wait_for(lambda: len(consuming._feed.mailbox) == 20 - WORKERS)
+    wait_for(lambda: len(consuming._delivery.mailbox) == 20 - WORKERS)
     ending = Thread(getattr(consuming, how))
     if how == "stop":  # it waits for the server first, and then for the handlers
-        wait_for(lambda: len(consuming._feed.mailbox) == 0)
+        wait_for(lambda: len(consuming._delivery.mailbox) == 0)
     ending.wait_until_blocked()
     assert not consuming.closed
     handler.open.set()
@@ -152,7 +152,7 @@ def test_a_handler_that_raises_on_one_of_them_ends_all_when_it_is_told_to(
     def handle(msg: jsync.JetStreamMsg) -> None:
         # Otherwise the other threads could handle all messages before this one ends them.
         if int(msg.data) > 5:
-            wait_for(lambda: bool(begun) and begun[0]._feed.mailbox.closed)
+            wait_for(lambda: bool(begun) and begun[0]._delivery.mailbox.closed)
         handler(msg)
 
     consuming = worker.consume(

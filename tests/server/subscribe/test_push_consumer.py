@@ -93,9 +93,9 @@ def test_stop_returns_the_unhandled_messages(
 
     running = pushed.consume(handle)
     begun.get(timeout=SOON)
-    wait_for(lambda: len(running._feed.mailbox) == 9)
+    wait_for(lambda: len(running._delivery.mailbox) == 9)
     stopping = Thread(running.stop)
-    wait_for(lambda: not len(running._feed.mailbox))
+    wait_for(lambda: not len(running._delivery.mailbox))
     go_on.put(True)
     assert stopping.result() == []
     again = Recorder()

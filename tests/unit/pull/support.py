@@ -24,7 +24,7 @@ def engine(**options: Any) -> PullEngine:
 
 
 def asked(pull: PullEngine) -> PullRequest:
-    request = pull.ask()
+    request = pull.next_request()
     assert request is not None
     return request
 

@@ -25,17 +25,17 @@ def test_the_first_pull_fills_the_buffer() -> None:
 def test_nothing_more_is_asked_while_enough_is_pending() -> None:
     pull = engine(max_messages=10)
     asked(pull)
-    assert pull.ask() is None
-    pull.taken(4, 400)  # "subtract 1 from pending messages count", four times
+    assert pull.next_request() is None
+    pull.on_delivered(4, 400)  # "subtract 1 from pending messages count", four times
     assert pending(pull) == (6, 0)
-    assert pull.ask() is None
+    assert pull.next_request() is None
 
 
 def test_at_the_threshold_the_difference_is_asked_for() -> None:
     # "pending messages count reaches threshold"
     pull = engine(max_messages=10)
     asked(pull)
-    pull.taken(5, 0)
+    pull.on_delivered(5, 0)
     assert asked(pull).batch == 5
     assert pending(pull) == (10, 0)
 
@@ -45,9 +45,9 @@ def test_at_the_threshold_of_bytes_the_difference_is_asked_for() -> None:
     # count"
     pull = engine(max_bytes=1000)
     asked(pull)
-    pull.taken(4, 499)
-    assert pull.ask() is None
-    pull.taken(1, 1)
+    pull.on_delivered(4, 499)
+    assert pull.next_request() is None
+    pull.on_delivered(1, 1)
     request = asked(pull)
     assert request.max_bytes == 500
     assert request.batch >= 1
@@ -65,9 +65,9 @@ def test_a_threshold_of_ones_own_decides_when(
     pull = engine(max_messages=10, threshold_messages=threshold)
     asked(pull)
     for _ in range(taken_before_it_asks - 1):
-        pull.taken(1, 0)
-        assert pull.ask() is None
-    pull.taken(1, 0)
+        pull.on_delivered(1, 0)
+        assert pull.next_request() is None
+    pull.on_delivered(1, 0)
     assert asked(pull).batch == taken_before_it_asks
 
 
@@ -80,9 +80,9 @@ def test_with_max_messages_of_one_each_message_is_followed_by_a_pull(
     pull = engine(max_messages=1, threshold_messages=threshold)
     for _ in range(5):
         assert asked(pull).batch == 1
-        assert pull.ask() is None
+        assert pull.next_request() is None
         assert pull.credit()[0] == 1
-        pull.taken(1, 10)
+        pull.on_delivered(1, 10)
 
 
 def test_credit_is_the_number_of_messages_before_the_next_pull() -> None:
@@ -119,10 +119,10 @@ def test_a_reader_without_credit_gets_a_pull(options: dict[str, int]) -> None:
     asked(pull)
     messages, size = pull.credit()
     if "max_bytes" in options:
-        pull.taken(1, size)
+        pull.on_delivered(1, size)
     else:
-        pull.taken(messages, 0)
-    assert pull.ask() is not None
+        pull.on_delivered(messages, 0)
+    assert pull.next_request() is not None
 
 
 @pytest.mark.parametrize(
@@ -135,20 +135,20 @@ def test_pulls_request_no_more_than_stop_after(
     pull = engine(max_messages=10, stop_after=stop_after)
     seen = []
     for _ in range(stop_after):
-        if (request := pull.ask()) is not None:
+        if (request := pull.next_request()) is not None:
             seen.append(request.batch)
-        pull.taken(1, 0)
+        pull.on_delivered(1, 0)
     assert seen == batches
-    assert pull.ask() is None
+    assert pull.next_request() is None
 
 
 def test_stop_after_holds_by_bytes_too() -> None:
     pull = engine(max_bytes=1000, stop_after=3)
     assert asked(pull).batch == 3
-    pull.taken(2, 800)  # the third message, of 100 bytes, is in the buffer
-    assert pull.ask(1, 100) is None
-    pull.taken(1, 100)
-    assert pull.ask() is None
+    pull.on_delivered(2, 800)  # the third message, of 100 bytes, is in the buffer
+    assert pull.next_request(1, 100) is None
+    pull.on_delivered(1, 100)
+    assert pull.next_request() is None
 
 
 def test_after_a_reconnect_the_missing_messages_are_requested_again() -> None:
@@ -163,25 +163,25 @@ def test_after_a_reconnect_with_a_full_buffer_the_reader_brings_the_next_pull() 
     pull = engine(max_messages=10)
     asked(pull)
     pull.reset(10, 1000)
-    assert pull.ask() is None
-    pull.taken(pull.credit()[0], 0)
+    assert pull.next_request() is None
+    pull.on_delivered(pull.credit()[0], 0)
     assert asked(pull).batch == 5
 
 
 def test_a_reset_counts_undelivered_messages_of_stop_after_again() -> None:
     pull = engine(max_messages=10, stop_after=12)
     asked(pull)
-    pull.taken(3, 0)
+    pull.on_delivered(3, 0)
     pull.reset(2, 0)  # five messages came and three were read; seven are still to come
     assert asked(pull).batch == 7
-    pull.taken(9, 0)
-    assert pull.ask() is None
+    pull.on_delivered(9, 0)
+    assert pull.next_request() is None
 
 
 def test_bytes_of_an_engine_by_messages_are_never_counted() -> None:
     pull = engine(max_messages=10)
     asked(pull)
-    pull.taken(1, 1000)
+    pull.on_delivered(1, 1000)
     pull.reset(1, 1000)
     assert pull.pending_bytes == 0
 
@@ -192,7 +192,7 @@ def test_a_pull_that_bytes_filled_to_the_last_one_does_not_cripple_the_next() ->
     # therefore reports the undelivered messages of its batch.
     pull = engine(max_bytes=1000)
     asked(pull)
-    pull.taken(1, 1000)
+    pull.on_delivered(1, 1000)
     request = asked(pull)
     assert request.max_bytes == 1000
     assert request.batch > 1000

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from jsync.jetstream.pulls.engine import HeartbeatWatch
+from jsync.jetstream.pulls.engine import HeartbeatMonitor
 
 INTERVAL = 5.0
 
@@ -39,7 +39,7 @@ Step = tuple[float, str]
 def test_silence_is_an_alarm_after_twice_the_interval(
     steps: list[Step], alarms: list[float]
 ) -> None:
-    watch, arrived, seen = HeartbeatWatch(INTERVAL, 0.0), 0.0, []
+    watch, arrived, seen = HeartbeatMonitor(INTERVAL, 0.0), 0.0, []
     for now, what in steps:
         match what:
             case "arrival":
@@ -61,14 +61,14 @@ def test_silence_is_an_alarm_after_twice_the_interval(
 def test_a_look_at_each_announced_time_sees_every_alarm_and_no_other(
     gaps: list[float], interval: float
 ) -> None:
-    watch, now, arrived = HeartbeatWatch(interval, 0.0), 0.0, 0.0
+    watch, now, arrived = HeartbeatMonitor(interval, 0.0), 0.0, 0.0
     arrivals: list[float] = []
     for gap in gaps:
         arrivals.append((arrivals[-1] if arrivals else 0.0) + gap)
     end = (arrivals[-1] if arrivals else 0.0) + 3 * interval
     last_alarm = 0.0
     while now < end:
-        now += watch.look_in(arrived, now)
+        now += watch.next_check_in(arrived, now)
         arrived = max([0.0, *(a for a in arrivals if a <= now)])
         quiet = now - max(arrived, last_alarm)
         late = watch.is_late(arrived, now)

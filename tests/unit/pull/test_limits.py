@@ -161,7 +161,7 @@ def test_every_pull_has_its_expiry_and_heartbeats() -> None:
     # "Consume() should always utilize idle heartbeats."
     pull = engine(max_messages=10, expires=4.0)
     first = asked(pull)
-    pull.taken(5, 0)
+    pull.on_delivered(5, 0)
     second = asked(pull)
     for request in (first, second):
         assert (request.expires, request.idle_heartbeat) == (4 * SECOND, 2 * SECOND)

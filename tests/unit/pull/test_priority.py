@@ -9,7 +9,7 @@ import pytest
 
 from jsync.errors import ConfigError
 from jsync.jetstream.pulls.engine import fetch_request
-from jsync.jetstream.pulls.priority import Claim, claim
+from jsync.jetstream.pulls.priority import PriorityOptions, check_priority_options
 from jsync.models import ConsumerConfig
 
 OVERFLOW = ConsumerConfig(priority_groups=["A"], priority_policy="overflow")
@@ -17,31 +17,33 @@ PINNED = ConsumerConfig(priority_groups=["A"], priority_policy="pinned_client")
 RANKED = ConsumerConfig(priority_groups=["A"], priority_policy="prioritized")
 
 
-def check(config: ConsumerConfig | None, **options: Any) -> Claim:
+def check(config: ConsumerConfig | None, **options: Any) -> PriorityOptions:
     complete: dict[str, Any] = dict.fromkeys(
         ("group", "min_pending", "min_ack_pending", "priority")
     )
-    return claim(**complete | options, config=config)
+    return check_priority_options(**complete | options, config=config)
 
 
 @pytest.mark.parametrize("config", [None, ConsumerConfig()])
 def test_without_a_group_a_pull_is_as_ever(config: ConsumerConfig | None) -> None:
     request = fetch_request(1, None, 5.0, None)
-    assert check(config).on(request, "") is request
+    assert check(config).apply(request, "") is request
 
 
 def test_the_pull_holds_the_claimed_options_and_no_others() -> None:
     request = fetch_request(1, None, 1.0, None)
     plain = json.loads(request.encode())
-    made = check(OVERFLOW, group="A", min_pending=5, min_ack_pending=7).on(request, "")
+    made = check(OVERFLOW, group="A", min_pending=5, min_ack_pending=7).apply(
+        request, ""
+    )
     assert json.loads(made.encode()) == plain | {
         "group": "A",
         "min_pending": 5,
         "min_ack_pending": 7,
     }
-    made = check(RANKED, group="A", priority=3).on(request, "")
+    made = check(RANKED, group="A", priority=3).apply(request, "")
     assert json.loads(made.encode()) == plain | {"group": "A", "priority": 3}
-    made = check(PINNED, group="A").on(request, "some id")
+    made = check(PINNED, group="A").apply(request, "some id")
     assert json.loads(made.encode()) == plain | {"group": "A", "id": "some id"}
 
 
@@ -85,11 +87,11 @@ def test_a_repeated_pull_has_the_remaining_time(
     left: float, expires: float, heartbeat: float
 ) -> None:
     # The server would reject heartbeats longer than half of it.
-    again = fetch_request(1, None, 30.0, None).within(left)
+    again = fetch_request(1, None, 30.0, None).with_expiry(left)
     assert again.expires == expires * 1e9
     assert again.idle_heartbeat == heartbeat * 1e9
 
 
 def test_a_pull_that_does_not_wait_is_the_same_again() -> None:
     request = fetch_request(1, None, 5.0, 0.0, no_wait=True)
-    assert request.within(1.0) is request
+    assert request.with_expiry(1.0) is request

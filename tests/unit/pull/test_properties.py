@@ -75,7 +75,7 @@ class Exact(RuleBasedStateMachine):
     @precondition(lambda self: self.started)
     @rule()
     def ask(self) -> None:
-        request = self.engine.ask(*self.buffered)
+        request = self.engine.next_request(*self.buffered)
         if request is not None:
             assert 1 <= request.batch <= self.engine.limits.max_messages
             assert (request.max_bytes > 0) == self.by_bytes
@@ -108,14 +108,16 @@ class Exact(RuleBasedStateMachine):
 
     def end_first(self, status: int, text: str) -> None:
         messages, size = self.pulls.pop(0)
-        self.engine.status(status, text, left=(messages, size), buffered=self.buffered)
+        self.engine.on_status(
+            status, text, left=(messages, size), buffered=self.buffered
+        )
         self.ask()
 
     @precondition(lambda self: self.buffer)
     @rule(count=st.integers(1, 40))
     def take(self, count: int) -> None:
         taken, self.buffer = self.buffer[:count], self.buffer[count:]
-        self.engine.taken(len(taken), sum(taken))
+        self.engine.on_delivered(len(taken), sum(taken))
         self.ask()
 
     @precondition(lambda self: self.started)
@@ -129,7 +131,9 @@ class Exact(RuleBasedStateMachine):
     @rule()
     def change_the_leader(self) -> None:
         self.pulls.clear()
-        self.engine.status(409, "Leadership Change", left=None, buffered=self.buffered)
+        self.engine.on_status(
+            409, "Leadership Change", left=None, buffered=self.buffered
+        )
         self.ask()
 
     @invariant()
@@ -154,7 +158,7 @@ class Exact(RuleBasedStateMachine):
     def it_always_makes_progress(self) -> None:
         if self.started and not self.buffer and self.delivered < self.stop_after:
             # This holds after a rejection, too, whose pause ends in `ask`.
-            assert self.pulls or copy.deepcopy(self.engine).ask() is not None
+            assert self.pulls or copy.deepcopy(self.engine).next_request() is not None
 
 
 Exact.TestCase.settings = settings(
@@ -199,15 +203,15 @@ def test_the_counts_stay_within_their_bounds_for_any_statuses(
     for name, *arguments in steps:
         match name:
             case "taken":
-                pull.taken(*arguments)
+                pull.on_delivered(*arguments)
             case "reset":
                 pull.reset(*arguments)
             case "status":
                 status, text, left = arguments[0]
-                pull.status(status, text, left=left, buffered=(0, 0))
+                pull.on_status(status, text, left=left, buffered=(0, 0))
             case "ask":
                 before = pull.pending_messages
-                request = pull.ask()
+                request = pull.next_request()
                 if request is not None:
                     assert 1 <= request.batch <= limits.max_messages
                     if not limits.max_bytes:
@@ -238,13 +242,13 @@ def test_by_bytes_every_message_that_fits_is_given_without_a_word_and_without_sp
     buffer: list[int] = []
 
     def ask() -> int:
-        request = pull.ask(len(buffer), sum(buffer))
+        request = pull.next_request(len(buffer), sum(buffer))
         if request is not None:
             pulls.append(request.max_bytes)
         return request is not None
 
     def read() -> None:
-        pull.taken(1, buffer.pop(0))
+        pull.on_delivered(1, buffer.pop(0))
         ask()
 
     ask()
@@ -263,7 +267,7 @@ def test_by_bytes_every_message_that_fits_is_given_without_a_word_and_without_sp
                     pulls.pop(0)
                 break
             left = pulls.pop(0)
-            reaction = pull.status(
+            reaction = pull.on_status(
                 409,
                 "Message Size Exceeds MaxBytes",
                 left=(LARGE_BATCH, left),
@@ -280,7 +284,7 @@ def test_by_bytes_every_message_that_fits_is_given_without_a_word_and_without_sp
 def test_by_bytes_stop_after_counts_the_messages_of_open_pulls() -> None:
     pull = engine(max_bytes=1000, stop_after=12)
     first = asked(pull)
-    pull.taken(6, 600)
-    second = pull.ask()
+    pull.on_delivered(6, 600)
+    second = pull.next_request()
     may_come = (first.batch - 6) + (second.batch if second else 0)
     assert 6 + may_come <= 12

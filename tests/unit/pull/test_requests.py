@@ -13,41 +13,46 @@ from jsync.errors import (
     NoRespondersError,
     PullError,
 )
-from jsync.jetstream.pulls.engine import LARGE_BATCH, Meaning, fetch_request, judge
+from jsync.jetstream.pulls.engine import (
+    LARGE_BATCH,
+    StatusKind,
+    classify_status,
+    fetch_request,
+)
 
 
 @pytest.mark.parametrize(
     ("status", "text", "meaning", "error"),
     [
-        (100, "Idle Heartbeat", Meaning.ALIVE, None),
-        (404, "No Messages", Meaning.ENDED, None),
-        (408, "Request Timeout", Meaning.ENDED, None),
-        (408, "Requests Pending", Meaning.ENDED, None),
-        (408, "Interest Expired", Meaning.ENDED, None),
-        (409, "Message Size Exceeds MaxBytes", Meaning.ENDED, None),
-        (409, "Batch Completed", Meaning.ENDED, None),
-        (409, "Leadership Change", Meaning.INTERRUPTED, PullError),
-        (409, "Server Shutdown", Meaning.INTERRUPTED, PullError),
-        (409, "Consumer Deleted", Meaning.FAILED, ConsumerDeletedError),
-        (409, "Consumer is push based", Meaning.FAILED, ConsumerDeletedError),
-        (409, "Exceeded MaxRequestBatch of 10", Meaning.FAILED, PullError),
-        (409, "Exceeded MaxRequestExpires of 1s", Meaning.FAILED, PullError),
-        (409, "Exceeded MaxRequestMaxBytes of 10", Meaning.FAILED, PullError),
-        (409, "Exceeded MaxWaiting", Meaning.FAILED, PullError),
-        (400, "Bad Request - Invalid Priority Group", Meaning.FAILED, PullError),
-        (412, "Required Api Level", Meaning.FAILED, PullError),
-        (423, "Nats-Wrong-Pin-Id", Meaning.UNPINNED, PullError),
-        (423, "Nats-Pin-Id mismatch", Meaning.UNPINNED, PullError),
-        (409, "Something New", Meaning.FAILED, PullError),
-        (503, "", Meaning.FAILED, NoRespondersError),
-        (499, "Something New", Meaning.FAILED, PullError),
+        (100, "Idle Heartbeat", StatusKind.ALIVE, None),
+        (404, "No Messages", StatusKind.ENDED, None),
+        (408, "Request Timeout", StatusKind.ENDED, None),
+        (408, "Requests Pending", StatusKind.ENDED, None),
+        (408, "Interest Expired", StatusKind.ENDED, None),
+        (409, "Message Size Exceeds MaxBytes", StatusKind.ENDED, None),
+        (409, "Batch Completed", StatusKind.ENDED, None),
+        (409, "Leadership Change", StatusKind.INTERRUPTED, PullError),
+        (409, "Server Shutdown", StatusKind.INTERRUPTED, PullError),
+        (409, "Consumer Deleted", StatusKind.FAILED, ConsumerDeletedError),
+        (409, "Consumer is push based", StatusKind.FAILED, ConsumerDeletedError),
+        (409, "Exceeded MaxRequestBatch of 10", StatusKind.FAILED, PullError),
+        (409, "Exceeded MaxRequestExpires of 1s", StatusKind.FAILED, PullError),
+        (409, "Exceeded MaxRequestMaxBytes of 10", StatusKind.FAILED, PullError),
+        (409, "Exceeded MaxWaiting", StatusKind.FAILED, PullError),
+        (400, "Bad Request - Invalid Priority Group", StatusKind.FAILED, PullError),
+        (412, "Required Api Level", StatusKind.FAILED, PullError),
+        (423, "Nats-Wrong-Pin-Id", StatusKind.UNPINNED, PullError),
+        (423, "Nats-Pin-Id mismatch", StatusKind.UNPINNED, PullError),
+        (409, "Something New", StatusKind.FAILED, PullError),
+        (503, "", StatusKind.FAILED, NoRespondersError),
+        (499, "Something New", StatusKind.FAILED, PullError),
     ],
 )
 def test_a_status_has_the_meaning_of_the_adr(
-    status: int, text: str, meaning: Meaning, error: type[Exception] | None
+    status: int, text: str, meaning: StatusKind, error: type[Exception] | None
 ) -> None:
-    verdict = judge(status, text)
-    assert verdict.meaning is meaning
+    verdict = classify_status(status, text)
+    assert verdict.kind is meaning
     assert type(verdict.error) is (error or type(None))
 
 

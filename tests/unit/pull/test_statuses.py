@@ -17,7 +17,7 @@ from jsync.jetstream.pulls.engine import (
     LARGE_BATCH,
     MAX_BACKOFF,
     PROBE,
-    says_more,
+    has_more_pending,
 )
 
 from .support import NO_LEFT, asked, engine, pending
@@ -41,11 +41,11 @@ def test_messages_that_a_pull_did_not_get_are_no_longer_pending(
     # subtract the value of Nats-Pending-Bytes from pending bytes count"
     pull = engine(max_bytes=1000)
     asked(pull)
-    pull.status(status, text, left=(LARGE_BATCH - 3, 400), buffered=(3, 600))
+    pull.on_status(status, text, left=(LARGE_BATCH - 3, 400), buffered=(3, 600))
     assert pull.pending_bytes == 600
     by_messages = engine(max_messages=10)
     asked(by_messages)
-    by_messages.status(status, text, left=(7, 0), buffered=(3, 600))
+    by_messages.on_status(status, text, left=(7, 0), buffered=(3, 600))
     assert by_messages.pending_messages == 3
 
 
@@ -54,12 +54,12 @@ def test_an_ended_pull_releases_only_its_own_rest_beside_open_ones() -> None:
     # aggregate message and byte count is maintained"
     pull = engine(max_messages=10)
     asked(pull)
-    pull.taken(5, 0)
+    pull.on_delivered(5, 0)
     asked(pull)
-    pull.status(408, "Request Timeout", left=(4, 0), buffered=(1, 0))
+    pull.on_status(408, "Request Timeout", left=(4, 0), buffered=(1, 0))
     assert pull.pending_messages == 6
-    assert pull.ask() is None
-    pull.status(408, "Request Timeout", left=(5, 0), buffered=(1, 0))
+    assert pull.next_request() is None
+    pull.on_status(408, "Request Timeout", left=(5, 0), buffered=(1, 0))
     assert asked(pull).batch == 9
 
 
@@ -74,7 +74,7 @@ def test_an_expected_end_is_silent_and_pulled_again_at_once(
     # MaxBytes"; "consume() should recover ... by issuing a new pull request"
     pull = engine(max_messages=10)
     asked(pull)
-    reaction = pull.status(status, text, left=(10, 0), buffered=(0, 0))
+    reaction = pull.on_status(status, text, left=(10, 0), buffered=(0, 0))
     assert (reaction.report, reaction.end, reaction.retry_in) == (None, None, 0.0)
     assert asked(pull).batch == 10
 
@@ -82,7 +82,7 @@ def test_an_expected_end_is_silent_and_pulled_again_at_once(
 def test_a_message_that_does_not_fit_the_rest_is_silent() -> None:
     pull = engine(max_bytes=1000)
     asked(pull)
-    reaction = pull.status(
+    reaction = pull.on_status(
         409,
         "Message Size Exceeds MaxBytes",
         left=(LARGE_BATCH - 2, 300),
@@ -95,7 +95,7 @@ def test_a_message_larger_than_max_bytes_neither_spins_nor_hides() -> None:
     # No message is buffered or delivered, so the next pull would end in the same way at once.
     pull = engine(max_bytes=1000)
     asked(pull)
-    reaction = pull.status(
+    reaction = pull.on_status(
         409, "Message Size Exceeds MaxBytes", left=(LARGE_BATCH, 1000), buffered=(0, 0)
     )
     assert reaction.retry_in > 0
@@ -110,18 +110,18 @@ def test_a_message_that_does_not_fit_beside_the_buffer_is_waited_for() -> None:
     text = "Message Size Exceeds MaxBytes"
     pulls = 0
     for _ in range(10):
-        reaction = pull.status(
+        reaction = pull.on_status(
             409,
             text,
             left=(pull.pending_messages - 1, pull.pending_bytes - 600),
             buffered=(1, 600),
         )
-        if reaction.retry_in or pull.ask() is None:
+        if reaction.retry_in or pull.next_request() is None:
             break
         pulls += 1
     assert pulls <= 1
-    pull.taken(1, 600)
-    assert pull.ask() is not None
+    pull.on_delivered(1, 600)
+    assert pull.next_request() is not None
 
 
 @pytest.mark.parametrize("left", [None, (10, 0)])
@@ -129,10 +129,10 @@ def test_a_heartbeat_changes_nothing(left: tuple[int, int] | None) -> None:
     # "if message is a heartbeat message, go to #1"
     pull = engine(max_messages=10)
     asked(pull)
-    reaction = pull.status(100, "Idle Heartbeat", left=left, buffered=(0, 0))
+    reaction = pull.on_status(100, "Idle Heartbeat", left=left, buffered=(0, 0))
     assert (reaction.report, reaction.end, reaction.retry_in) == (None, None, 0.0)
     assert pull.pending_messages == 10
-    assert pull.ask() is None
+    assert pull.next_request() is None
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_refusal_is_reported_and_pulled_again_after_a_pause(
     # Consumer Deleted or 409 Consumer is push based"
     pull = engine(max_messages=10)
     asked(pull)
-    reaction = pull.status(status, text, left=NO_LEFT, buffered=(0, 0))
+    reaction = pull.on_status(status, text, left=NO_LEFT, buffered=(0, 0))
     assert type(reaction.report) is kind
     assert reaction.end is None
     assert reaction.retry_in >= INITIAL_BACKOFF
@@ -181,14 +181,14 @@ def test_a_refused_pin_is_reported_and_pulled_again_at_once_but_not_for_ever(
     pauses = []
     for _ in range(3):
         asked(pull)
-        reaction = pull.status(423, text, left=left, buffered=(0, 0))
+        reaction = pull.on_status(423, text, left=left, buffered=(0, 0))
         assert type(reaction.report) is PullError
         assert reaction.end is None
         pauses.append(reaction.retry_in)
     assert pauses == [0.0, INITIAL_BACKOFF, 2 * INITIAL_BACKOFF]
     asked(pull)
-    pull.taken(1, 10)
-    assert pull.status(423, text, left=left, buffered=(0, 0)).retry_in == 0.0
+    pull.on_delivered(1, 10)
+    assert pull.on_status(423, text, left=left, buffered=(0, 0)).retry_in == 0.0
 
 
 @pytest.mark.parametrize("text", ["Consumer Deleted", "Consumer is push based"])
@@ -199,7 +199,7 @@ def test_a_deleted_or_push_based_consumer_is_the_end(
     # "in which case consume() call should conclude"
     pull = engine(max_messages=10)
     asked(pull)
-    reaction = pull.status(409, text, left=left, buffered=(0, 0))
+    reaction = pull.on_status(409, text, left=left, buffered=(0, 0))
     assert isinstance(reaction.end, ConsumerDeletedError)
     assert text in str(reaction.end)
     assert reaction.report is None
@@ -209,7 +209,7 @@ def test_a_deleted_or_push_based_consumer_is_the_end(
     "text", ["CONSUMER DELETED", "consumer deleted", "Consumer Deleted."]
 )
 def test_capitals_do_not_matter(text: str) -> None:
-    assert engine().status(409, text, left=None, buffered=(0, 0)).end is not None
+    assert engine().on_status(409, text, left=None, buffered=(0, 0)).end is not None
 
 
 def test_pauses_grow_up_to_a_bound_and_are_short_again_after_a_message() -> None:
@@ -217,12 +217,14 @@ def test_pauses_grow_up_to_a_bound_and_are_short_again_after_a_message() -> None
     pauses = []
     for _ in range(12):
         asked(pull)
-        pauses.append(pull.status(503, "", left=None, buffered=(0, 0)).retry_in)
+        pauses.append(pull.on_status(503, "", left=None, buffered=(0, 0)).retry_in)
     assert pauses == sorted(pauses)
     assert pauses[:3] == [INITIAL_BACKOFF, 2 * INITIAL_BACKOFF, 4 * INITIAL_BACKOFF]
     assert pauses[-1] == MAX_BACKOFF
-    pull.taken(1, 10)
-    assert pull.status(503, "", left=None, buffered=(0, 0)).retry_in == INITIAL_BACKOFF
+    pull.on_delivered(1, 10)
+    assert (
+        pull.on_status(503, "", left=None, buffered=(0, 0)).retry_in == INITIAL_BACKOFF
+    )
 
 
 @pytest.mark.parametrize("buffered", [0, 3, 10])
@@ -236,18 +238,18 @@ def test_an_end_without_counts_keeps_the_buffer_pending(
     # buffered messages.
     pull = engine(max_messages=10)
     asked(pull)
-    pull.status(*status, left=None, buffered=(buffered, buffered * 10))
+    pull.on_status(*status, left=None, buffered=(buffered, buffered * 10))
     assert pull.pending_messages == buffered
     by_bytes = engine(max_bytes=1000)
     asked(by_bytes)
-    by_bytes.status(*status, left=None, buffered=(buffered, buffered * 10))
+    by_bytes.on_status(*status, left=None, buffered=(buffered, buffered * 10))
     assert by_bytes.pending_bytes == buffered * 10
 
 
 def test_headers_that_claim_too_much_never_make_it_negative() -> None:
     pull = engine(max_bytes=1000)
     asked(pull)
-    pull.status(
+    pull.on_status(
         408, "Request Timeout", left=(LARGE_BATCH * 2, 1 << 40), buffered=(0, 0)
     )
     assert pending(pull) == (0, 0)
@@ -269,7 +271,7 @@ def test_headers_that_claim_too_much_never_make_it_negative() -> None:
 def test_a_status_tells_whether_more_answers_follow(
     status: int, text: str, more: bool
 ) -> None:
-    assert says_more(status, text) is more
+    assert has_more_pending(status, text) is more
 
 
 def test_a_probe_waits_for_nothing_and_has_room_for_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The two faces of the continuous pull: `messages()` and `consume()` (ADR-37)."""
+"""The handler of messages that `consume()` runs, for pull and push consumers (ADR-37)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import contextlib
 import threading
 import warnings
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Literal
 
 from ... import errors
-from ..._fast import JetStreamMsg, Messages, finaliser
 from ...checks import seconds
-from ...core.base_subscription import next_message
 from ...core.callbacks import as_callback_error
 from ...core.resources import NotCopyable
 from ...core.sync import ForkSafeRLock, Latch
@@ -19,23 +17,21 @@ from ...errors import BlockingCallError, ConfigError, DrainTimeoutError, Error
 from ..retries.engine import MAX_DELAY, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
+    from ..._fast import JetStreamMsg
     from ...checks import Seconds
     from ...core.session import Session
     from ...models import ConsumerConfig
     from ..retries.driver import Retrier
-    from .driver import ContinuousPull
-    from .feed import Feed
+    from .delivery import Delivery
 
 OnException = Literal["continue", "nak", "term", "stop"]
 
-Item = TypeVar("Item")
 
-
-def check_exception(
+def check_error_policy(
     on_exception: OnException,
     nak_delay: Seconds | None,
     retry: Retry | None,
@@ -82,110 +78,6 @@ def check_exception(
     return None
 
 
-class Prefetched(NotCopyable, Generic[Item]):
-    """An iteration without end over what a continuous pull brings."""
-
-    def __init__(self, pull: ContinuousPull, idle_timeout: float | None) -> None:
-        # A separate object: the connection refers to it, and must not keep this one
-        # alive.
-        self._pull = pull
-        self._idle_timeout = idle_timeout or 0.0
-
-    def waited(self) -> None:
-        """Called by the iteration when `idle_timeout` has passed."""
-        # While disconnected no message can arrive, so do not count this time as idle.
-        if self._pull.was_connected_for(self._idle_timeout):
-            self._pull.drain()
-
-    @property
-    def pending(self) -> int:
-        """Messages that have arrived and are not read yet."""
-        return len(self._pull.mailbox)
-
-    @property
-    def closed(self) -> bool:
-        """True once no more messages will come."""
-        return self._pull.mailbox.closed
-
-    def stop(self) -> list[Item]:
-        """End the iteration, and give prefetched messages back to the server (nak).
-
-        Blocks for up to two round trips, or 0.1 s while messages are still coming. If
-        the ack policy is known to be `none`, the server would not redeliver the
-        messages, so `stop` returns them, even after the `with` block. You may call it
-        from any thread, and twice.
-
-        Returns:
-            The unread messages of a consumer without acks. Otherwise an empty list.
-        """
-        self._pull.stop()
-        return cast("list[Item]", self._pull.take_rest())
-
-    def drain(self) -> None:
-        """Request no more messages. The iteration ends after the prefetched messages.
-
-        Blocks as `stop` does. You may call it from any thread, and twice.
-        """
-        self._pull.drain()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._pull.stop()
-
-    @finaliser
-    def __del__(self) -> None:
-        pull = getattr(self, "_pull", None)
-        if pull is not None:  # None if Ctrl-C interrupted __init__
-            pull.abandon()
-
-    def __repr__(self) -> str:
-        state = "ended" if self.closed else "open"
-        return f"<{type(self).__name__} {state}, {self.pending} pending>"
-
-
-class MessagesContext(Prefetched[JetStreamMsg]):
-    """Messages without end, prefetched. `Consumer.messages` returns it.
-
-    Iterate over it, or call `next`, from one thread. Leaving the `with` block stops it,
-    and so does dropping it, as soon as Python notices.
-    """
-
-    def __iter__(self) -> Iterator[JetStreamMsg]:
-        """Messages as they come, until it is stopped or drained, or fails.
-
-        With an `idle_timeout` it is drained, and so ends, when a wait for a message has
-        lasted that long. Raises `ConsumerDeletedError` or `ConnectionClosedError`, after
-        the messages that had come. All else goes to `on_error` while the iteration goes
-        on.
-        """
-        messages = Messages(self._pull.mailbox, self, idle=self._idle_timeout)
-        return cast("Iterator[JetStreamMsg]", messages)
-
-    def next(self, timeout: Seconds | None = 5.0) -> JetStreamMsg:
-        """Block until the next message has come.
-
-        Args:
-            timeout: Seconds to wait. None: no limit.
-
-        Returns:
-            The message.
-
-        Raises:
-            TimeoutError: No message came in time.
-            SubscriptionClosedError: The iteration has ended.
-            ConsumerDeletedError: The consumer was deleted.
-            ConnectionClosedError: The connection was closed.
-        """
-        return next_message(self._pull.mailbox, timeout)  # type: ignore[return-value]
-
-
 def _and_then(
     handler: Callable[[JetStreamMsg], object], done: Callable[[], None]
 ) -> Callable[[JetStreamMsg], object]:
@@ -209,7 +101,7 @@ class ConsumeContext(NotCopyable):
 
     def __init__(
         self,
-        feed: Feed,
+        delivery: Delivery,
         handler: Callable[[JetStreamMsg], object],
         on_exception: OnException,
         session: Session,
@@ -220,9 +112,9 @@ class ConsumeContext(NotCopyable):
         done: Callable[[], None] | None = None,
     ) -> None:
         """`done` is called after each message, whether the handler had it or not."""
-        self._feed = feed
+        self._delivery = delivery
         if retrier is not None:
-            handler = retrier.guard(handler, feed.in_hand)
+            handler = retrier.guard(handler, delivery.in_hand)
         self._handler = handler if done is None else _and_then(handler, done)
         self._retrier = retrier
         self._session = session
@@ -240,7 +132,7 @@ class ConsumeContext(NotCopyable):
             session.adopt(self)
         except BaseException:
             # No thread could be started, or Ctrl-C interrupted the start.
-            feed.stop()
+            delivery.stop()
             raise
 
     def wait(self, timeout: Seconds | None = None) -> bool:
@@ -296,9 +188,9 @@ class ConsumeContext(NotCopyable):
             DrainTimeoutError: The handler has not returned in time.
         """
         timeout = seconds(timeout, "timeout")
-        self._feed.stop()
+        self._delivery.stop()
         self._join(timeout)
-        return self._feed.take_rest()
+        return self._delivery.take_unread()
 
     def drain(self, timeout: Seconds = 30.0) -> None:
         """Request no more messages, and handle the prefetched ones.
@@ -313,7 +205,7 @@ class ConsumeContext(NotCopyable):
             DrainTimeoutError: The handler has not returned in time.
         """
         timeout = seconds(timeout, "timeout")
-        self._feed.drain()
+        self._delivery.drain()
         self._join(timeout)
 
     def silence(self) -> None:
@@ -323,12 +215,12 @@ class ConsumeContext(NotCopyable):
         """
         if self._finished.is_set:
             return
-        if self._is_current and self._feed.acks:
+        if self._is_current and self._delivery.acks:
             # The drain does not wait for the handler that calls it, and the rest could not
             # be acknowledged afterwards.
-            self._feed.stop()
+            self._delivery.stop()
         else:
-            self._feed.drain()
+            self._delivery.drain()
 
     def finish(self) -> None:
         """Do nothing in the second step: the feed's drain has ended the backlog."""
@@ -343,10 +235,10 @@ class ConsumeContext(NotCopyable):
             return
         if self._finished.wait(max(0.0, deadline - monotonic())):
             return
-        if self._feed.acks:
-            self._feed.stop()
+        if self._delivery.acks:
+            self._delivery.stop()
         raise DrainTimeoutError(
-            f"the handler of {self._feed.name} has not returned within {timeout} s"
+            f"the handler of {self._delivery.name} has not returned within {timeout} s"
         )
 
     @property
@@ -363,7 +255,7 @@ class ConsumeContext(NotCopyable):
     def _work(self) -> None:
         """Run a worker thread. All workers take from the same backlog."""
         self._workers.add(threading.current_thread())
-        mailbox = self._feed.mailbox
+        mailbox = self._delivery.mailbox
         try:
             mailbox.hand_over(self._handler, self._raised)
             self._failed(mailbox.failure)
@@ -385,10 +277,10 @@ class ConsumeContext(NotCopyable):
         wrapped = as_callback_error(f"the handler of {msg.subject!r}", error)
         if self._retrier is not None:
             delay = self._retrier.delay_after(msg, error)
-            self._feed.report(wrapped, retry_in=delay)
+            self._delivery.report(wrapped, retry_in=delay)
             self._retrier.failed(msg, error, delay)
             return
-        self._feed.report(wrapped)
+        self._delivery.report(wrapped)
         with contextlib.suppress(Error):
             match self._on_exception:
                 case "nak":
@@ -397,7 +289,7 @@ class ConsumeContext(NotCopyable):
                     msg.term()
                 case "stop":
                     self._failed(wrapped)
-                    self._feed.stop()
+                    self._delivery.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -414,16 +306,16 @@ class ConsumeContext(NotCopyable):
             except errors.TimeoutError:  # the handler finishes its messages
                 raise
             except BaseException:  # Ctrl-C: the caller has no handle to stop it
-                self._feed.stop()
+                self._delivery.stop()
                 raise
             self.wait(0)
             return
         try:
-            self._feed.stop()
+            self._delivery.stop()
             self._join(30.0)
         except errors.TimeoutError as second:
             error.add_note(str(second))
 
     def __repr__(self) -> str:
         state = "ended" if self.closed else "at work"
-        return f"<ConsumeContext {state}, {len(self._feed.mailbox)} pending>"
+        return f"<ConsumeContext {state}, {len(self._delivery.mailbox)} pending>"

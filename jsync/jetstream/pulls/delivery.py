@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...core.timers import Timer
 
 
-class Rest:
+class UnreadMessages:
     """Messages that could not be given back to the server, each handed out once."""
 
     def __init__(self) -> None:
@@ -39,10 +39,10 @@ class Rest:
             return rest
 
     def __repr__(self) -> str:
-        return f"<Rest, {len(self._messages)} messages>"
+        return f"<UnreadMessages, {len(self._messages)} messages>"
 
 
-class Feed(ABC):
+class Delivery(ABC):
     """Reports the errors of a backlog, and takes care of its unread messages."""
 
     logger: ClassVar[logging.Logger]
@@ -68,14 +68,14 @@ class Feed(ABC):
         """True if `stop` gives unread messages back to the server."""
 
     def report(self, error: Exception, *, retry_in: float | None = None) -> None:
-        """Report to the user and the log an error that does not end the feed.
+        """Report to the user and the log an error that does not end the delivery.
 
         If a handler failed, its traceback is logged, unless another attempt follows in
         `retry_in` seconds.
         """
-        self.session.callbacks.post(self._tell, error, retry_in)
+        self.session.callbacks.post(self._notify, error, retry_in)
 
-    def _tell(self, error: Exception, retry_in: float | None) -> None:
+    def _notify(self, error: Exception, retry_in: float | None) -> None:
         # Log on the callback thread: a log handler may be slow.
         kind = type(error).__name__
         cause = error.__cause__ if isinstance(error, CallbackError) else None
@@ -111,14 +111,14 @@ class Feed(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End the feed now, and give unread messages back to the server."""
+        """End the delivery now, and give unread messages back to the server."""
 
     @abstractmethod
     def drain(self) -> None:
-        """End the feed after the messages that the server has already sent."""
+        """End the delivery after the messages that the server has already sent."""
 
     @abstractmethod
-    def take_rest(self) -> list[JetStreamMsg]:
+    def take_unread(self) -> list[JetStreamMsg]:
         """Return the messages that `stop` could not give back, and forget them."""
 
     def _unwatch(self) -> None:
@@ -126,7 +126,7 @@ class Feed(ABC):
             self._watch.cancel()
 
 
-def give_back(mailbox: JetStreamMailbox, *, acks: bool) -> list[JetStreamMsg]:
+def nak_unread(mailbox: JetStreamMailbox, *, acks: bool) -> list[JetStreamMsg]:
     """Give unread messages back to the server, or return them if there are no `acks`."""
     rest = cast("list[JetStreamMsg]", mailbox.take_rest())
     if not acks:
