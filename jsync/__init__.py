@@ -66,7 +66,7 @@ from .core.events import (
     ConnectionEvent,
     ConnectionEvents,
     Disconnected,
-    EventsMissed,
+    EventsDropped,
     LameDuck,
     Reconnected,
     ServersDiscovered,
@@ -174,7 +174,7 @@ __all__ = [
     "LameDuck",
     "ServersDiscovered",
     "BackgroundError",
-    "EventsMissed",
+    "EventsDropped",
     "Closed",
     # Messages
     "Headers",

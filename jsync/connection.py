@@ -331,9 +331,9 @@ def connect(
         # Wait a little longer than the I/O thread, which knows the reason.
         deadline = monotonic() + options.connect_timeout + 0.25
         if options.retry_on_failed_connect:
-            session.await_first_round(deadline)
+            session.wait_first_attempt(deadline)
         else:
-            session.await_connected(deadline)
+            session.wait_connected(deadline)
         return Connection(session, jetstream)
     except BaseException:
         session.close(0)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
-from jsync.core.session import _live
+from jsync.core.session import _open_sessions
 from jsync.server import LocalServer
 
 from . import missing  # noqa: F401 (first: the libraries that this Python has not)
@@ -172,13 +172,13 @@ def warnings_of(server: LocalServer, count: int = 20) -> str:
 @pytest.fixture(autouse=True)
 def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Check that a test leaves no threads, and close the connections of a failed test."""
-    before, connected = set(threading.enumerate()), set(_live)
+    before, connected = set(threading.enumerate()), set(_open_sessions)
     yield
     if FAILED not in request.node.stash:
         with contextlib.suppress(TimeoutError):
             wait_for(lambda: not left_since(before))
     left = left_since(before)
-    for session in set(_live) - connected:
+    for session in set(_open_sessions) - connected:
         session.close()
     if left and FAILED not in request.node.stash:
         pytest.fail(f"threads left behind: {', '.join(left)}")

@@ -421,7 +421,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
         self._delivered = 0
         # Fetches that run. Each latch is set at the end of its fetch.
         self._fetches: set[Latch] = set()
-        api.session.adopt(self)
+        api.session.register_drainable(self)
 
     @property
     def consumer(self) -> Consumer:

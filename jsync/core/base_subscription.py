@@ -94,7 +94,7 @@ class BaseSubscription(ABC, NotCopyable, Generic[Message]):
 
     # The callback's thread ------------------------------------------------------------
 
-    def _start_as(
+    def _start_thread(
         self,
         name: str,
         run: Callable[[], object],
@@ -103,7 +103,7 @@ class BaseSubscription(ABC, NotCopyable, Generic[Message]):
         name = f"{self._session.name}-{name}-{self._mailbox.sid}"
 
         def start() -> None:
-            self._thread = self._session.spawner.start(name, run)
+            self._thread = self._session.thread_factory.start(name, run)
 
         if not self._session.start_or_retry(name, start, report):
             self._finished.set()
@@ -138,7 +138,7 @@ class BaseSubscription(ABC, NotCopyable, Generic[Message]):
                 self.finish()
         self.wait_finished(deadline, timeout)
 
-    def _wait_handled(self, deadline: float, timeout: float) -> None:
+    def _wait_for_callback(self, deadline: float, timeout: float) -> None:
         if not self._finished.wait(max(0.0, deadline - monotonic())):
             raise DrainTimeoutError(
                 f"the callback of {self!r} had {self.pending} messages left after "

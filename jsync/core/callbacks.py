@@ -27,7 +27,7 @@ MAX_WAITING = 10_000
 
 
 class ThreadFactory:
-    """Starts threads with the signal mask of the thread that made the spawner.
+    """Starts threads with the signal mask of the thread that made the factory.
 
     The I/O thread blocks all signals. Without this, a thread that it starts would block
     them too, and so would every process that user code starts on that thread.
@@ -60,21 +60,21 @@ class CallbackExecutor:
     def __init__(
         self,
         name: str,
-        spawner: ThreadFactory,
+        thread_factory: ThreadFactory,
         on_error: Callable[[Exception], object] | None,
         later: Callable[[Callable[[], object]], object] = lambda call: None,
     ) -> None:
         """If the thread cannot be started, `later` gets a call that retries the start."""
         self._name = name
         self._later = later
-        self._spawner = spawner
+        self._thread_factory = thread_factory
         self._on_error = on_error
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = (
             queue.SimpleQueue()
         )
-        # Re-entrant: a signal handler may interrupt `put` and post as well.
+        # Re-entrant: a signal handler may interrupt `submit_unbounded` and submit as well.
         self._lock = ForkSafeRLock()
-        self._begun = False
+        self._started = False
         """True if a thread runs, or is being started."""
         self._running = False
         """True once a thread makes calls. It stays the only one until the end."""
@@ -85,18 +85,18 @@ class CallbackExecutor:
         """Pass each later event to `events`, while that exists."""
         self._watchers.add(events)
 
-    def announce(
+    def dispatch(
         self,
         event: ConnectionEvent,
         callback: Callable[..., object] | None,
         *args: object,
     ) -> bool:
-        """Pass `event` to all watchers, and `post` its callback."""
+        """Pass `event` to all watchers, and `submit` its callback."""
         for watcher in self._watchers.all():
             watcher._put(event)
-        return self.post(callback, *args)
+        return self.submit(callback, *args)
 
-    def post(self, callback: Callable[..., object] | None, *args: object) -> bool:
+    def submit(self, callback: Callable[..., object] | None, *args: object) -> bool:
         """Schedule `callback(*args)`. Return False if it is not called. Never blocks."""
         if callback is None:
             return False
@@ -107,9 +107,9 @@ class CallbackExecutor:
                 *(self._name, callback),
             )
             return False
-        return self.put(lambda: callback(*args))
+        return self.submit_unbounded(lambda: callback(*args))
 
-    def put(self, call: Callable[[], object]) -> bool:
+    def submit_unbounded(self, call: Callable[[], object]) -> bool:
         """Schedule `call` regardless of the number of waiting calls.
 
         Return False if closed.
@@ -118,32 +118,32 @@ class CallbackExecutor:
             if self._closed:
                 return False
             self._queue.put(call)
-            begun, self._begun = self._begun, True
-        if not begun:
-            self._begin()
+            started, self._started = self._started, True
+        if not started:
+            self._start()
         return True
 
-    def _begin_again(self) -> None:
+    def _retry_start(self) -> None:
         with self._lock:
-            begins = not self._closed and not self._begun and self._queue.qsize() > 0
-            self._begun = self._begun or begins
-        if begins:
-            self._begin()
+            starts = not self._closed and not self._started and self._queue.qsize() > 0
+            self._started = self._started or starts
+        if starts:
+            self._start()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         """Start the thread. If that fails, the next call starts one, or `later` does."""
         try:
-            self._spawner.start(f"{self._name}-callbacks", self._run)
+            self._thread_factory.start(f"{self._name}-callbacks", self._run)
         except RuntimeError:
             # The system has no more threads, or the interpreter is exiting, when none can
-            # be started since Python 3.12: see `call_here`.
-            self._begun = False
-            self._later(self._begin_again)
+            # be started since Python 3.12: see `run_pending_at_exit`.
+            self._started = False
+            self._later(self._retry_start)
         except BaseException:  # Ctrl-C, after which the thread may still run
-            self._begun = False
+            self._started = False
             raise
 
-    def raised(self, what: str, error: BaseException) -> None:
+    def report_exception(self, what: str, error: BaseException) -> None:
         """Report an exception of user code, on the callback thread."""
         if self._on_error is None:
             logger.error("%s: %s raised", self._name, what, exc_info=error)
@@ -153,9 +153,9 @@ class CallbackExecutor:
         except BaseException:
             logger.exception("%s: on_error raised", self._name)
 
-    def call_here(self) -> None:
+    def run_pending_at_exit(self) -> None:
         """Make the waiting calls at interpreter exit, if no thread could be started."""
-        if self._closed and not self._begun:
+        if self._closed and not self._started:
             self._run()
 
     def report(self, error: Exception) -> None:
@@ -164,18 +164,18 @@ class CallbackExecutor:
         It is not called if the user gave none, and after the connection is closed: a
         finaliser may report then, where user code could block.
         """
-        if not self.announce(BackgroundError(error=error), self._on_error, error):
+        if not self.dispatch(BackgroundError(error=error), self._on_error, error):
             logger.warning("%s: %s: %s", self._name, type(error).__name__, error)
 
     def close(self) -> None:
-        """Accept no more calls. Posted ones are still made. Does not wait."""
+        """Accept no more calls. Submitted ones are still made. Does not wait."""
         with self._lock:
             self._closed = True
-            begins = not self._begun and self._queue.qsize() > 0
-            self._begun = self._begun or begins
+            starts = not self._started and self._queue.qsize() > 0
+            self._started = self._started or starts
             self._queue.put(None)
-        if begins:
-            self._begin()
+        if starts:
+            self._start()
 
     def _run(self) -> None:
         with self._lock:
@@ -186,7 +186,7 @@ class CallbackExecutor:
             try:
                 call()
             except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
-                self.raised("a connection callback", error)
+                self.report_exception("a connection callback", error)
 
 
 def as_callback_error(what: str, error: BaseException) -> CallbackError:
@@ -201,7 +201,10 @@ def as_callback_error(what: str, error: BaseException) -> CallbackError:
 
 
 def call_with_timeout(
-    seconds: float, spawner: ThreadFactory, what: str, function: Callable[[], Result]
+    seconds: float,
+    thread_factory: ThreadFactory,
+    what: str,
+    function: Callable[[], Result],
 ) -> Result:
     """Call user code on a new thread, and wait at most `seconds` for it.
 
@@ -220,7 +223,7 @@ def call_with_timeout(
         except BaseException as error:  # noqa: BLE001 (user code, SystemExit for one)
             done.put((None, as_callback_error(what, error)))
 
-    spawner.start(f"jsync-{what}", run)
+    thread_factory.start(f"jsync-{what}", run)
     try:
         result, raised = done.get(timeout=max(0.0, seconds))
     except queue.Empty:

@@ -21,14 +21,14 @@ Result = TypeVar("Result")
 class DialerCall(Generic[Result]):
     """One call of a dialer or of the system's resolver, on another thread.
 
-    It calls `wake` at its end. A socket that is returned after `abandon` is closed.
+    It calls `wake` at its end. A socket that is returned after `discard_result` is closed.
     """
 
     def __init__(
         self,
         kind: str,
         call: Callable[[], Result],
-        spawner: ThreadFactory,
+        thread_factory: ThreadFactory,
         wake: Callable[[], object],
     ) -> None:
         self._kind = kind
@@ -37,9 +37,9 @@ class DialerCall(Generic[Result]):
         self._lock = ForkSafeRLock()
         self._result: Result | None = None
         self._error: Exception | None = None
-        self._abandoned = False
+        self._discarded = False
         self.done = False
-        spawner.start(f"jsync-{kind}", self._run)
+        thread_factory.start(f"jsync-{kind}", self._run)
 
     def _run(self) -> None:
         result: Result | None = None
@@ -53,8 +53,8 @@ class DialerCall(Generic[Result]):
         with self._lock:
             self._result, self._error = result, error
             self.done = True
-            abandoned = self._abandoned
-        if not abandoned:
+            discarded = self._discarded
+        if not discarded:
             self._wake()
         elif isinstance(result, socket.socket):
             result.close()
@@ -66,10 +66,10 @@ class DialerCall(Generic[Result]):
         assert self._result is not None
         return self._result
 
-    def abandon(self) -> None:
+    def discard_result(self) -> None:
         """Discard the result: close a socket now, or when the call returns it."""
         with self._lock:
-            self._abandoned = True
+            self._discarded = True
             result = self._result
         if isinstance(result, socket.socket):
             result.close()

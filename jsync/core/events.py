@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..checks import Seconds
 
-SLICE: Final = 0.1
+WAIT_SLICE: Final = 0.1
 """Seconds of one wait of the main thread. The wait does not end at a signal that another
 thread gets, nor at Ctrl-C once a library such as polars has replaced the handler."""
 MAX_EVENTS = 10_000
@@ -82,7 +82,7 @@ class Closed(ConnectionEvent, frozen=True, kw_only=True):
     """The cause. None if you closed it."""
 
 
-class EventsMissed(ConnectionEvent, frozen=True, kw_only=True):
+class EventsDropped(ConnectionEvent, frozen=True, kw_only=True):
     """You read too slowly, and jsync dropped events here."""
 
     count: int
@@ -93,7 +93,7 @@ class ConnectionEvents(CloseOnExit):
     """The events of a connection, in their order. `Connection.events` returns it.
 
     Iterate over it, or call `next`. Iterating blocks until the next event and ends after
-    `Closed`. At most 10,000 events wait for you. `EventsMissed` counts the
+    `Closed`. At most 10,000 events wait for you. `EventsDropped` counts the
     events that were dropped after that.
     """
 
@@ -103,7 +103,7 @@ class ConnectionEvents(CloseOnExit):
         self._queue: queue.SimpleQueue[ConnectionEvent | None] = queue.SimpleQueue()
         # Re-entrant: a finaliser may interrupt `_put` and report an error.
         self._lock = ForkSafeRLock()
-        self._missed = 0
+        self._dropped = 0
         self._ended = False
 
     def _put(self, event: ConnectionEvent) -> None:
@@ -113,11 +113,11 @@ class ConnectionEvents(CloseOnExit):
         last = isinstance(event, Closed)
         with self._lock:
             if not last and self._queue.qsize() >= MAX_EVENTS:
-                self._missed += 1
+                self._dropped += 1
                 return
-            if self._missed:
-                self._queue.put(EventsMissed(count=self._missed))
-                self._missed = 0
+            if self._dropped:
+                self._queue.put(EventsDropped(count=self._dropped))
+                self._dropped = 0
             self._queue.put(event)
 
     def next(self, timeout: Seconds | None = None) -> ConnectionEvent:
@@ -138,7 +138,7 @@ class ConnectionEvents(CloseOnExit):
             wait = min(max(0.0, seconds(timeout, "timeout")), wait)
         deadline = monotonic() + wait
         main = threading.current_thread() is threading.main_thread()
-        longest = SLICE if main else MAX_SECONDS
+        longest = WAIT_SLICE if main else MAX_SECONDS
         self._check_process()
         if self._ended:
             raise ConnectionClosedError("no event follows: the connection is closed")

@@ -63,7 +63,7 @@ HANGING_SECONDS = 1.0
 """Seconds between two calls of user code, for each call that has not returned."""
 MAX_PAYLOAD = 64 << 20
 """The largest `max_payload` that nats-server can be configured with."""
-_OF_THE_SERVER = {
+_SERVER_EVENTS = {
     *(Event.INFO, Event.ERR, Event.OK, Event.PING, Event.PONG),
     *(Event.BROKEN, Event.READABLE, Event.WRITABLE),
 }
@@ -79,7 +79,7 @@ class PendingReconnect:
     """The limit of each of the two waits: for replies, then for the last PONG."""
     deadline: float
     by_user: bool
-    asked: Waiter | None = field(default=None)
+    pong: Waiter | None = field(default=None)
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class HandshakeResult:
 class _Call:
     """A call of user code on another thread."""
 
-    begun: float
+    started: float
     returned: threading.Event
 
     @property
@@ -108,7 +108,7 @@ class _Call:
 class IOThread:
     """The thread that connects, reads, writes and reconnects. It never runs user code.
 
-    Other threads call `start`, `stop`, `join` and `abandon`.
+    Other threads call `start`, `stop`, `join` and `close_fd`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -138,18 +138,18 @@ class IOThread:
             from .proxies import parse_proxy  # noqa: PLC0415 (few have a proxy)
 
             self._proxy = parse_proxy(options.proxy)
-        dice = random.SystemRandom()
-        self._shuffle = dice.shuffle if options.randomize else None
+        rng = random.SystemRandom()
+        self._shuffle = rng.shuffle if options.randomize else None
         self.pool = ServerPool(
             parse_servers(options.servers),
             randomize=options.randomize,
             max_reconnects=options.max_reconnects,
             ignore_discovered=options.ignore_discovered_servers,
             ignore_auth_error_abort=options.ignore_auth_error_abort,
-            dice=dice,
+            rng=rng,
         )
         self._backoff = Backoff(
-            dice,
+            rng,
             options.reconnect_wait,
             options.reconnect_jitter,
             options.reconnect_jitter_tls,
@@ -160,13 +160,13 @@ class IOThread:
         """Lookups that did not end in time, by host and port."""
         self._hanging: dict[str, list[_Call]] = {}
         """Calls of user code that did not return in time, by the name of the callable."""
-        self._round_began = float("-inf")
+        self._round_started = float("-inf")
         self._next_ping = 0.0
-        self._move: PendingReconnect | None = None
+        self._pending_reconnect: PendingReconnect | None = None
         self._stopping = False
-        self._hurry = False
+        self._reconnect_requested = False
         """True after the user asked to reconnect, until the move begins."""
-        self._wanted: list[ServerAddress] | None = None
+        self._new_servers: list[ServerAddress] | None = None
         """The servers that the user set last, until the pool takes them. Guarded by the
         lock of the session."""
         self._unhandled: list[tuple[str, object]] = []
@@ -185,11 +185,12 @@ class IOThread:
     @property
     def is_leaving(self) -> bool:
         """True after the user asked to reconnect, until the server is left."""
-        # Read `_hurry` first: `_leave` sets `_move` before it clears `_hurry`.
-        if self._hurry:
+        # Read the flag first: `_maybe_reconnect` clears it after it has set
+        # `_pending_reconnect`.
+        if self._reconnect_requested:
             return True
-        move = self._move
-        return move is not None and move.by_user
+        pending = self._pending_reconnect
+        return pending is not None and pending.by_user
 
     def start(self) -> None:
         self._thread.start()
@@ -204,20 +205,20 @@ class IOThread:
 
         Does not wait.
         """
-        self._hurry = True
+        self._reconnect_requested = True
         self._line.interrupt()
 
     def set_servers(self, servers: list[ServerAddress]) -> None:
         """Replace the servers of the pool soon, without waiting for it."""
         with self._session.lock:
-            self._wanted = servers
+            self._new_servers = servers
         self._line.interrupt()
 
     @property
     def servers(self) -> list[ServerAddress]:
         """The servers of the pool, or the ones that will replace them."""
         with self._session.lock:
-            return self._wanted or self.pool.servers
+            return self._new_servers or self.pool.servers
 
     def join(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the thread. Return whether it has ended."""
@@ -227,10 +228,10 @@ class IOThread:
             return False
         return not self._thread.is_alive()
 
-    def abandon(self) -> None:
+    def close_fd(self) -> None:
         """Close the descriptor only: in a forked child, the connection is the parent's."""
         if self._stream is not None:
-            self._stream.abandon()
+            self._stream.close_fd()
 
     # Its life -------------------------------------------------------------------------
 
@@ -243,47 +244,49 @@ class IOThread:
         error: Exception | None = None
         try:
             if not self._stopping:
-                error = self._live()
+                error = self._run_until_closed()
         except CancelledError:
             pass
         except Exception as unexpected:
             logger.exception("%s: the I/O thread failed", self._session.name)
             error = unexpected
         finally:
-            self._session.finish(error)
+            self._session.on_closed(error)
             self._line.finish()
             self._drop_stream()
             self._session.waker.close()
 
-    def _live(self) -> Exception | None:
+    def _run_until_closed(self) -> Exception | None:
         """Connect, serve, reconnect. Return the cause of the end, or None after `stop`."""
         opened = self._first_connect()
         if opened is None:
             if not self._options.retry_on_failed_connect:
-                return self._failure("cannot connect")
-            self._session.first_round.set(None)
+                return self._no_servers_error("cannot connect")
+            self._session.first_attempt.set(None)
         while opened := opened or self._reconnect():
             loss = self._serve(opened)
             if loss is None:
                 return None
             opened = None
-            self._session.lost(loss)
-            move, self._move = self._move, None
-            if self._stream and move and move.asked and move.asked.done:
-                self._stream.linger(monotonic() + move.seconds)
+            self._session.on_disconnected(loss)
+            pending, self._pending_reconnect = self._pending_reconnect, None
+            if self._stream and pending and pending.pong and pending.pong.done:
+                self._stream.drain_incoming(monotonic() + pending.seconds)
             self._drop_stream()
-            self._begin_round(loss, asked=move is not None and move.by_user)
+            self._start_round(loss, requested=pending is not None and pending.by_user)
             if not self._options.allow_reconnect:
                 return loss
-        return self._failure("gave up reconnecting")
+        return self._no_servers_error("gave up reconnecting")
 
-    def _begin_round(self, loss: Exception, *, asked: bool) -> None:
+    def _start_round(self, loss: Exception, *, requested: bool) -> None:
         # A server may accept every connection and drop it immediately. Without a limit on
         # rounds, jsync would reconnect as fast as it can.
         now = monotonic()
-        again = not asked and now - self._round_began < self._options.reconnect_wait
+        again = (
+            not requested and now - self._round_started < self._options.reconnect_wait
+        )
         if not again:
-            self._round_began = now
+            self._round_started = now
         self.pool.lost(loss, again=again)
 
     def _drop_stream(self) -> None:
@@ -296,11 +299,15 @@ class IOThread:
 
         Waits call this often, so that deadlines are kept without a connection.
         """
-        self._make_due(self._session.deadlines)
+        self._call_due_timers(self._session.deadlines)
         return self._stopping
 
-    def _hurried(self) -> bool:
-        return self._cancelled() or self._hurry or self._wanted is not None
+    def _should_stop_waiting(self) -> bool:
+        return (
+            self._cancelled()
+            or self._reconnect_requested
+            or self._new_servers is not None
+        )
 
     # Connecting -----------------------------------------------------------------------
 
@@ -320,9 +327,9 @@ class IOThread:
     def _reconnect(self) -> HandshakeResult | None:
         """Try servers until one accepts. Return None when the pool is empty."""
         while self.pool.servers:
-            seconds = self._choose()
+            seconds = self._choose_server()
             server = self.pool.servers[0]
-            if not self._pause(server, seconds):
+            if not self._wait_backoff(server, seconds):
                 continue
             deadline = monotonic() + self._options.connect_timeout
             if opened := self._attempt(server, deadline):
@@ -340,7 +347,7 @@ class IOThread:
         deadline = monotonic() + seconds
         hanging = [call for call in self._hanging.get(what, ()) if not call.has_ended]
         if hanging:
-            pause = hanging[-1].begun + HANGING_SECONDS * len(hanging) - monotonic()
+            pause = hanging[-1].started + HANGING_SECONDS * len(hanging) - monotonic()
             hanging[-1].returned.wait(max(0.0, min(pause, seconds)))
             if pause >= seconds and not hanging[-1].has_ended:
                 raise errors.TimeoutError(
@@ -356,7 +363,7 @@ class IOThread:
 
         left = deadline - monotonic()
         try:
-            return call_with_timeout(left, self._session.spawner, what, call)
+            return call_with_timeout(left, self._session.thread_factory, what, call)
         except errors.TimeoutError:
             if not started.has_ended:  # otherwise the user code raised the timeout
                 hanging.append(started)
@@ -364,7 +371,7 @@ class IOThread:
         finally:
             self._hanging[what] = hanging
 
-    def _choose(self) -> float | None:
+    def _choose_server(self) -> float | None:
         """Let `reconnect_to_server` choose the next server, if the user gave it.
 
         Return the seconds to wait, or None if the user gave no number.
@@ -386,23 +393,23 @@ class IOThread:
             )
             return None
 
-    def _pause(self, server: ServerAddress, chosen: float | None) -> bool:
+    def _wait_backoff(self, server: ServerAddress, chosen: float | None) -> bool:
         """Wait before `server` is tried. Return False if the user set other servers."""
-        seconds = self._seconds_before(server) if chosen is None else chosen
+        seconds = self._backoff_seconds(server) if chosen is None else chosen
         if seconds is None:
-            return not self._take_servers()
+            return not self._apply_new_servers()
         until = monotonic() + seconds
         try:
-            wait(None, 0, until, self._session.waker, self._hurried)
+            wait(None, 0, until, self._session.waker, self._should_stop_waiting)
         except CancelledError:
             if self._stopping:
                 raise
-            self._hurry = False
-        return not self._take_servers()
+            self._reconnect_requested = False
+        return not self._apply_new_servers()
 
-    def _seconds_before(self, server: ServerAddress) -> float | None:
+    def _backoff_seconds(self, server: ServerAddress) -> float | None:
         """Return the seconds to wait before `server` is tried, or None for no wait."""
-        pause = self.pool.pause
+        pause = self.pool.retry_delay
         if pause is None:
             return None
         tls = self._wants_tls(server)
@@ -419,16 +426,16 @@ class IOThread:
                 )
         return self._backoff.default_delay(pause, tls=tls)
 
-    def _take_servers(self) -> bool:
+    def _apply_new_servers(self) -> bool:
         """Give the pool the servers that the user set. Return whether there were any."""
         with self._session.lock:
-            servers, self._wanted = self._wanted, None
+            servers, self._new_servers = self._new_servers, None
             if servers is None:
                 return False
             self.pool.replace(servers)
             return True
 
-    def _failure(self, what: str) -> Exception:
+    def _no_servers_error(self, what: str) -> Exception:
         refusals = self.pool.errors()
         if len(refusals) == 1:
             (error,) = refusals.values()
@@ -449,7 +456,7 @@ class IOThread:
         """
         try:
             self._stream = self._dial(server, deadline)
-            return self._shake_hands(server, self._stream, deadline)
+            return self._handshake(server, self._stream, deadline)
         except CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 (`_log_unexpected` logs faults of jsync)
@@ -468,7 +475,7 @@ class IOThread:
         host, port = server.host, server.port
         dialer = self._dialer_for(server)
         if dialer is None:
-            return NetworkStream.dial(
+            return NetworkStream.connect(
                 f"{host}:{port}",
                 self._resolve(host, port, deadline),
                 deadline,
@@ -480,16 +487,16 @@ class IOThread:
         dialing = DialerCall(
             "dialer",
             lambda: check_socket(dialer(host, port, timeout)),
-            self._session.spawner,
+            self._session.thread_factory,
             self._line.interrupt,
         )
         try:
             late = f"the dialer took longer than {timeout:.1f} s"
-            sock = self._result_of(dialing, deadline, late)
+            sock = self._wait_for_call(dialing, deadline, late)
         except BaseException:
-            dialing.abandon()
+            dialing.discard_result()
             raise
-        return NetworkStream.adopt(sock, waker, self._cancelled)
+        return NetworkStream.from_socket(sock, waker, self._cancelled)
 
     def _resolve(self, host: str, port: int, deadline: float) -> list[Address]:
         """Return the addresses of a host.
@@ -504,20 +511,20 @@ class IOThread:
                 resolving = DialerCall(
                     "resolver",
                     lambda: resolve(host, port),
-                    self._session.spawner,
+                    self._session.thread_factory,
                     self._line.interrupt,
                 )
             except RuntimeError:  # no thread can be started
                 return resolve(host, port)
         try:
             late = f"cannot resolve {host!r} in time"
-            return self._result_of(resolving, deadline, late)
+            return self._wait_for_call(resolving, deadline, late)
         except errors.TimeoutError:
             # The next attempt waits for this lookup, so that threads do not pile up.
             self._resolving[host, port] = resolving
             raise
 
-    def _result_of(
+    def _wait_for_call(
         self, dialing: DialerCall[Result], deadline: float, late: str
     ) -> Result:
         """Return the result of a call on another thread.
@@ -553,7 +560,7 @@ class IOThread:
                 "%s: the I/O thread failed", self._session.name, exc_info=error
             )
 
-    def _shake_hands(
+    def _handshake(
         self, server: ServerAddress, stream: NetworkStream, deadline: float
     ) -> HandshakeResult:
         """Do the handshake, from the first byte to PONG."""
@@ -624,8 +631,8 @@ class IOThread:
             masking=options.ws_masking,
         )
         stream.send(upgrade.request, deadline)
-        agreed = None
-        while agreed is None:
+        upgraded = None
+        while upgraded is None:
             try:
                 data = stream.receive(deadline)
             except errors.TimeoutError:
@@ -634,16 +641,16 @@ class IOThread:
                 raise upgrade.eof() from error
             if not data:
                 raise upgrade.eof()
-            agreed = upgrade.receive(data)
-        self._outbox.wrap(framed=True, masked=agreed.masked)
-        stream.compressed = agreed.compressed
+            upgraded = upgrade.receive(data)
+        self._outbox.wrap(framed=True, masked=upgraded.masked)
+        stream.compressed = upgraded.compressed
         stream.frame = self._outbox.frame
-        if agreed.compressed:
+        if upgraded.compressed:
             stream.frame = Deflater(self._outbox.frame)
         self._line.restart(
-            framed=True, inflate=Inflater() if agreed.compressed else None
+            framed=True, inflate=Inflater() if upgraded.compressed else None
         )
-        return agreed.rest
+        return upgraded.rest
 
     def _ws_headers(self, deadline: float) -> list[tuple[str, str]]:
         from .websocket import check_headers  # noqa: PLC0415 (few have a WebSocket)
@@ -688,7 +695,7 @@ class IOThread:
             # No time left, or no thread could be started.
             raise AuthenticationError(f"no credentials: {error}") from error
 
-    def _serve_info(self, server: ServerAddress | None) -> None:
+    def _apply_max_payload(self, server: ServerAddress | None) -> None:
         info = self._session.info
         limit = info.max_payload if info.max_payload >= 0 else MAX_PAYLOAD
         limit = min(limit, MAX_PAYLOAD)
@@ -706,7 +713,7 @@ class IOThread:
         new = self.pool.discover(self._session.info.connect_urls)
         if new:
             urls = [server.url for server in new]
-            self._session.callbacks.announce(
+            self._session.callbacks.dispatch(
                 ServersDiscovered(servers=urls), self._options.on_discovered, urls
             )
 
@@ -715,24 +722,24 @@ class IOThread:
     def _serve(self, opened: HandshakeResult) -> Exception | None:
         """Serve the connection. Return the cause of its loss, or None after `stop`."""
         loss = self._serve_until_lost(opened)
-        self._settle()
+        self._dispatch_remaining()
         return loss
 
     def _serve_until_lost(self, opened: HandshakeResult) -> Exception | None:
-        carried = True
+        all_sent = True
         try:
             self._resume(opened)
             while not self._stopping:
-                carried = self._turn(opened.stream, carried)
+                all_sent = self._run_iteration(opened.stream, all_sent)
             self._outbox.flush()
-            self._part(opened.stream)
+            self._send_close_frame(opened.stream)
         except Exception as error:  # noqa: BLE001 (`_log_unexpected` logs faults of jsync)
             self._log_unexpected(error)
             # After `stop`, a lost connection is no error.
             return None if self._stopping else error
         return None
 
-    def _settle(self) -> None:
+    def _dispatch_remaining(self) -> None:
         """Stop reading, and handle the events that mailboxes and windows still have.
 
         A waiting thread reads the socket itself, also after the last turn of this thread.
@@ -740,62 +747,64 @@ class IOThread:
         """
         left, self._unhandled = self._unhandled, []
         for name, value in left + self._line.close():
-            if name not in _OF_THE_SERVER:
-                self._make(partial(self._handle, name, value))
+            if name not in _SERVER_EVENTS:
+                self._call_timer(partial(self._handle, name, value))
 
-    def _part(self, stream: NetworkStream) -> None:
+    def _send_close_frame(self, stream: NetworkStream) -> None:
         """Announce the end of the connection: a WebSocket sends a close frame."""
         self._outbox.part()
-        if not stream.direct and stream.carry():
+        if not stream.direct and stream.send_pending():
             stream.encrypt(self._outbox.take_control(), framed=True)
-            stream.carry()
+            stream.send_pending()
 
     def _resume(self, opened: HandshakeResult) -> None:
         """Switch to the new connection, and handle the frames that came after its PONG."""
         server, stream, info = opened.server, opened.stream, opened.info
         with self._session.lock:
             # The user may have left this server for others while it was being tried.
-            self._hurry &= self._wanted is not None and server not in self._wanted
+            self._reconnect_requested &= (
+                self._new_servers is not None and server not in self._new_servers
+            )
         self._next_ping = monotonic() + self._options.ping_interval
         self.pool.connected(server)
         self._session.info = info
-        self._serve_info(server)
-        self._session.connected(server, stream)
+        self._apply_max_payload(server)
+        self._session.on_connected(server, stream)
         self._discover()
         if info.ldm:
-            self._lame_duck()
+            self._on_lame_duck()
         while opened.read_ahead:
             self._handle(*opened.read_ahead.popleft())
 
-    def _turn(self, stream: NetworkStream, carried: bool) -> bool:
+    def _run_iteration(self, stream: NetworkStream, all_sent: bool) -> bool:
         """Read, write and handle events. Return whether all ciphertext was sent.
 
         This is a separate method so that its local names do not keep objects of the user
         alive during the next turn, which may last long.
         """
-        events = iter(self._line.run(self._next_turn(), not carried))
+        events = iter(self._line.run(self._next_wakeup(), not all_sent))
         try:
             for name, value in events:
                 if not stream.direct:
                     readable = name == Event.READABLE
-                    carried = self._turn_of_stream(stream, readable=readable)
+                    all_sent = self._compressed_io(stream, readable=readable)
                 self._handle(name, value)
         except Exception:
             self._unhandled += events
             raise
-        self._make_due(self._session.timers)
-        self._make_due(self._session.deadlines)
+        self._call_due_timers(self._session.timers)
+        self._call_due_timers(self._session.deadlines)
         self._keep_alive()
-        if self._wanted is not None:
-            self._take_servers()
-        self._leave()
-        return carried
+        if self._new_servers is not None:
+            self._apply_new_servers()
+        self._maybe_reconnect()
+        return all_sent
 
-    def _make_due(self, timers: Timers) -> None:
+    def _call_due_timers(self, timers: Timers) -> None:
         for call in timers.due(monotonic()):
-            self._make(call)
+            self._call_timer(call)
 
-    def _make(self, call: Callable[[], object]) -> None:
+    def _call_timer(self, call: Callable[[], object]) -> None:
         """Make a call that is due, and log an exception instead of raising it.
 
         So a faulty call affects neither the other calls nor the connection.
@@ -805,21 +814,21 @@ class IOThread:
         except Exception:
             logger.exception("%s: a timer failed", self._session.name)
 
-    def _next_turn(self) -> float:
+    def _next_wakeup(self) -> float:
         session = self._session
         turn = min(self._next_ping, session.timers.next, session.deadlines.next)
-        if self._move is not None:
-            turn = min(turn, self._move.deadline, monotonic() + 0.05)
+        if self._pending_reconnect is not None:
+            turn = min(turn, self._pending_reconnect.deadline, monotonic() + 0.05)
         return turn
 
-    def _turn_of_stream(self, stream: NetworkStream, *, readable: bool) -> bool:
+    def _compressed_io(self, stream: NetworkStream, *, readable: bool) -> bool:
         """Read and write a compressed stream. Return whether all was sent."""
         if readable:
             data, closed = stream.decrypt()
             events = iter(self._line.decrypted(data))
             try:
                 stream.encrypt(self._outbox.take_control(), framed=True)
-                stream.carry()
+                stream.send_pending()
                 for name, value in events:
                     self._handle(name, value)
             except Exception:
@@ -829,11 +838,11 @@ class IOThread:
                 raise EOFError("closed by the server")
         # Take bytes only after the previous ones were sent, because taken bytes are lost
         # with the connection.
-        carried = stream.carry()
-        if carried and (plain := self._outbox.take(PIECE_SIZE)):
+        all_sent = stream.send_pending()
+        if all_sent and (plain := self._outbox.take(PIECE_SIZE)):
             stream.encrypt(plain)
-            carried = stream.carry()
-        return carried
+            all_sent = stream.send_pending()
+        return all_sent
 
     def _handle(self, name: str, value: object) -> None:
         """Handle an event of the line. Raises the error that ends the connection."""
@@ -847,11 +856,11 @@ class IOThread:
             case Event.PONG, _:
                 self._line.pong()
             case Event.INFO, bytes(data):
-                self._informed(parse_info(data))
+                self._on_info(parse_info(data))
             case Event.ERR, str(text):
-                self._refused(server_error(text))
+                self._on_server_error(server_error(text))
             case Event.SLOW, Mailbox() as mailbox:
-                self._slow(mailbox)
+                self._on_slow_consumer(mailbox)
             case Event.FIRST, Mailbox() as mailbox:
                 begin = mailbox.claim_first()
                 if begin is not None:
@@ -859,7 +868,7 @@ class IOThread:
             case Event.CALL, call if callable(call):
                 call()
             case Event.ENDED, Mailbox() as mailbox:
-                self._session.ended(mailbox.sid)
+                self._session.on_auto_unsubscribed(mailbox.sid)
             case Event.ORDER, JetStreamMailbox() as mailbox:
                 look = mailbox.on_order
                 if look is not None:
@@ -867,58 +876,59 @@ class IOThread:
             case Event.BROKEN, Exception() as error:
                 raise error
 
-    def _informed(self, info: ServerInfo) -> None:
+    def _on_info(self, info: ServerInfo) -> None:
         was_lame = self._session.info.ldm
         self._session.info = info
-        self._serve_info(self._session.server)
+        self._apply_max_payload(self._session.server)
         self._discover()
         if info.ldm and not was_lame:
-            self._lame_duck()
+            self._on_lame_duck()
 
-    def _lame_duck(self) -> None:
+    def _on_lame_duck(self) -> None:
         server = self._session.server
-        self._session.callbacks.announce(
+        self._session.callbacks.dispatch(
             LameDuck(url=server.url if server else ""), self._options.on_lame_duck
         )
         if self._options.allow_reconnect and len(self.pool.servers) > 1:
-            self._move = PendingReconnect(
+            self._pending_reconnect = PendingReconnect(
                 "left the server, which is in lame duck mode",
                 LAME_DUCK_SECONDS,
                 monotonic() + LAME_DUCK_SECONDS,
                 by_user=False,
             )
 
-    def _leave(self) -> None:
-        if self._hurry:
-            self._move = PendingReconnect(
+    def _maybe_reconnect(self) -> None:
+        if self._reconnect_requested:
+            self._pending_reconnect = PendingReconnect(
                 "you asked to reconnect",
                 RECONNECT_SECONDS,
                 monotonic() + RECONNECT_SECONDS,
                 by_user=True,
             )
-            self._hurry = False  # after `_move`: `is_leaving` reads `_hurry` first
-        move = self._move
-        if move is None:
+            # Clear the flag last, because `is_leaving` reads it first.
+            self._reconnect_requested = False
+        pending = self._pending_reconnect
+        if pending is None:
             return
-        if move.asked is None:
-            if len(self._session.replies) and monotonic() < move.deadline:
+        if pending.pong is None:
+            if len(self._session.replies) and monotonic() < pending.deadline:
                 return
             # Once the PONG is read, everything that the server sent before it is read.
-            move.asked = Waiter(self._outbox)
-            move.deadline = monotonic() + move.seconds
-            self._line.ping(move.asked)
-        if move.asked.done or monotonic() >= move.deadline:
-            raise ConnectionLostError(move.reason)
+            pending.pong = Waiter(self._outbox)
+            pending.deadline = monotonic() + pending.seconds
+            self._line.ping(pending.pong)
+        if pending.pong.done or monotonic() >= pending.deadline:
+            raise ConnectionLostError(pending.reason)
 
-    def _refused(self, error: Error) -> None:
+    def _on_server_error(self, error: Error) -> None:
         self._session.last_error = error
         if isinstance(error, PermissionsError):
-            self._session.denied(error)
+            self._session.on_permission_error(error)
         if is_fatal(error):
             raise error
         self._session.callbacks.report(error)
 
-    def _slow(self, mailbox: Mailbox) -> None:
+    def _on_slow_consumer(self, mailbox: Mailbox) -> None:
         interest = self._session.interests.get(mailbox.sid)
         subject = interest.subject if interest else ""
         describe = interest.describe if interest else None

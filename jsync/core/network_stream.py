@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .tls import TLSLayer
 
 READ_SIZE = 256 * 1024
-LOOK_SECONDS = 0.25
+CANCEL_CHECK_INTERVAL = 0.25
 """The interval at which a wait checks whether it is cancelled."""
 POLLIN = 1
 POLLOUT = 4
@@ -54,7 +54,7 @@ def wait(
         if cancelled():
             raise CancelledError
         left = deadline - monotonic()
-        ready = _poll(fds, max(0.0, min(left, LOOK_SECONDS)))
+        ready = _poll(fds, max(0.0, min(left, CANCEL_CHECK_INTERVAL)))
         if waker.read_fd in ready:
             waker.clear()
         if fd in ready:
@@ -104,7 +104,7 @@ class NetworkStream:
     `send` and `receive` block and are for the handshake. Later the extension reads and
     writes the socket itself, and encrypts with `records`. For a compressed stream it only
     reports that the socket is ready, and the I/O thread calls `decrypt`, `encrypt` and
-    `carry`.
+    `send_pending`.
     """
 
     frame: Callable[[bytes], bytes] | None = None
@@ -121,7 +121,7 @@ class NetworkStream:
         self._unsent = b""
 
     @classmethod
-    def dial(
+    def connect(
         cls,
         where: str,
         addresses: list[Address],
@@ -140,7 +140,7 @@ class NetworkStream:
             try:
                 # `socket` raises if the kernel lacks the family, or has no descriptors.
                 sock = socket.socket(family, kind, proto)
-                _connect(sock, address, share, waker, cancelled)
+                _connect_socket(sock, address, share, waker, cancelled)
             except OSError as error:
                 if sock is not None:
                     sock.close()
@@ -154,7 +154,7 @@ class NetworkStream:
         raise _failure(where, failures)
 
     @classmethod
-    def adopt(
+    def from_socket(
         cls, sock: socket.socket, waker: Waker, cancelled: Callable[[], bool]
     ) -> NetworkStream:
         """Take over a socket that a dialer connected."""
@@ -186,14 +186,14 @@ class NetworkStream:
     def send(self, data: bytes, deadline: float, *, framed: bool = False) -> None:
         """Send all of `data`. A WebSocket frames it, unless it is `framed` already."""
         self.encrypt(data, framed=framed)
-        while not self.carry():
+        while not self.send_pending():
             self._wait(POLLOUT, deadline)
 
     def receive(self, deadline: float) -> bytes:
         """Block for the next bytes, and return them decrypted, or empty at the end."""
         while True:
             plain, closed = self.decrypt()
-            self.carry()
+            self.send_pending()
             if plain or closed:
                 return plain
             self._wait(POLLIN, deadline)
@@ -206,14 +206,14 @@ class NetworkStream:
         data = b""
         while True:
             try:
-                finished = tls.shake_hands(data)
+                finished = tls.do_handshake(data)
             except TLSError:
                 with contextlib.suppress(OSError):  # sends the TLS alert to the server
                     self._unsent += tls.outgoing()
-                    self.carry()
+                    self.send_pending()
                 raise
             self._unsent += tls.outgoing()
-            while not self.carry():
+            while not self.send_pending():
                 self._wait(POLLOUT, deadline)
             if finished:
                 break
@@ -240,7 +240,7 @@ class NetworkStream:
         return plain, closed or ended
 
     def encrypt(self, data: bytes, *, framed: bool = False) -> None:
-        """Append `data` to the bytes that `carry` sends, after framing and encryption."""
+        """Frame and encrypt `data`, and append it to the bytes that `send_pending` sends."""
         if self.frame is not None and not framed:
             data = self.frame(data)
         if self._tls is None:
@@ -249,7 +249,7 @@ class NetworkStream:
         self._tls.encrypt(data)
         self._unsent += self._tls.outgoing()
 
-    def carry(self) -> bool:
+    def send_pending(self) -> bool:
         """Send as much as the socket accepts. Return whether nothing is left."""
         sent = 0
         view = memoryview(self._unsent)
@@ -270,7 +270,7 @@ class NetworkStream:
 
     # ------------------------------------------------------------------------------------
 
-    def linger(self, deadline: float) -> None:
+    def drain_incoming(self, deadline: float) -> None:
         """Wait until the peer has read everything and closed, at most until `deadline`.
 
         `close` alone may lose the last bytes written: a peer that is sending gets a reset
@@ -289,12 +289,12 @@ class NetworkStream:
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
-    def abandon(self) -> None:
+    def close_fd(self) -> None:
         """Close the descriptor only: in a forked child, the connection is the parent's."""
         self._sock.close()
 
 
-def _connect(
+def _connect_socket(
     sock: socket.socket,
     address: object,
     deadline: float,
@@ -315,16 +315,16 @@ def _failure(where: str, failures: dict[str, Exception]) -> Exception:
     """Return the error of a host whose addresses failed, with the reason of each."""
     if all(isinstance(error, errors.TimeoutError) for error in failures.values()):
         return errors.TimeoutError(f"no connection to {where} in time")
-    reasons = {address: _words(error) for address, error in failures.items()}
+    reasons = {address: _error_text(error) for address, error in failures.items()}
     listed = "; ".join(f"{address}: {why}" for address, why in reasons.items())
     last = list(failures.values())[-1]
     alike = len(set(reasons.values())) == 1
     error = errors.ConnectionError(
-        f"cannot connect to {where}: {_words(last) if alike else listed}"
+        f"cannot connect to {where}: {_error_text(last) if alike else listed}"
     )
     error.__cause__ = last
     return error
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)

@@ -1,7 +1,7 @@
 """The pool of servers, and the pauses between attempts to connect.
 
-Pure: the connection passes in the clock and the dice. "As nats.go" marks the rules by
-which this client and a Go client walk the servers of a cluster alike.
+Pure: the connection passes in the clock and the random generator. "As nats.go" marks the
+rules by which this client and a Go client walk the servers of a cluster alike.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ServerPool:
         randomize: bool,
         max_reconnects: int,
         ignore_discovered: bool,
-        dice: Random,
+        rng: Random,
         ignore_auth_error_abort: bool = False,
     ) -> None:
         self._entries = [_ServerState(server) for server in servers]
@@ -98,12 +98,12 @@ class ServerPool:
         self._max_reconnects = max_reconnects
         self._ignore_discovered = ignore_discovered
         self._ignore_refusals = ignore_auth_error_abort
-        self._dice = dice
+        self._rng = rng
         self._left = len(self._entries)  # servers to try before the next pause
         self._pauses = 0
         self._brief = False
         if randomize:
-            dice.shuffle(self._entries)
+            rng.shuffle(self._entries)
 
     @property
     def servers(self) -> list[ServerAddress]:
@@ -116,7 +116,7 @@ class ServerPool:
         return self._current
 
     @property
-    def pause(self) -> RetryDelay | None:
+    def retry_delay(self) -> RetryDelay | None:
         """The wait that is due before the server at the front is tried, or None.
 
         As nats.go, wait once a round, after every other server has had its turn. The only
@@ -183,14 +183,14 @@ class ServerPool:
         raise ConfigError(f"reconnect_to_server: {choice.url} is not in the pool")
 
     def connected(self, server: ServerAddress) -> None:
-        """Note that the handshake with `server` is done, and forget its failures."""
+        """Record that the handshake with `server` is done, and forget its failures."""
         self._current = server
         for entry in self._entries:
             if entry.server == server:
                 entry.attempts, entry.error, entry.refusal = 0, None, None
 
     def failed(self, server: ServerAddress, error: Exception) -> None:
-        """Note that an attempt to connect to `server` failed."""
+        """Record that an attempt to connect to `server` failed."""
         self._take_turn()
         self._current = None
         self._retire(server, error, attempts=1)
@@ -205,7 +205,7 @@ class ServerPool:
         self._brief = False
 
     def lost(self, error: Exception | None = None, *, again: bool = False) -> None:
-        """Note that the connection to the current server broke, and begin a reconnect.
+        """Record that the connection to the current server broke, and begin a reconnect.
 
         With `again`, soon after the last loss, the round continues as if an attempt had
         failed.
@@ -230,12 +230,12 @@ class ServerPool:
         self._entries.remove(entry)
         entry.attempts += attempts
         entry.error = error or entry.error
-        self._note_refusal(entry, error)
+        self._record_refusal(entry, error)
         exhausted = 0 <= self._max_reconnects <= entry.attempts
         out = exhausted or server in self._refused
         (self._out if out else self._entries).append(entry)
 
-    def _note_refusal(self, entry: _ServerState, error: Exception | None) -> None:
+    def _record_refusal(self, entry: _ServerState, error: Exception | None) -> None:
         # An AuthenticationError with a cause comes from this process: an unreadable creds
         # file, or a callable that raised. The next attempt may succeed. Other failures
         # between two refusals do not count.
@@ -255,7 +255,7 @@ class ServerPool:
         """
         self._entries = [_ServerState(server) for server in servers]
         if self._randomize:
-            self._dice.shuffle(self._entries)
+            self._rng.shuffle(self._entries)
         self._entries.sort(key=lambda entry: entry.server != self._current)
         self._given = {entry.server: entry.server for entry in self._entries}
         self._seen = set(self._given)
@@ -294,7 +294,7 @@ class ServerPool:
         self._seen.update(new)
         if new and self._randomize:
             rest = self._entries[1:]
-            self._dice.shuffle(rest)
+            self._rng.shuffle(rest)
             self._entries[1:] = rest
         return new
 
@@ -349,7 +349,7 @@ def _is_address(host: str) -> bool:
 class Backoff:
     """The rule for the length of a `RetryDelay`, in seconds."""
 
-    dice: Random = field(repr=False)
+    rng: Random = field(repr=False)
     reconnect_wait: float = 2.0
     reconnect_jitter: float = 0.1
     reconnect_jitter_tls: float = 1.0
@@ -370,4 +370,4 @@ class Backoff:
     def default_delay(self, pause: RetryDelay, *, tls: bool) -> float:
         """Return the seconds of `pause` by the default rule, without `reconnect_delay`."""
         jitter = self.reconnect_jitter_tls if tls else self.reconnect_jitter
-        return self.dice.random() * jitter + (0 if pause.brief else self.reconnect_wait)
+        return self.rng.random() * jitter + (0 if pause.brief else self.reconnect_wait)

@@ -38,10 +38,12 @@ def request(
 ) -> Msg:
     """Send a request and wait for its reply, for `Connection.request`."""
     timeout = seconds(timeout, "timeout")
-    return ask(session, subject, data, timeout, monotonic() + timeout, headers)
+    return request_until(
+        session, subject, data, timeout, monotonic() + timeout, headers
+    )
 
 
-def ask(
+def request_until(
     session: Session,
     subject: str,
     data: Data,
@@ -65,7 +67,7 @@ def ask(
     session.open_replies()
     msg = replies.ask(outbox, subject, data, timeout, headers, others)
     while msg is False:
-        session.await_connected(deadline)
+        session.wait_connected(deadline)
         session.open_replies()
         left = deadline - monotonic()
         msg = replies.ask(outbox, subject, data, left, headers, others)
@@ -151,7 +153,7 @@ def _publish_request(
     try:
         session.outbox.publish(subject, data, reply, headers, request=True)
     except ConnectionLostError:
-        session.await_connected(deadline)
+        session.wait_connected(deadline)
         return False
     return True
 

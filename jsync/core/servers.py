@@ -72,14 +72,14 @@ class ServerAddress:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ServerAddress):
-            return self._place == other._place
+            return self._key == other._key
         return NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._place)
+        return hash(self._key)
 
     @property
-    def _place(self) -> tuple[str, int, str]:
+    def _key(self) -> tuple[str, int, str]:
         return self.host, self.port, self.target
 
     def __repr__(self) -> str:

@@ -67,9 +67,9 @@ NO_THREAD_SECONDS = 0.5
 MAX_IDLE_INBOXES = 16
 """The most unused subscriptions that are kept for later pulls."""
 
-_NOBODY = Sink()
-_numbers = AtomicCounter()
-_live: set[Session] = set()
+_DISCARD = Sink()
+_session_numbers = AtomicCounter()
+_open_sessions: set[Session] = set()
 
 
 class ConnectionState(Enum):
@@ -97,7 +97,7 @@ class SubscriptionEntry:
     """Called on the I/O thread when the connection breaks. It must not block."""
     on_connected: Callable[[], object] | None = None
     """Called on the I/O thread when the connection is made again. It must not block."""
-    on_denied: Callable[[PermissionsError], object] | None = None
+    on_permission_error: Callable[[PermissionsError], object] | None = None
     """Called on the I/O thread when a publish was refused. It must not block."""
     on_closed: Callable[[Exception], object] | None = None
     """Called when no message can arrive any more, because the connection is closed or the
@@ -175,7 +175,7 @@ class ConnectionLoop(Protocol):
     def join(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for the thread. Return whether it has ended."""
 
-    def abandon(self) -> None:
+    def close_fd(self) -> None:
         """Close the descriptor only, in a forked child."""
 
 
@@ -186,29 +186,29 @@ class Session:
         self, options: Options, serve: Callable[[Session], ConnectionLoop]
     ) -> None:
         self.options = options
-        self.name = f"jsync-{_numbers.next()}"
+        self.name = f"jsync-{_session_numbers.next()}"
         # Re-entrant: a finaliser or a signal handler may interrupt a call and call any
         # method. No method blocks while it holds this lock.
         self.lock = ForkSafeRLock()
         self.state = ConnectionState.CONNECTING
         self.interests: dict[int, SubscriptionEntry] = {}
-        self.spare: list[SubscriptionEntry] = []
-        """The unused subscriptions among `interests`, for `borrow`."""
-        self._drained: WeakCollection[Drainable] = WeakCollection()
+        self.idle_inboxes: list[SubscriptionEntry] = []
+        """The unused subscriptions among `interests`, for `acquire_inbox`."""
+        self._drainables: WeakCollection[Drainable] = WeakCollection()
         self._draining: set[threading.Thread] = set()
         self._is_draining = False
         self.drained = False
         """True once a drain has ended without an error."""
-        self._at_drained: dict[object, Callable[[float], object]] = {}
+        self._drain_callbacks: dict[object, Callable[[float], object]] = {}
         """Calls that a drain makes at its end: for parts that were collected before, and
         for work that must follow the last handled message."""
         self._sids = AtomicCounter()
         self._waiting: set[Waiter] = set()
         self._sleeping: set[Waiter] = set()
-        self.last_words: set[bytes] = set()
+        self.close_commands: set[bytes] = set()
         """Commands that `close` writes, to leave nothing behind on the server."""
         self.closing = False
-        """True once `close` writes `last_words`. Nothing that needs one starts then."""
+        """True once `close` writes `close_commands`. Nothing that needs one starts then."""
 
         self.info = ServerInfo()
         self.server: ServerAddress | None = None
@@ -230,12 +230,12 @@ class Session:
                 options.write_timeout,
             )
             self.line = Line(self.outbox, self.waker.read_fd)
-            self.first_round = Waiter(self.outbox, local=True)
+            self.first_attempt = Waiter(self.outbox, local=True)
             """Done after the first connection, or once every server was tried in vain."""
-            self.spawner = ThreadFactory()
+            self.thread_factory = ThreadFactory()
             self.callbacks = CallbackExecutor(
                 self.name,
-                self.spawner,
+                self.thread_factory,
                 options.on_error,
                 later=partial(self.call_later, NO_THREAD_SECONDS, offline=True),
             )
@@ -292,10 +292,12 @@ class Session:
         if self.state is ConnectionState.CLOSED:
             raise self.closed_error()
 
-    def subscribe(self, interest: SubscriptionEntry, *, riding: bool = False) -> None:
+    def subscribe(
+        self, interest: SubscriptionEntry, *, piggyback: bool = False
+    ) -> None:
         """Register `interest` and send its SUB now, or at the next connect.
 
-        With `riding`, the SUB is sent together with the write that follows.
+        With `piggyback`, the SUB is sent together with the write that follows.
         """
         try:
             with self.lock:
@@ -303,12 +305,12 @@ class Session:
                     raise self.closed_error()
                 self.interests[interest.sid] = interest
                 self.line.subscribe(interest.sid, interest.sink)
-                self.outbox.command(interest.commands(), riding=riding)
+                self.outbox.command(interest.commands(), riding=piggyback)
         except BaseException:  # Ctrl-C, after which the caller cannot unsubscribe
             self.unsubscribe(interest.sid)
             raise
 
-    def unsubscribe(self, sid: int, *, after: int = 0, lazy: bool = False) -> None:
+    def unsubscribe(self, sid: int, *, after: int = 0, deferred: bool = False) -> None:
         """End a subscription now, or once `after` messages in all have arrived."""
         with self.lock:
             interest = self.interests.get(sid)
@@ -317,21 +319,21 @@ class Session:
             if after:
                 interest.expected = after
             else:
-                self.forget(sid)
-            self.outbox.command(unsubscribe_command(sid, after), lazy=lazy)
+                self.remove_subscription(sid)
+            self.outbox.command(unsubscribe_command(sid, after), lazy=deferred)
 
-    def ended(self, sid: int) -> None:
+    def on_auto_unsubscribed(self, sid: int) -> None:
         """End a subscription whose expected messages have all arrived.
 
         Send UNSUB only if the server does not know the number of expected messages.
         """
         interest = self.interests.get(sid)
         if interest is not None and not interest.expected:
-            self.unsubscribe(sid, lazy=True)
+            self.unsubscribe(sid, deferred=True)
         else:
-            self.forget(sid)
+            self.remove_subscription(sid)
 
-    def forget(self, sid: int) -> None:
+    def remove_subscription(self, sid: int) -> None:
         """Remove a subscription without UNSUB, because the server ends it as well."""
         with self.lock:
             self.interests.pop(sid, None)
@@ -345,7 +347,7 @@ class Session:
                 interest.silenced = True
                 self.outbox.command(unsubscribe_command(sid))
 
-    def borrow(
+    def acquire_inbox(
         self,
         mailbox: JetStreamMailbox,
         on_lost: Callable[[ConnectionLostError], object],
@@ -356,9 +358,9 @@ class Session:
         write that follows. The mailbox gets the sid of the subscription.
         """
         self.outbox.check_process()
-        while self.spare:
+        while self.idle_inboxes:
             try:
-                interest = self.spare.pop()
+                interest = self.idle_inboxes.pop()
             except IndexError:  # another thread was faster
                 break
             if self.interests.get(interest.sid) is interest:
@@ -369,22 +371,22 @@ class Session:
         sid = mailbox.sid = self.next_sid()
         subject = f"{self.inbox}{sid}.*"
         interest = SubscriptionEntry(sid, subject, None, mailbox, on_lost=on_lost)
-        self.subscribe(interest, riding=True)
+        self.subscribe(interest, piggyback=True)
         return interest
 
-    def take_back(self, interest: SubscriptionEntry) -> None:
+    def release_inbox(self, interest: SubscriptionEntry) -> None:
         """Keep a borrowed subscription, whose messages have all come, for reuse.
 
         A finaliser may call this on any thread, so it neither blocks nor takes a lock.
         """
-        interest.sink, interest.on_lost = _NOBODY, None
+        interest.sink, interest.on_lost = _DISCARD, None
         self.line.unsubscribe(interest.sid)
-        self.spare.append(interest)
+        self.idle_inboxes.append(interest)
         # Check after the append: two threads that check before it may both see room.
-        if len(self.spare) > MAX_IDLE_INBOXES:
+        if len(self.idle_inboxes) > MAX_IDLE_INBOXES:
             with contextlib.suppress(IndexError):  # another thread was quicker
-                sid = self.spare.pop().sid
-                self.call_soon(lambda: self.unsubscribe(sid, lazy=True))
+                sid = self.idle_inboxes.pop().sid
+                self.call_soon(lambda: self.unsubscribe(sid, deferred=True))
 
     def open_replies(self) -> None:
         """Subscribe to the inbox of requests, unless that is done.
@@ -405,7 +407,7 @@ class Session:
             )
             self.replies.is_open = True
 
-    def denied(self, error: PermissionsError) -> None:
+    def on_permission_error(self, error: PermissionsError) -> None:
         """Fail the requests and subscriptions that the server has refused."""
         if error.operation == "publish":
             for waiter in self.replies.waiters():
@@ -414,8 +416,8 @@ class Session:
                 elif isinstance(waiter, Mailbox) and waiter.subject == error.subject:
                     waiter.close(error)
             for interest in list(self.interests.values()):
-                if interest.on_denied is not None:
-                    interest.on_denied(error)
+                if interest.on_permission_error is not None:
+                    interest.on_permission_error(error)
             return
         queue = queue_of_violation(error)
         with self.lock:
@@ -425,7 +427,7 @@ class Session:
                 if i.subject == error.subject and i.queue == queue
             ]
             for interest in refused:
-                self.forget(interest.sid)
+                self.remove_subscription(interest.sid)
                 if interest.sink is self.replies:
                     self.replies.is_open = False
         for interest in refused:
@@ -437,12 +439,12 @@ class Session:
             if interest.on_closed is not None:
                 interest.on_closed(error)
 
-    def adopt(self, part: Drainable) -> None:
+    def register_drainable(self, part: Drainable) -> None:
         """Include `part` in a drain of the connection, while it exists.
 
         Raises `ConnectionClosedError` if a drain has begun, as it may not see the part.
         """
-        self._drained.add(part)
+        self._drainables.add(part)
         self.check_not_draining()
 
     def check_not_draining(self) -> None:
@@ -452,17 +454,17 @@ class Session:
                 "the connection is being drained: it takes no new subscriptions"
             )
 
-    def at_drained(self, key: object, call: Callable[[float], object]) -> None:
+    def add_drain_callback(self, key: object, call: Callable[[float], object]) -> None:
         """Let a drain of the connection make `call` after every part is drained.
 
         The call gets the deadline of the drain. It may block, and must not raise. Each
         `key` has one call. This takes no lock, as a finaliser may use it on any thread.
         """
-        self._at_drained[key] = call
+        self._drain_callbacks[key] = call
 
-    def not_at_drained(self, key: object) -> None:
-        """Cancel the call that `at_drained` got for `key`."""
-        self._at_drained.pop(key, None)
+    def remove_drain_callback(self, key: object) -> None:
+        """Cancel the call that `add_drain_callback` got for `key`."""
+        self._drain_callbacks.pop(key, None)
 
     def drain(self, deadline: float, seconds: float) -> None:
         """Drain every adopted part, then flush what their callbacks have published.
@@ -477,9 +479,9 @@ class Session:
         self._draining.add(thread)
         try:
             self._drain_parts(deadline, seconds)
-            while self._at_drained:
+            while self._drain_callbacks:
                 with contextlib.suppress(KeyError):  # another thread was quicker
-                    self._at_drained.popitem()[1](deadline)
+                    self._drain_callbacks.popitem()[1](deadline)
             self.ping(deadline)
             self.drained = True
         finally:
@@ -496,7 +498,7 @@ class Session:
         )
 
     def _drain_parts(self, deadline: float, seconds: float) -> None:
-        parts = self._drained.all()
+        parts = self._drainables.all()
         for part in parts:
             # A part that waits for the server may take a second.
             if monotonic() >= deadline:
@@ -516,7 +518,7 @@ class Session:
 
     # Waiting --------------------------------------------------------------------------
 
-    def await_connected(self, deadline: float) -> None:
+    def wait_connected(self, deadline: float) -> None:
         """Block until connected.
 
         After the user asked to reconnect, only the new connection counts. Raises
@@ -533,17 +535,17 @@ class Session:
             if not waiter.wait(deadline - monotonic()):
                 raise errors.TimeoutError("not connected in time: still reconnecting")
         finally:
-            # Hold the lock, because `connected` may copy the set at the same time.
+            # Hold the lock, because `on_connected` may copy the set at the same time.
             with self.lock:
                 self._waiting.discard(waiter)
         waiter.value()
 
-    def await_first_round(self, deadline: float) -> None:
+    def wait_first_attempt(self, deadline: float) -> None:
         """Block until connected, or until every server was tried once.
 
         Raises an error if the connection closes.
         """
-        self.first_round.wait(deadline - monotonic())
+        self.first_attempt.wait(deadline - monotonic())
         if self.state is ConnectionState.CLOSED:
             raise self.closed_error()
 
@@ -567,10 +569,10 @@ class Session:
         if monotonic() >= deadline:
             raise errors.TimeoutError("no time for a ping")
         if self.io.is_leaving:
-            self.await_connected(deadline)
+            self.wait_connected(deadline)
         waiter = Waiter(self.outbox)
         while not self.line.ping(waiter):
-            self.await_connected(deadline)
+            self.wait_connected(deadline)
         if not waiter.wait(deadline - monotonic()):
             raise errors.TimeoutError("the server did not answer a ping in time")
         waiter.value()
@@ -595,7 +597,7 @@ class Session:
         """
         if self.state is ConnectionState.CLOSED or self.forked:
             return
-        self.timers.soon(call)
+        self.timers.call_soon(call)
         self.line.interrupt()
 
     def start_or_retry(
@@ -627,7 +629,7 @@ class Session:
 
     # Changes of the connection, called by the I/O thread ------------------------------
 
-    def connected(self, server: ServerAddress, stream: NetworkStream) -> None:
+    def on_connected(self, server: ServerAddress, stream: NetworkStream) -> None:
         """Restore the subscriptions, resume writing, and wake the waiting threads."""
         with self.lock:
             if self.state is ConnectionState.CLOSED:
@@ -647,8 +649,8 @@ class Session:
         if not again:
             # Announce before `connect` returns, so that a watcher that is added after it
             # sees only later events.
-            self.callbacks.announce(Connected(url=server.url), self.options.on_connect)
-            self.first_round.set(None)
+            self.callbacks.dispatch(Connected(url=server.url), self.options.on_connect)
+            self.first_attempt.set(None)
         for waiter in waiting:
             waiter.set(None)
         for interest in interests:
@@ -660,9 +662,9 @@ class Session:
         if again:
             logger.info("%s: connected again, to %s", self.name, server.url)
             event = Reconnected(url=server.url)
-            self.callbacks.announce(event, self.options.on_reconnect)
+            self.callbacks.dispatch(event, self.options.on_reconnect)
 
-    def lost(self, error: Exception) -> None:
+    def on_disconnected(self, error: Exception) -> None:
         """Fail the requests that get no reply, and buffer messages to send later."""
         with self.lock:
             if self.state is ConnectionState.CLOSED:
@@ -687,11 +689,11 @@ class Session:
                 tell(loss)
         logger.info("%s: %s", self.name, loss)
         if was_connected:
-            self.callbacks.announce(
+            self.callbacks.dispatch(
                 Disconnected(error=loss), self.options.on_disconnect, loss
             )
 
-    def finish(self, error: Exception | None) -> None:
+    def on_closed(self, error: Exception | None) -> None:
         """Close the connection permanently. A second call does nothing.
 
         `error` is the reason, or None if the user closed the connection.
@@ -716,7 +718,7 @@ class Session:
                     f"the connection closed with {unsent} bytes unsent"
                 )
             )
-        self.first_round.set(None)
+        self.first_attempt.set(None)
         for waiter in waiting:
             waiter.fail(closed)
         self.line.fail_pings(closed)
@@ -727,19 +729,19 @@ class Session:
                 sink.close(closed)
             if interest.on_closed is not None:
                 interest.on_closed(closed)
-        _live.discard(self)
+        _open_sessions.discard(self)
         if was_connected and error is not None:
-            self.callbacks.announce(
+            self.callbacks.dispatch(
                 Disconnected(error=error), self.options.on_disconnect, error
             )
-        self.callbacks.announce(Closed(error=error), self.options.on_closed, error)
+        self.callbacks.dispatch(Closed(error=error), self.options.on_closed, error)
         self.callbacks.close()
 
     # Start and end, called for the user -----------------------------------------------
 
     def start(self) -> None:
-        """Start the I/O thread. `await_connected` waits for the result."""
-        _live.add(self)
+        """Start the I/O thread. `wait_connected` waits for the result."""
+        _open_sessions.add(self)
         self.io.start()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> None:
@@ -749,7 +751,7 @@ class Session:
         forked child it closes the descriptor only, since the connection is the parent's.
         """
         if self.forked:
-            self.io.abandon()
+            self.io.close_fd()
             return
         deadline = monotonic() + timeout
         if self.io.is_current:
@@ -758,28 +760,28 @@ class Session:
         try:
             if self.state is ConnectionState.CONNECTED and timeout > 0:
                 with contextlib.suppress(Error):
-                    self._say_last_words()
+                    self._send_close_commands()
                     self.ping(deadline)
         finally:
             self.io.stop()  # Ctrl-C ends the wait, and the connection as well
         if not self.io.join(max(0.1, deadline - monotonic())):
             # Name resolution cannot be interrupted. The daemon thread stays behind, so
             # finish here to wake the waiting threads.
-            self.finish(None)
+            self.on_closed(None)
 
-    def keep_last_word(self, command: bytes) -> None:
+    def add_close_command(self, command: bytes) -> None:
         """Let `close` write `command`. Raises an error if `close` is writing already."""
         with self.lock:
             if self.closing:
                 raise self.closed_error()
-            self.last_words.add(command)
+            self.close_commands.add(command)
 
-    def _say_last_words(self) -> None:
+    def _send_close_commands(self) -> None:
         with self.lock:
             self.closing = True
-        while self.last_words:
+        while self.close_commands:
             with contextlib.suppress(KeyError):  # another thread was faster
-                self.outbox.command(self.last_words.pop(), lazy=True)
+                self.outbox.command(self.close_commands.pop(), lazy=True)
 
 
 def _fail(waiters: list[Sink], error: Exception) -> None:
@@ -794,6 +796,6 @@ def _fail(waiters: list[Sink], error: Exception) -> None:
 @atexit.register
 def _close_all() -> None:
     """Close forgotten connections, before the interpreter ends their threads."""
-    for session in list(_live):
+    for session in list(_open_sessions):
         session.close()
-        session.callbacks.call_here()
+        session.callbacks.run_pending_at_exit()

@@ -58,7 +58,7 @@ def subscribe(
     )
     try:
         session.subscribe(subscription.interest)
-        session.adopt(subscription)
+        session.register_drainable(subscription)
     except BaseException:  # Ctrl-C, or a drain that has just begun
         subscription.unsubscribe()
         raise
@@ -169,10 +169,10 @@ class Subscription(BaseSubscription[Msg]):
             return
         if self._mailbox.claim_first() is not None:
             return  # no message came, so no thread was started
-        self._wait_handled(deadline, timeout)
+        self._wait_for_callback(deadline, timeout)
 
     def _start(self) -> None:
-        self._start_as("sub", self._run, self._session.callbacks.report)
+        self._start_thread("sub", self._run, self._session.callbacks.report)
 
     def _run(self) -> None:
         callback = self._callback

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_AT_ONCE = 64
-"""The most calls of `soon` that the I/O thread makes before it reads again.
+"""The most calls of `call_soon` that the I/O thread makes before it reads again.
 
 Without a GIL, other threads can add calls faster than the I/O thread makes them.
 """
@@ -38,7 +38,7 @@ class Timers:
     def __init__(self) -> None:
         self._lock = ForkSafeRLock()
         self._heap: list[Timer] = []
-        self._soon: deque[Callable[[], object]] = deque()
+        self._calls_soon: deque[Callable[[], object]] = deque()
         self._numbers = itertools.count()
 
     def add(self, when: float, call: Callable[[], object]) -> Timer:
@@ -48,14 +48,14 @@ class Timers:
             heapq.heappush(self._heap, timer)
         return timer
 
-    def soon(self, call: Callable[[], object]) -> None:
+    def call_soon(self, call: Callable[[], object]) -> None:
         """Schedule `call` as soon as possible. Takes no lock, so finalisers may use it."""
-        self._soon.append(call)
+        self._calls_soon.append(call)
 
     @property
     def next(self) -> float:
         """The time at which the next call is due, infinity if there is none."""
-        if self._soon:
+        if self._calls_soon:
             return 0.0
         with self._lock:
             while self._heap and self._heap[0].call is None:
@@ -63,10 +63,10 @@ class Timers:
             return self._heap[0].when if self._heap else float("inf")
 
     def due(self, now: float) -> list[Callable[[], object]]:
-        """Remove and return the calls that are due, at most `MAX_AT_ONCE` of `soon`."""
+        """Remove and return the due calls, at most `MAX_AT_ONCE` of `call_soon`."""
         calls: list[Callable[[], object]] = []
-        while self._soon and len(calls) < MAX_AT_ONCE:
-            calls.append(self._soon.popleft())
+        while self._calls_soon and len(calls) < MAX_AT_ONCE:
+            calls.append(self._calls_soon.popleft())
         with self._lock:
             while self._heap and self._heap[0].when <= now:
                 call = heapq.heappop(self._heap).call

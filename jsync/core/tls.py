@@ -15,7 +15,7 @@ from ..errors import ConfigError, TLSError
 if TYPE_CHECKING:
     from .options import Options
 
-RECORD = 16 * 1024  # the most plaintext in one TLS record
+MAX_RECORD = 16 * 1024  # the most plaintext in one TLS record
 
 
 class TLSLayer:
@@ -42,7 +42,7 @@ class TLSLayer:
         """Return the bytes to send now, each of them once."""
         return self._outgoing.read()
 
-    def shake_hands(self, data: bytes) -> bool:
+    def do_handshake(self, data: bytes) -> bool:
         """Continue the handshake with received bytes. Return whether it is done.
 
         Raises `TLSError` if the handshake fails, for example for a wrong certificate.
@@ -61,7 +61,7 @@ class TLSLayer:
         self._incoming.write(data)
         parts = []
         try:
-            while part := self._tls.read(RECORD):
+            while part := self._tls.read(MAX_RECORD):
                 parts.append(part)
         except ssl.SSLWantReadError:
             return b"".join(parts), False
@@ -95,10 +95,10 @@ def _tls_error(error: Exception, hostname: str) -> TLSError:
             f"the certificate of the server is not accepted: {error.verify_message}"
             + (f" (expected {hostname!r})" if hostname else "")
         )
-    return TLSError(f"TLS failed: {_words(error)}")
+    return TLSError(f"TLS failed: {_error_text(error)}")
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error)).replace("_", " ").lower()
     return getattr(error, "strerror", None) or str(error)
@@ -113,7 +113,7 @@ def tls_context(options: Options) -> ssl.SSLContext:
             cafile=os.fspath(options.tls_ca) if options.tls_ca is not None else None
         )
     except OSError as error:
-        raise ConfigError(f"tls_ca {options.tls_ca}: {_words(error)}") from error
+        raise ConfigError(f"tls_ca {options.tls_ca}: {_error_text(error)}") from error
     if options.tls_cert is not None:
         try:
             # Without a password callback, OpenSSL would prompt on the terminal for the
@@ -124,7 +124,7 @@ def tls_context(options: Options) -> ssl.SSLContext:
         except (OSError, ValueError) as error:
             # For a file that is not PEM, the error of OpenSSL is only "PEM lib".
             nameless = isinstance(error, ssl.SSLError) and error.reason is None
-            words = "no certificate and key in PEM" if nameless else _words(error)
+            words = "no certificate and key in PEM" if nameless else _error_text(error)
             raise ConfigError(f"tls_cert {options.tls_cert}: {words}") from error
     return context
 

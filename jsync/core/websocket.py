@@ -36,7 +36,7 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
 _COMPRESSION = "permessage-deflate"
 _OFFER = f"{_COMPRESSION}; server_no_context_takeover; client_no_context_takeover"
-_OURS = {"upgrade", "connection", "content-length", "transfer-encoding"}
+_RESERVED_HEADERS = {"upgrade", "connection", "content-length", "transfer-encoding"}
 
 
 def check_headers(headers: object) -> list[tuple[str, str]]:
@@ -55,7 +55,9 @@ def check_headers(headers: object) -> list[tuple[str, str]]:
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(f"a name in ws_headers is no name of a header: {name!r}")
-        if name.lower() in _OURS or name.lower().startswith("sec-websocket-"):
+        if name.lower() in _RESERVED_HEADERS or name.lower().startswith(
+            "sec-websocket-"
+        ):
             raise ConfigError(f"ws_headers cannot set {name}: jsync sets it")
         values = value if isinstance(value, list | tuple) else [value]
         for one in values:
@@ -150,12 +152,12 @@ class Upgrade:
             return None
         status = _STATUS.match(head + b"\r\n")
         if status is None:
-            raise self._stranger()
+            raise self._not_http_error()
         reason = printable((status[2] or b"").decode("latin-1"))
         fields = _fields(head[status.end() :])
         if int(status[1]) != 101:
-            raise self._refused(int(status[1]), reason, fields, rest)
-        return self._checked(fields, rest)
+            raise self._rejected_error(int(status[1]), reason, fields, rest)
+        return self._check_answer(fields, rest)
 
     def eof(self) -> Exception:
         """Return the error for a peer that closes the connection now."""
@@ -180,9 +182,9 @@ class Upgrade:
     def _check_beginning(self) -> None:
         start = self._data[:5]
         if not (b"HTTP/".startswith(start) or start == b"HTTP/"):
-            raise self._stranger()
+            raise self._not_http_error()
 
-    def _stranger(self) -> Exception:
+    def _not_http_error(self) -> Exception:
         data = self._data
         if data[:1] in (b"\x15", b"\x16"):
             return TLSError("the server speaks TLS: use wss:// instead of ws://")
@@ -196,7 +198,7 @@ class Upgrade:
             f"{data[:32].decode('latin-1')!a}"
         )
 
-    def _refused(
+    def _rejected_error(
         self, status: int, reason: str, fields: Mapping[str, str], body: bytes
     ) -> Exception:
         answer = f"{status} {reason}".strip()
@@ -223,7 +225,7 @@ class Upgrade:
             )
         return WebSocketError(words, status=status)
 
-    def _checked(self, fields: Mapping[str, str], rest: bytes) -> UpgradeResult:
+    def _check_answer(self, fields: Mapping[str, str], rest: bytes) -> UpgradeResult:
         digest = hashlib.sha1(self._key + _GUID, usedforsecurity=False).digest()
         if (
             fields.get("upgrade", "").lower() != "websocket"

@@ -328,7 +328,7 @@ class Driver:
         with self._lock:
             self._at_work += 1
         try:
-            self.session.spawner.start(f"{self.session.name}-{name}", work)
+            self.session.thread_factory.start(f"{self.session.name}-{name}", work)
         except BaseException:
             self._ended(1)
             raise
@@ -443,7 +443,7 @@ class Driver:
 
         try:
             return call_with_timeout(
-                STATS_SECONDS, self.session.spawner, "stats_handler", ask
+                STATS_SECONDS, self.session.thread_factory, "stats_handler", ask
             )
         except errors.TimeoutError as error:
             self.report(error)
@@ -541,7 +541,7 @@ class Driver:
                     )
                 )
             # Close on the callback thread, because `_close` may call user code.
-            self.session.callbacks.put(self._close)
+            self.session.callbacks.submit_unbounded(self._close)
             return
         seconds = self.session.options.drain_timeout
 
@@ -553,7 +553,7 @@ class Driver:
 
         name = f"{self.session.name}-stop"
         self.session.start_or_retry(
-            name, partial(self.session.spawner.start, name, stop), self.report
+            name, partial(self.session.thread_factory.start, name, stop), self.report
         )
 
     def wait(self, timeout: float | None) -> bool:
@@ -597,7 +597,7 @@ class Driver:
         try:
             self._on_done(self)
         except BaseException as error:  # noqa: BLE001 (user code)
-            self.session.callbacks.raised("on_done", error)
+            self.session.callbacks.report_exception("on_done", error)
         finally:
             self._done.set()
 

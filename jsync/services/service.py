@@ -214,7 +214,7 @@ class Service(Group):
         try:
             super().__init__(driver, "", queue)
             driver.begin()
-            session.adopt(driver)
+            session.register_drainable(driver)
         except BaseException:  # Ctrl-C, after which the caller cannot stop the service
             driver.abandon()
             raise

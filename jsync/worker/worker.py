@@ -441,7 +441,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
                     confirmed.revoke()
 
     def _thread(self, name: str, run: Callable[[], object]) -> None:
-        self._nc.session.spawner.start(f"jsync-worker-{name}", run)
+        self._nc.session.thread_factory.start(f"jsync-worker-{name}", run)
 
     # While it runs --------------------------------------------------------------------
 
@@ -518,7 +518,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
         logger.warning("%s: %s", type(error).__name__, error)
         # On the callback thread: an exception in user code must not end a thread of the
         # worker.
-        self._nc.session.callbacks.post(self._on_error, error)
+        self._nc.session.callbacks.submit(self._on_error, error)
 
     def _forward(self, error: Exception) -> None:
         """Pass an error of `consume`, which is logged already, to `on_error`.

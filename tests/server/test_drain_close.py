@@ -597,7 +597,7 @@ def test_the_io_thread_closes_no_descriptor_before_the_last_writer_has_left(
 
     session.outbox = cast("Any", Busy())
     # as if the I/O thread were stuck in a name lookup
-    finish = Thread(session.finish, None)
+    finish = Thread(session.on_closed, None)
     assert closing.wait(SOON)
     session.io.stop()
     try:

@@ -276,15 +276,15 @@ def without_threads(
 ) -> Iterator[jsync.Connection]:
     """Make the start of threads for a publisher fail three times."""
     with jsync.connect(server.url) as nc:
-        spawner = nc.session.spawner
-        start, asked = spawner.start, itertools.count(1)
+        factory = nc.session.thread_factory
+        start, asked = factory.start, itertools.count(1)
 
         def start_or_not(name: str, run: Callable[[], object]) -> threading.Thread:
             if "-publisher-" in name and next(asked) <= 3:
                 raise RuntimeError("can't start new thread")
             return start(name, run)
 
-        monkeypatch.setattr(spawner, "start", start_or_not)
+        monkeypatch.setattr(factory, "start", start_or_not)
         yield nc
         assert next(asked) > 3
         assert nc.session.reconnects == 0

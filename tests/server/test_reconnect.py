@@ -76,7 +76,7 @@ def test_a_callback_gets_a_message_that_another_thread_read_as_the_connection_wa
 ) -> None:
     """A thread that waits for a reply reads the socket while the I/O thread gives it up."""
     heard: list[bytes] = []
-    leave, armed = IOThread._leave, threading.Event()
+    leave, armed = IOThread._maybe_reconnect, threading.Event()
     with connect(server.url, Events()) as reader:
         reader.subscribe("silent")
         sub = reader.subscribe("heard", callback=lambda msg: heard.append(msg.data))
@@ -91,7 +91,7 @@ def test_a_callback_gets_a_message_that_another_thread_read_as_the_connection_wa
             wait_for(lambda: sub.delivered == 1)
             raise errors.ConnectionLostError("moved")
 
-        monkeypatch.setattr(IOThread, "_leave", leave_late)
+        monkeypatch.setattr(IOThread, "_maybe_reconnect", leave_late)
         asking = Thread(lambda: reader.request("silent", timeout=LONG))
         asking.wait_until_blocked()
         armed.set()

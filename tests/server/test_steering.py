@@ -125,7 +125,7 @@ def test_a_slow_watcher_learns_how_many_events_it_missed(
             nc.session.callbacks.report(ValueError(number))
     kinds = [type(event) for event in events]
     assert kinds[:2] == [jsync.BackgroundError] * 2
-    assert kinds[2:] == [jsync.EventsMissed, jsync.Closed]
+    assert kinds[2:] == [jsync.EventsDropped, jsync.Closed]
 
 
 def test_a_wait_for_an_event_ends_at_its_timeout(server: LocalServer) -> None:
@@ -255,11 +255,11 @@ def test_a_reconnect_that_just_begins_is_under_way() -> None:
     class Beginning:
         """An I/O thread that begins when another thread looks at its move."""
 
-        _hurry = True
+        _reconnect_requested = True
 
         @property
         def _move(self) -> None:
-            self._hurry = False
+            self._reconnect_requested = False
 
     assert vars(IOThread)["is_leaving"].fget(Beginning())
 
@@ -319,7 +319,7 @@ def test_force_reconnect_ends_the_wait_for_the_next_attempt(
     ):
         server.stop()
         assert isinstance(events.next(LONG), jsync.Disconnected)
-        wait_for(lambda: nc.session.io.pool.pause is not None)
+        wait_for(lambda: nc.session.io.pool.retry_delay is not None)
         server.start()
         while not nc.is_connected:  # an attempt may come before the server is back
             nc.force_reconnect()

@@ -91,7 +91,7 @@ def waiting(connection: Connection) -> int:
 def subscribed(connection: Connection) -> int:
     """Return the number of subscriptions of `connection`, without those kept for later pulls."""
     session = connection._session
-    return len(session.interests) - len(session.spare)
+    return len(session.interests) - len(session.idle_inboxes)
 
 
 def unsent(connection: Connection) -> int:

@@ -272,7 +272,7 @@ class Acks:
 
 
 def upload(sequences: list[int]) -> Upload:
-    session = SimpleNamespace(name="nc", spawner=ThreadFactory())
+    session = SimpleNamespace(name="nc", thread_factory=ThreadFactory())
     objects: Any = SimpleNamespace(
         api=SimpleNamespace(session=session), publisher=Acks(sequences), layout=LAYOUT
     )

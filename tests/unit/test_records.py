@@ -100,7 +100,7 @@ class Pair:
         client = TLSLayer(options, "localhost")
         done, came = False, b""
         while not done:
-            done = client.shake_hands(came)
+            done = client.do_handshake(came)
             self.incoming.write(client.outgoing())
             with contextlib.suppress(ssl.SSLWantReadError):
                 self.server.do_handshake()

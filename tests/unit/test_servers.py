@@ -21,7 +21,7 @@ def make_pool(*servers: ServerAddress, **options: Any) -> ServerPool:
         "randomize": False,
         "max_reconnects": 60,
         "ignore_discovered": False,
-        "dice": random.Random(1),
+        "rng": random.Random(1),
     }
     return ServerPool(servers, **(defaults | options))
 
@@ -30,7 +30,7 @@ def run(pool: ServerPool, attempts: int) -> list[tuple[str, RetryDelay | None]]:
     """Fail `attempts` times. Return the tried servers, and the pause before each attempt."""
     log = []
     for _ in range(attempts):
-        pause, server = pool.pause, pool.select()
+        pause, server = pool.retry_delay, pool.select()
         if server is None:
             break
         log.append((server.host, pause))
@@ -243,7 +243,7 @@ def test_the_order_given_is_kept_unless_shuffled() -> None:
     # with the same random numbers
     assert shuffled == make_pool(*servers, randomize=True).servers
     firsts = {
-        make_pool(A, B, C, randomize=True, dice=random.Random(n)).servers[0].host
+        make_pool(A, B, C, randomize=True, rng=random.Random(n)).servers[0].host
         for n in range(30)
     }
     assert firsts == {"a", "b", "c"}
@@ -287,7 +287,7 @@ def test_servers_that_are_lost_again_at_once_are_tried_in_rounds() -> None:
     for _ in range(5):
         server = pool.select()
         assert server is not None
-        tried.append((server.host, pool.pause))
+        tried.append((server.host, pool.retry_delay))
         pool.connected(server)
         pool.lost(again=True)
     assert tried == [

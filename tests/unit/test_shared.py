@@ -227,10 +227,12 @@ def test_kept_subscriptions_stay_within_their_limit() -> None:
 
     def give_back(number: int) -> None:
         for _ in range(MAX_IDLE_INBOXES):
-            session.take_back(SubscriptionEntry(session.next_sid(), "s", None, Sink()))
+            session.release_inbox(
+                SubscriptionEntry(session.next_sid(), "s", None, Sink())
+            )
 
     meet(ROUNDS // 10, *[give_back] * 4)
-    assert len(session.spare) == MAX_IDLE_INBOXES
+    assert len(session.idle_inboxes) == MAX_IDLE_INBOXES
 
 
 def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:
@@ -240,7 +242,7 @@ def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:
         for _ in range(5):
             try:
                 session.sleep(0)
-                session.await_connected(0)
+                session.wait_connected(0)
             except TimeoutError:
                 pass
 
@@ -283,7 +285,7 @@ def test_a_subscription_made_as_a_call_wakes_up_is_not_told_of_a_reconnect() -> 
     with near, far:
         near.setblocking(False)
         server = stub(url="nats://127.0.0.1:1")
-        session.connected(server, stub(fd=near.fileno(), direct=True, records=None))
+        session.on_connected(server, stub(fd=near.fileno(), direct=True, records=None))
         session.line.close()
     assert told == ["before"]
 
@@ -298,8 +300,8 @@ def test_the_servers_that_were_set_last_are_taken() -> None:
     def set_servers(number: int) -> None:
         io.set_servers(cast("Any", number))
 
-    meet(ROUNDS, set_servers, lambda _: io._take_servers())
-    io._take_servers()
+    meet(ROUNDS, set_servers, lambda _: io._apply_new_servers())
+    io._apply_new_servers()
     assert taken[-1] == ROUNDS - 1
 
 
@@ -342,8 +344,8 @@ def test_callbacks_have_one_thread() -> None:
         Counting.started = 0
         done = threading.Event()
         callbacks = CallbackExecutor("x", Counting(), None)
-        meet(1, *[lambda _: callbacks.put(lambda: calls.append(1))] * 4)  # noqa: B023
-        callbacks.put(done.set)
+        meet(1, *[lambda _: callbacks.submit_unbounded(lambda: calls.append(1))] * 4)  # noqa: B023
+        callbacks.submit_unbounded(done.set)
         assert done.wait(LONG)
         callbacks.close()
         assert Counting.started == 1
@@ -373,8 +375,8 @@ def test_callbacks_are_called_although_their_thread_could_not_be_started_at_firs
                 super().start(name, run)
             raise error
 
-    spawner = Failing()
-    callbacks = CallbackExecutor("x", spawner, None)
+    factory = Failing()
+    callbacks = CallbackExecutor("x", factory, None)
     calls: list[tuple[int, int]] = []
     done = threading.Event()
 
@@ -382,10 +384,10 @@ def test_callbacks_are_called_although_their_thread_could_not_be_started_at_firs
         calls.append((number, threading.get_ident()))
 
     with suppress(KeyboardInterrupt):
-        callbacks.put(partial(note, 0))
+        callbacks.submit_unbounded(partial(note, 0))
     for number in range(1, 100):
-        callbacks.put(partial(note, number))
-    callbacks.put(done.set)
+        callbacks.submit_unbounded(partial(note, number))
+    callbacks.submit_unbounded(done.set)
     assert done.wait(LONG)
     callbacks.close()
     assert [number for number, _ in calls] == list(range(100))
@@ -401,11 +403,11 @@ def test_callbacks_that_no_thread_was_there_for_are_called_at_the_end() -> None:
                 raise RuntimeError("no more threads")
             return super().start(name, run)
 
-    spawner = Failing()
-    callbacks = CallbackExecutor("x", spawner, None)
+    factory = Failing()
+    callbacks = CallbackExecutor("x", factory, None)
     done = threading.Event()
-    callbacks.put(done.set)
-    spawner.fails = False
+    callbacks.submit_unbounded(done.set)
+    factory.fails = False
     callbacks.close()
     assert done.wait(LONG)
 
@@ -566,7 +568,7 @@ class Keys:
 
 
 def test_two_threads_do_not_get_one_lock_object() -> None:
-    session = stub(outbox=outbox(), name="x", spawner=ThreadFactory())
+    session = stub(outbox=outbox(), name="x", thread_factory=ThreadFactory())
     keys = cast("Any", Keys())
     locks = [
         Lock(keys, session, "k", 30, lambda *_: 1, None, None)
@@ -590,10 +592,10 @@ def test_a_candidate_that_is_stopped_as_it_wins_does_not_lead_for_ever() -> None
     session = stub(
         outbox=box,
         name="x",
-        spawner=ThreadFactory(),
+        thread_factory=ThreadFactory(),
         callbacks=stub(report=lambda _: None),
-        at_drained=lambda *_: None,
-        not_at_drained=lambda _: None,
+        add_drain_callback=lambda *_: None,
+        remove_drain_callback=lambda _: None,
     )
     for _ in range(max(100, ROUNDS // 100)):
         wins = Latch(box)

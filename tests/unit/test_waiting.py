@@ -146,7 +146,7 @@ def test_the_io_thread_writes_even_if_it_is_hurried_without_a_pause(
 def test_the_io_thread_looks_at_the_socket_between_many_calls() -> None:
     timers = Timers()
     for _ in range(10 * MAX_AT_ONCE):
-        timers.soon(list)
+        timers.call_soon(list)
     assert [len(timers.due(0.0)) for _ in range(9)] == [MAX_AT_ONCE] * 9
     assert timers.next == 0.0
     timers.due(0.0)

@@ -168,7 +168,7 @@ class AtomicDriver:
                 "the connection was lost before the server confirmed all messages of the "
                 "batch: nothing is stored; send the whole batch again"
             ) from session.last_error
-        session.await_connected(deadline)
+        session.wait_connected(deadline)
         self._origin = Origin.of(session)
 
     def _asks_first(self, entry: BatchEntry, deadline: float) -> bool:

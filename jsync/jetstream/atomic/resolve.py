@@ -165,7 +165,7 @@ class Search:
         """
         engine, session = self._engine, self._api.session
         while True:
-            session.await_connected(self._deadline)
+            session.wait_connected(self._deadline)
             here = self.here
             ordered = here.reconnects == origin.reconnects or (
                 here.server_id != origin.server_id and origin.has_read(here)

@@ -196,8 +196,10 @@ class Membership:
         self._watch: Watch[bytes] = bucket.watch(self._key, on_error=self.report)
         try:
             self._look()
-            session.adopt(self)
-            session.spawner.start(f"{session.name}-{group}-{member}", self._follow)
+            session.register_drainable(self)
+            session.thread_factory.start(
+                f"{session.name}-{group}-{member}", self._follow
+            )
         except BaseException:
             self._watch.stop()
             raise
@@ -251,7 +253,7 @@ class Membership:
 
     def report(self, error: Exception) -> None:
         """Report an error that does not end the member to `on_error`, and log it."""
-        self.session.callbacks.post(self._tell, error)
+        self.session.callbacks.submit(self._tell, error)
 
     def _tell(self, error: Exception) -> None:
         logger.warning(

@@ -475,11 +475,11 @@ class FastIngest(NotCopyable, MessageAdder):
             mailbox,
             on_lost=_weakly(self, FastIngest._on_lost),
             on_connected=_weakly(self, FastIngest._on_connected),
-            on_denied=_weakly(self, FastIngest._on_denied),
+            on_permission_error=_weakly(self, FastIngest._on_denied),
         )
         self._taken = 0
         self._losses.clear()
-        session.subscribe(interest, riding=True)
+        session.subscribe(interest, piggyback=True)
         self._writer.begin(mailbox, reply.encode())
         # Assign this last: if Ctrl-C interrupts us before, the batch is begun again.
         self._mailbox = mailbox
@@ -574,7 +574,7 @@ class FastIngest(NotCopyable, MessageAdder):
         if self._on_error is None:
             self._session.callbacks.report(error)
         else:
-            self._session.callbacks.post(self._on_error, error)
+            self._session.callbacks.submit(self._on_error, error)
 
     def _restart(self) -> None:
         """Continue with another batch after the last stored message of the broken one."""
@@ -692,7 +692,7 @@ class FastIngest(NotCopyable, MessageAdder):
     def _await_connected(self) -> None:
         try:
             since = self._lost_at or self._progress
-            self._session.await_connected(since + RESUME_SECONDS)
+            self._session.wait_connected(since + RESUME_SECONDS)
         except errors.TimeoutError:
             lost = ConnectionLostError(
                 f"not reconnected within {RESUME_SECONDS:g} s, after which the server forgets "
@@ -741,7 +741,7 @@ class FastIngest(NotCopyable, MessageAdder):
         self._writer.limit = 0
         if mailbox is not None:
             mailbox.close(discard=True)
-            self._session.unsubscribe(mailbox.sid, lazy=True)
+            self._session.unsubscribe(mailbox.sid, deferred=True)
 
     # The I/O thread -----------------------------------------------------------------------
 

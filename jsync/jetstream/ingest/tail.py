@@ -69,7 +69,7 @@ def is_replicated(api: API, subject: str, deadline: float) -> bool:
             return info.config.num_replicas != 1
         except ConnectionLostError:
             try:
-                api.session.await_connected(deadline)
+                api.session.wait_connected(deadline)
             except Error:
                 return True
         except Error:

@@ -57,12 +57,12 @@ class Election(StopOnExit, NotCopyable):
         won = self._lock.acquire(0)
         try:
             # The work of the leader must end first, so stop only after the other parts.
-            session.at_drained(self, self._stop_before)
+            session.add_drain_callback(self, self._stop_before)
             name = f"{session.name}-election"
-            session.spawner.start(name, lambda: self._run(won))
+            session.thread_factory.start(name, lambda: self._run(won))
         except BaseException:
             # No thread could be started, or Ctrl-C interrupted the start.
-            session.not_at_drained(self)
+            session.remove_drain_callback(self)
             self._lock.release()
             raise
 
@@ -123,7 +123,7 @@ class Election(StopOnExit, NotCopyable):
         except ConnectionClosedError:
             pass  # the caller of close knows
         finally:
-            self._session.not_at_drained(self)
+            self._session.remove_drain_callback(self)
             self._lock.release()
             self._finished.set()
 

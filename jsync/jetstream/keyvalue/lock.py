@@ -245,7 +245,7 @@ class Lock(NotCopyable):
             self._lease = lease
             self._turn(State.HELD)
         name = f"{self._session.name}-{self._bucket.bucket}-lock"
-        self._session.spawner.start(name, lambda: self._keep(lease))
+        self._session.thread_factory.start(name, lambda: self._keep(lease))
 
     def _undo(self, lease: Lease | None) -> None:
         """Release the lease of an `acquire` that ends by an exception."""

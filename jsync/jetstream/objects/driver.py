@@ -155,7 +155,7 @@ class Objects:
         if on_error is None:
             callbacks.report(error)
         else:
-            callbacks.post(on_error, error)
+            callbacks.submit(on_error, error)
 
     def last(
         self, name: str, timeout: float | None, *, direct: bool = False

@@ -66,7 +66,7 @@ class Upload:
         self._publish = objects.publisher.publish
         self._subject = objects.layout.chunk_subject(info.nuid)
         session = objects.api.session
-        self._hashing = Hashing(session.spawner, f"{session.name}-object-digest")
+        self._hashing = Hashing(session.thread_factory, f"{session.name}-object-digest")
         self._waiting: deque[PubAckFuture] = deque()
         self._state = State.SENDING
         self._stored = 0  # the sequence of the last stored chunk

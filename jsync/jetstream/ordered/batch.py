@@ -288,7 +288,7 @@ class OrderedFetch:
         if self._on_error is None:
             callbacks.report(error)
         else:
-            callbacks.post(self._on_error, error)
+            callbacks.submit(self._on_error, error)
 
     # The end --------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class Place:
         elif config.inactive_threshold is None:
             config = config.replace(inactive_threshold=self.cursor.inactive_threshold)
         deletion = self._deletion(config.name or "")
-        session.keep_last_word(deletion)
+        session.add_close_command(deletion)
         self._deletions.append(deletion)
         payload = {
             "stream_name": self.stream,
@@ -207,7 +207,7 @@ class Place:
         Does not wait, so finalisers may call it on any thread.
         """
         self.cursor.name = None
-        last_words = self.api.session.last_words
+        last_words = self.api.session.close_commands
         for deletion in list(self._deletions):
             # Deletions that are no longer among the last words have been written.
             if deletion not in last_words or self._write(deletion):
@@ -232,7 +232,7 @@ class Place:
         return False
 
     def _forget(self, deletion: bytes) -> None:
-        self.api.session.last_words.discard(deletion)
+        self.api.session.close_commands.discard(deletion)
         with contextlib.suppress(ValueError):  # another thread was faster
             self._deletions.remove(deletion)
 

@@ -92,10 +92,12 @@ class PublisherAcks:
                 self.window,
                 on_lost=self.window.lost,
                 on_connected=self._connected,
-                on_denied=lambda error: self.window.deny(error.subject, error),
+                on_permission_error=lambda error: self.window.deny(
+                    error.subject, error
+                ),
                 on_closed=self._closed,
             ),
-            riding=True,
+            piggyback=True,
         )
 
     def __repr__(self) -> str:
@@ -103,7 +105,7 @@ class PublisherAcks:
 
     def end(self) -> None:
         self._session.outbox.check_process()
-        self._session.unsubscribe(self._sid, lazy=True)
+        self._session.unsubscribe(self._sid, deferred=True)
         self.window.close(
             PublisherClosedError(
                 "the publisher was closed before the ack came: the message may have "
@@ -170,7 +172,7 @@ class PublisherAcks:
     # Calls of the window --------------------------------------------------------------
 
     def _done(self) -> None:
-        if not self._session.callbacks.put(self._call_back):
+        if not self._session.callbacks.submit_unbounded(self._call_back):
             self._call_back()
 
     def _call_back(self) -> None:
@@ -185,7 +187,7 @@ class PublisherAcks:
             except KeyboardInterrupt as error:  # still run the other callbacks
                 interrupt = error
             except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
-                self._session.callbacks.raised(what, error)
+                self._session.callbacks.report_exception(what, error)
         if interrupt is not None:
             raise interrupt
 
@@ -234,7 +236,7 @@ class PublisherAcks:
         if self._start_timer is not None:
             self._start_timer.cancel()
         try:
-            self._session.spawner.start(name, self._send_again)
+            self._session.thread_factory.start(name, self._send_again)
         except RuntimeError:  # no thread could be started now
             self._start_timer = self._session.call_later(
                 NO_THREAD_SECONDS, self._start_sending_again

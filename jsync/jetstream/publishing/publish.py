@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ...checks import count, span
-from ...core.requests import ask
+from ...core.requests import request_until
 from ...errors import (
     APIError,
     JetStreamError,
@@ -55,7 +55,7 @@ def publish(
     while True:
         error: JetStreamError
         try:
-            msg = ask(session, subject, data, left, deadline, headers, others)
+            msg = request_until(session, subject, data, left, deadline, headers, others)
             return read_ack(msg.data)
         except NoRespondersError as nobody:
             error, error.__cause__ = no_stream(subject), nobody

@@ -128,8 +128,10 @@ class ConsumeContext(NotCopyable):
         self._at_work = workers
         try:
             for number in range(1, workers + 1):
-                session.spawner.start(f"{session.name}-{name}-{number}", self._work)
-            session.adopt(self)
+                session.thread_factory.start(
+                    f"{session.name}-{name}-{number}", self._work
+                )
+            session.register_drainable(self)
         except BaseException:
             # No thread could be started, or Ctrl-C interrupted the start.
             delivery.stop()

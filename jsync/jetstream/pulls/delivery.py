@@ -73,7 +73,7 @@ class Delivery(ABC):
         If a handler failed, its traceback is logged, unless another attempt follows in
         `retry_in` seconds.
         """
-        self.session.callbacks.post(self._notify, error, retry_in)
+        self.session.callbacks.submit(self._notify, error, retry_in)
 
     def _notify(self, error: Exception, retry_in: float | None) -> None:
         # Log on the callback thread: a log handler may be slow.

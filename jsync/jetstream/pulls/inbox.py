@@ -128,7 +128,7 @@ class PullInbox:
             on_lost=self._on_lost or self.close,
             on_connected=self._on_connected,
         )
-        self._session.subscribe(interest, riding=True)
+        self._session.subscribe(interest, piggyback=True)
 
     def set_target(self, target: PullTarget) -> None:
         """Pull from another consumer from now on."""
@@ -188,7 +188,7 @@ class PullInbox:
             self._finish_close()
 
     def _unsubscribe(self) -> None:
-        self._session.unsubscribe(self.mailbox.sid, lazy=True)
+        self._session.unsubscribe(self.mailbox.sid, deferred=True)
 
     def drain(self, is_open: Callable[[], bool]) -> None:
         """Close once everything that the server sends for open pulls has arrived.
@@ -288,7 +288,7 @@ class PullInbox:
         self._detach()
 
     def _detach(self) -> None:
-        self._session.forget(self.mailbox.sid)
+        self._session.remove_subscription(self.mailbox.sid)
 
     def __repr__(self) -> str:
         state = "closed" if self.mailbox.closed else "open"
@@ -315,7 +315,7 @@ class PooledInbox(PullInbox):
         ] = []  # the thread that pops it ends it, once
 
     def open(self) -> None:
-        self._lease.append(self._session.borrow(self.mailbox, self.close))
+        self._lease.append(self._session.acquire_inbox(self.mailbox, self.close))
 
     def pull(self, request: PullRequest) -> None:
         # One subject for each pull, so that a late status of another pull does not
@@ -356,16 +356,16 @@ class PooledInbox(PullInbox):
         except IndexError:
             return
         if self.is_settled and not interest.silenced:
-            self._session.take_back(interest)
+            self._session.release_inbox(interest)
         else:
-            self._session.unsubscribe(interest.sid, lazy=True)
+            self._session.unsubscribe(interest.sid, deferred=True)
 
     def _detach(self) -> None:
         try:
             interest = self._lease.pop()
         except IndexError:
             return
-        self._session.forget(interest.sid)
+        self._session.remove_subscription(interest.sid)
 
 
 class ReusedInbox(PooledInbox):
@@ -389,7 +389,7 @@ class ReusedInbox(PooledInbox):
 
     def open(self) -> None:
         session = self._session
-        self._lease.append(session.borrow(self.mailbox, self.mailbox.close))
+        self._lease.append(session.acquire_inbox(self.mailbox, self.mailbox.close))
         self._reply_prefix = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
         payload = self._request.encode()
         self._question = Question(

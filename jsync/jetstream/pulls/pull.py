@@ -63,7 +63,7 @@ class Pull:
                 self.inbox.pull(self._request)
             except ConnectionLostError:
                 self.inbox.close()
-                self._target.api.session.await_connected(self.deadline)
+                self._target.api.session.wait_connected(self.deadline)
                 self.inbox = self._create_inbox()
             except BaseException:
                 self.inbox.close()
@@ -225,7 +225,7 @@ class ReusablePull(Pull):
                 msg = self.inbox.pull_one(self._on_status, begin + self._until)
             except ConnectionLostError:
                 self.inbox.close()
-                self._target.api.session.await_connected(self.deadline)
+                self._target.api.session.wait_connected(self.deadline)
                 self.inbox = self._create_inbox()
             else:
                 return msg or super().take()

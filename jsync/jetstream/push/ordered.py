@@ -108,7 +108,7 @@ class OrderedPush(PushDelivery):
     def renew(self) -> None:
         """Stop listening to the last consumer, and listen for the next one."""
         self.consumer.turn(Ownership.NONE)
-        self.session.unsubscribe(self.mailbox.sid, lazy=True)
+        self.session.unsubscribe(self.mailbox.sid, deferred=True)
         self.mailbox.sid = self.session.next_sid()
         self._listen()
 

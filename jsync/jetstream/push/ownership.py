@@ -71,7 +71,7 @@ class OwnConsumer:
             except Error as error:
                 session.callbacks.report(error)
 
-        session.at_drained(subject, delete)
+        session.add_drain_callback(subject, delete)
 
     def __repr__(self) -> str:
         return f"<OwnConsumer: {self.ownership.value}>"

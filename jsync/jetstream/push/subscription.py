@@ -140,7 +140,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         delivery.begin(seconds, heartbeat_patience)
         self._begin()
         try:
-            api.session.adopt(self)
+            api.session.register_drainable(self)
         except BaseException:  # Ctrl-C, or a drain that has just begun
             self.unsubscribe()
             raise
@@ -164,7 +164,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         """
         self._delivery.bind(info, created=created, patience=heartbeat_patience)
         self._begin()
-        self._delivery.api.session.adopt(self)
+        self._delivery.api.session.register_drainable(self)
 
     def abandon(self) -> None:
         """End the subscription without deleting a consumer, because binding failed."""
@@ -271,7 +271,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
     # The callback ---------------------------------------------------------------------
 
     def _start(self) -> None:
-        self._start_as("push", self._run, self._delivery.report)
+        self._start_thread("push", self._run, self._delivery.report)
 
     def _run(self) -> None:
         callback = self._callback
@@ -389,7 +389,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
             self._delivery.settle()  # no message came, so no thread was started
             self._finished.set()
             return
-        self._wait_handled(deadline, timeout)
+        self._wait_for_callback(deadline, timeout)
 
     @finaliser
     def __del__(self) -> None:

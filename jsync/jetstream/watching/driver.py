@@ -455,9 +455,9 @@ class Changes(Generic[Item]):
                     tick()
 
         try:
-            self._thread = self._session.spawner.start(name, work)
+            self._thread = self._session.thread_factory.start(name, work)
             if drains:
-                self._session.adopt(self)
+                self._session.register_drainable(self)
         except BaseException:
             # No thread could be started, or Ctrl-C interrupted the start.
             self._pull.stop()

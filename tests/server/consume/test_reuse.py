@@ -85,7 +85,7 @@ def test_consumers_of_a_connection_share_them(
         assert int(consumer.next(SOON).data) == 0
         assert numbers(consumer.fetch(4, timeout=SOON)) == [1, 2, 3, 4]
         del consumer
-    assert len(far.session.spare) <= 2
+    assert len(far.session.idle_inboxes) <= 2
     assert subscribed(far) <= 1  # for the replies to requests
 
 
@@ -235,7 +235,7 @@ def test_many_threads_pull_from_one_consumer_at_once(
     ]
     got = [number for reader in readers for number in reader.result()]
     assert sorted(got) == list(range(threads * each))
-    assert len(nc.session.spare) <= MAX_IDLE_INBOXES
+    assert len(nc.session.idle_inboxes) <= MAX_IDLE_INBOXES
     wait_for(lambda: subscribed(nc) <= 2)  # one for replies, and one of `next`
 
 
@@ -251,7 +251,7 @@ def test_subscriptions_beyond_the_kept_ones_end_at_the_server(
     batches.clear()
     wait_for(lambda: len(nc.session.interests) == subscribed(nc) + MAX_IDLE_INBOXES)
     wait_for(lambda: at_the_server() == len(nc.session.interests))
-    assert len(nc.session.spare) == MAX_IDLE_INBOXES
+    assert len(nc.session.idle_inboxes) == MAX_IDLE_INBOXES
 
 
 @ways

@@ -223,7 +223,7 @@ def test_a_failure_to_start_a_thread_leaves_no_subscription(
     fill(nc, stream, 10)
     before = len(nc.session.interests)
     started: list[threading.Thread] = []
-    real = nc.session.spawner.start
+    real = nc.session.thread_factory.start
 
     def start(name: str, run: Any) -> threading.Thread:
         if len(started) == 2:
@@ -231,7 +231,7 @@ def test_a_failure_to_start_a_thread_leaves_no_subscription(
         started.append(real(name, run))
         return started[-1]
 
-    monkeypatch.setattr(nc.session.spawner, "start", start)
+    monkeypatch.setattr(nc.session.thread_factory, "start", start)
     with pytest.raises(RuntimeError, match="new thread"):
         worker.consume(jsync.JetStreamMsg.nak, workers=WORKERS)
     wait_for(lambda: not any(thread.is_alive() for thread in started))

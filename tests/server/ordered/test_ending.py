@@ -227,7 +227,7 @@ def test_a_fetch_without_time_for_another_consumer_promises_none(
         wait_for(lambda: time.monotonic() - begun > 1.0)
         assert numbers(batch) == [0, 1, 2]
         assert isinstance(batch.error, errors.ConsumerDeletedError)
-    nc._session.callbacks.post(told, "end")
+    nc._session.callbacks.submit(told, "end")
     assert told.get() == "end"
     fill(nc, stream, 1)
     assert int(consumer.next(SOON).data) == 3

@@ -196,7 +196,7 @@ def test_a_deletion_that_is_lost_with_the_line_is_made_up_for_by_the_server(
         assert consumers(nc, stream)
         wait_for(lambda: not consumers(nc, stream))
         del consumer
-        assert not far._session.last_words
+        assert not far._session.close_commands
         proxy.accept()
 
 
@@ -266,7 +266,7 @@ def test_an_unused_ordered_consumer_is_recreated_without_a_warning(
         wait_for(lambda: messages.pending == 4)
         wait_for(lambda: not consumers(nc, stream))
         assert take(messages, 18) == list(range(2, 20))
-    nc._session.callbacks.post(told, "end")
+    nc._session.callbacks.submit(told, "end")
     assert told.get() == "end"
 
 
@@ -295,7 +295,7 @@ def test_an_unused_ordered_consumer_of_a_slow_line_is_recreated_without_a_warnin
                 wait_for(lambda: messages.pending == 4)
                 wait_for(lambda: not consumers(nc, stream))
                 assert take(messages, 8) == list(range(8))
-        far._session.callbacks.post(told, "end")
+        far._session.callbacks.submit(told, "end")
         assert told.get() == "end"
 
 
@@ -309,7 +309,7 @@ def test_a_slow_reader_of_a_fetch_gets_no_warning_from_the_next_one(
         assert [int(next(batch).data), int(next(batch).data)] == [first, first + 1]
         wait_for(lambda: not consumers(nc, stream))  # before the third one is read
         assert numbers(batch) == [first + 2]
-    nc._session.callbacks.post(told, "end")
+    nc._session.callbacks.submit(told, "end")
     assert told.get() == "end"
 
 

@@ -169,7 +169,7 @@ def test_gaps_are_not_looked_for_in_a_queue_group(
         say(nc, sub.subject, 100, IDLE, "Nats-Last-Consumer: 9", "Nats-Last-Stream: 9")
         publish(nc, subject, 1)
         take(sub, 1)
-        distant._api.session.callbacks.post(problems, None)
+        distant._api.session.callbacks.submit(problems, None)
         assert problems.get() is None
 
 
@@ -202,5 +202,5 @@ def test_a_consumer_that_is_reset_has_no_gap(
             msg.ack_sync()
         stream.consumer("again").reset(2)
         assert sequences(take(sub, 4)) == [2, 3, 4, 5]
-        nc.session.callbacks.post(problems, None)
+        nc.session.callbacks.submit(problems, None)
         assert problems.get() is None

@@ -203,7 +203,7 @@ def test_a_word_that_comes_twice_ends_one_consumer(
         assert isinstance(problems.get(), errors.OrderedConsumerResetError)
         publish(nc, subject, 1)
         assert sequences(take(sub, 1)) == [1]
-        nc.session.callbacks.post(problems, None)
+        nc.session.callbacks.submit(problems, None)
         assert problems.get() is None
 
 
@@ -396,7 +396,7 @@ def test_a_heartbeat_of_a_consumer_that_was_given_up_is_not_believed(
         nc.publish(first, b"", reply="not.the.next")
         publish(nc, subject, 1)
         assert sequences(take(sub, 1)) == [1]
-        nc.session.callbacks.post(problems, None)
+        nc.session.callbacks.submit(problems, None)
         assert problems.get() is None
 
 
