@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync._fast import (
+    IOLoop,
     JetStreamMailbox,
-    Line,
     Mailbox,
     Messages,
-    Outbox,
     Parser,
+    WriteBuffer,
     parse_ack_subject,
     parse_headers,
 )
@@ -49,14 +49,16 @@ def bench_feed_headers(benchmark: BenchmarkFixture, size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def bench_line(benchmark: BenchmarkFixture, size: int, jetstream: bool) -> None:
     """Parse messages, deliver them to a mailbox, and take them as its reader."""
-    outbox = Outbox()
-    line = Line(outbox, -1)
-    mailbox = JetStreamMailbox(outbox, 7) if jetstream else Mailbox(outbox, 7)
-    line.subscribe(7, mailbox)
+    write_buffer = WriteBuffer()
+    io_loop = IOLoop(write_buffer, -1)
+    mailbox = (
+        JetStreamMailbox(write_buffer, 7) if jetstream else Mailbox(write_buffer, 7)
+    )
+    io_loop.subscribe(7, mailbox)
     chunk = frames(size, COUNT)
 
     def run() -> int:
-        line.decrypted(chunk)
+        io_loop.decrypted(chunk)
         return sum(
             1 for _, _ in zip(range(COUNT), Messages(mailbox, None), strict=False)
         )
@@ -68,26 +70,26 @@ def bench_line_from_socket(benchmark: BenchmarkFixture) -> None:
     """Parse messages of 128 bytes, with the system calls poll and receive."""
     ours, theirs = socket.socketpair()
     wake, other_end = os.pipe()
-    outbox = Outbox()
-    line, mailbox = Line(outbox, wake), Mailbox(outbox, 7)
-    line.subscribe(7, mailbox)
+    write_buffer = WriteBuffer()
+    io_loop, mailbox = IOLoop(write_buffer, wake), Mailbox(write_buffer, 7)
+    io_loop.subscribe(7, mailbox)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     count = 100  # the number of frames that fit into a socket pair on every machine
     chunk = frames(128, count)
-    line.open(ours.fileno(), direct=True)
+    io_loop.open(ours.fileno(), direct=True)
 
     def run() -> None:
         theirs.sendall(chunk)
         for _ in range(count):
             while not len(mailbox):
-                line.run(time.monotonic())
+                io_loop.run_once(time.monotonic())
             mailbox.get(0)
 
     try:
         benchmark(run)
     finally:
-        line.close()
+        io_loop.close()
         ours.close()
         theirs.close()
         os.close(wake)

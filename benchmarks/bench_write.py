@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync._fast import (
+    IOLoop,
     JetStreamMailbox,
     JetStreamMsg,
-    Line,
     Messages,
-    Outbox,
+    WriteBuffer,
     encode_headers,
     encode_publish,
     message_size,
@@ -37,15 +37,15 @@ HEADERS = {"Nats-Msg-Id": "7f3a9c52", "Content-Type": "application/json"}
 
 
 class Connected:
-    """An outbox on a socket pair, its I/O thread, and a thread that discards the bytes."""
+    """A write buffer on a socket pair, its I/O thread, and a thread that discards the bytes."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._wake, self._wake_end = os.pipe()
         os.set_blocking(self._wake, False)
-        self.outbox = Outbox(self._wake_end)
-        self.line = Line(self.outbox, self._wake)
+        self.write_buffer = WriteBuffer(self._wake_end)
+        self.io_loop = IOLoop(self.write_buffer, self._wake)
         self._running = True
         self._threads = [
             threading.Thread(target=self._drop),
@@ -59,24 +59,24 @@ class Connected:
 
     def _serve(self) -> None:
         while self._running:
-            self.line.run(time.monotonic() + 1)
+            self.io_loop.run_once(time.monotonic() + 1)
 
     def wait_until_sent(self) -> None:
-        while self.outbox.pending > 1 << 20:
+        while self.write_buffer.pending > 1 << 20:
             time.sleep(0.0001)
 
     def __enter__(self) -> Self:
-        self.line.open(self._ours.fileno(), direct=True)
-        self.outbox.open(self._ours.fileno(), b"", direct=True)
+        self.io_loop.open(self._ours.fileno(), direct=True)
+        self.write_buffer.open(self._ours.fileno(), b"", direct=True)
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._running = False
-        self.line.interrupt()
+        self.io_loop.interrupt()
         self._threads[1].join()
-        self.outbox.hold()
+        self.write_buffer.pause()
         self._ours.close()
         self._threads[0].join()
         self._theirs.close()
@@ -92,11 +92,11 @@ def bench_publish(benchmark: BenchmarkFixture, size: int) -> None:
     """
     payload = b"x" * size
     with Connected() as connected:
-        outbox = connected.outbox
+        write_buffer = connected.write_buffer
 
         def run() -> None:
             for _ in range(COUNT):
-                outbox.publish("orders.eu.new", payload)
+                write_buffer.publish("orders.eu.new", payload)
             connected.wait_until_sent()
 
         benchmark(run)
@@ -105,11 +105,11 @@ def bench_publish(benchmark: BenchmarkFixture, size: int) -> None:
 def bench_publish_with_headers(benchmark: BenchmarkFixture) -> None:
     payload = b"x" * 128
     with Connected() as connected:
-        outbox = connected.outbox
+        write_buffer = connected.write_buffer
 
         def run() -> None:
             for _ in range(COUNT):
-                outbox.publish("orders.eu.new", payload, headers=HEADERS)
+                write_buffer.publish("orders.eu.new", payload, headers=HEADERS)
             connected.wait_until_sent()
 
         benchmark(run)
@@ -135,14 +135,14 @@ def bench_message_size(benchmark: BenchmarkFixture) -> None:
 def bench_ack(benchmark: BenchmarkFixture) -> None:
     """Send 1000 acks. The clock does not include parsing the messages."""
     with Connected() as connected:
-        outbox = connected.outbox
-        # A line belongs to the thread that runs it, so this benchmark makes another one.
-        line, mailbox = Line(outbox, -1), JetStreamMailbox(outbox, 7)
-        line.subscribe(7, mailbox)
+        write_buffer = connected.write_buffer
+        # An I/O loop belongs to the thread that runs it, so this benchmark makes another one.
+        io_loop, mailbox = IOLoop(write_buffer, -1), JetStreamMailbox(write_buffer, 7)
+        io_loop.subscribe(7, mailbox)
         chunk = frames(128, COUNT)
 
         def messages() -> tuple[tuple[list[JetStreamMsg]], dict[str, object]]:
-            line.decrypted(chunk)
+            io_loop.decrypted(chunk)
             taken = [
                 msg
                 for _, msg in zip(range(COUNT), Messages(mailbox, None), strict=False)

@@ -460,7 +460,7 @@ class Mailbox(Sink):
 
     def __init__(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         sid: int,
         *,
         subject: str = "",
@@ -519,7 +519,7 @@ class JetStreamMailbox(Mailbox):
 
     def __init__(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         sid: int,
         *,
         max_messages: int = 0,
@@ -540,13 +540,13 @@ class JetStreamMailbox(Mailbox):
     def take_rows(self, *, whole: bool = False) -> ArrowBatch: ...
 
 @final
-class Question:
+class PreparedRequest:
     def __init__(
         self, mailbox: JetStreamMailbox, subject: str, reply: str, payload: bytes
     ) -> None: ...
     @property
     def number(self) -> int: ...
-    def ask(self, on_status: Callable[[Msg], object], deadline: float) -> Any: ...
+    def send(self, on_status: Callable[[Msg], object], deadline: float) -> Any: ...
 
 @final
 class Messages:
@@ -730,7 +730,7 @@ class EntryIterator(Generic[_Item]):
 class Waiter(Sink):
     def __init__(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         subject: str = "",
         *,
         local: bool = False,
@@ -752,7 +752,7 @@ class Waiter(Sink):
     def value(self) -> Any: ...
 
 @final
-class Replies(Sink):
+class ReplyMux(Sink):
     def __init__(self, prefix: str) -> None: ...
     def __len__(self) -> int: ...
     @property
@@ -763,9 +763,9 @@ class Replies(Sink):
     def is_open(self, value: bool) -> None: ...
     def add(self, sink: Sink) -> int: ...
     def discard(self, token: int) -> None: ...
-    def ask(
+    def request(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         subject: str,
         data: bytes | bytearray | memoryview,
         timeout: float,
@@ -863,7 +863,7 @@ class AckSlots(Sink):
 class AckWindow(AckSlots):
     def __init__(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         prefix: str,
         size: int,
         limit: int,
@@ -939,15 +939,15 @@ class AckWindow(AckSlots):
     def close(self, error: Exception, refusal: Exception | None = None) -> None: ...
 
 @final
-class Line(Parser):
-    def __init__(self, outbox: Outbox, wake_fd: int) -> None: ...
+class IOLoop(Parser):
+    def __init__(self, write_buffer: WriteBuffer, wake_fd: int) -> None: ...
     @property
     def counters(self) -> tuple[int, int]: ...
-    def claim(self) -> None: ...
+    def bind_to_thread(self) -> None: ...
     def subscribe(self, sid: int, sink: Sink) -> None: ...
     def unsubscribe(self, sid: int) -> None: ...
     def finish(self) -> None: ...
-    def restart(
+    def reset(
         self,
         *,
         framed: bool = False,
@@ -956,20 +956,20 @@ class Line(Parser):
     @property
     def unanswered(self) -> int: ...
     def ping(self, waiter: Waiter | None = None) -> bool: ...
-    def pong(self) -> None: ...
+    def on_pong(self) -> None: ...
     def fail_pings(self, error: Exception) -> None: ...
     def open(
-        self, fd: int, *, direct: bool, records: Records | None = None
+        self, fd: int, *, direct: bool, records: TLSRecords | None = None
     ) -> None: ...
     def close(self) -> list[tuple[Event, Any]]: ...
     def interrupt(self) -> None: ...
     def decrypted(self, data: bytes) -> list[tuple[Event, Any]]: ...
-    def run(
+    def run_once(
         self, deadline: float, writable: bool = False
     ) -> list[tuple[Event, Any]]: ...
 
 @final
-class Records:
+class TLSRecords:
     def __init__(
         self,
         tls: Any,
@@ -981,7 +981,7 @@ class Records:
 # Writing --------------------------------------------------------------------------
 
 @final
-class Outbox:
+class WriteBuffer:
     requester: Callable[[str, bytes, float], Msg] | None
     reporter: Callable[[Exception], object] | None
 
@@ -998,20 +998,20 @@ class Outbox:
     def counters(self) -> tuple[int, int]: ...
     @property
     def max_payload(self) -> int: ...
-    def serve(self, max_payload: int) -> list[tuple[str, int]]: ...
-    def wrap(self, *, framed: bool, masked: bool = True) -> None: ...
+    def set_max_payload(self, max_payload: int) -> list[tuple[str, int]]: ...
+    def set_framing(self, *, framed: bool, masked: bool = True) -> None: ...
     def frame(self, data: bytes, *, compressed: bool = False) -> bytes: ...
     def take_control(self) -> bytes: ...
-    def part(self) -> None: ...
+    def send_close_frame(self) -> None: ...
     def open(
         self,
         fd: int,
         first: bytes,
         *,
         direct: bool,
-        records: Records | None = None,
+        records: TLSRecords | None = None,
     ) -> None: ...
-    def hold(self) -> None: ...
+    def pause(self) -> None: ...
     def close(self, error: Exception) -> int: ...
     def take(self, most: int) -> bytes: ...
     def publish(
@@ -1024,7 +1024,7 @@ class Outbox:
         request: bool = False,
     ) -> None: ...
     def command(
-        self, data: bytes, *, lazy: bool = False, riding: bool = False
+        self, data: bytes, *, deferred: bool = False, piggyback: bool = False
     ) -> bool: ...
     @property
     def connections(self) -> int: ...
@@ -1035,9 +1035,9 @@ class Outbox:
 class PlainPublisher:
     """The part of `Connection` that runs once for each message."""
 
-    def __init__(self, outbox: Outbox) -> None: ...
+    def __init__(self, write_buffer: WriteBuffer) -> None: ...
     @property
-    def _outbox(self) -> Outbox: ...
+    def _write_buffer(self) -> WriteBuffer: ...
     def publish(
         self,
         subject: str,
@@ -1142,7 +1142,7 @@ class Turn:
 class AtomicAdder:
     """The part of `AtomicBatch` that runs once for each message."""
 
-    def __init__(self, messages: BatchMessages, outbox: Outbox) -> None: ...
+    def __init__(self, messages: BatchMessages, write_buffer: WriteBuffer) -> None: ...
     @property
     def _messages(self) -> BatchMessages: ...
     @property
@@ -1193,7 +1193,7 @@ class AtomicAdder:
 
 def entries_within(entries: list[BatchEntry], begin: int, size: int) -> int: ...
 def write_entries(
-    outbox: Outbox,
+    write_buffer: WriteBuffer,
     entries: list[BatchEntry],
     begin: int,
     end: int,
@@ -1246,7 +1246,7 @@ class BatchWriter:
     limit: int
 
     def __init__(
-        self, outbox: Outbox, counts: IngestCounts, keep: int, window: int
+        self, write_buffer: WriteBuffer, counts: IngestCounts, keep: int, window: int
     ) -> None: ...
     def __enter__(self) -> BatchWriter: ...
     def __exit__(self, *exc_info: object) -> None: ...

@@ -10,9 +10,9 @@ One extension module in parts, each with one idea, lowest first:
     finaliser.pxi  `__del__` methods that lose no Ctrl-C
     subject.pxi    the rules of subjects, and numbers as NATS writes them
     header.pxi     header blocks
-    block.pxi      frames that wait to be sent: Publish, and how it is written
+    block.pxi      frames that wait to be sent: FrameBuffer, PublishFrame
     websocket.pxi  the frames of a WebSocket, ours and the server's
-    records.pxi    the records of TLS, ours and the server's: Records
+    records.pxi    the records of TLS, ours and the server's: TLSRecords
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
     plain_publisher.pxi  core publishes of a connection's users
     batch.pxi      messages of atomic batches: BatchEntry
@@ -24,22 +24,22 @@ One extension module in parts, each with one idea, lowest first:
     arrow.pxi      columns in the Arrow C data interface: ArrowBatch
     arrow_stream.pxi  streams of these columns
     arrow_source.pxi  tables of other libraries, to be published: ArrowSource
-    event.pxi      events that the parser and the line report to the session: Event
+    event.pxi      events that the parser and the I/O loop report: Event
     mailbox.pxi    messages that wait for their reader: Mailbox
     jetstream_mailbox.pxi  messages of a consumer that wait: JetStreamMailbox
     messages.pxi   iterators over mailboxes: Messages
     direct.pxi     answers to direct gets: DirectAnswer
     entry.pxi      messages of key-value buckets as entries: Initial, Entries
     plain_ack.pxi  acks of the usual form, and how to recognise answers of a stream
-    replies.pxi    waiters for an answer, and how it finds them: Waiter, Replies
-    question.pxi   a request that is sent many times: Question
+    replies.pxi    waiters for an answer, and how it finds them: Waiter, ReplyMux
+    question.pxi   a request that is sent many times: PreparedRequest
     future.pxi     the future of one publish
     failures.pxi   futures with errors that no caller has seen
     slots.pxi      messages that wait for their acks, in slots
     window.pxi     publishing ahead of the acks
     ingest.pxi     the numbered publishes of fast-ingest batches
     parser.pxi     bytes to frames
-    line.pxi       the I/O thread's turn: poll, flush, receive, parse, deliver
+    line.pxi       the I/O loop: poll, flush, receive, parse, deliver
 
 Threads share the objects here by these rules. docs/locks.md has the protection of each.
 
@@ -53,9 +53,9 @@ Threads share the objects here by these rules. docs/locks.md has the protection 
 - A reader arms its park in the section in which it has found nothing, and waits outside.
 - No section of a mailbox is held while user code runs.
 - Tokens, flags and the states of acks are atomics.
-- One thread at a time reads the socket: the one whose turn it is.
-- The outbox has a mutex, which a thread without the GIL takes too. So no thread waits for
-  the GIL, drops a reference or makes a blocking call while it holds the mutex.
+- One thread at a time reads the socket: `reading_thread`.
+- The write buffer has a mutex, which a thread without the GIL takes too. So no thread waits
+  for the GIL, drops a reference or makes a blocking call while it holds the mutex.
 - TLS has a lock that is held while Python's `ssl` gives up the GIL, and nothing else is
   done with it held.
 """

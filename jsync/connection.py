@@ -395,10 +395,10 @@ class Connection(PlainPublisher):
         self._session = session
         self._jetstream = dict(jetstream or {})
         self._options = session.options
-        super().__init__(session.outbox)
+        super().__init__(session.write_buffer)
         self._finalizer = weakref.finalize(self, _forgotten, session)
         self._finalizer.atexit = False
-        session.outbox.requester = functools.partial(request, session)
+        session.write_buffer.requester = functools.partial(request, session)
 
     @property
     def session(self) -> Session:
@@ -909,7 +909,7 @@ class Connection(PlainPublisher):
     @property
     def max_payload(self) -> int:
         """The most bytes that headers and payload of one message may have together."""
-        return self._outbox.max_payload
+        return self._write_buffer.max_payload
 
     @property
     def client_id(self) -> int:
@@ -937,8 +937,8 @@ class Connection(PlainPublisher):
             The counters since `connect`, as of now.
         """
         session = self._session
-        in_messages, in_bytes = session.line.counters
-        out_messages, out_bytes = self._outbox.counters
+        in_messages, in_bytes = session.io_loop.counters
+        out_messages, out_bytes = self._write_buffer.counters
         interests = list(session.interests.values())
         mailboxes = [i.sink for i in interests if isinstance(i.sink, Mailbox)]
         return Statistics(
@@ -951,13 +951,13 @@ class Connection(PlainPublisher):
             subscriptions=len(interests),
             pending_messages=sum(len(mailbox) for mailbox in mailboxes),
             pending_bytes=sum(mailbox.bytes for mailbox in mailboxes),
-            unsent_bytes=self._outbox.pending,
+            unsent_bytes=self._write_buffer.pending,
         )
 
     def _check_fork(self) -> None:
         # Check for a fork before taking any lock: a lock that another thread held at the
         # fork stays locked.
-        self._outbox.check_process()
+        self._write_buffer.check_process()
 
     def __repr__(self) -> str:
         url = self.connected_url

@@ -11,7 +11,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.frames import frames
-from jsync._fast import JetStreamMailbox, JetStreamMsg, Line, Messages, Outbox, Parser
+from jsync._fast import (
+    IOLoop,
+    JetStreamMailbox,
+    JetStreamMsg,
+    Messages,
+    Parser,
+    WriteBuffer,
+)
 
 from .measure import await_go, report
 
@@ -32,9 +39,9 @@ def line(
     chunk: bytes, use: Callable[[JetStreamMsg], object] | None = None
 ) -> Callable[[], object]:
     """Measure the path of a connection: parse, deliver to a mailbox, and take from there."""
-    outbox = Outbox()
-    reader = Line(outbox, -1)
-    mailbox = JetStreamMailbox(outbox, 7)
+    write_buffer = WriteBuffer()
+    reader = IOLoop(write_buffer, -1)
+    mailbox = JetStreamMailbox(write_buffer, 7)
     reader.subscribe(7, mailbox)
 
     def run() -> None:

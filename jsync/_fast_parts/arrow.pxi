@@ -312,7 +312,7 @@ cdef class ArrowBatch:
     cdef Chunk* first
     cdef Shape shape
     cdef size_t rows, bytes_in_all
-    cdef Outbox outbox
+    cdef WriteBuffer write_buffer
     cdef bint acks, together, done
     cdef Chunk* acked      # where to continue acks that an error has cut short
     cdef size_t acked_row
@@ -494,18 +494,18 @@ cdef class ArrowBatch:
         self, Chunk* chunk, size_t row, const char* data, Py_ssize_t size
     ) except -1:
         cdef int32_t begin = chunk.replies.ends[row]
-        return self.outbox.write_ack(
+        return self.write_buffer.write_ack(
             chunk.replies.bytes + begin, chunk.replies.ends[row + 1] - begin, data, size
         )
 
 
-cdef ArrowBatch batch_of(Columns columns, Chunk* chunks, Outbox outbox):
+cdef ArrowBatch batch_of(Columns columns, Chunk* chunks, WriteBuffer write_buffer):
     """Make a batch that takes over `chunks`, which may be NULL."""
     cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
     cdef Chunk* chunk = chunks
     batch.first = chunks
     batch.shape = columns.shape
-    batch.outbox = outbox
+    batch.write_buffer = write_buffer
     batch.acks = columns.acks
     batch.together = columns.together
     if chunks == NULL:

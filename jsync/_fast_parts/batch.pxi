@@ -63,7 +63,7 @@ cdef class BatchEntry:
         cdef const char* r = utf8(reply, &reply_size)
         cdef bytes block = self.block_with(commit)
         cdef bytes frame
-        cdef Publish publish
+        cdef PublishFrame publish
         self.describe(&publish, block, r, reply_size)
         frame = PyBytes_FromStringAndSize(NULL, publish_size(&publish))
         put_publish(PyBytes_AS_STRING(frame), &publish)
@@ -77,7 +77,7 @@ cdef class BatchEntry:
         return b"%b%b\r\n" % (self.block[:size], commit)
 
     cdef inline void describe(
-        self, Publish* publish, bytes block, const char* reply, Py_ssize_t reply_size
+        self, PublishFrame* publish, bytes block, const char* reply, Py_ssize_t reply_size
     ) noexcept:
         publish_to(publish, self.utf8_subject, self.subject_size)
         publish_bytes(publish, block, self.data)
@@ -205,13 +205,13 @@ cdef class AtomicAdder:
 
     cdef readonly BatchMessages _messages
     cdef readonly Turn _turn
-    cdef Outbox outbox
-    cdef uint64_t flowing  # number of the outbox's connection, 0: check each message
+    cdef WriteBuffer write_buffer
+    cdef uint64_t flowing  # `connections` of the write buffer, 0: check each message
 
-    def __init__(self, messages: BatchMessages, outbox: Outbox) -> None:
+    def __init__(self, messages: BatchMessages, write_buffer: WriteBuffer) -> None:
         self._messages = messages
         self._turn = Turn()
-        self.outbox = outbox
+        self.write_buffer = write_buffer
 
     def _flow(self, connections: int) -> None:
         self.flowing = connections
@@ -262,7 +262,7 @@ cdef class AtomicAdder:
         cdef BatchEntry entry, held
         if (
             options or ack or timeout is not None
-            or self.flowing == 0 or self.flowing != glance_number(&self.outbox.opened)
+            or self.flowing == 0 or self.flowing != glance_number(&self.write_buffer.opened)
             or PyList_GET_SIZE(messages.waiting) != 1
         ):
             self._add(subject, data, options, ack, timeout)
@@ -276,12 +276,12 @@ cdef class AtomicAdder:
         try:
             held = <BatchEntry>messages.waiting[0]
             entry = messages.checked(
-                subject, data, None, glance_size(&self.outbox.most_payload)
+                subject, data, None, glance_size(&self.write_buffer.most_payload)
             )
             messages.count(entry)
             messages.waiting.append(entry)
             try:
-                if put_entry(self.outbox, held):
+                if put_entry(self.write_buffer, held):
                     messages.sent = held.sequence
                     del messages.waiting[0]
                 else:
@@ -293,11 +293,11 @@ cdef class AtomicAdder:
             store_int(&self._turn.taken, False)
 
 
-cdef bint put_entry(Outbox outbox, BatchEntry entry) except -1:
+cdef bint put_entry(WriteBuffer write_buffer, BatchEntry entry) except -1:
     """Write an entry that requests no answer, in chunks. Return False if not connected."""
-    cdef Publish frame
+    cdef PublishFrame frame
     entry.describe(&frame, entry.block, NULL, 0)
-    return outbox.write_frame(&frame, PASSING, IN_CHUNKS)
+    return write_buffer.write_frame(&frame, TRANSIENT, CHUNKED)
 
 
 def entries_within(entries: list, begin: int, size: int) -> int:
@@ -310,7 +310,7 @@ def entries_within(entries: list, begin: int, size: int) -> int:
 
 
 def write_entries(
-    outbox: Outbox,
+    write_buffer: WriteBuffer,
     entries: list,
     begin: int,
     end: int,
@@ -328,13 +328,13 @@ def write_entries(
     cdef const char* reply_subject = utf8(reply, &reply_size)
     cdef size_t total = 0
     cdef BatchEntry entry
-    cdef Publish* frames
+    cdef PublishFrame* frames
     cdef char* out
     cdef bytes closing
     if last < 0:
         return
     closing = (<BatchEntry?>written[last]).block_with(commit)
-    frames = <Publish*>PyMem_RawMalloc((last + 1) * sizeof(Publish))
+    frames = <PublishFrame*>PyMem_RawMalloc((last + 1) * sizeof(PublishFrame))
     if frames == NULL:
         raise MemoryError
     try:
@@ -346,11 +346,11 @@ def write_entries(
                 entry.describe(&frames[i], entry.block, first_subject, first_size)
                 first_size = 0
             total += publish_size(&frames[i])
-        out = outbox.begin(total, PASSING)
+        out = write_buffer.reserve(total, TRANSIENT)
         if out == NULL:
             raise ConnectionLostError("not connected: reconnecting")
         for i in range(last + 1):
-            out = outbox.put(out, &frames[i])
-        outbox.finish(AT_ONCE if urgent else SOON)
+            out = write_buffer.write(out, &frames[i])
+        write_buffer.commit(NOW if urgent else AUTO)
     finally:
         PyMem_RawFree(frames)

@@ -3,71 +3,71 @@
 cdef enum:
     VIEW_BYTES = 4096  # to copy fewer costs less than a view
 
-# Consecutive frames of one kind. A lasting frame that was not sent whole when the
+# Consecutive frames of one kind. A resendable frame that was not sent whole when the
 # connection broke is retried on the next one. Any other would come late, and is dropped.
-cdef struct Run:
+cdef struct FrameRun:
     size_t end
-    bint lasting
+    bint resendable
 
-cdef struct Block:
+cdef struct FrameBuffer:
     char* data
     size_t size
     size_t capacity
-    Run* runs
+    FrameRun* runs
     size_t run_count
     size_t run_capacity
 
 
-cdef char* block_room(Block* block, size_t size, bint lasting) noexcept nogil:
+cdef char* frames_reserve(FrameBuffer* frames, size_t size, bint resendable) noexcept nogil:
     """Add room for a frame of `size` bytes at the end. Return NULL without memory."""
     cdef size_t capacity
     cdef void* grown
-    if block.size + size > block.capacity:
-        capacity = block.capacity * 2 if block.capacity else 64 * 1024
-        while capacity < block.size + size:
+    if frames.size + size > frames.capacity:
+        capacity = frames.capacity * 2 if frames.capacity else 64 * 1024
+        while capacity < frames.size + size:
             capacity *= 2
-        grown = PyMem_RawRealloc(block.data, capacity)
+        grown = PyMem_RawRealloc(frames.data, capacity)
         if grown == NULL:
             return NULL
-        block.data = <char*>grown
-        block.capacity = capacity
-    if block.run_count == 0 or block.runs[block.run_count - 1].lasting != lasting:
-        if block.run_count == block.run_capacity:
-            capacity = block.run_capacity * 2 if block.run_capacity else 16
-            grown = PyMem_RawRealloc(block.runs, capacity * sizeof(Run))
+        frames.data = <char*>grown
+        frames.capacity = capacity
+    if frames.run_count == 0 or frames.runs[frames.run_count - 1].resendable != resendable:
+        if frames.run_count == frames.run_capacity:
+            capacity = frames.run_capacity * 2 if frames.run_capacity else 16
+            grown = PyMem_RawRealloc(frames.runs, capacity * sizeof(FrameRun))
             if grown == NULL:
                 return NULL
-            block.runs = <Run*>grown
-            block.run_capacity = capacity
-        block.runs[block.run_count].lasting = lasting
-        block.run_count += 1
-    block.size += size
-    block.runs[block.run_count - 1].end = block.size
-    return block.data + block.size - size
+            frames.runs = <FrameRun*>grown
+            frames.run_capacity = capacity
+        frames.runs[frames.run_count].resendable = resendable
+        frames.run_count += 1
+    frames.size += size
+    frames.runs[frames.run_count - 1].end = frames.size
+    return frames.data + frames.size - size
 
 
-cdef void block_shrink(Block* block, size_t size) noexcept nogil:
-    """Remove the `size` bytes of room that `block_room` added last."""
-    block.size -= size
-    block.runs[block.run_count - 1].end = block.size
+cdef void frames_shrink(FrameBuffer* frames, size_t size) noexcept nogil:
+    """Remove the `size` bytes of room that `frames_reserve` added last."""
+    frames.size -= size
+    frames.runs[frames.run_count - 1].end = frames.size
 
 
-cdef void block_free(Block* block) noexcept nogil:
-    PyMem_RawFree(block.data)
-    PyMem_RawFree(block.runs)
-    block.data = NULL
-    block.runs = NULL
-    block.size = block.capacity = block.run_count = block.run_capacity = 0
+cdef void frames_free(FrameBuffer* frames) noexcept nogil:
+    PyMem_RawFree(frames.data)
+    PyMem_RawFree(frames.runs)
+    frames.data = NULL
+    frames.runs = NULL
+    frames.size = frames.capacity = frames.run_count = frames.run_capacity = 0
 
 
-cdef size_t lasting_bytes(const Block* block, size_t begin) noexcept nogil:
-    """Return the number of bytes of lasting frames from `begin` on."""
+cdef size_t resendable_bytes(const FrameBuffer* frames, size_t begin) noexcept nogil:
+    """Return the number of bytes of resendable frames from `begin` on."""
     cdef size_t i, at = begin, count = 0
-    for i in range(block.run_count):
-        if block.runs[i].end > at:
-            if block.runs[i].lasting:
-                count += block.runs[i].end - at
-            at = block.runs[i].end
+    for i in range(frames.run_count):
+        if frames.runs[i].end > at:
+            if frames.runs[i].resendable:
+                count += frames.runs[i].end - at
+            at = frames.runs[i].end
     return count
 
 
@@ -98,45 +98,45 @@ cdef size_t frame_size(const char* s, size_t n) noexcept nogil:
     return line
 
 
-cdef bint copy_fitting(Block* block, Block* kept, size_t most) noexcept nogil:
-    """Copy all frames but lasting ones above `most` bytes. Return False without memory."""
+cdef bint copy_fitting(FrameBuffer* frames, FrameBuffer* kept, size_t most) noexcept nogil:
+    """Copy all frames but resendable ones above `most` bytes. False without memory."""
     cdef size_t i, size, at = 0
     cdef uint64_t payload
-    cdef bint lasting
+    cdef bint resendable
     cdef char* room
-    for i in range(block.run_count):
-        lasting = block.runs[i].lasting
-        while at < block.runs[i].end:
-            size = block.runs[i].end - at
-            if lasting:
-                frame_line(block.data + at, size, &payload)
-                size = frame_size(block.data + at, size)
-            if not lasting or payload <= most:
-                room = block_room(kept, size, lasting)
+    for i in range(frames.run_count):
+        resendable = frames.runs[i].resendable
+        while at < frames.runs[i].end:
+            size = frames.runs[i].end - at
+            if resendable:
+                frame_line(frames.data + at, size, &payload)
+                size = frame_size(frames.data + at, size)
+            if not resendable or payload <= most:
+                room = frames_reserve(kept, size, resendable)
                 if room == NULL:
                     return False
-                memcpy(room, block.data + at, size)
+                memcpy(room, frames.data + at, size)
             at += size
     return True
 
 
-cdef list frames_beyond(Block* block, size_t most):
-    """Return subject and size of each lasting frame that `copy_fitting` leaves out."""
+cdef list frames_beyond(FrameBuffer* frames, size_t most):
+    """Return subject and size of each resendable frame that `copy_fitting` leaves out."""
     cdef list found = []
     cdef size_t i, at = 0, size
     cdef uint64_t payload
     cdef const char* subject
     cdef const char* end
-    for i in range(block.run_count):
-        while at < block.runs[i].end:
-            size = block.runs[i].end - at
-            if block.runs[i].lasting:
-                frame_line(block.data + at, size, &payload)
+    for i in range(frames.run_count):
+        while at < frames.runs[i].end:
+            size = frames.runs[i].end - at
+            if frames.runs[i].resendable:
+                frame_line(frames.data + at, size, &payload)
                 if payload > most:
-                    subject = <const char*>memchr(block.data + at, c" ", size) + 1
+                    subject = <const char*>memchr(frames.data + at, c" ", size) + 1
                     end = <const char*>memchr(subject, c" ", size)
                     found.append((decode_text(subject, end - subject), payload))
-                size = frame_size(block.data + at, size)
+                size = frame_size(frames.data + at, size)
             at += size
     return found
 
@@ -156,7 +156,7 @@ cdef inline size_t digits_of(uint64_t number) noexcept nogil:
 
 
 # A message as it is published: a PUB, or an HPUB if it has a header block.
-cdef struct Publish:
+cdef struct PublishFrame:
     const char* subject
     const char* reply   # NULL: none
     uint64_t number     # follows `reply` unless it is 0, and `ending` comes behind it
@@ -167,7 +167,7 @@ cdef struct Publish:
 
 
 cdef inline void publish_to(
-    Publish* frame, const char* subject, size_t subject_size
+    PublishFrame* frame, const char* subject, size_t subject_size
 ) noexcept nogil:
     """Describe a message to `subject` without content."""
     frame.subject = subject
@@ -177,7 +177,7 @@ cdef inline void publish_to(
     frame.number = 0
 
 
-cdef inline void publish_bytes(Publish* frame, bytes block, bytes data) noexcept:
+cdef inline void publish_bytes(PublishFrame* frame, bytes block, bytes data) noexcept:
     """Set the payload, and the header block if any. The caller keeps both alive."""
     if block is not None:
         frame.block = PyBytes_AS_STRING(block)
@@ -210,7 +210,7 @@ cdef inline size_t payload_length(object data) noexcept:
     return PyMemoryView_GET_BUFFER(data).len
 
 
-cdef inline void publish_payload(Publish* frame, bytes block, object data) noexcept:
+cdef inline void publish_payload(PublishFrame* frame, bytes block, object data) noexcept:
     """Do what `publish_bytes` does, with a `lasting_payload`."""
     if PyBytes_CheckExact(data):
         publish_bytes(frame, block, <bytes>data)
@@ -220,7 +220,7 @@ cdef inline void publish_payload(Publish* frame, bytes block, object data) noexc
     frame.data_size = PyMemoryView_GET_BUFFER(data).len
 
 
-cdef inline size_t publish_size(const Publish* frame) noexcept nogil:
+cdef inline size_t publish_size(const PublishFrame* frame) noexcept nogil:
     """Return the number of bytes that `put_publish` writes."""
     cdef size_t content = frame.block_size + frame.data_size
     cdef size_t size = frame.subject_size + digits_of(content) + content + 9
@@ -233,7 +233,7 @@ cdef inline size_t publish_size(const Publish* frame) noexcept nogil:
     return size
 
 
-cdef char* put_publish(char* out, const Publish* frame) noexcept nogil:
+cdef char* put_publish(char* out, const PublishFrame* frame) noexcept nogil:
     """Write `PUB subject [reply] size`, or HPUB, and the content. Return where it ends."""
     if frame.block != NULL:
         out = put(out, b"HPUB ", 5)

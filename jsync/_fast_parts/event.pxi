@@ -1,4 +1,4 @@
-# Events that the parser and the line report to the session: `(Event, value)`.
+# Events that the parser and the I/O loop report to the session: `(Event, value)`.
 #
 # A message without a subscription is not an Event but the plain string `MSG`, because the
 # collector does not track tuples of strings and messages, which cannot be in a cycle.
@@ -13,7 +13,7 @@ class Event(StrEnum):
     - `ERR`: str, the words of -ERR without quotes,
     - `PING`, `PONG`, `OK`: None.
 
-    Reported by the line:
+    Reported by the I/O loop:
 
     - `STATUS`: `(mailbox, msg)`, a JetStream status,
     - `SLOW`: the mailbox that began to drop messages,

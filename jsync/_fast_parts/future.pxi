@@ -211,7 +211,7 @@ cdef class PubAckFuture:
             return 0
         deadline = deadline_after(timeout)
         while not self.finished:
-            check_may_wait(self.window.outbox)
+            check_may_wait(self.window.write_buffer)
             if jsync_now() >= deadline:
                 raise DeadlineError(
                     f"no ack for the message to {self.subject!r} within "

@@ -125,7 +125,7 @@ cdef class BatchWriter:
     """
 
     cdef IngestCounts counts
-    cdef Outbox outbox
+    cdef WriteBuffer write_buffer
     cdef Mailbox answers
     cdef bytes reply  # `<prefix>.<id>.<flow>.<gaps>.`
     cdef bytes control  # the subject of pings and ends: that of the first message
@@ -134,7 +134,7 @@ cdef class BatchWriter:
     cdef unsigned long owner  # id of the thread inside `with`, which may be waiting
     cdef bint writing
     cdef object subject  # the last one that was checked
-    cdef Publish* rows  # `CHUNK_ROWS` of them, for `write_many`, NULL before its first call
+    cdef PublishFrame* rows  # `CHUNK_ROWS`, for `write_many`, NULL before its first call
     cdef Kept* kept
     cdef size_t capacity, head, count  # of unacknowledged messages
     cdef size_t dropped  # how many of the oldest are released
@@ -146,9 +146,9 @@ cdef class BatchWriter:
     """True if a message had a message id, whether it is kept or not."""
 
     def __init__(
-        self, outbox: Outbox, counts: IngestCounts, keep: int, window: int
+        self, write_buffer: WriteBuffer, counts: IngestCounts, keep: int, window: int
     ) -> None:
-        self.outbox = outbox
+        self.write_buffer = write_buffer
         self.counts = counts
         self.keep = keep
         self.window = window
@@ -168,7 +168,7 @@ cdef class BatchWriter:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            check_fork(self.outbox.generation)
+            check_fork(self.write_buffer.generation)
             if self.owner or self.writing:
                 self.refuse()
             self.owner = PyThread_get_thread_ident()
@@ -400,7 +400,9 @@ cdef class BatchWriter:
             if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
                 self.refuse()
             if self.rows == NULL:
-                self.rows = <Publish*>PyMem_RawMalloc(CHUNK_ROWS * sizeof(Publish))
+                self.rows = <PublishFrame*>PyMem_RawMalloc(
+                    CHUNK_ROWS * sizeof(PublishFrame)
+                )
                 if self.rows == NULL:
                     raise MemoryError
             while at < total and self.may_write(
@@ -435,7 +437,7 @@ cdef class BatchWriter:
         cdef const char* s = utf8(subjects if one else subjects[begin], &subject_size)
         cdef uint64_t number = self.counts.sent
         cdef size_t size = 0, way = self.under_way
-        cdef Publish* frame
+        cdef PublishFrame* frame
         cdef char* out
         if number == 0:
             self.control = PyBytes_FromStringAndSize(s, subject_size)
@@ -458,13 +460,13 @@ cdef class BatchWriter:
             size += publish_size(frame)
             end += 1
         self.make_room(end - begin)
-        out = self.outbox.begin_in(size, PASSING, here, <PyObject*>self)
+        out = self.write_buffer.reserve_in(size, TRANSIENT, here, <PyObject*>self)
         if out == NULL:
             return begin
         for i in range(end - begin):
-            out = self.outbox.put(out, &self.rows[i])
+            out = self.write_buffer.write(out, &self.rows[i])
         self.counts.sent = number
-        self.outbox.finish(AT_ONCE)
+        self.write_buffer.commit(NOW)
         for i in range(begin, end):
             self.push(
                 subjects if one else (<list>subjects)[i], <bytes>payloads[i],
@@ -510,13 +512,13 @@ cdef class BatchWriter:
             leave(&here)
 
     cdef bint tell(self, uint64_t number, int operation) except -1:
-        cdef Publish frame
+        cdef PublishFrame frame
         self.describe(
             &frame, PyBytes_AS_STRING(self.control), PyBytes_GET_SIZE(self.control),
             number, operation,
         )
         # Urgent, so it never waits for room, because the I/O thread writes these, too.
-        return self.outbox.write_frame(&frame, URGENT, AT_ONCE)
+        return self.write_buffer.write_frame(&frame, URGENT, NOW)
 
     cdef inline int make_room(self, size_t more) except -1:
         return self.grow(more) if self.count + more > self.capacity else 0
@@ -617,33 +619,33 @@ cdef class BatchWriter:
         )
 
     cdef inline int check_size(self, bytes payload, bytes block) except -1:
-        return self.outbox.check_size(size_with(payload, block))
+        return self.write_buffer.check_size(size_with(payload, block))
 
     cdef bint put(
         self, const char* s, Py_ssize_t subject_size, bytes block, bytes payload,
         int operation, Section* here,
     ) except -1:
         cdef uint64_t number = self.counts.sent + 1
-        cdef Publish frame
+        cdef PublishFrame frame
         cdef char* out
         if number == 1 and operation == BATCH_APPEND:
             operation = BATCH_START
         self.describe(&frame, s, subject_size, number, operation)
         publish_bytes(&frame, block, payload)
-        out = self.outbox.begin_in(
-            publish_size(&frame), PASSING, here, <PyObject*>self
+        out = self.write_buffer.reserve_in(
+            publish_size(&frame), TRANSIENT, here, <PyObject*>self
         )
         if out == NULL:
             return False
-        self.outbox.put(out, &frame)
+        self.write_buffer.write(out, &frame)
         # Count it first, because the connection may be lost during the send, and the loss
         # counts what was sent.
         self.counts.sent = number
-        self.outbox.finish(IN_CHUNKS)
+        self.write_buffer.commit(CHUNKED)
         return True
 
     cdef inline void describe(
-        self, Publish* frame, const char* s, Py_ssize_t subject_size, uint64_t number,
+        self, PublishFrame* frame, const char* s, Py_ssize_t subject_size, uint64_t number,
         int operation,
     ) noexcept:
         """Describe a message with the reply `prefix.id.flow.gaps.number.operation.$FI`."""

@@ -36,7 +36,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     def __init__(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         sid: int,
         *,
         max_messages: int = 0,
@@ -44,7 +44,7 @@ cdef class JetStreamMailbox(Mailbox):
         readers: int = 1,
     ) -> None:
         Mailbox.__init__(
-            self, outbox, sid, max_messages=max_messages, max_bytes=max_bytes,
+            self, write_buffer, sid, max_messages=max_messages, max_bytes=max_bytes,
             readers=readers,
         )
         self.jetstream = True
@@ -224,7 +224,7 @@ cdef class JetStreamMailbox(Mailbox):
         if self.count == 0:
             leave(&here)
             return None
-        if self.columnar or self.outbox.generation != jsync_forks:
+        if self.columnar or self.write_buffer.generation != jsync_forks:
             leave(&here)
             self.check_rows()
         msg = self.first_off()
@@ -248,7 +248,8 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef int check_rows(self) except -1:
         """Raise an error, because no message may be taken now."""
-        check_fork(self.outbox.generation)  # in a forked child: the backlog is the parent's
+        # In a forked child the backlog is the parent's.
+        check_fork(self.write_buffer.generation)
         raise ConcurrentUseError("these messages are being read as columns")
 
     cdef int ask_credit(self) except -1:
@@ -291,8 +292,8 @@ cdef class JetStreamMailbox(Mailbox):
         self.drop_messages()
         self.controls = 0
 
-    cdef int complete(self, Line line) except -1:
-        return 0 if self.lent else Mailbox.complete(self, line)
+    cdef int complete(self, IOLoop io_loop) except -1:
+        return 0 if self.lent else Mailbox.complete(self, io_loop)
 
     cdef int ended(self) except -1:
         cdef Section here
@@ -328,12 +329,12 @@ cdef class JetStreamMailbox(Mailbox):
             return rest
         return Mailbox.take_rest(self, rest)
 
-    cdef int deliver(self, Msg msg, Line line) except -1:
+    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
         cdef Trail trail
-        note_time(&self.arrived, line.now)
+        note_time(&self.arrived, io_loop.now)
         # A stored message has an ack subject as its reply, whatever its publisher has set.
         if msg.reply_size == 0 and msg.is_status():
-            line.events.append((EVENT_STATUS, (self, msg)))
+            io_loop.events.append((EVENT_STATUS, (self, msg)))
             return 0
         if self.over:
             return 0
@@ -342,15 +343,15 @@ cdef class JetStreamMailbox(Mailbox):
         ):
             self.put_control(msg)
             if self._on_first is not None:
-                line.events.append((EVENT_FIRST, self))
+                io_loop.events.append((EVENT_FIRST, self))
             return 0
         if self._trail is not None:
             trail = self._trail  # a reference: `follow` may open the section for a moment
             if trail.follow(msg):
-                line.events.append((EVENT_ORDER, self))
+                io_loop.events.append((EVENT_ORDER, self))
         if self.columns is not None:
-            return self.deliver_row(msg, line)
-        if self._order is not None and not self.takes_in_order(msg, line):
+            return self.deliver_row(msg, io_loop)
+        if self._order is not None and not self.takes_in_order(msg, io_loop):
             return 0
         if self.ackless:
             msg.ack_state = NEEDLESS
@@ -358,7 +359,7 @@ cdef class JetStreamMailbox(Mailbox):
             self.pin.learn(msg)
         if PARALLEL and self.over:
             return 0
-        return self.keep(msg, self.size_of(msg), self.count - self.controls, line)
+        return self.keep(msg, self.size_of(msg), self.count - self.controls, io_loop)
 
     cdef inline size_t size_of(self, Msg msg) noexcept:
         """Return the size as the server counts it, without a pin id."""
@@ -393,9 +394,9 @@ cdef class JetStreamMailbox(Mailbox):
             if not self.control_first():
                 leave(&here)
                 return 0
-            if self.outbox.generation != jsync_forks:
+            if self.write_buffer.generation != jsync_forks:
                 leave(&here)
-                check_fork(self.outbox.generation)
+                check_fork(self.write_buffer.generation)
             msg = self.first_off()
             self.controls -= 1
             call = self._on_control
@@ -437,16 +438,16 @@ cdef class JetStreamMailbox(Mailbox):
 
     # In their order ---------------------------------------------------------------------
 
-    cdef bint takes_in_order(self, Msg msg, Line line) except -1:
+    cdef bint takes_in_order(self, Msg msg, IOLoop io_loop) except -1:
         cdef bint taken = self._order.takes(msg)
-        self.tell_of_order(line)
+        self.tell_of_order(io_loop)
         return taken
 
-    cdef inline int tell_of_order(self, Line line) except -1:
+    cdef inline int tell_of_order(self, IOLoop io_loop) except -1:
         cdef Order order = self._order
         if order.has_news() and not load_int(&order.told):
             store_int(&order.told, True)
-            line.events.append((EVENT_ORDER, self))
+            io_loop.events.append((EVENT_ORDER, self))
         return 0
 
     # Credit ---------------------------------------------------------------------------
@@ -497,7 +498,7 @@ cdef class JetStreamMailbox(Mailbox):
         finally:
             leave(&here)
 
-    cdef bint take_row(self, Frame* frame, Line line) except -1:
+    cdef bint take_row(self, Frame* frame, IOLoop io_loop) except -1:
         """Take a message as a row. Return False if it must come as an object."""
         cdef AckNumbers ack
         if (
@@ -505,13 +506,13 @@ cdef class JetStreamMailbox(Mailbox):
             or not read_ack(&self.columns.reader, frame.reply, frame.reply_size, &ack)
         ):
             return False
-        note_time(&self.arrived, line.now)
+        note_time(&self.arrived, io_loop.now)
         self.add_row(frame, &ack, (
             frame.subject_size + frame.reply_size + frame.block_size + frame.data_size
-        ), line)
+        ), io_loop)
         return True
 
-    cdef int deliver_row(self, Msg msg, Line line) except -1:
+    cdef int deliver_row(self, Msg msg, IOLoop io_loop) except -1:
         cdef AckNumbers ack
         cdef Frame frame
         if not read_ack(
@@ -521,15 +522,15 @@ cdef class JetStreamMailbox(Mailbox):
         if self.pin is not None:
             self.pin.learn(msg)
         frame_of(msg, &frame)
-        return self.add_row(&frame, &ack, self.size_of(msg), line)
+        return self.add_row(&frame, &ack, self.size_of(msg), io_loop)
 
     cdef int add_row(
-        self, Frame* frame, AckNumbers* ack, size_t size, Line line
+        self, Frame* frame, AckNumbers* ack, size_t size, IOLoop io_loop
     ) except -1:
         cdef bint taken
         if self._order is not None:
             taken = self._order.accepts(ack, size)
-            self.tell_of_order(line)
+            self.tell_of_order(io_loop)
             if not taken:
                 return 0
         self.columns.append(frame, ack, size)
@@ -539,7 +540,7 @@ cdef class JetStreamMailbox(Mailbox):
         self.held += size
         if self.count >= self.wake_count or self.held >= self.wake_bytes:
             self.wake_one()
-        return self.end_if_complete(line)
+        return self.end_if_complete(io_loop)
 
     def await_rows(self, rows: int, size: int, deadline: float) -> bool:
         """Wait until so many rows, or so many bytes of them, are here. Then return True.
@@ -564,10 +565,10 @@ cdef class JetStreamMailbox(Mailbox):
                 return False
             if jsync_now() >= until:
                 return False
-            check_may_wait(self.outbox)
-            if glance_time(&self.outbox.lazy_since) and not flushed:  # see `wait`
+            check_may_wait(self.write_buffer)
+            if glance_time(&self.write_buffer.lazy_since) and not flushed:  # see `wait`
                 flushed = True
-                self.outbox.flush_now()
+                self.write_buffer.flush_now()
                 continue
             self.park(until)
         return True
@@ -579,7 +580,8 @@ cdef class JetStreamMailbox(Mailbox):
         cdef Chunk* last
         cdef bint due = False
         cdef Section here
-        check_fork(self.outbox.generation)  # in a forked child: the rows are the parent's
+        # In a forked child the rows are the parent's.
+        check_fork(self.write_buffer.generation)
         enter(&here, <PyObject*>self)
         chunks = last = columns.take()
         while whole and last != NULL:
@@ -601,7 +603,7 @@ cdef class JetStreamMailbox(Mailbox):
             except BaseException:
                 self.put_rows_back(columns, chunks)
                 raise
-        return batch_of(columns, chunks, self.outbox)
+        return batch_of(columns, chunks, self.write_buffer)
 
     cdef void put_rows_back(self, Columns columns, Chunk* chunks) noexcept:
         """Put back rows that were taken but do not reach the reader, as the next rows."""

@@ -1,16 +1,17 @@
-# One turn of the I/O thread: poll without the GIL, send the written bytes, and then, in one
-# call with the GIL held, receive, parse, deliver and wake. Nothing can interrupt that call
-# while it changes a mailbox, and beside a busy thread it waits for the GIL once a turn.
+# One iteration of the I/O loop: poll without the GIL, send the written bytes, and then, in
+# one call with the GIL held, receive, parse, deliver and wake. Nothing can interrupt that
+# call while it changes a mailbox, and beside a busy thread it waits for the GIL once an
+# iteration.
 #
 # A thread that waits alone for one answer, like a script in a request, reads the socket in
 # place of the I/O thread, which saves a wake-up. The I/O thread steps aside for a moment
 # only, so nothing depends on the thread that reads.
 
 cdef enum:
-    # One turn holds the GIL for about one switch interval of the interpreter, because
-    # beside busy threads each further turn would have to wait for the GIL as long again.
-    TURN_BYTES = 8 * 1024 * 1024
-    TURN_NS = 4_000_000
+    # One iteration holds the GIL for about one switch interval of the interpreter, because
+    # beside busy threads each further one would have to wait for the GIL as long again.
+    MAX_READ_BYTES = 8 * 1024 * 1024
+    MAX_READ_NS = 4_000_000
     # Ended mailboxes are reported in batches. No thread waits for the report, but the
     # reader of the last message waits for the GIL.
     MAX_ENDINGS = 64
@@ -34,7 +35,7 @@ cdef int64_t BREATH_NS = 1_000_000_000  # or after this time
 
 
 @cython.final
-cdef class Line(Parser):
+cdef class IOLoop(Parser):
     """The compiled half of a connection's I/O thread, to be used by that thread alone.
 
     `subscribe` and `unsubscribe` may be called from any thread.
@@ -42,7 +43,7 @@ cdef class Line(Parser):
 
     cdef int fd, wake_fd
     cdef int direct
-    cdef Records records  # of TLS, or None, for the thread that reads
+    cdef TLSRecords records  # of TLS, or None, for the thread that reads
     cdef int secure  # whether the bytes come in records of TLS
     cdef int interrupted
     cdef bint takes_more  # the last poll found it writable, and nothing was sent since
@@ -64,15 +65,15 @@ cdef class Line(Parser):
     cdef uint64_t changes, cached_at
     # Without a GIL: id of the thread that reads and parses, which alone touches the parser
     # and the events. With a GIL `receiving` is enough.
-    cdef unsigned long turn
-    cdef int telling  # there were events when the turn ended
+    cdef unsigned long reading_thread
+    cdef int telling  # there were events when the last reader left
 
     def __cinit__(self):
         self.fd = self.notify_fds[0] = self.notify_fds[1] = -1
 
-    def __init__(self, outbox: Outbox, wake_fd: int) -> None:
-        self.outbox = outbox
-        outbox.line = self
+    def __init__(self, write_buffer: WriteBuffer, wake_fd: int) -> None:
+        self.write_buffer = write_buffer
+        write_buffer.io_loop = self
         self.wake_fd = wake_fd
         self.sinks = {}
         self.endings = []
@@ -84,7 +85,7 @@ cdef class Line(Parser):
         close_notifier(self.notify_fds)
 
     def __repr__(self) -> str:
-        return f"<Line {'open' if self.fd >= 0 else 'closed'}, {len(self.sinks)} sinks>"
+        return f"<IOLoop {'open' if self.fd >= 0 else 'closed'}, {len(self.sinks)} sinks>"
 
     @property
     def counters(self) -> tuple[int, int]:
@@ -96,9 +97,9 @@ cdef class Line(Parser):
         """Keep-alive pings since the last PONG."""
         return glance_int(&self.keep_alives)
 
-    def claim(self) -> None:
+    def bind_to_thread(self) -> None:
         """Make the calling thread the I/O thread, on which no call may block."""
-        store_ident(&self.outbox.io_thread, PyThread_get_thread_ident())
+        store_ident(&self.write_buffer.io_thread, PyThread_get_thread_ident())
 
     def subscribe(self, sid: int, sink: Sink) -> None:
         self.sinks[sid] = sink
@@ -115,11 +116,11 @@ cdef class Line(Parser):
         """
         cdef bint sent
         cdef Section here
-        check_fork(self.outbox.generation)
+        check_fork(self.write_buffer.generation)
         enter(&here, <PyObject*>self)
         try:
             self.pings.append(waiter)
-            sent = self.outbox.ping()
+            sent = self.write_buffer.ping()
             if sent:
                 note_int(&self.keep_alives, self.keep_alives + (waiter is None))
             else:
@@ -127,7 +128,7 @@ cdef class Line(Parser):
         finally:
             leave(&here)
         if not sent:
-            self.outbox.check_open()
+            self.write_buffer.check_open()
         return sent
 
     cdef object next_pinger(self):
@@ -151,37 +152,37 @@ cdef class Line(Parser):
                 (<Waiter>waiter).fail(error)
         note_int(&self.keep_alives, 0)
 
-    def open(self, fd: int, *, direct: bool, records: Records | None = None) -> None:
+    def open(self, fd: int, *, direct: bool, records: TLSRecords | None = None) -> None:
         """Read from `fd`, through `records`. If not direct, report when it is readable."""
-        cdef bint mine = self.begin_turn()
+        cdef bint mine = self.acquire_reader()
         self.records = records
         note_int(&self.secure, records is not None)
         note_int(&self.direct, direct)
         note_int(&self.fd, fd)
         self.takes_more = False
-        self.end_turn(mine)
+        self.release_reader(mine)
 
     def close(self) -> list:
         """Stop reading. Return the events that the last reading thread has left."""
-        cdef bint mine = self.begin_turn()
+        cdef bint mine = self.acquire_reader()
         try:
             note_int(&self.fd, -1)
             return self.take_events()
         finally:
-            self.end_turn(mine)
+            self.release_reader(mine)
 
     def finish(self) -> None:
         """Close permanently."""
-        cdef bint mine = self.begin_turn()
+        cdef bint mine = self.acquire_reader()
         note_int(&self.fd, -1)
         store_int(&self.finished, True)
-        self.end_turn(mine)
+        self.release_reader(mine)
         # If a waiting thread has borrowed the socket, that thread does it when it leaves.
         if replace_int(&self.borrowed, False, True):
             close_notifier(self.notify_fds)
             store_int(&self.borrowed, False)
 
-    def restart(
+    def reset(
         self, *, framed: bool = False,
         inflate: "Callable[[bytes, bool], Iterable[bytes]] | None" = None,
     ) -> None:
@@ -190,27 +191,27 @@ cdef class Line(Parser):
         A `framed` stream comes in the frames of a WebSocket. `inflate` gets the parts of
         its compressed messages, and whether each part is the last.
         """
-        cdef bint mine = self.begin_turn()
+        cdef bint mine = self.acquire_reader()
         try:
-            self.reset()
+            self.clear()
             self.frames.on = framed
             self.inflate = inflate
             self.events = []
         finally:
-            self.end_turn(mine)
+            self.release_reader(mine)
 
-    # The turn of the thread that reads, where no GIL keeps the others out ----------------
+    # One reading thread at a time, where no GIL keeps the others out ---------------------
 
-    cdef inline bint try_turn(self) noexcept:
+    cdef inline bint try_acquire_reader(self) noexcept:
         """Become the thread that reads, for a moment, unless another thread is."""
         if PARALLEL:
-            return replace_ident(&self.turn, 0, PyThread_get_thread_ident())
+            return replace_ident(&self.reading_thread, 0, PyThread_get_thread_ident())
         return not self.receiving
 
-    cdef inline bint begin_turn(self) noexcept:
-        """Become that thread once no other is. True if `end_turn` must undo it."""
+    cdef inline bint acquire_reader(self) noexcept:
+        """Become that thread once no other is. True if `release_reader` must undo it."""
         if PARALLEL:
-            return self.wait_for_turn()
+            return self.wait_for_reader()
         if self.receiving:
             self.wait_for_receiver()
         return False
@@ -222,13 +223,13 @@ cdef class Line(Parser):
             with nogil:
                 jsync_poll(&nothing, 0, 100_000)
 
-    cdef bint wait_for_turn(self) noexcept:
+    cdef bint wait_for_reader(self) noexcept:
         cdef unsigned long me = PyThread_get_thread_ident()
         cdef pollfd nothing
         cdef int tries = 0
-        if load_ident(&self.turn) == me:
+        if load_ident(&self.reading_thread) == me:
             return False
-        while not replace_ident(&self.turn, 0, me):
+        while not replace_ident(&self.reading_thread, 0, me):
             tries += 1
             with nogil:
                 if tries < 100:
@@ -237,15 +238,15 @@ cdef class Line(Parser):
                     jsync_poll(&nothing, 0, 1_000_000)
         return True
 
-    cdef inline void end_turn(self, bint mine) noexcept:
+    cdef inline void release_reader(self, bint mine) noexcept:
         if PARALLEL and mine:
             store_int(&self.telling, PyList_GET_SIZE(self.events) > 0)
-            store_ident(&self.turn, 0)
+            store_ident(&self.reading_thread, 0)
 
     def interrupt(self) -> None:
-        """Make `run` return soon, from any thread."""
+        """Make `run_once` return soon, from any thread."""
         store_int(&self.interrupted, True)
-        self.outbox.wake()
+        self.write_buffer.wake()
 
     cdef Wanted wanted(self, uint64_t sid) noexcept:
         cdef uint64_t changes = load_number(&self.changes)
@@ -278,7 +279,7 @@ cdef class Line(Parser):
 
     def feed(self, data: "bytes | bytearray | memoryview") -> list:
         """Parse bytes of the handshake. A fault is a `BROKEN` event after the frames."""
-        cdef bint mine = self.begin_turn()
+        cdef bint mine = self.acquire_reader()
         note_time(&self.now, jsync_now())
         try:
             try:
@@ -287,18 +288,18 @@ cdef class Line(Parser):
                 self.events.append((EVENT_BROKEN, fault))
             events, self.events = self.events, []
         finally:
-            self.end_turn(mine)
+            self.release_reader(mine)
         return events
 
     def decrypted(self, data: bytes) -> list:
-        """Parse and deliver what TLS has decrypted, and return events as `run` does."""
-        cdef bint mine = self.begin_turn()
+        """Parse and deliver what TLS has decrypted. Return events as `run_once` does."""
+        cdef bint mine = self.acquire_reader()
         try:
             self.events = self.feed(data)
             self.answer()
             return self.take_events()
         finally:
-            self.end_turn(mine)
+            self.release_reader(mine)
 
     cdef list take_events(self):
         events = self.endings + self.events
@@ -307,7 +308,7 @@ cdef class Line(Parser):
         self.events = []
         return events
 
-    def run(self, deadline: float, writable: bool = False) -> list:
+    def run_once(self, deadline: float, writable: bool = False) -> list:
         """Read and write until there is something for the session to decide.
 
         Return events `(Event, value)`, with no frame but INFO, -ERR and a PONG that came
@@ -316,21 +317,21 @@ cdef class Line(Parser):
         `deadline`, by the monotonic clock, or when interrupted.
         """
         if not PARALLEL:
-            return self.run_turn(deadline, writable)
-        self.begin_turn()
+            return self.run_as_reader(deadline, writable)
+        self.acquire_reader()
         try:
-            return self.run_turn(deadline, writable)
+            return self.run_as_reader(deadline, writable)
         finally:
-            self.end_turn(True)
+            self.release_reader(True)
 
-    cdef list run_turn(self, double deadline, bint writable):
+    cdef list run_as_reader(self, double deadline, bint writable):
         cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause, now
         cdef pollfd fds[2]
         cdef int ready = 0
         cdef size_t got = 0
         cdef bint more = False, secure, full, gone
         # Even then it looks at the socket once, because others may interrupt without a
-        # pause. For the same reason `takes_more` is kept for the next turn.
+        # pause. For the same reason `takes_more` is kept for the next call.
         cdef bint hurried = load_int(&self.interrupted)
         store_int(&self.deciding, False)
         if PARALLEL:
@@ -343,27 +344,27 @@ cdef class Line(Parser):
             now = jsync_now()
             note_time(&self.now, now)
             secure = self.direct and self.secure
-            self.end_turn(True)
+            self.release_reader(True)
             if secure:
-                more = self.outbox.flush_records(self.takes_more, now)
+                more = self.write_buffer.flush_records(self.takes_more, now)
                 self.takes_more = False
                 now = jsync_now()
             elif not self.direct:
-                more = not writable and self.outbox.has_plaintext(now)
+                more = not writable and self.write_buffer.has_plaintext(now)
             with nogil:
                 while True:
                     if self.direct and not secure:
-                        more = self.outbox.flush_round(self.takes_more, now)
+                        more = self.write_buffer.flush_round(self.takes_more, now)
                         self.takes_more = False
-                    aside = glance_time(&self.outbox.aside_until) - now
+                    aside = glance_time(&self.write_buffer.aside_until) - now
                     if load_int(&self.borrowed):
                         aside += WAITED_FOR_NS
-                    note_int(&self.outbox.aside, aside > 0)
+                    note_int(&self.write_buffer.aside, aside > 0)
                     fds[0].fd = glance_int(&self.fd)
                     fds[0].events = 0 if aside > 0 else POLLIN
-                    full = (
-                        glance_int(&self.outbox.choked) != 0 if self.direct else writable
-                    )
+                    full = writable
+                    if self.direct:
+                        full = glance_int(&self.write_buffer.choked) != 0
                     if full:
                         fds[0].events |= POLLOUT
                     fds[1].fd = self.wake_fd
@@ -371,7 +372,7 @@ cdef class Line(Parser):
                     fds[0].revents = fds[1].revents = 0
                     pause = self.pause(until, now, more or hurried, full, aside)
                     if self.direct:
-                        note_time(&self.outbox.looked_after, now + pause)
+                        note_time(&self.write_buffer.poll_deadline, now + pause)
                     ready = jsync_poll(fds, 2, pause)
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
@@ -381,15 +382,15 @@ cdef class Line(Parser):
                         break
                     if hurried:  # and a waiting thread reads the socket
                         break
-                    if secure and self.outbox.has_due(False, now):
+                    if secure and self.write_buffer.has_due(False, now):
                         break
                     if now >= until:
                         # Never return without having looked at the socket.
-                        note_time(&self.outbox.aside_until, 0)
-            self.begin_turn()
+                        note_time(&self.write_buffer.aside_until, 0)
+            self.acquire_reader()
             note_time(&self.now, now)
             self.takes_more = fds[0].revents & POLLOUT
-            gone = glance_int(&self.outbox.failure) != 0
+            gone = glance_int(&self.write_buffer.failure) != 0
             if fds[0].revents & (POLLIN | POLLERR | POLLHUP | POLLNVAL):
                 if not self.direct:
                     self.events.append((EVENT_READABLE, None))
@@ -399,7 +400,7 @@ cdef class Line(Parser):
                     with nogil:  # another thread is still receiving: wait a moment
                         jsync_poll(fds, 0, 1_000_000)
             if gone and not self.events:
-                self.events.append((EVENT_BROKEN, self.outbox.what_failed()))
+                self.events.append((EVENT_BROKEN, self.write_buffer.what_failed()))
             if not self.direct and (self.takes_more or more):
                 self.events.append((EVENT_WRITABLE, None))
             if hurried or self.now >= until or (self.ended and ready == 0):
@@ -416,7 +417,7 @@ cdef class Line(Parser):
     ) noexcept nogil:
         """Return for how many nanoseconds the poll may last."""
         cdef int64_t left = until - now
-        cdef int64_t lazy = glance_time(&self.outbox.lazy_since)
+        cdef int64_t lazy = glance_time(&self.write_buffer.lazy_since)
         if more:
             return 0
         if lazy and not full:
@@ -436,7 +437,9 @@ cdef class Line(Parser):
         self.receiving = True
         note_time(&self.now, jsync_now())  # it may have waited for the GIL since the poll
         try:
-            while got == 0 or (got < TURN_BYTES and jsync_now() - self.now < TURN_NS):
+            while got == 0 or (
+                got < MAX_READ_BYTES and jsync_now() - self.now < MAX_READ_NS
+            ):
                 self.room()
                 space = self.capacity - self.end
                 if self.records is not None:
@@ -455,7 +458,7 @@ cdef class Line(Parser):
                 got += n
                 if self.records is None:
                     self.arrived(n)
-                elif not self.unseal(n):
+                elif not self.decrypt(n):
                     break
                 if <size_t>n < space:
                     break  # no more bytes are here, or else the next poll reports them
@@ -474,14 +477,14 @@ cdef class Line(Parser):
         space = self.capacity - self.end - RECORD_BYTES
         return space
 
-    cdef bint unseal(self, size_t n) except -1:
+    cdef bint decrypt(self, size_t n) except -1:
         """Parse the content of `n` bytes of records behind `end`. False if no more come."""
-        cdef Records records = self.records
+        cdef TLSRecords records = self.records
         cdef size_t got = 0
         try:
-            got = records.unseal(self.buffer + self.end, n, self.capacity - self.end)
-            if records.owes:
-                self.outbox.owe_records()
+            got = records.decrypt(self.buffer + self.end, n, self.capacity - self.end)
+            if records.has_output:
+                self.write_buffer.queue_records()
             if got:
                 self.arrived(got)
         finally:
@@ -504,9 +507,10 @@ cdef class Line(Parser):
         if load_int(&self.borrowed) or not self.is_readable(fd):
             return False
         if glance_int(&self.secure) and (
-            PyThread_get_thread_ident() == main_thread or self.outbox.is_inside_records()
+            PyThread_get_thread_ident() == main_thread
+            or self.write_buffer.is_inside_records()
         ):
-            return False  # see `Records`
+            return False  # see `TLSRecords`
         if not replace_int(&self.borrowed, False, True):
             return False  # another thread was quicker
         if self.notify_fds[0] < 0 and (
@@ -525,7 +529,7 @@ cdef class Line(Parser):
                 left = deadline - now
                 if not park_waits(park) or left <= 0 or not self.is_readable(fd):
                     break
-                note_time(&self.outbox.aside_until, now + ASIDE_NS)
+                note_time(&self.write_buffer.aside_until, now + ASIDE_NS)
                 with nogil:
                     fds[0].fd = fd
                     fds[1].fd = self.notify_fds[0]
@@ -537,7 +541,7 @@ cdef class Line(Parser):
                         jsync_poll(fds, 2, min(left, longest))
                     if fds[1].revents:
                         drain_pipe(self.notify_fds[0])
-                taken = fds[0].revents and not self.try_turn()
+                taken = fds[0].revents and not self.try_acquire_reader()
                 if taken or not fds[0].revents:
                     continue
                 try:
@@ -550,21 +554,22 @@ cdef class Line(Parser):
                     else:
                         told = True
                 finally:
-                    self.end_turn(True)
+                    self.release_reader(True)
                 if not told:
-                    self.outbox.wake()  # end a poll that may last until the next ping
+                    self.write_buffer.wake()  # end a poll that may last until the next ping
         finally:
             woken = park_end_reading(park)
             store_int(&self.borrowed, False)
             if self.is_readable(fd):
                 # A thread that has waited is likely to wait again.
                 note_time(
-                    &self.outbox.aside_until, max(now, glance_time(&self.now)) + ASIDE_NS
+                    &self.write_buffer.aside_until,
+                    max(now, glance_time(&self.now)) + ASIDE_NS,
                 )
             else:
-                note_time(&self.outbox.aside_until, 0)
+                note_time(&self.write_buffer.aside_until, 0)
                 if glance_int(&self.fd) >= 0:
-                    self.outbox.wake()
+                    self.write_buffer.wake()
             if load_int(&self.finished) and replace_int(&self.borrowed, False, True):
                 close_notifier(self.notify_fds)
                 store_int(&self.borrowed, False)
@@ -575,16 +580,16 @@ cdef class Line(Parser):
         if PARALLEL:
             return (
                 glance_int(&self.fd) == fd >= 0 and glance_int(&self.direct)
-                and not load_int(&self.outbox.parked)
+                and not load_int(&self.write_buffer.parked)
                 and not load_int(&self.deciding) and not load_int(&self.telling)
             )
         return (
-            self.fd == fd >= 0 and self.direct and not self.outbox.parked
+            self.fd == fd >= 0 and self.direct and not self.write_buffer.parked
             and not self.deciding and not self.events
         )
 
     cdef bint may_read(self, int fd) noexcept:
-        """Return whether the thread that has the turn may read `fd`."""
+        """Return whether the reading thread may read `fd`."""
         return self.is_readable(fd) and not (PARALLEL and self.events)
 
     cdef int answer(self) except -1:
@@ -596,7 +601,7 @@ cdef class Line(Parser):
         cdef list others
         cdef int asked = 0
         if self.frames.on:
-            self.outbox.pay()
+            self.write_buffer.flush_control()
         if not self.events:
             return 0
         others = []
@@ -604,16 +609,16 @@ cdef class Line(Parser):
             if event[0] is EVENT_PING:
                 asked += 1
             elif event[0] is EVENT_PONG and not others:
-                self.pong()
+                self.on_pong()
             else:
                 others.append(event)
         self.events = others
         # Last, because it may give up the GIL, and then another thread receives.
         for _ in range(asked):
-            self.outbox.command(b"PONG\r\n")
+            self.write_buffer.command(b"PONG\r\n")
         return 0
 
-    def pong(self) -> None:
+    def on_pong(self) -> None:
         """Set the waiter that has waited longest for a PONG."""
         waiter = self.next_pinger()
         if waiter is not None:
@@ -621,47 +626,51 @@ cdef class Line(Parser):
 
 
 cdef bint wait_for_wake(
-    Outbox outbox, Park* park, int64_t deadline, bint for_one, bint held = False,
-    bint riding = False,
+    WriteBuffer write_buffer, Park* park, int64_t deadline, bint for_one, bint held = False,
+    bint piggyback = False,
 ) except -1:
     """Wait as `park_wait` does for bytes of the connection: for one answer, or for more.
 
     With acks held, wait only in place of the I/O thread, where the next messages are close.
-    `riding` means that the request is in the outbox, and leaves as the caller parks.
+    `piggyback` means that the request is in the write buffer, and leaves as the caller
+    parks.
     """
-    if for_one and read_for(outbox, park, deadline):
+    if for_one and read_for(write_buffer, park, deadline):
         return True
     if held:
         return park_leave(park) if PARALLEL else False
-    add_int(&outbox.parked, 1)
+    add_int(&write_buffer.parked, 1)
     try:
-        outbox.call_back()
-        return park_wait(park, deadline, outbox if riding else None)
+        write_buffer.wake_reader()
+        return park_wait(park, deadline, write_buffer if piggyback else None)
     finally:
-        add_int(&outbox.parked, -1)
+        add_int(&write_buffer.parked, -1)
 
 
-cdef inline bint read_for(Outbox outbox, Park* park, int64_t deadline) except -1:
+cdef inline bint read_for(WriteBuffer write_buffer, Park* park, int64_t deadline) except -1:
     """Read the socket, if possible, until `park` is woken: True. See `read_until`."""
-    cdef Line line
+    cdef IOLoop io_loop
     if not PARALLEL:
-        return outbox.line is not None and outbox.line.read_until(park, deadline)
+        return (
+            write_buffer.io_loop is not None
+            and write_buffer.io_loop.read_until(park, deadline)
+        )
     try:
-        line = outbox.reader()
-        return line is not None and line.read_until(park, deadline)
+        io_loop = write_buffer.reader()
+        return io_loop is not None and io_loop.read_until(park, deadline)
     except BaseException:
         park_leave(park)
         raise
 
 
-cdef inline int deliver_to(Sink sink, Msg msg, Line line) except -1:
+cdef inline int deliver_to(Sink sink, Msg msg, IOLoop io_loop) except -1:
     """Deliver in the section of the sink, in which its readers take from it, too."""
     cdef Section here
     if not PARALLEL:
-        return sink.deliver(msg, line)
+        return sink.deliver(msg, io_loop)
     enter(&here, <PyObject*>sink)
     try:
-        sink.deliver(msg, line)
+        sink.deliver(msg, io_loop)
     finally:
         leave(&here)
     return 0

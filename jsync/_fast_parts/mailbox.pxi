@@ -10,13 +10,13 @@ cdef class Sink:
     cdef bint jetstream  # the parser makes JetStreamMsg for it
     cdef int columnar    # it is a mailbox that takes messages without objects
 
-    cdef int deliver(self, Msg msg, Line line) except -1:
+    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
         raise NotImplementedError
 
 
-cdef int check_may_wait(Outbox outbox) except -1:
-    check_fork(outbox.generation)
-    if PyThread_get_thread_ident() == load_ident(&outbox.io_thread):
+cdef int check_may_wait(WriteBuffer write_buffer) except -1:
+    check_fork(write_buffer.generation)
+    if PyThread_get_thread_ident() == load_ident(&write_buffer.io_thread):
         raise BlockingCallError(
             "a blocking call on the connection's I/O thread would wait for itself; "
             "finalisers may run there: hand the work to a thread of yours"
@@ -40,7 +40,7 @@ cdef class Mailbox(Sink):
     cdef Seat* seats  # `seat`, or several
     cdef int readers
     cdef int self_reading  # its only reader reads the socket, if no other thread waits
-    cdef Outbox outbox
+    cdef WriteBuffer write_buffer
     cdef object error
     cdef public uint64_t sid
     """The sid of the subscription that delivers here, which may be another one later."""
@@ -62,7 +62,7 @@ cdef class Mailbox(Sink):
 
     def __init__(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         sid: int,
         *,
         subject: str = "",
@@ -78,7 +78,7 @@ cdef class Mailbox(Sink):
             self.seats = <Seat*>PyMem_RawCalloc(self.readers, sizeof(Seat))
             if self.seats == NULL:
                 raise MemoryError
-        self.outbox = outbox
+        self.write_buffer = write_buffer
         self.sid = sid
         self.subject = str(subject)
         self.max_messages = max_messages
@@ -205,9 +205,9 @@ cdef class Mailbox(Sink):
         if self.count == 0:
             leave(&here)
             return None
-        if self.outbox.generation != jsync_forks:  # in a child: the parent's backlog
+        if self.write_buffer.generation != jsync_forks:  # in a child: the parent's backlog
             leave(&here)
-            check_fork(self.outbox.generation)
+            check_fork(self.write_buffer.generation)
         msg = self.first_off()
         self.leave(msg.wire_size())
         leave(&here)
@@ -235,10 +235,10 @@ cdef class Mailbox(Sink):
     cdef void discard(self) noexcept:
         self.drop_messages()
 
-    cdef int complete(self, Line line) except -1:
+    cdef int complete(self, IOLoop io_loop) except -1:
         """Report that all that was expected has come."""
-        line.endings.append((EVENT_ENDED, self))
-        note_count(&line.ended, line.ended + 1)
+        io_loop.endings.append((EVENT_ENDED, self))
+        note_count(&io_loop.ended, io_loop.ended + 1)
         return 0
 
     cdef int ended(self) except -1:
@@ -318,15 +318,15 @@ cdef class Mailbox(Sink):
 
     # Arrivals ---------------------------------------------------------------------------
 
-    cdef int deliver(self, Msg msg, Line line) except -1:
-        note_time(&self.arrived, line.now)
+    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
+        note_time(&self.arrived, io_loop.now)
         if self.over:
             return 0
-        return self.keep(msg, msg.wire_size(), self.count, line)
+        return self.keep(msg, msg.wire_size(), self.count, io_loop)
 
     @cython.final
     cdef inline int keep(
-        self, Msg msg, size_t size, size_t messages, Line line
+        self, Msg msg, size_t size, size_t messages, IOLoop io_loop
     ) except -1:
         """Add a message to the `messages` that are here, or drop it."""
         self.came += 1
@@ -337,14 +337,14 @@ cdef class Mailbox(Sink):
             self.lost += 1
             if not self.slow:
                 self.slow = True
-                line.events.append((EVENT_SLOW, self))
+                io_loop.events.append((EVENT_SLOW, self))
             if self.overflow is not None:
-                deliver_to(self.overflow, msg, line)
+                deliver_to(self.overflow, msg, io_loop)
         else:
             self.append(msg)
             self.held += size
             self.wake_one()
-        return self.end_if_complete(line)
+        return self.end_if_complete(io_loop)
 
     @cython.final
     cdef inline bint is_complete(self) noexcept:
@@ -353,13 +353,13 @@ cdef class Mailbox(Sink):
         )
 
     @cython.final
-    cdef inline int end_if_complete(self, Line line) except -1:
+    cdef inline int end_if_complete(self, IOLoop io_loop) except -1:
         if self.is_complete():
             note_int(&self.over, True)
             self.wake_all()
-            self.complete(line)
+            self.complete(io_loop)
         if self._on_first is not None:
-            line.events.append((EVENT_FIRST, self))
+            io_loop.events.append((EVENT_FIRST, self))
             self.wake_one()
         return 0
 
@@ -396,16 +396,16 @@ cdef class Mailbox(Sink):
                         return msg
                 self.ended()
                 return None
-            check_may_wait(self.outbox)
+            check_may_wait(self.write_buffer)
             # The messages at hand are done, so their acks need not wait for others. Another
             # thread may run during the flush, so look again. Between the last look and the
             # parking no thread may run, or its messages would wake no reader.
             held = False
-            if glance_time(&self.outbox.lazy_since) and not flushed:
+            if glance_time(&self.write_buffer.lazy_since) and not flushed:
                 held = glance_int(&self.brisk) and self.keeps_acks()
                 if not held:
                     flushed = True
-                    self.outbox.flush_now()
+                    self.write_buffer.flush_now()
                     continue
             begun = jsync_now()
             if self.park(deadline, held):
@@ -431,7 +431,8 @@ cdef class Mailbox(Sink):
             seat.taken = True
         try:
             return wait_for_wake(
-                self.outbox, &seat.park, deadline, glance_int(&self.self_reading), held
+                self.write_buffer, &seat.park, deadline, glance_int(&self.self_reading),
+                held,
             )
         finally:
             if PARALLEL:

@@ -24,7 +24,7 @@ cdef class Msg:
     # collection. No cycle can form, since nothing here refers back to a message.
     cdef char* head  # the subject, then the reply
     cdef uint32_t subject_size, reply_size
-    cdef Outbox outbox
+    cdef WriteBuffer write_buffer
     cdef bytes payload
     cdef bytes block  # the header block, or None
     cdef str subject_text
@@ -117,8 +117,8 @@ cdef class Msg:
                 error = self.headers_read[3]
         finally:
             leave(&here)
-        if error is not None and self.outbox is not None:
-            self.outbox.report(UnreadableHeadersError(
+        if error is not None and self.write_buffer is not None:
+            self.write_buffer.report(UnreadableHeadersError(
                 f"the headers of a message on {self.subject!r} are unreadable: {error}",
                 subject=self.subject,
             ))
@@ -204,9 +204,9 @@ cdef class Msg:
                 f"the message on {self.subject!r} has no reply subject: it was published, "
                 "not requested"
             )
-        if self.outbox is None or self.outbox.acks is not None:
+        if self.write_buffer is None or self.write_buffer.acks is not None:
             raise NoReplySubjectError("this message did not come from a connection")
-        self.outbox.publish(self.reply, data, headers=headers)
+        self.write_buffer.publish(self.reply, data, headers=headers)
 
     def __repr__(self) -> str:
         parts = [repr(self.subject)]
@@ -286,11 +286,11 @@ cdef class JetStreamMsg(Msg):
     ) -> None:
         Msg.__init__(self, subject, data, reply=reply, headers=headers)
         # Nothing is written to it. It keeps the acks, for which a message has no room.
-        self.outbox = Outbox()
-        self.outbox.acks = []
+        self.write_buffer = WriteBuffer()
+        self.write_buffer.acks = []
 
     cdef int check_ack_subject(self) except -1:
-        if self.outbox is None or not is_ack_subject(
+        if self.write_buffer is None or not is_ack_subject(
             self.head + self.subject_size, self.reply_size
         ):
             raise NotJetStreamMessageError(
@@ -318,10 +318,10 @@ cdef class JetStreamMsg(Msg):
         return 0
 
     cdef inline int write_ack(self, const char* data, Py_ssize_t size) except -1:
-        if self.outbox.acks is not None:
-            self.outbox.acks.append(ack_of(PyBytes_FromStringAndSize(data, size)))
+        if self.write_buffer.acks is not None:
+            self.write_buffer.acks.append(ack_of(PyBytes_FromStringAndSize(data, size)))
         else:
-            self.outbox.write_ack(
+            self.write_buffer.write_ack(
                 self.head + self.subject_size, self.reply_size, data, size
             )
         return 0
@@ -362,12 +362,12 @@ cdef class JetStreamMsg(Msg):
         Raises:
             AttributeError: The message came from a server.
         """
-        if self.outbox is None or self.outbox.acks is None:
+        if self.write_buffer is None or self.write_buffer.acks is None:
             raise AttributeError(
                 f"the acks of the message on {self.subject!r} are not recorded: "
                 "make the message by hand"
             )
-        return list(self.outbox.acks)
+        return list(self.write_buffer.acks)
 
     def ack(self) -> None:
         """Tell the server that the message is done. Does not wait for the server."""
@@ -418,10 +418,10 @@ cdef class JetStreamMsg(Msg):
             return
         self.check_ack_subject()
         timeout = seconds(timeout, "timeout")
-        if self.outbox.acks is not None:
-            self.outbox.acks.append(Ack("ack_sync"))
+        if self.write_buffer.acks is not None:
+            self.write_buffer.acks.append(Ack("ack_sync"))
         else:
-            self.outbox.request(self.reply, b"+ACK", timeout)
+            self.write_buffer.request(self.reply, b"+ACK", timeout)
         store_byte(&self.ack_state, ACKED)
 
 
@@ -584,8 +584,8 @@ def encode_publish(
     reply: str | None = None,
     headers: "HeadersLike | None" = None,
 ) -> bytes:
-    cdef Outbox outbox = Outbox(limit=1 << 62)
-    outbox.most_payload = 1 << 62
-    outbox.state = HANDED
-    outbox.publish(subject, data, reply, headers)
-    return outbox.take(1 << 62)
+    cdef WriteBuffer write_buffer = WriteBuffer(limit=1 << 62)
+    write_buffer.most_payload = 1 << 62
+    write_buffer.state = HANDED
+    write_buffer.publish(subject, data, reply, headers)
+    return write_buffer.take(1 << 62)

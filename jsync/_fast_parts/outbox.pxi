@@ -18,29 +18,29 @@ cdef enum:
     SEND_CHUNK = 256 * 1024
     FLUSH_ROUND = 2 * 1024 * 1024
 
-cdef enum OutboxState:
-    HOLDING  # disconnected: lasting frames are kept, the others are refused
+cdef enum WriteState:
+    PAUSED  # disconnected: resendable frames are kept, the others are refused
     DIRECT   # any thread may send, over TLS any but the main thread
     HANDED   # a compressed WebSocket: the I/O thread takes the bytes
     CLOSED
 
-cdef enum Claim:  # on room for a frame
-    PASSING  # waits while the buffer is full, and is refused while disconnected
-    LASTING  # waits while the buffer is full, and is held while disconnected
-    URGENT   # never waits, and is refused while disconnected
+cdef enum Durability:  # on room for a frame
+    TRANSIENT  # waits while the buffer is full, and is refused while disconnected
+    RESENDABLE  # waits while the buffer is full, and is held while disconnected
+    URGENT  # never waits, and is refused while disconnected
 
-cdef enum Leave:  # when a frame leaves
-    SOON        # immediately if it is alone, but in a burst the I/O thread sends it
-    AT_ONCE     # immediately, with all that waits
-    IN_COMPANY  # with `LAZY_BYTES` of others, or after `LAZY_NS`
-    IN_CHUNKS   # with `SELF_SEND_BYTES` of others, or after `LAZY_NS`
-    RIDING      # with the next frame, however long that takes
+cdef enum FlushMode:  # when a frame leaves
+    AUTO  # immediately if it is alone, but in a burst the I/O thread sends it
+    NOW  # immediately, with all that waits
+    BATCHED  # with `LAZY_BYTES` of others, or after `LAZY_NS`
+    CHUNKED  # with `SELF_SEND_BYTES` of others, or after `LAZY_NS`
+    PIGGYBACK  # with the next frame, however long that takes
 
-cdef tuple OUTBOX_STATES = ("holding", "direct", "handed", "closed")
+cdef tuple WRITE_STATES = ("paused", "direct", "handed", "closed")
 
-cdef struct Blocked:  # a thread that waits for room, on that thread's stack
+cdef struct WriterWait:  # a thread that waits for room, on that thread's stack
     PyThread_type_lock lock
-    Blocked* next
+    WriterWait* next
 
 
 cdef int check_buffer(object data) except -1:
@@ -53,41 +53,41 @@ cdef int check_buffer(object data) except -1:
 
 
 @cython.final
-cdef class Outbox:
+cdef class WriteBuffer:
     """The write buffer. Any thread may write, and nothing is dropped silently.
 
     When it is full, a writer blocks until there is room or `write_timeout` has passed.
-    While disconnected it holds lasting frames, core publishes and acks, up to
+    While disconnected it holds resendable frames, core publishes and acks, up to
     `hold_limit` bytes.
     """
 
     cdef pthread_mutex_t mutex
-    cdef OutboxState state
+    cdef WriteState state
     cdef int fd, wake_fd, generation, failure
-    cdef Block fill, drain
+    cdef FrameBuffer fill, drain
     cdef size_t drained  # bytes of `drain` that the socket has taken
-    cdef Wire wire  # the frames of a WebSocket, if the bytes leave in frames
-    cdef Records records  # of TLS, or None
-    cdef size_t sealed  # bytes of records that the socket has not taken
-    cdef bint owed  # reading made records that must be sent
-    cdef bint sending, kicked
+    cdef WebSocketState wire  # the frames of a WebSocket, if the bytes leave in frames
+    cdef TLSRecords records  # of TLS, or None
+    cdef size_t encrypted  # bytes of records that the socket has not taken
+    cdef bint records_due  # reading made records that must be sent
+    cdef bint sending, flush_requested
     cdef unsigned long sender  # the thread that is sending over TLS
     cdef int choked  # the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
-    cdef int64_t looked_after  # when the poll of the I/O thread ends, NEVER: unknown
+    cdef int64_t poll_deadline  # when the poll of the I/O thread ends, NEVER: unknown
     cdef size_t limit, hold_limit
-    cdef Blocked* blocked
+    cdef WriterWait* waiting_writers
     cdef object error
     cdef object fault  # the error of sending, if it is not a number in `failure`
     cdef unsigned long io_thread
-    cdef Line line  # None once it is closed
+    cdef IOLoop io_loop  # None once it is closed
     cdef int parked  # threads that wait for bytes that the I/O thread reads
-    cdef int64_t aside_until  # until then the last reader has the socket: see `Line`
+    cdef int64_t aside_until  # until then the last reader has the socket: see `IOLoop`
     cdef int aside  # whether it does so in its current poll
     cdef uint64_t out_msgs, out_bytes
     cdef uint64_t opened  # `connections`
     cdef size_t most_payload
-    cdef list acks  # of the message made by its user that alone has this outbox, else None
+    cdef list acks  # of the one message, made by its user, that has this buffer, or None
     cdef public object requester  # None once it is closed
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
     cdef public object reporter  # None once it is closed
@@ -98,7 +98,7 @@ cdef class Outbox:
         self.fd = self.wake_fd = -1
         self.generation = jsync_forks
         self.most_payload = 1024 * 1024
-        self.looked_after = NEVER
+        self.poll_deadline = NEVER
 
     def __init__(
         self,
@@ -113,13 +113,13 @@ cdef class Outbox:
         self.write_timeout = <int64_t>(<double>write_timeout * 1e9)
 
     def __dealloc__(self):
-        block_free(&self.fill)
-        block_free(&self.drain)
+        frames_free(&self.fill)
+        frames_free(&self.drain)
         PyMem_RawFree(self.wire.data)
         pthread_mutex_destroy(&self.mutex)
 
     def __repr__(self) -> str:
-        return f"<Outbox {OUTBOX_STATES[self.state]}, {self.pending} bytes pending>"
+        return f"<WriteBuffer {WRITE_STATES[self.state]}, {self.pending} bytes pending>"
 
     @property
     def pending(self) -> int:
@@ -150,7 +150,7 @@ cdef class Outbox:
         cdef bint some
         pthread_mutex_lock(&self.mutex)
         some = self.wire.control_size > 0 or (self.pending_now() > 0 and (
-            self.kicked or now - self.lazy_since >= LAZY_NS
+            self.flush_requested or now - self.lazy_since >= LAZY_NS
         ))
         pthread_mutex_unlock(&self.mutex)
         return some
@@ -163,7 +163,7 @@ cdef class Outbox:
         return (
             self.fill.size + self.drain.size > self.drained
             or self.wire.size > self.wire.sent or self.wire.control_size > 0
-            or self.sealed > 0 or self.owed
+            or self.encrypted > 0 or self.records_due
         )
 
     @property
@@ -177,9 +177,9 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
         return messages, size
 
-    # The connection's side: the state of the line ---------------------------------------
+    # The connection's side: the state of the connection ---------------------------------
 
-    def serve(self, max_payload: int) -> "list[tuple[str, int]]":
+    def set_max_payload(self, max_payload: int) -> "list[tuple[str, int]]":
         """Remember the limit of the server, and drop publishes above it.
 
         A publish above the limit costs the connection, and with it all that is behind.
@@ -188,29 +188,29 @@ cdef class Outbox:
             The subject and the size of each dropped publish, which was written before to be
             sent to this server.
         """
-        cdef Block old, kept
+        cdef FrameBuffer old, kept
         cdef size_t most = max_payload, i
         cdef bint ok = True
         cdef list dropped
-        memset(&old, 0, sizeof(Block))
-        memset(&kept, 0, sizeof(Block))
+        memset(&old, 0, sizeof(FrameBuffer))
+        memset(&kept, 0, sizeof(FrameBuffer))
         pthread_mutex_lock(&self.mutex)
         # Not `drain`, which is on its way to the socket, and empty while disconnected.
         if most < self.most_payload and self.fill.size > most:
             ok = copy_fitting(&self.fill, &kept, most)
             if ok:
                 old, self.fill = self.fill, kept
-                memset(&kept, 0, sizeof(Block))
-                self.wake_blocked()
+                memset(&kept, 0, sizeof(FrameBuffer))
+                self.wake_writers()
         note_size(&self.most_payload, most)
         pthread_mutex_unlock(&self.mutex)
-        block_free(&kept)
+        frames_free(&kept)
         if not ok:
             raise MemoryError
         try:
             dropped = frames_beyond(&old, most)
         finally:
-            block_free(&old)
+            frames_free(&old)
         pthread_mutex_lock(&self.mutex)
         for i in range(len(dropped)):
             self.out_msgs -= 1
@@ -218,7 +218,7 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
         return dropped
 
-    def wrap(self, *, framed: bool, masked: bool = True) -> None:
+    def set_framing(self, *, framed: bool, masked: bool = True) -> None:
         """Send the bytes of the next connection in WebSocket frames, or without."""
         cdef bytes seed = urandom(16)
         self.lock_settled()
@@ -255,45 +255,45 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
         return PyBytes_FromStringAndSize(<char*>taken, n)
 
-    def part(self) -> None:
+    def send_close_frame(self) -> None:
         """Have the frame sent that closes a WebSocket. Nothing is sent after it."""
         if self.wire.on:
-            self.owe(CLOSING, b"\x03\xe8", 2)  # 1000: a normal closure
-            self.pay()
+            self.queue_control(CLOSING, b"\x03\xe8", 2)  # 1000: a normal closure
+            self.flush_control()
 
-    cdef int owe(self, int opcode, const char* data, size_t size) except -1:
-        """Have a control frame sent, by `pay` or ahead of the next bytes."""
+    cdef int queue_control(self, int opcode, const char* data, size_t size) except -1:
+        """Have a control frame sent, by `flush_control` or ahead of the next bytes."""
         pthread_mutex_lock(&self.mutex)
         if self.state != CLOSED:
-            wire_owe(&self.wire, opcode, data, size)
+            wire_queue_control(&self.wire, opcode, data, size)
         pthread_mutex_unlock(&self.mutex)
         return 0
 
-    cdef int pay(self) except -1:
-        """Send the control frame that is owed, if there is one. Never blocks."""
+    cdef int flush_control(self) except -1:
+        """Send the control frame that waits, if there is one. Never blocks."""
         pthread_mutex_lock(&self.mutex)
         if self.wire.control_size and (self.state == DIRECT or self.state == HANDED):
-            self.send_or_kick(True)
+            self.send_or_request_flush(True)
         else:
             pthread_mutex_unlock(&self.mutex)
         return 0
 
     def open(
-        self, fd: int, first: bytes, *, direct: bool, records: Records | None = None
+        self, fd: int, first: bytes, *, direct: bool, records: TLSRecords | None = None
     ) -> None:
         """Begin to send on `fd`: `first`, then what was held, all through `records`."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
         cdef char* room
         self.lock_settled()
         # `drain` is empty while holding, so these bytes are sent first.
-        room = block_room(&self.drain, size, False) if size else <char*>1
+        room = frames_reserve(&self.drain, size, False) if size else <char*>1
         if room != NULL:
             memcpy(room, PyBytes_AS_STRING(first), size)
             records, self.records = self.records, records
             self.fd = fd
             note_number(&self.opened, self.opened + 1)
             note_int(&self.failure, 0)
-            note_time(&self.looked_after, NEVER)
+            note_time(&self.poll_deadline, NEVER)
             note_int(&self.choked, False)
             self.state = DIRECT if direct else HANDED
         pthread_mutex_unlock(&self.mutex)
@@ -301,22 +301,22 @@ cdef class Outbox:
             raise MemoryError
         self.wake()
 
-    def hold(self) -> None:
-        """Keep lasting frames that were not sent whole, because the connection is gone."""
-        cdef Records records = None
+    def pause(self) -> None:
+        """Keep resendable frames that were not sent whole: the connection is lost."""
+        cdef TLSRecords records = None
         self.lock_settled()
         if self.state != CLOSED:
-            self.state = HOLDING
+            self.state = PAUSED
         self.fd = -1
-        cdef bint kept = self.keep_lasting()
+        cdef bint kept = self.keep_resendable()
         wire_reset(&self.wire)
         records, self.records = self.records, None
-        self.sealed = 0
-        self.owed = False
-        self.kicked = False
+        self.encrypted = 0
+        self.records_due = False
+        self.flush_requested = False
         note_int(&self.choked, False)
         note_time(&self.lazy_since, 0)
-        self.wake_blocked()
+        self.wake_writers()
         pthread_mutex_unlock(&self.mutex)
         self.swap_fault(None)
         if not kept:
@@ -325,30 +325,30 @@ cdef class Outbox:
     def close(self, error: "Exception") -> int:
         """Refuse every further write with `error`. Return the bytes of lost messages."""
         cdef size_t lost
-        cdef object line, requester, reporter
+        cdef object io_loop, requester, reporter
         cdef Section here
         enter(&here, <PyObject*>self)
-        line, requester, before = self.line, self.requester, self.error
+        io_loop, requester, before = self.io_loop, self.requester, self.error
         reporter = self.reporter
-        self.line = self.requester = self.reporter = None
+        self.io_loop = self.requester = self.reporter = None
         self.error = error
         leave(&here)
         self.lock_settled()
-        lost = lasting_bytes(&self.drain, self.drained) + lasting_bytes(&self.fill, 0)
+        lost = resendable_bytes(&self.drain, self.drained) + resendable_bytes(&self.fill, 0)
         self.state = CLOSED
         self.fd = self.wake_fd = -1  # these are closed soon, and their numbers reused
         self.drained = 0
-        block_free(&self.fill)
+        frames_free(&self.fill)
         if self.sending:  # the caller is a finaliser, and TLS is reading these bytes
             self.drain.size = self.drain.run_count = 0
         else:
-            block_free(&self.drain)
+            frames_free(&self.drain)
         wire_reset(&self.wire)
-        self.sealed = 0
-        self.owed = False
-        self.wake_blocked()
+        self.encrypted = 0
+        self.records_due = False
+        self.wake_writers()
         pthread_mutex_unlock(&self.mutex)
-        del before, line, requester, reporter  # after the mutex is released
+        del before, io_loop, requester, reporter  # after the mutex is released
         return lost
 
     def take(self, most: int) -> bytes:
@@ -370,9 +370,9 @@ cdef class Outbox:
             n = min(n, left)
         if n:
             memcpy(PyBytes_AS_STRING(taken), data, n)
-            self.took(n, False)
-        self.kicked = self.pending_now() > 0
-        if not self.kicked:
+            self.advance(n, False)
+        self.flush_requested = self.pending_now() > 0
+        if not self.flush_requested:
             note_time(&self.lazy_since, 0)
         pthread_mutex_unlock(&self.mutex)
         return taken if n == <size_t>PyBytes_GET_SIZE(taken) else taken[:n]
@@ -398,18 +398,18 @@ cdef class Outbox:
         cdef const char* r = NULL
         if reply is not None:
             r = publish_subject(reply, &reply_size)
-        self.put_message(
-            subject, data, r, reply_size, headers, AT_ONCE if request else SOON
+        self.publish_message(
+            subject, data, r, reply_size, headers, NOW if request else AUTO
         )
 
-    cdef int put_message(
-        self, subject, data, const char* r, Py_ssize_t reply_size, headers, Leave leave
+    cdef int publish_message(
+        self, subject, data, const char* r, Py_ssize_t reply_size, headers, FlushMode mode
     ) except -1:
         cdef Py_ssize_t subject_size = 0
         cdef const char* s = publish_subject(subject, &subject_size)
         cdef bytes block = None
         cdef Py_buffer view
-        cdef Publish frame
+        cdef PublishFrame frame
         publish_to(&frame, s, subject_size)
         if r != NULL:
             check_together(subject_size, reply_size)
@@ -422,39 +422,39 @@ cdef class Outbox:
         if PyBytes_CheckExact(data):
             frame.data = PyBytes_AS_STRING(data)
             frame.data_size = PyBytes_GET_SIZE(data)
-            return self.write_message(&frame, leave)
+            return self.write_message(&frame, mode)
         check_buffer(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             frame.data = <const char*>view.buf
             frame.data_size = view.len
-            self.write_message(&frame, leave)
+            self.write_message(&frame, mode)
         finally:
             PyBuffer_Release(&view)
         return 0
 
-    cdef int write_message(self, Publish* frame, Leave leave) except -1:
+    cdef int write_message(self, PublishFrame* frame, FlushMode mode) except -1:
         """Write a message that leaves soon, or a request."""
         self.check_size(frame.block_size + frame.data_size)
-        if not self.write_frame(frame, LASTING if leave == SOON else PASSING, leave):
+        if not self.write_frame(frame, RESENDABLE if mode == AUTO else TRANSIENT, mode):
             raise ConnectionLostError("not connected: reconnecting")
         return 0
 
     def command(
-        self, data: bytes, *, lazy: bool = False, riding: bool = False
+        self, data: bytes, *, deferred: bool = False, piggyback: bool = False
     ) -> bool:
         """Write protocol commands such as SUB. Return False when disconnected.
 
         Never blocks, because commands are small and few, and PONG must pass when nothing
-        else does. A lazy command waits for others, as acks do, and a riding one for the
-        next write, however long that takes.
+        else does. A deferred command waits for others, as acks do, and a `piggyback` one
+        for the next write, however long that takes.
         """
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-        cdef char* room = self.begin(size, URGENT)
+        cdef char* room = self.reserve(size, URGENT)
         if room == NULL:
             return False
         memcpy(room, PyBytes_AS_STRING(data), size)
-        self.finish(RIDING if riding else IN_COMPANY if lazy else AT_ONCE)
+        self.commit(PIGGYBACK if piggyback else BATCHED if deferred else NOW)
         return True
 
     def check_process(self) -> None:
@@ -469,7 +469,7 @@ cdef class Outbox:
     cdef int flush_now(self) except -1:
         pthread_mutex_lock(&self.mutex)
         if self.has_unsent():
-            self.send_or_kick(True)
+            self.send_or_request_flush(True)
         else:
             pthread_mutex_unlock(&self.mutex)
         return 0
@@ -479,12 +479,12 @@ cdef class Outbox:
         cdef char* room = NULL
         pthread_mutex_lock(&self.mutex)
         if self.state == DIRECT or self.state == HANDED:
-            room = block_room(&self.fill, 6, False)
+            room = frames_reserve(&self.fill, 6, False)
         if room == NULL:
             pthread_mutex_unlock(&self.mutex)
             return False
         memcpy(room, b"PING\r\n", 6)
-        self.send_or_kick(True)
+        self.send_or_request_flush(True)
         return True
 
     cdef int request(self, str subject, bytes data, object timeout) except -1:
@@ -545,14 +545,14 @@ cdef class Outbox:
         leave(&here)
         return fresh(error)
 
-    cdef Line reader(self):
-        """Return the line, or None once it is closed permanently."""
-        cdef Line line
+    cdef IOLoop reader(self):
+        """Return the I/O loop, or None once it is closed permanently."""
+        cdef IOLoop io_loop
         cdef Section here
         enter(&here, <PyObject*>self)
-        line = self.line
+        io_loop = self.io_loop
         leave(&here)
-        return line
+        return io_loop
 
     cdef inline int check_size(self, size_t size) except -1:
         return self.refuse_size(size) if size > glance_size(&self.most_payload) else 0
@@ -567,51 +567,51 @@ cdef class Outbox:
         self, const char* reply, Py_ssize_t reply_size, const char* data, Py_ssize_t size
     ) except -1:
         """Write an ack: a publish to `reply` that waits for others."""
-        cdef Publish frame
+        cdef PublishFrame frame
         publish_to(&frame, reply, reply_size)
         frame.data = data
         frame.data_size = size
-        self.write_frame(&frame, LASTING, IN_COMPANY)
+        self.write_frame(&frame, RESENDABLE, BATCHED)
         return 0
 
-    # A frame is written by `write_frame`, or by its three steps, `begin`, `put` and
-    # `finish`. The mutex is held in between, so nothing may be done there that raises,
+    # A frame is written by `write_frame`, or by its three steps, `reserve`, `write` and
+    # `commit`. The mutex is held in between, so nothing may be done there that raises,
     # drops a reference or runs Python code. So the parts of a frame are looked up before.
 
     cdef inline bint write_frame(
-        self, const Publish* frame, Claim claim, Leave leave
+        self, const PublishFrame* frame, Durability durability, FlushMode mode
     ) except -1:
         """Write one message. Return False if there is no connection."""
         cdef size_t size = publish_size(frame)
-        cdef char* out = self.begin(size, claim)
+        cdef char* out = self.reserve(size, durability)
         if out == NULL:
             return False
         # It may have waited for room, and another server may accept less.
         if frame.block_size + frame.data_size > self.most_payload:
-            self.undo(size)
+            self.cancel(size)
             self.refuse_size(frame.block_size + frame.data_size)
-        self.put(out, frame)
-        self.finish(leave)
+        self.write(out, frame)
+        self.commit(mode)
         return True
 
-    cdef inline char* put(self, char* out, const Publish* frame) noexcept nogil:
-        """Write a message into the room of `begin`, and count it. Return where it ends."""
+    cdef inline char* write(self, char* out, const PublishFrame* frame) noexcept nogil:
+        """Write a message into the room of `reserve`, and count it. Return its end."""
         self.out_msgs += 1
         self.out_bytes += frame.block_size + frame.data_size
         return put_publish(out, frame)
 
-    cdef inline char* begin(self, size_t size, Claim claim) except? NULL:
+    cdef inline char* reserve(self, size_t size, Durability durability) except? NULL:
         """Take the mutex and make room. If disconnected, return NULL without the mutex.
 
         Blocks while the buffer is full, unless urgent. What the I/O thread writes is always
         urgent, because a thread that reads must never wait for one that writes.
         """
-        return self.begin_in(size, claim, NULL, NULL)
+        return self.reserve_in(size, durability, NULL, NULL)
 
-    cdef char* begin_in(
-        self, size_t size, Claim claim, Section* here, PyObject* owner
+    cdef char* reserve_in(
+        self, size_t size, Durability durability, Section* here, PyObject* owner
     ) except? NULL:
-        """Do what `begin` does in the section `here` of `owner`, if there is one.
+        """Do what `reserve` does in the section `here` of `owner`, if there is one.
 
         The section is left while the thread waits, because signal handlers may run then,
         and what it guards may have changed afterwards.
@@ -624,16 +624,16 @@ cdef class Outbox:
             if self.state == CLOSED:
                 pthread_mutex_unlock(&self.mutex)
                 raise self.refusal()
-            if self.state == HOLDING and claim != LASTING:
+            if self.state == PAUSED and durability != RESENDABLE:
                 pthread_mutex_unlock(&self.mutex)
                 return NULL
-            if claim == URGENT or self.has_room(size):
-                room = block_room(&self.fill, size, claim == LASTING)
+            if durability == URGENT or self.has_room(size):
+                room = frames_reserve(&self.fill, size, durability == RESENDABLE)
                 if room == NULL:
                     pthread_mutex_unlock(&self.mutex)
                     raise MemoryError
                 return room
-            if self.state == HOLDING:
+            if self.state == PAUSED:
                 pthread_mutex_unlock(&self.mutex)
                 raise ReconnectBufferFullError(
                     f"disconnected, and {self.pending} bytes wait for the reconnect "
@@ -643,23 +643,23 @@ cdef class Outbox:
                 deadline = jsync_now() + self.write_timeout
             self.wait_for_room(size, deadline, here, owner)
 
-    cdef void undo(self, size_t size) noexcept:
-        """Give up the room of `begin` without writing, and release the mutex."""
-        block_shrink(&self.fill, size)
+    cdef void cancel(self, size_t size) noexcept:
+        """Give up the room of `reserve` without writing, and release the mutex."""
+        frames_shrink(&self.fill, size)
         pthread_mutex_unlock(&self.mutex)
 
-    cdef inline int finish(self, Leave leave) except -1:
-        """Send what was written since `begin`, or have it sent. Releases the mutex."""
-        if leave == IN_COMPANY:
-            return self.wait_for_company(LAZY_BYTES, False)
-        if leave == IN_CHUNKS:
-            return self.wait_for_company(SELF_SEND_BYTES, True)
-        if leave == RIDING:
+    cdef inline int commit(self, FlushMode mode) except -1:
+        """Send what was written since `reserve`, or have it sent. Releases the mutex."""
+        if mode == BATCHED:
+            return self.batch(LAZY_BYTES, False)
+        if mode == CHUNKED:
+            return self.batch(SELF_SEND_BYTES, True)
+        if mode == PIGGYBACK:
             pthread_mutex_unlock(&self.mutex)
             return 0
-        return self.send_or_kick(leave == AT_ONCE)
+        return self.send_or_request_flush(mode == NOW)
 
-    cdef int send_or_kick(self, bint urgent) noexcept:
+    cdef int send_or_request_flush(self, bint urgent) noexcept:
         """Send what waits, or have the I/O thread send it. Releases the mutex."""
         cdef int64_t now
         cdef bint quiet = urgent, wake = False
@@ -669,7 +669,8 @@ cdef class Outbox:
         ):
             if not urgent:
                 quiet = self.fill.size > SELF_SEND_BYTES
-                if not self.kicked:  # in a burst, the clock would cost more than the rest
+                # In a burst, the clock would cost more than the rest.
+                if not self.flush_requested:
                     now = jsync_now()
                     quiet |= now - self.last_write > QUIET_NS
                     self.last_write = now
@@ -687,25 +688,25 @@ cdef class Outbox:
                     self.wake()
                 return 0
         # The I/O thread watches a choked socket, and continues when it can.
-        if self.state != HOLDING and not self.kicked and not self.choked:
-            self.kicked = wake = True
+        if self.state != PAUSED and not self.flush_requested and not self.choked:
+            self.flush_requested = wake = True
         pthread_mutex_unlock(&self.mutex)
         if wake:
             self.wake()
         return 0
 
-    cdef int wait_for_company(self, size_t company, bint urgent) except -1:
+    cdef int batch(self, size_t least, bint urgent) except -1:
         """Have it sent with so many bytes of others, or soon. Releases the mutex."""
         cdef bint wake = False
-        if self.fill.size >= company or self.state == HOLDING:
-            return self.send_or_kick(urgent)
+        if self.fill.size >= least or self.state == PAUSED:
+            return self.send_or_request_flush(urgent)
         if self.lazy_since == 0:
             note_time(&self.lazy_since, jsync_now())
             # The I/O thread's poll must end in time. That thread may be asleep for long,
             # but not while another thread reads in its place.
             wake = (
-                not self.kicked
-                and glance_time(&self.looked_after) > self.lazy_since + LAZY_NS
+                not self.flush_requested
+                and glance_time(&self.poll_deadline) > self.lazy_since + LAZY_NS
                 and PyThread_get_thread_ident() != load_ident(&self.io_thread)
             )
         pthread_mutex_unlock(&self.mutex)
@@ -716,8 +717,8 @@ cdef class Outbox:
     cdef bint send_off(self) noexcept nogil:
         """Send, and release the mutex. Return True if the I/O thread must be woken."""
         cdef bint wake = False
-        if (self.send(SEND_CHUNK) or self.choked) and not self.kicked:
-            self.kicked = wake = True
+        if (self.send(SEND_CHUNK) or self.choked) and not self.flush_requested:
+            self.flush_requested = wake = True
         pthread_mutex_unlock(&self.mutex)
         return wake
 
@@ -726,14 +727,14 @@ cdef class Outbox:
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
         # From here on, delayed bytes are seen before the poll, or their writer ends it.
-        note_time(&self.looked_after, NEVER)
+        note_time(&self.poll_deadline, NEVER)
         if self.is_due(writable, now):
-            if self.kicked:
+            if self.flush_requested:
                 self.last_write = now
             more = self.send(FLUSH_ROUND)
         # Cleared even if another thread is sending: it wakes this one if it leaves some.
         if self.state != HANDED:
-            self.kicked = more
+            self.flush_requested = more
         pthread_mutex_unlock(&self.mutex)
         return more
 
@@ -741,12 +742,12 @@ cdef class Outbox:
         """Do what `flush_round` does over TLS, with the GIL."""
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
-        note_time(&self.looked_after, NEVER)
+        note_time(&self.poll_deadline, NEVER)
         if self.is_due(writable, now):
-            if self.kicked:
+            if self.flush_requested:
                 self.last_write = now
             more = self.send_records(FLUSH_ROUND)
-        self.kicked = more
+        self.flush_requested = more
         pthread_mutex_unlock(&self.mutex)
         return more
 
@@ -762,7 +763,7 @@ cdef class Outbox:
         return (
             self.state == DIRECT and not self.sending and (writable or not self.choked)
             and self.has_unsent()
-            and (self.kicked or self.choked or now - self.lazy_since >= LAZY_NS)
+            and (self.flush_requested or self.choked or now - self.lazy_since >= LAZY_NS)
         )
 
     cdef bint send(self, size_t most) noexcept nogil:
@@ -794,7 +795,7 @@ cdef class Outbox:
                     note_int(&self.failure, error)
                 break
             sent += n
-            self.took(n, self.wire.on)
+            self.advance(n, self.wire.on)
         self.sending = False
         return not self.choked and self.has_unsent()
 
@@ -810,12 +811,12 @@ cdef class Outbox:
             note_time(&self.lazy_since, 0)
         return self.drain.data + self.drained
 
-    cdef inline void took(self, size_t n, bint framed) noexcept nogil:
+    cdef inline void advance(self, size_t n, bint framed) noexcept nogil:
         """Count `n` of the next bytes as taken."""
         if framed:
             self.advance_frame(n)
         else:
-            self.advance(n)
+            self.advance_drain(n)
 
     # Over TLS: with the GIL, which encrypting gives up in between ---------------------
 
@@ -823,7 +824,7 @@ cdef class Outbox:
         """Return whether the caller may send. Over TLS signal handlers must not run there.
 
         On the main thread they would hold up all who send and read. A finaliser may not
-        send either while its thread is inside `Records`.
+        send either while its thread is inside `TLSRecords`.
         """
         return self.records is None or (
             PyThread_get_thread_ident() != main_thread and not self.records.is_mine()
@@ -837,14 +838,14 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
         return needed
 
-    cdef void kick(self) noexcept nogil:
-        """Have the I/O thread send the frames that ride. Needs no GIL."""
+    cdef void request_flush(self) noexcept nogil:
+        """Have the I/O thread send what waits. Needs no GIL."""
         pthread_mutex_lock(&self.mutex)
         if (
-            self.state == DIRECT and not self.kicked and not self.choked
+            self.state == DIRECT and not self.flush_requested and not self.choked
             and self.has_unsent()
         ):
-            self.kicked = True
+            self.flush_requested = True
             notify(self.wake_fd)  # with the mutex, because `close` closes the descriptor
         pthread_mutex_unlock(&self.mutex)
 
@@ -858,8 +859,8 @@ cdef class Outbox:
 
     cdef bint send_off_records(self) noexcept:
         cdef bint wake = False
-        if (self.send_records(SEND_CHUNK) or self.choked) and not self.kicked:
-            self.kicked = wake = True
+        if (self.send_records(SEND_CHUNK) or self.choked) and not self.flush_requested:
+            self.flush_requested = wake = True
         pthread_mutex_unlock(&self.mutex)
         return wake
 
@@ -886,11 +887,11 @@ cdef class Outbox:
 
     cdef int carry_records(self, size_t most) except -1:
         """Encrypt and send until nothing is left, or the socket takes no more."""
-        cdef Records records
+        cdef TLSRecords records
         cdef const char* plain
         cdef ssize_t n
         cdef size_t sent = 0, size = 0
-        cdef bint owed
+        cdef bint records_due
         cdef int error, fd
         pthread_mutex_lock(&self.mutex)
         records, fd = self.records, self.fd
@@ -900,21 +901,21 @@ cdef class Outbox:
                 pthread_mutex_lock(&self.mutex)
                 self.swap()
                 plain = self.next_bytes(&size, self.wire.on)
-                size = min(size, <size_t>SEALED_AT_ONCE)
-                owed, self.owed = self.owed, False
+                size = min(size, <size_t>ENCRYPT_BYTES)
+                records_due, self.records_due = self.records_due, False
                 pthread_mutex_unlock(&self.mutex)
-                if not size and not owed:
+                if not size and not records_due:
                     return 0
-                records.seal(plain, size)
+                records.encrypt(plain, size)
                 pthread_mutex_lock(&self.mutex)
                 if self.state != CLOSED:  # a finaliser may have closed it
-                    self.took(size, self.wire.on)
+                    self.advance(size, self.wire.on)
                 pthread_mutex_unlock(&self.mutex)
                 if records.left() == 0:
                     return 0
             if fd != self.fd:
                 return 0  # a finaliser has closed the connection
-            n = self.send_sealed(fd, records)
+            n = self.send_encrypted(fd, records)
             error = jsync_errno() if n < 0 else 0
             pthread_mutex_lock(&self.mutex)
             if n < 0:
@@ -924,14 +925,14 @@ cdef class Outbox:
             else:
                 sent += n
                 records.sent += n
-            self.sealed = records.left()
+            self.encrypted = records.left()
             pthread_mutex_unlock(&self.mutex)
             if n < 0:
                 return 0
         return 0
 
-    cdef ssize_t send_sealed(self, int fd, Records records) noexcept:
-        cdef const char* data = PyBytes_AS_STRING(records.sealed) + records.sent
+    cdef ssize_t send_encrypted(self, int fd, TLSRecords records) noexcept:
+        cdef const char* data = PyBytes_AS_STRING(records.encrypted) + records.sent
         cdef size_t size = records.left()
         cdef ssize_t n
         if size <= GIL_SEND_BYTES:
@@ -942,19 +943,19 @@ cdef class Outbox:
             )
         return n
 
-    cdef int owe_records(self) except -1:
+    cdef int queue_records(self) except -1:
         """Have the records sent that reading has made."""
         pthread_mutex_lock(&self.mutex)
         if self.state == DIRECT:
-            self.owed = True
-            self.send_or_kick(True)
+            self.records_due = True
+            self.send_or_request_flush(True)
         else:
             pthread_mutex_unlock(&self.mutex)
         return 0
 
     cdef bint next_frame(self) noexcept nogil:
         """Prepare bytes of a frame. Return False if nothing waits, or without memory."""
-        cdef Wire* wire = &self.wire
+        cdef WebSocketState* wire = &self.wire
         if wire.sent < wire.size or wire_control(wire):
             return True
         if self.drain.size == self.drained:
@@ -967,18 +968,18 @@ cdef class Outbox:
         return False
 
     cdef void advance_frame(self, size_t n) noexcept nogil:
-        """Do what `advance` does, for bytes of a frame."""
-        cdef Wire* wire = &self.wire
+        """Do what `advance_drain` does, for bytes of a frame."""
+        cdef WebSocketState* wire = &self.wire
         cdef size_t plain
         wire.sent += n
         if wire.sent > wire.head:
             plain = wire.sent - wire.head - wire.counted
             wire.counted += plain
-            self.advance(plain)
+            self.advance_drain(plain)
 
     cdef void swap(self) noexcept nogil:
         """Once `drain` is empty, put what was written since in its place."""
-        cdef Block empty
+        cdef FrameBuffer empty
         if self.drain.size == self.drained and self.fill.size:
             empty = self.drain
             empty.size = empty.run_count = 0
@@ -986,17 +987,17 @@ cdef class Outbox:
             self.drain = self.fill
             self.fill = empty
 
-    cdef void advance(self, size_t n) noexcept nogil:
+    cdef void advance_drain(self, size_t n) noexcept nogil:
         self.drained += n
         if self.drained == self.drain.size:
             self.drained = self.drain.size = self.drain.run_count = 0
         # Not at the first free byte, because each wake-up costs a switch of threads.
-        if self.blocked != NULL and self.pending_now() <= self.limit // 2:
-            self.wake_blocked()
+        if self.waiting_writers != NULL and self.pending_now() <= self.limit // 2:
+            self.wake_writers()
 
-    cdef bint keep_lasting(self) noexcept nogil:
+    cdef bint keep_resendable(self) noexcept nogil:
         """Keep in `fill` what lasts: of `drain` the frames not sent whole, then `fill`."""
-        cdef Block kept, old
+        cdef FrameBuffer kept, old
         cdef size_t i, at, begin, size, which
         cdef char* room
         cdef bint ok = True
@@ -1013,14 +1014,14 @@ cdef class Outbox:
                     if which == 0 and begin < self.drained:
                         size = frame_size(old.data + at, size)
                     at += size
-                    if old.runs[i].lasting and (which == 1 or at > self.drained):
-                        room = block_room(&kept, size, True)
+                    if old.runs[i].resendable and (which == 1 or at > self.drained):
+                        room = frames_reserve(&kept, size, True)
                         if room == NULL:
                             ok = False
                         else:
                             memcpy(room, old.data + begin, size)
-        block_free(&self.drain)
-        block_free(&self.fill)
+        frames_free(&self.drain)
+        frames_free(&self.fill)
         self.drained = 0
         self.fill = kept
         return ok
@@ -1061,8 +1062,8 @@ cdef class Outbox:
         self, size_t size, int64_t deadline, Section* here, PyObject* owner
     ) except -1:
         """Park outside the section until there may be room. Releases the mutex."""
-        cdef Blocked me
-        cdef Blocked** at
+        cdef WriterWait me
+        cdef WriterWait** at
         cdef int waiting = True
         cdef bint wake
         pthread_mutex_unlock(&self.mutex)
@@ -1081,14 +1082,14 @@ cdef class Outbox:
             raise MemoryError
         PyThread_acquire_lock_timed(me.lock, 0, 0)
         pthread_mutex_lock(&self.mutex)
-        if self.state == CLOSED or self.state == HOLDING or self.has_room(size):
+        if self.state == CLOSED or self.state == PAUSED or self.has_room(size):
             pthread_mutex_unlock(&self.mutex)
             PyThread_free_lock(me.lock)
             return 0
-        me.next = self.blocked
-        self.blocked = &me
-        wake = not self.kicked
-        self.kicked = True
+        me.next = self.waiting_writers
+        self.waiting_writers = &me
+        wake = not self.flush_requested
+        self.flush_requested = True
         pthread_mutex_unlock(&self.mutex)
         if wake:
             self.wake()
@@ -1098,7 +1099,7 @@ cdef class Outbox:
             lock_wait(me.lock, deadline, &waiting)
         finally:
             pthread_mutex_lock(&self.mutex)
-            at = &self.blocked
+            at = &self.waiting_writers
             while at[0] != NULL:
                 if at[0] == &me:
                     at[0] = me.next
@@ -1113,20 +1114,20 @@ cdef class Outbox:
     cdef bint has_room(self, size_t size) noexcept nogil:
         """Return whether a frame fits. Any fits into an empty buffer that is being sent."""
         cdef size_t pending = self.pending_now()
-        if self.state == HOLDING:
+        if self.state == PAUSED:
             return pending + size <= self.hold_limit
         return pending + size <= self.limit or pending == 0
 
-    cdef void wake_blocked(self) noexcept nogil:
-        cdef Blocked* one = self.blocked
-        self.blocked = NULL
+    cdef void wake_writers(self) noexcept nogil:
+        cdef WriterWait* one = self.waiting_writers
+        self.waiting_writers = NULL
         while one != NULL:
             # Its memory is the stack of its thread. It may be read until the mutex is
             # released, because the thread takes itself off the list before it leaves.
             PyThread_release_lock(one.lock)
             one = one.next
 
-    cdef inline void call_back(self) noexcept:
+    cdef inline void wake_reader(self) noexcept:
         """Have the I/O thread read, because the caller waits for that and does not read."""
         cdef int64_t until = glance_time(&self.aside_until)
         if until and (glance_int(&self.aside) or until > jsync_now()):

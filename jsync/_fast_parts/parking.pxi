@@ -1,6 +1,6 @@
 # How a thread waits: parked on a lock of the interpreter, without the GIL, until it is
 # woken, its deadline passes, or a signal handler raises. A thread that waits alone reads
-# the socket meanwhile: see `Line.read_until`.
+# the socket meanwhile: see `IOLoop.read_until`.
 
 cdef extern from "pythread.h":
     ctypedef void* PyThread_type_lock
@@ -85,13 +85,13 @@ cdef inline void notify(int fd) noexcept nogil:
 
 
 cdef bint lock_wait(
-    PyThread_type_lock lock, int64_t deadline, int* waiting, Outbox riding = None
+    PyThread_type_lock lock, int64_t deadline, int* waiting, WriteBuffer piggyback = None
 ) except -1:
     """Acquire `lock`, True, or give up at the deadline or once `waiting` is unset.
 
-    If an outbox is `riding`, the I/O thread sends what rides in it, once the GIL has been
-    given up. Raises what a signal handler raises, such as KeyboardInterrupt. The GIL is
-    held before and after.
+    The I/O thread sends what waits in the write buffer `piggyback`, if there is one, once
+    the GIL has been given up. Raises what a signal handler raises, such as
+    KeyboardInterrupt. The GIL is held before and after.
     """
     cdef PyLockStatus status
     cdef int64_t us, longest = MAX_SLICE_US
@@ -110,8 +110,8 @@ cdef bint lock_wait(
             if us > longest:
                 us = longest
         with nogil:
-            if riding is not None:
-                riding.kick()
+            if piggyback is not None:
+                piggyback.request_flush()
             status = PyThread_acquire_lock_timed(lock, us, 1)
         if status == PY_LOCK_ACQUIRED:
             return True
@@ -132,10 +132,10 @@ cdef int park_arm(Park* park) except -1:
     return 0
 
 
-cdef bint park_wait(Park* park, int64_t deadline, Outbox riding = None) except -1:
+cdef bint park_wait(Park* park, int64_t deadline, WriteBuffer piggyback = None) except -1:
     """Wait for a wake-up, True, or the deadline, False. Spurious wake-ups may happen.
 
-    `riding` is the outbox in which the request of this wait rides: see `lock_wait`.
+    `piggyback` is the write buffer that has the request of this wait: see `lock_wait`.
 
     With a GIL the caller's check of its predicate and the setting of `waiting` are one
     step, so that no wake-up is lost. Without a GIL the caller has armed the park.
@@ -143,7 +143,7 @@ cdef bint park_wait(Park* park, int64_t deadline, Outbox riding = None) except -
     if not PARALLEL:
         park_arm(park)
     try:
-        if lock_wait(park.lock, deadline, &park.waiting, riding):
+        if lock_wait(park.lock, deadline, &park.waiting, piggyback):
             if PARALLEL:
                 park_settle(park)
             return True
@@ -169,7 +169,7 @@ cdef void park_settle(Park* park) noexcept:
         sched_yield()
 
 
-# Parking of a thread that reads the socket while it waits: see `Line.read_until`.
+# Parking of a thread that reads the socket while it waits: see `IOLoop.read_until`.
 
 cdef inline void park_begin_reading(Park* park, int fd) noexcept:
     park.notify_fd = fd

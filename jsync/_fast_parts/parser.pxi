@@ -29,7 +29,7 @@ cdef class Parser:
     cdef size_t block_size, total, have  # `have` is of `total` + 2, the CRLF included
     cdef bint in_payload
 
-    cdef Outbox outbox  # messages answer through this one
+    cdef WriteBuffer write_buffer  # messages answer through this one
     cdef uint64_t in_msgs, in_bytes
     cdef Frames frames  # of a WebSocket, if the stream comes in frames
     cdef object inflate  # decompresses a part of a message, None: no part is compressed
@@ -159,18 +159,18 @@ cdef class Parser:
         return 0
 
     cdef int controlled(self) except -1:
-        """Handle a whole control frame. The outbox owes the answer, if it needs one."""
+        """Handle a whole control frame. The write buffer sends the answer, if any."""
         cdef const char* s = self.frames.control
         cdef int n = self.frames.control_size
         if self.frames.opcode == PONGED:
             return 0
         if self.frames.opcode == PINGED:
-            if self.outbox is not None:
-                self.outbox.owe(PONGED, s, n)
+            if self.write_buffer is not None:
+                self.write_buffer.queue_control(PONGED, s, n)
             return 0
         self.frames.closed = True
-        if self.outbox is not None:
-            self.outbox.owe(CLOSING, s, n if n < 2 else 2)
+        if self.write_buffer is not None:
+            self.write_buffer.queue_control(CLOSING, s, n if n < 2 else 2)
         words = "without a reason"
         if n >= 2:
             code = (<unsigned char>s[0]) << 8 | <unsigned char>s[1]
@@ -190,7 +190,7 @@ cdef class Parser:
         self.message = None
         raise ProtocolError(why)
 
-    cdef int reset(self) except -1:
+    cdef int clear(self) except -1:
         """Forget everything: the next byte begins a new stream, without frames."""
         self.begin = self.end = self.searched = 0
         memset(&self.frames, 0, sizeof(Frames))
@@ -335,7 +335,7 @@ cdef class Parser:
         else:
             msg = Msg.__new__(Msg)
         msg.set_head(subject, size[0], reply, reply_size)
-        msg.outbox = self.outbox
+        msg.write_buffer = self.write_buffer
         msg.payload = PyBytes_FromStringAndSize(NULL, total - block)
         if block:
             msg.block = PyBytes_FromStringAndSize(NULL, block)

@@ -5,10 +5,10 @@
 cdef class PlainPublisher:
     """The part of `Connection` that runs once for each message."""
 
-    cdef readonly Outbox _outbox
+    cdef readonly WriteBuffer _write_buffer
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, write_buffer: WriteBuffer) -> None:
+        self._write_buffer = write_buffer
 
     @cython.annotation_typing(False)
     def publish(
@@ -44,4 +44,4 @@ cdef class PlainPublisher:
         cdef const char* r = NULL
         if reply is not None:
             r = publish_subject(reply, &size)
-        self._outbox.put_message(subject, data, r, size, headers, SOON)
+        self._write_buffer.publish_message(subject, data, r, size, headers, AUTO)

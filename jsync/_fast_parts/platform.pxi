@@ -336,7 +336,7 @@ def monotonic_ns() -> int:
 
 @cython.final
 cdef class Waker:
-    """Ends the I/O thread's waits: the outbox writes to it, from any thread.
+    """Ends the I/O thread's waits: the write buffer writes to it, from any thread.
 
     Its descriptors are opened and closed in C, so that Ctrl-C cannot come between the
     opening of one and the object that owns it.

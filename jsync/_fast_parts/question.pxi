@@ -3,7 +3,7 @@
 
 
 @cython.final
-cdef class Question:
+cdef class PreparedRequest:
     """A request that is the same each time, except for the number at the end of `reply`.
 
     Its answer is one message, which `mailbox` takes. Only then may it be sent again.
@@ -21,7 +21,7 @@ cdef class Question:
         self.subject, self.reply = subject.encode(), reply.encode()
         self.payload = payload
 
-    def ask(self, on_status: "Callable[[Msg], object]", deadline: float) -> Msg | None:
+    def send(self, on_status: "Callable[[Msg], object]", deadline: float) -> Msg | None:
         """Send the request and wait for its answer until `deadline`.
 
         Return None at the deadline, or at the end of the mailbox, which has the reason.
@@ -29,8 +29,8 @@ cdef class Question:
         if the request could not be sent.
         """
         cdef JetStreamMailbox mailbox = self.mailbox
-        cdef Outbox outbox = mailbox.outbox
-        cdef Publish frame
+        cdef WriteBuffer write_buffer = mailbox.write_buffer
+        cdef PublishFrame frame
         cdef Msg msg
         cdef Section here
         enter(&here, <PyObject*>mailbox)
@@ -48,7 +48,7 @@ cdef class Question:
         frame.reply = PyBytes_AS_STRING(self.reply)
         frame.reply_size = PyBytes_GET_SIZE(self.reply)
         frame.number = self.number
-        outbox.write_message(&frame, AT_ONCE)
+        write_buffer.write_message(&frame, NOW)
         msg = mailbox.wait(<int64_t>(deadline * 1e9))
         if msg is not None:
             enter(&here, <PyObject*>mailbox)
@@ -57,4 +57,4 @@ cdef class Question:
         return msg
 
     def __repr__(self) -> str:
-        return f"<Question {self.number} of {self.mailbox!r}>"
+        return f"<PreparedRequest {self.number} of {self.mailbox!r}>"

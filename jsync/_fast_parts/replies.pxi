@@ -1,11 +1,11 @@
-# Waiter waits for an answer, and Replies finds the waiter of an answer.
+# Waiter waits for an answer, and ReplyMux finds the waiter of an answer.
 
 @cython.final
 cdef class Waiter(Sink):
     """Waits for one thing: the reply to a request, a PONG, a state of the connection."""
 
     cdef Park park
-    cdef Outbox outbox
+    cdef WriteBuffer write_buffer
     cdef object result
     cdef object error
     cdef int claimed  # by the thread that sets or fails it
@@ -13,21 +13,21 @@ cdef class Waiter(Sink):
     cdef int settled  # the outcome is here, for waiting threads
     cdef readonly str subject
     cdef bint local  # no message of the server sets it
-    cdef bint riding  # its request leaves as the waiting thread parks
+    cdef bint piggyback  # its request leaves as the waiting thread parks
     cdef list others  # gets the first answer that no stream gave, None: every answer counts
     cdef bint confirms  # an empty answer of a stream counts, too
 
     @cython.annotation_typing(False)
     def __init__(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         subject: str = "",
         *,
         local: bool = False,
         others: "list[bytes] | None" = None,
         confirms: bool = False,
     ) -> None:
-        self.outbox = outbox
+        self.write_buffer = write_buffer
         self.subject = str(subject)
         self.local = local
         self.others = others
@@ -36,7 +36,7 @@ cdef class Waiter(Sink):
     def __dealloc__(self):
         park_free(&self.park)
 
-    cdef int deliver(self, Msg msg, Line line) except -1:
+    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
         self.set(msg)
         return 0
 
@@ -73,7 +73,7 @@ cdef class Waiter(Sink):
         cdef int64_t deadline = deadline_after(timeout)
         cdef bint woken = False
         while not load_int(&self.settled):
-            check_may_wait(self.outbox)
+            check_may_wait(self.write_buffer)
             if PARALLEL:
                 if swap_int(&self.occupied, True):
                     raise ConcurrentUseError("another thread is waiting on this object")
@@ -97,7 +97,7 @@ cdef class Waiter(Sink):
         if self.local:
             return park_wait(&self.park, deadline)
         return wait_for_wake(
-            self.outbox, &self.park, deadline, True, False, self.riding
+            self.write_buffer, &self.park, deadline, True, False, self.piggyback
         )
 
     def value(self) -> object:
@@ -108,7 +108,7 @@ cdef class Waiter(Sink):
 
 
 @cython.final
-cdef class Replies(Sink):
+cdef class ReplyMux(Sink):
     """Routes messages on `<prefix><token>` to the sink that waits for that token.
 
     Tokens are never used twice, so a late reply finds no sink and is dropped.
@@ -150,9 +150,9 @@ cdef class Replies(Sink):
         self.waiting.pop(token, None)
 
     @cython.annotation_typing(False)
-    def ask(
+    def request(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         subject: str,
         data: "bytes | bytearray | memoryview",
         timeout: float,
@@ -165,13 +165,13 @@ cdef class Replies(Sink):
         `others` only a stream's answer counts, and the list gets the first answer of
         another responder.
         """
-        cdef Waiter waiter = Waiter(outbox, subject, others=others)
+        cdef Waiter waiter = Waiter(write_buffer, subject, others=others)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.raw_prefix)
         cdef bytes reply = PyBytes_FromStringAndSize(NULL, size + 20)
         cdef char* out = PyBytes_AS_STRING(reply)
         cdef char* end
         cdef uint64_t number = add_number(&self.token, 1)
-        waiter.riding = (<Outbox>outbox).needs_io_thread()
+        waiter.piggyback = (<WriteBuffer>write_buffer).needs_io_thread()
         token = number
         end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), number)
         # A new one each time, because the loss of the connection has failed the last one.
@@ -180,9 +180,9 @@ cdef class Replies(Sink):
             if not load_int(&self.subscribed):
                 return False
             try:
-                (<Outbox>outbox).put_message(
+                (<WriteBuffer>write_buffer).publish_message(
                     subject, data, out, end - out, headers,
-                    RIDING if waiter.riding else AT_ONCE,
+                    PIGGYBACK if waiter.piggyback else NOW,
                 )
             except ConnectionLostError:
                 return False
@@ -191,14 +191,14 @@ cdef class Replies(Sink):
             return waiter.value()
         finally:
             self.waiting.pop(token, None)
-            if waiter.riding and not waiter.done:  # perhaps it never parked
-                (<Outbox>outbox).flush_now()
+            if waiter.piggyback and not waiter.done:  # perhaps it never parked
+                (<WriteBuffer>write_buffer).flush_now()
 
     def waiters(self) -> list:
         """Return all that wait, to report a failure to them."""
         return list(self.waiting.values())
 
-    cdef int deliver(self, Msg msg, Line line) except -1:
+    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
         cdef Py_ssize_t i = msg.subject_size
         cdef uint64_t token = 0
         while i > 0 and msg.head[i - 1] != c".":
@@ -208,7 +208,7 @@ cdef class Replies(Sink):
             if sink is not None:
                 if isinstance(sink, Waiter) and (<Waiter>sink).passes_over(msg):
                     return 0
-                deliver_to(<Sink>sink, msg, line)
+                deliver_to(<Sink>sink, msg, io_loop)
                 if isinstance(sink, Waiter):
                     if PARALLEL:  # the requesting thread may have removed it
                         self.waiting.pop(token, None)

@@ -60,7 +60,7 @@ cdef enum Opcode:
 
 # Our frames, on their way out. The bytes of NATS stay where they are until they have been
 # sent, so that their content is known. A frame is a copy of some of them.
-cdef struct Wire:
+cdef struct WebSocketState:
     bint on, masked
     char* data
     size_t capacity, size
@@ -74,7 +74,7 @@ cdef struct Wire:
 
 
 cdef size_t put_head(
-    Wire* wire, unsigned char* out, int first, uint64_t size, uint32_t* key
+    WebSocketState* wire, unsigned char* out, int first, uint64_t size, uint32_t* key
 ) noexcept nogil:
     """Write the head in front of a payload of `size` bytes. Return its length."""
     cdef size_t n = 2
@@ -101,7 +101,7 @@ cdef size_t put_head(
 
 
 cdef size_t put_frame(
-    Wire* wire, unsigned char* out, int first, const char* data, size_t size
+    WebSocketState* wire, unsigned char* out, int first, const char* data, size_t size
 ) noexcept nogil:
     """Write a whole frame, for which there is room. Return its length."""
     cdef uint32_t key = 0
@@ -110,7 +110,7 @@ cdef size_t put_frame(
     return n + size
 
 
-cdef bint wire_fill(Wire* wire, const char* data, size_t size) noexcept nogil:
+cdef bint wire_fill(WebSocketState* wire, const char* data, size_t size) noexcept nogil:
     """Make the next frame, of up to `size` bytes. Return False without memory."""
     cdef size_t n = min(size, <size_t>FRAME_BYTES), capacity
     cdef void* grown
@@ -129,7 +129,7 @@ cdef bint wire_fill(Wire* wire, const char* data, size_t size) noexcept nogil:
     return True
 
 
-cdef bint wire_control(Wire* wire) noexcept nogil:
+cdef bint wire_control(WebSocketState* wire) noexcept nogil:
     """Make the waiting control frame the next one. Return False if there is none."""
     cdef void* grown
     if wire.control_size == 0:
@@ -146,7 +146,9 @@ cdef bint wire_control(Wire* wire) noexcept nogil:
     return True
 
 
-cdef void wire_owe(Wire* wire, int opcode, const char* data, size_t size) noexcept nogil:
+cdef void wire_queue_control(
+    WebSocketState* wire, int opcode, const char* data, size_t size
+) noexcept nogil:
     """Have a control frame sent next, in place of one whose sending has not begun.
 
     Only the last PING needs a PONG, and nothing follows a CLOSE frame.
@@ -155,7 +157,7 @@ cdef void wire_owe(Wire* wire, int opcode, const char* data, size_t size) noexce
         wire.control_size = put_frame(wire, wire.control, opcode, data, size)
 
 
-cdef void wire_reset(Wire* wire) noexcept nogil:
+cdef void wire_reset(WebSocketState* wire) noexcept nogil:
     """Forget what has not been sent."""
     wire.size = wire.sent = wire.head = wire.counted = wire.control_size = 0
 

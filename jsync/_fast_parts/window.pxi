@@ -8,7 +8,7 @@ cdef enum:
 cdef class AckWindow(AckSlots):
     """The messages of a publisher that wait for their acks. Any thread may use it."""
 
-    cdef Outbox outbox
+    cdef WriteBuffer write_buffer
     cdef int64_t ack_timeout, stall_timeout
     cdef readonly bint resend
     cdef bint paused                # not connected, or lost messages are being retried
@@ -43,7 +43,7 @@ cdef class AckWindow(AckSlots):
     @cython.annotation_typing(False)
     def __init__(
         self,
-        outbox: Outbox,
+        write_buffer: WriteBuffer,
         prefix: str,
         size: int,
         limit: int,
@@ -58,7 +58,7 @@ cdef class AckWindow(AckSlots):
         retry_attempts: int,
         retry_wait: float,
     ) -> None:
-        self.outbox = outbox
+        self.write_buffer = write_buffer
         self.make_slots(prefix.encode(), size, limit)
         self.ack_timeout = <int64_t>(<double>ack_timeout * 1e9)
         self.stall_timeout = <int64_t>(<double>stall_timeout * 1e9)
@@ -206,7 +206,7 @@ cdef class AckWindow(AckSlots):
         future.subject = subject
         future.payload = data
         future.block = block
-        self.outbox.check_size(future.payload_size())
+        self.write_buffer.check_size(future.payload_size())
         return future
 
     cdef int send(self, PubAckFuture future) except -1:
@@ -215,7 +215,7 @@ cdef class AckWindow(AckSlots):
         cdef bint queued = False
         cdef Section here
         # First, because without a GIL another thread may have held the section at the fork.
-        check_fork(self.outbox.generation)
+        check_fork(self.write_buffer.generation)
         enter(&here, <PyObject*>self)
         try:
             if self.send_now(future, NULL, &here):
@@ -229,7 +229,7 @@ cdef class AckWindow(AckSlots):
                             "the message was not published: "
                             f"for {self.stall_timeout / 1e9:g} s {self.obstacle()}"
                         )
-                    check_may_wait(self.outbox)
+                    check_may_wait(self.write_buffer)
                     # Small messages of other threads would take the room each time.
                     if not queued and future.cost() > self.limit // 8:
                         self.queue(&me)
@@ -287,7 +287,7 @@ cdef class AckWindow(AckSlots):
         cdef object payload = future.payload
         cdef Py_ssize_t subject_size = 0
         cdef const char* subject = utf8(future.subject, &subject_size)
-        cdef Publish frame
+        cdef PublishFrame frame
         cdef size_t total
         cdef char* out
         publish_to(&frame, subject, subject_size)
@@ -296,21 +296,21 @@ cdef class AckWindow(AckSlots):
         frame.reply_size = self.prefix_size
         frame.number = token
         # Another server may accept less.
-        self.outbox.check_size(frame.block_size + frame.data_size)
+        self.write_buffer.check_size(frame.block_size + frame.data_size)
         total = publish_size(&frame)
-        out = self.outbox.begin_in(total, PASSING, here, <PyObject*>self)
+        out = self.write_buffer.reserve_in(total, TRANSIENT, here, <PyObject*>self)
         if out == NULL:
-            # `connected` unsets it later, because the outbox is opened before that call.
+            # `connected` unsets it later, because the buffer is opened before that call.
             self.paused = True
             return False
         # It may have waited for room, and much may have changed meanwhile.
-        if frame.block_size + frame.data_size > self.outbox.most_payload:
-            self.outbox.undo(total)
-            self.outbox.refuse_size(frame.block_size + frame.data_size)
+        if frame.block_size + frame.data_size > self.write_buffer.most_payload:
+            self.write_buffer.cancel(total)
+            self.write_buffer.refuse_size(frame.block_size + frame.data_size)
         if future.finished if again else (self.paused or self.error is not None):
-            self.outbox.undo(total)
+            self.write_buffer.cancel(total)
             return again
-        self.outbox.put(out, &frame)
+        self.write_buffer.write(out, &frame)
         future.sent = jsync_now()
         future.unsent = False
         if again:
@@ -320,10 +320,10 @@ cdef class AckWindow(AckSlots):
             slot.token = token
             self.link(future, at)
             future.due = future.sent + self.ack_timeout
-        self.outbox.finish(SOON)
+        self.write_buffer.commit(AUTO)
         return True
 
-    cdef int conclude(self, PubAckFuture future, error, Line line) except -1:
+    cdef int conclude(self, PubAckFuture future, error, IOLoop io_loop) except -1:
         """Finish the future, once, and wake the threads that wait for it."""
         if future.finished:
             return 0
@@ -351,7 +351,7 @@ cdef class AckWindow(AckSlots):
             crowd_wake(&self.stalled)
         if self.flushing != NULL and self.oldest() > self.flush_mark:
             crowd_wake(&self.flushing)
-        self.tell(future, error if self.watched else None, line)
+        self.tell(future, error if self.watched else None, io_loop)
         return 0
 
     cdef int count(self, PubAckFuture future) except -1:
@@ -368,7 +368,7 @@ cdef class AckWindow(AckSlots):
 
     # Acks -----------------------------------------------------------------------------
 
-    cdef int deliver(self, Msg msg, Line line) except -1:
+    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
         cdef uint64_t token = 0
         cdef Slot* slot
         cdef PubAckFuture future
@@ -383,11 +383,11 @@ cdef class AckWindow(AckSlots):
         if self.is_plain_ack(
             PyBytes_AS_STRING(msg.payload), PyBytes_GET_SIZE(msg.payload), future
         ):
-            self.answered = line.now
-            return self.conclude(future, None, line)
+            self.answered = io_loop.now
+            return self.conclude(future, None, io_loop)
         if msg.status_number() == 503 and msg.payload_size() == 0:
-            self.answered = line.now
-            return self.refused(future, self.no_stream(future.subject), line)
+            self.answered = io_loop.now
+            return self.refused(future, self.no_stream(future.subject), io_loop)
         try:
             if not is_of_stream(msg):
                 raise JetStreamError(
@@ -395,19 +395,19 @@ cdef class AckWindow(AckSlots):
                 )
             future.ack = self.read_ack(msg.payload)
         except APIError as error:
-            self.answered = line.now
-            return self.refused(future, error, line)
+            self.answered = io_loop.now
+            return self.refused(future, error, io_loop)
         except JetStreamError as error:
             # Neither an ack nor a refusal. The answer of the stream may still come.
             if future.refusal is None:
                 future.refusal = error
             return 0
-        self.answered = line.now
-        return self.conclude(future, None, line)
+        self.answered = io_loop.now
+        return self.conclude(future, None, io_loop)
 
-    cdef int refused(self, PubAckFuture future, error, Line line) except -1:
+    cdef int refused(self, PubAckFuture future, error, IOLoop io_loop) except -1:
         """Have a message that was not taken sent again in a while, or fail it."""
-        cdef int64_t due, now = line.now
+        cdef int64_t due, now = io_loop.now
         cdef bint busy = isinstance(error, TooManyRequestsError)
         if busy:
             due = now + self.next_wait(future)
@@ -417,13 +417,13 @@ cdef class AckWindow(AckSlots):
             due = self.busy_until
         elif isinstance(error, NoStreamResponseError):
             if not future.doubtful and future.retries >= self.retry_attempts:
-                return self.conclude(future, error, line)
+                return self.conclude(future, error, io_loop)
             future.retries += 1
             due = now + self.retry_wait
         elif future.doubtful and isinstance(error, DuplicateMessageConflictError):
             due = now + self.next_wait(future)  # its first copy is being stored
         else:
-            return self.conclude(future, self.unclear(future, error), line)
+            return self.conclude(future, self.unclear(future, error), io_loop)
         self.resume(future)
         future.refusal = error
         future.refused = True
@@ -432,7 +432,7 @@ cdef class AckWindow(AckSlots):
         self.busy += busy
         if due < self.retry_due:
             self.retry_due = due
-            line.events.append((EVENT_CALL, self.on_refused))
+            io_loop.events.append((EVENT_CALL, self.on_refused))
         return 0
 
     cdef int64_t next_wait(self, PubAckFuture future) except -1:
@@ -494,15 +494,15 @@ cdef class AckWindow(AckSlots):
         finally:
             leave(&here)
 
-    cdef int tell(self, PubAckFuture future, error, Line line) except -1:
+    cdef int tell(self, PubAckFuture future, error, IOLoop io_loop) except -1:
         """Have the callbacks called, and the handler of failures if there is an error."""
         callbacks, future.callbacks = future.callbacks, None
         if callbacks is None and error is None:
             return 0
         self.told.append((future, callbacks or (), error))
         if len(self.told) == 1:
-            if line is not None:
-                line.events.append((EVENT_CALL, self.on_done))
+            if io_loop is not None:
+                io_loop.events.append((EVENT_CALL, self.on_done))
             else:
                 store_int(&self.untold, True)
         return 0
@@ -538,7 +538,7 @@ cdef class AckWindow(AckSlots):
         """Wait in a crowd of the window, or make the calls that are due, outside of it."""
         if load_int(&self.untold) or load_int(&self.untimed):
             return self.call_from(here)
-        self.outbox.call_back()
+        self.write_buffer.wake_reader()
         return crowd_wait(crowd, deadline, here, self)
 
     def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:
@@ -708,7 +708,7 @@ cdef class AckWindow(AckSlots):
         enter(&here, <PyObject*>self)
         try:
             # On a slow connection the acks come late, but in order.
-            silent = self.answered < before and self.outbox.unsent() == 0
+            silent = self.answered < before and self.write_buffer.unsent() == 0
             for future in self.all_waiting():
                 if future.sent < before and not future.refused and (
                     silent or future.number < self.newest
@@ -737,12 +737,12 @@ cdef class AckWindow(AckSlots):
         cdef int64_t deadline = deadline_after(timeout)
         cdef uint64_t mark
         cdef Section here
-        check_fork(self.outbox.generation)  # first, as in `send`
+        check_fork(self.write_buffer.generation)  # first, as in `send`
         enter(&here, <PyObject*>self)
         try:
             mark = self.count_sent
             while self.oldest() <= mark:
-                check_may_wait(self.outbox)
+                check_may_wait(self.write_buffer)
                 if jsync_now() >= deadline:
                     return False
                 if self.flushing == NULL or mark < self.flush_mark:

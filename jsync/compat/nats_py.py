@@ -491,7 +491,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
             heartbeat = seconds(heartbeat, "heartbeat")
         longest = _MAX_PULL_SECONDS if timeout is None else timeout
         fetch_request(batch, None, longest, heartbeat)  # validates the arguments
-        under_way = Latch(self._session.outbox)
+        under_way = Latch(self._session.write_buffer)
         self._fetches.add(under_way)
         try:
             return self._fetch(batch, timeout, heartbeat)
@@ -568,7 +568,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
         Raises:
             APIError: The server rejects the deletion.
         """
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         self._closed = True
         self._delete()
 
@@ -584,7 +584,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
         Raises:
             DrainTimeoutError: A fetch has not ended in time.
         """
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         timeout = seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
         self.silence()

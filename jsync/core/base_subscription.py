@@ -40,7 +40,7 @@ class BaseSubscription(ABC, NotCopyable, Generic[Message]):
         self._session = session
         self._mailbox = mailbox
         self._callback = callback
-        self._finished = Latch(session.outbox)
+        self._finished = Latch(session.write_buffer)
         self._thread: threading.Thread | None = None
 
     @property
@@ -123,7 +123,7 @@ class BaseSubscription(ABC, NotCopyable, Generic[Message]):
         """Block until the callback has handled all messages, the last step of a drain."""
 
     def _drain(self, timeout: Seconds) -> None:
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         timeout = seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
         if self.is_active:

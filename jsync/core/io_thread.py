@@ -119,8 +119,8 @@ class IOThread:
             target=self._run, name=f"{session.name}-io", daemon=True
         )
         self._options = options
-        self._line = session.line
-        self._outbox = session.outbox
+        self._io_loop = session.io_loop
+        self._write_buffer = session.write_buffer
         self._authenticator = Authenticator(
             user=options.user,
             password=options.password,
@@ -198,7 +198,7 @@ class IOThread:
     def stop(self) -> None:
         """Close the connection and end the thread, without waiting for either."""
         self._stopping = True
-        self._line.interrupt()
+        self._io_loop.interrupt()
 
     def reconnect(self) -> None:
         """Start the move to the next server, or end a pause between attempts.
@@ -206,13 +206,13 @@ class IOThread:
         Does not wait.
         """
         self._reconnect_requested = True
-        self._line.interrupt()
+        self._io_loop.interrupt()
 
     def set_servers(self, servers: list[ServerAddress]) -> None:
         """Replace the servers of the pool soon, without waiting for it."""
         with self._session.lock:
             self._new_servers = servers
-        self._line.interrupt()
+        self._io_loop.interrupt()
 
     @property
     def servers(self) -> list[ServerAddress]:
@@ -240,7 +240,7 @@ class IOThread:
         # one. On Windows, threads have no signal mask.
         if sys.platform != "win32":
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        self._line.claim()
+        self._io_loop.bind_to_thread()
         error: Exception | None = None
         try:
             if not self._stopping:
@@ -252,7 +252,7 @@ class IOThread:
             error = unexpected
         finally:
             self._session.on_closed(error)
-            self._line.finish()
+            self._io_loop.finish()
             self._drop_stream()
             self._session.waker.close()
 
@@ -488,7 +488,7 @@ class IOThread:
             "dialer",
             lambda: check_socket(dialer(host, port, timeout)),
             self._session.thread_factory,
-            self._line.interrupt,
+            self._io_loop.interrupt,
         )
         try:
             late = f"the dialer took longer than {timeout:.1f} s"
@@ -512,7 +512,7 @@ class IOThread:
                     "resolver",
                     lambda: resolve(host, port),
                     self._session.thread_factory,
-                    self._line.interrupt,
+                    self._io_loop.interrupt,
                 )
             except RuntimeError:  # no thread can be started
                 return resolve(host, port)
@@ -567,11 +567,11 @@ class IOThread:
         options = self._options
         events: deque[tuple[str, object]] = deque()
         if server.websocket:
-            events.extend(self._line.feed(self._upgrade(server, stream, deadline)))
-            stream.send(self._outbox.take_control(), deadline, framed=True)
+            events.extend(self._io_loop.feed(self._upgrade(server, stream, deadline)))
+            stream.send(self._write_buffer.take_control(), deadline, framed=True)
         else:
-            self._outbox.wrap(framed=False)
-            self._line.restart()
+            self._write_buffer.set_framing(framed=False)
+            self._io_loop.reset()
         handshake = Handshake(
             tls=self._wants_tls(server),
             tls_first=options.tls_handshake_first,
@@ -602,8 +602,10 @@ class IOThread:
                     while not events:
                         data = self._receive(handshake, stream, deadline)
                         handshake.observe(data)
-                        events.extend(self._line.feed(data))
-                        stream.send(self._outbox.take_control(), deadline, framed=True)
+                        events.extend(self._io_loop.feed(data))
+                        stream.send(
+                            self._write_buffer.take_control(), deadline, framed=True
+                        )
                     step = handshake.receive(*events.popleft())
         assert handshake.info is not None
         return HandshakeResult(server, stream, handshake.info, events)
@@ -642,12 +644,12 @@ class IOThread:
             if not data:
                 raise upgrade.eof()
             upgraded = upgrade.receive(data)
-        self._outbox.wrap(framed=True, masked=upgraded.masked)
+        self._write_buffer.set_framing(framed=True, masked=upgraded.masked)
         stream.compressed = upgraded.compressed
-        stream.frame = self._outbox.frame
+        stream.frame = self._write_buffer.frame
         if upgraded.compressed:
-            stream.frame = Deflater(self._outbox.frame)
-        self._line.restart(
+            stream.frame = Deflater(self._write_buffer.frame)
+        self._io_loop.reset(
             framed=True, inflate=Inflater() if upgraded.compressed else None
         )
         return upgraded.rest
@@ -699,7 +701,7 @@ class IOThread:
         info = self._session.info
         limit = info.max_payload if info.max_payload >= 0 else MAX_PAYLOAD
         limit = min(limit, MAX_PAYLOAD)
-        for subject, size in self._outbox.serve(limit):
+        for subject, size in self._write_buffer.set_max_payload(limit):
             self._session.report(
                 MaxPayloadError(
                     f"a message on {subject!r} was buffered until the reconnect, and is "
@@ -731,7 +733,7 @@ class IOThread:
             self._resume(opened)
             while not self._stopping:
                 all_sent = self._run_iteration(opened.stream, all_sent)
-            self._outbox.flush()
+            self._write_buffer.flush()
             self._send_close_frame(opened.stream)
         except Exception as error:  # noqa: BLE001 (`_log_unexpected` logs faults of jsync)
             self._log_unexpected(error)
@@ -746,15 +748,15 @@ class IOThread:
         Callbacks may still be due for the messages that it has read.
         """
         left, self._unhandled = self._unhandled, []
-        for name, value in left + self._line.close():
+        for name, value in left + self._io_loop.close():
             if name not in _SERVER_EVENTS:
                 self._call_timer(partial(self._handle, name, value))
 
     def _send_close_frame(self, stream: NetworkStream) -> None:
         """Announce the end of the connection: a WebSocket sends a close frame."""
-        self._outbox.part()
+        self._write_buffer.send_close_frame()
         if not stream.direct and stream.send_pending():
-            stream.encrypt(self._outbox.take_control(), framed=True)
+            stream.encrypt(self._write_buffer.take_control(), framed=True)
             stream.send_pending()
 
     def _resume(self, opened: HandshakeResult) -> None:
@@ -782,7 +784,7 @@ class IOThread:
         This is a separate method so that its local names do not keep objects of the user
         alive during the next turn, which may last long.
         """
-        events = iter(self._line.run(self._next_wakeup(), not all_sent))
+        events = iter(self._io_loop.run_once(self._next_wakeup(), not all_sent))
         try:
             for name, value in events:
                 if not stream.direct:
@@ -825,9 +827,9 @@ class IOThread:
         """Read and write a compressed stream. Return whether all was sent."""
         if readable:
             data, closed = stream.decrypt()
-            events = iter(self._line.decrypted(data))
+            events = iter(self._io_loop.decrypted(data))
             try:
-                stream.encrypt(self._outbox.take_control(), framed=True)
+                stream.encrypt(self._write_buffer.take_control(), framed=True)
                 stream.send_pending()
                 for name, value in events:
                     self._handle(name, value)
@@ -839,22 +841,22 @@ class IOThread:
         # Take bytes only after the previous ones were sent, because taken bytes are lost
         # with the connection.
         all_sent = stream.send_pending()
-        if all_sent and (plain := self._outbox.take(PIECE_SIZE)):
+        if all_sent and (plain := self._write_buffer.take(PIECE_SIZE)):
             stream.encrypt(plain)
             all_sent = stream.send_pending()
         return all_sent
 
     def _handle(self, name: str, value: object) -> None:
-        """Handle an event of the line. Raises the error that ends the connection."""
+        """Handle an event of the I/O loop. Raises the error that ends the connection."""
         match name, value:
             case Event.STATUS, (JetStreamMailbox() as mailbox, Msg() as msg):
                 tell = mailbox.on_status  # another thread may set this to None
                 if tell is not None:
                     tell(msg)
             case Event.PING, _:  # a PING that came with the end of the handshake
-                self._outbox.command(PONG)
+                self._write_buffer.command(PONG)
             case Event.PONG, _:
-                self._line.pong()
+                self._io_loop.on_pong()
             case Event.INFO, bytes(data):
                 self._on_info(parse_info(data))
             case Event.ERR, str(text):
@@ -911,12 +913,12 @@ class IOThread:
         if pending is None:
             return
         if pending.pong is None:
-            if len(self._session.replies) and monotonic() < pending.deadline:
+            if len(self._session.reply_mux) and monotonic() < pending.deadline:
                 return
             # Once the PONG is read, everything that the server sent before it is read.
-            pending.pong = Waiter(self._outbox)
+            pending.pong = Waiter(self._write_buffer)
             pending.deadline = monotonic() + pending.seconds
-            self._line.ping(pending.pong)
+            self._io_loop.ping(pending.pong)
         if pending.pong.done or monotonic() >= pending.deadline:
             raise ConnectionLostError(pending.reason)
 
@@ -948,12 +950,12 @@ class IOThread:
         now = monotonic()
         if now < self._next_ping:
             return
-        if self._line.unanswered >= self._options.max_pings_out:
+        if self._io_loop.unanswered >= self._options.max_pings_out:
             raise StaleConnectionError(
-                f"{self._line.unanswered} pings without an answer"
+                f"{self._io_loop.unanswered} pings without an answer"
             )
         self._next_ping = now + self._options.ping_interval
-        self._line.ping()
+        self._io_loop.ping()
 
 
 def _as_error(server: ServerAddress, error: Exception) -> Error:

@@ -21,7 +21,7 @@ from .addresses import in_order
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._fast import Records, Waker
+    from .._fast import TLSRecords, Waker
     from .addresses import Address
     from .options import Options
     from .tls import TLSLayer
@@ -177,7 +177,7 @@ class NetworkStream:
         return not self.compressed
 
     @property
-    def records(self) -> Records | None:
+    def records(self) -> TLSRecords | None:
         """The TLS state for the extension, once the handshakes are done."""
         return self._tls.records() if self._tls and self.direct else None
 

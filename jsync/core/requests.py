@@ -57,20 +57,20 @@ def request_until(
     With `others`, only a stream's reply counts, and the list gets the first reply of
     another responder.
     """
-    outbox, replies = session.outbox, session.replies
-    outbox.check_process()
+    write_buffer, reply_mux = session.write_buffer, session.reply_mux
+    write_buffer.check_process()
     if timeout <= 0:
         # Do not send: the service would work for a reply that no caller waits for.
         raise errors.TimeoutError(
             f"no time for a request to {subject!r}: timeout is {timeout} s"
         )
     session.open_replies()
-    msg = replies.ask(outbox, subject, data, timeout, headers, others)
+    msg = reply_mux.request(write_buffer, subject, data, timeout, headers, others)
     while msg is False:
         session.wait_connected(deadline)
         session.open_replies()
         left = deadline - monotonic()
-        msg = replies.ask(outbox, subject, data, left, headers, others)
+        msg = reply_mux.request(write_buffer, subject, data, left, headers, others)
     if msg is None:
         raise errors.TimeoutError(f"no reply to {subject!r} within {timeout} s")
     if msg.status == 503 and not msg.data:
@@ -101,7 +101,7 @@ def request_many(
     if max_messages is not None:
         count(max_messages, "max_messages", 1)
     callback(sentinel, "sentinel")
-    session.outbox.check_process()
+    session.write_buffer.check_process()
     if timeout <= 0:
         raise errors.TimeoutError(
             f"no time for a request to {subject!r}: timeout is {timeout} s"
@@ -123,21 +123,21 @@ def open_request(
 
     The loss of the connection or a refused permission closes the mailbox.
     """
-    session.outbox.check_process()
+    session.write_buffer.check_process()
     while True:
-        mailbox = Mailbox(session.outbox, 0, subject=subject)
+        mailbox = Mailbox(session.write_buffer, 0, subject=subject)
         # Right after another request of this thread, the I/O thread does not read the
         # socket for a moment, and the waiting thread reads it.
         mailbox.alone = True
-        token = session.replies.add(mailbox)
+        token = session.reply_mux.add(mailbox)
         try:
             session.open_replies()
             if _publish_request(session, subject, data, token, headers, deadline):
                 return mailbox, token
         except BaseException:
-            session.replies.discard(token)
+            session.reply_mux.discard(token)
             raise
-        session.replies.discard(token)
+        session.reply_mux.discard(token)
 
 
 def _publish_request(
@@ -149,9 +149,9 @@ def _publish_request(
     deadline: float,
 ) -> bool:
     """Send the request. If the connection was lost, wait for the next, return False."""
-    reply = f"{session.replies.prefix}{token}"
+    reply = f"{session.reply_mux.prefix}{token}"
     try:
-        session.outbox.publish(subject, data, reply, headers, request=True)
+        session.write_buffer.publish(subject, data, reply, headers, request=True)
     except ConnectionLostError:
         session.wait_connected(deadline)
         return False
@@ -177,7 +177,7 @@ class ReplyIterator(NotCopyable):
         max_messages: int | None,
         sentinel: Callable[[Msg], bool] | None,
     ) -> None:
-        self._replies = session.replies
+        self._replies = session.reply_mux
         self._mailbox = mailbox
         self._token = token
         self._subject = subject

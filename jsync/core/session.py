@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from .. import errors
 from .._fast import (
+    IOLoop,
     JetStreamMailbox,
-    Line,
     Mailbox,
-    Outbox,
-    Replies,
+    ReplyMux,
     Sink,
     Waiter,
     Waker,
+    WriteBuffer,
     forks,
 )
 from ..errors import (
@@ -223,14 +223,14 @@ class Session:
         except OSError as error:
             raise errors.ConnectionError(f"cannot connect: {error.strerror}") from error
         try:
-            self.outbox = Outbox(
+            self.write_buffer = WriteBuffer(
                 self.waker.write_fd,
                 options.write_buffer_size,
                 options.reconnect_buffer_size,
                 options.write_timeout,
             )
-            self.line = Line(self.outbox, self.waker.read_fd)
-            self.first_attempt = Waiter(self.outbox, local=True)
+            self.io_loop = IOLoop(self.write_buffer, self.waker.read_fd)
+            self.first_attempt = Waiter(self.write_buffer, local=True)
             """Done after the first connection, or once every server was tried in vain."""
             self.thread_factory = ThreadFactory()
             self.callbacks = CallbackExecutor(
@@ -239,9 +239,9 @@ class Session:
                 options.on_error,
                 later=partial(self.call_later, NO_THREAD_SECONDS, offline=True),
             )
-            self.outbox.reporter = self.report
+            self.write_buffer.reporter = self.report
             inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
-            self.replies = Replies(f"{inbox}.")
+            self.reply_mux = ReplyMux(f"{inbox}.")
             self.timers = Timers()
             self.deadlines = Timers()
             """Calls that are due even without a connection."""
@@ -288,7 +288,7 @@ class Session:
 
     def check_open(self) -> None:
         """Raise if the connection is closed, or belongs to the parent process."""
-        self.outbox.check_process()
+        self.write_buffer.check_process()
         if self.state is ConnectionState.CLOSED:
             raise self.closed_error()
 
@@ -304,8 +304,8 @@ class Session:
                 if self.state is ConnectionState.CLOSED:
                     raise self.closed_error()
                 self.interests[interest.sid] = interest
-                self.line.subscribe(interest.sid, interest.sink)
-                self.outbox.command(interest.commands(), riding=piggyback)
+                self.io_loop.subscribe(interest.sid, interest.sink)
+                self.write_buffer.command(interest.commands(), piggyback=piggyback)
         except BaseException:  # Ctrl-C, after which the caller cannot unsubscribe
             self.unsubscribe(interest.sid)
             raise
@@ -320,7 +320,9 @@ class Session:
                 interest.expected = after
             else:
                 self.remove_subscription(sid)
-            self.outbox.command(unsubscribe_command(sid, after), lazy=deferred)
+            self.write_buffer.command(
+                unsubscribe_command(sid, after), deferred=deferred
+            )
 
     def on_auto_unsubscribed(self, sid: int) -> None:
         """End a subscription whose expected messages have all arrived.
@@ -337,7 +339,7 @@ class Session:
         """Remove a subscription without UNSUB, because the server ends it as well."""
         with self.lock:
             self.interests.pop(sid, None)
-            self.line.unsubscribe(sid)
+            self.io_loop.unsubscribe(sid)
 
     def silence(self, sid: int) -> None:
         """Tell the server to send no more. Messages on their way are still delivered."""
@@ -345,7 +347,7 @@ class Session:
             interest = self.interests.get(sid)
             if interest is not None:
                 interest.silenced = True
-                self.outbox.command(unsubscribe_command(sid))
+                self.write_buffer.command(unsubscribe_command(sid))
 
     def acquire_inbox(
         self,
@@ -357,7 +359,7 @@ class Session:
         It is a returned one, which costs nothing, or a new one, whose SUB is sent with the
         write that follows. The mailbox gets the sid of the subscription.
         """
-        self.outbox.check_process()
+        self.write_buffer.check_process()
         while self.idle_inboxes:
             try:
                 interest = self.idle_inboxes.pop()
@@ -366,7 +368,7 @@ class Session:
             if self.interests.get(interest.sid) is interest:
                 mailbox.sid = interest.sid
                 interest.sink, interest.on_lost = mailbox, on_lost
-                self.line.subscribe(interest.sid, mailbox)
+                self.io_loop.subscribe(interest.sid, mailbox)
                 return interest
         sid = mailbox.sid = self.next_sid()
         subject = f"{self.inbox}{sid}.*"
@@ -380,7 +382,7 @@ class Session:
         A finaliser may call this on any thread, so it neither blocks nor takes a lock.
         """
         interest.sink, interest.on_lost = _DISCARD, None
-        self.line.unsubscribe(interest.sid)
+        self.io_loop.unsubscribe(interest.sid)
         self.idle_inboxes.append(interest)
         # Check after the append: two threads that check before it may both see room.
         if len(self.idle_inboxes) > MAX_IDLE_INBOXES:
@@ -394,23 +396,23 @@ class Session:
         The caller adds its waiter to `replies` first, so that a refused subscription wakes
         the waiter with the error.
         """
-        if not self.replies.is_open:
+        if not self.reply_mux.is_open:
             self._open_replies()
 
     def _open_replies(self) -> None:
         with self.lock:
-            if self.replies.is_open:
+            if self.reply_mux.is_open:
                 return
-            subject = f"{self.replies.prefix}*"
+            subject = f"{self.reply_mux.prefix}*"
             self.subscribe(
-                SubscriptionEntry(self.next_sid(), subject, None, self.replies)
+                SubscriptionEntry(self.next_sid(), subject, None, self.reply_mux)
             )
-            self.replies.is_open = True
+            self.reply_mux.is_open = True
 
     def on_permission_error(self, error: PermissionsError) -> None:
         """Fail the requests and subscriptions that the server has refused."""
         if error.operation == "publish":
-            for waiter in self.replies.waiters():
+            for waiter in self.reply_mux.waiters():
                 if isinstance(waiter, Waiter) and waiter.subject == error.subject:
                     waiter.fail(error)
                 elif isinstance(waiter, Mailbox) and waiter.subject == error.subject:
@@ -428,14 +430,14 @@ class Session:
             ]
             for interest in refused:
                 self.remove_subscription(interest.sid)
-                if interest.sink is self.replies:
-                    self.replies.is_open = False
+                if interest.sink is self.reply_mux:
+                    self.reply_mux.is_open = False
         for interest in refused:
             sink = interest.sink
             if isinstance(sink, Mailbox):
                 sink.close(error)
-            if sink is self.replies:
-                _fail(self.replies.waiters(), error)
+            if sink is self.reply_mux:
+                _fail(self.reply_mux.waiters(), error)
             if interest.on_closed is not None:
                 interest.on_closed(error)
 
@@ -529,7 +531,7 @@ class Session:
                 return
             if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
-            waiter = Waiter(self.outbox)
+            waiter = Waiter(self.write_buffer)
             self._waiting.add(waiter)
         try:
             if not waiter.wait(deadline - monotonic()):
@@ -551,11 +553,11 @@ class Session:
 
     def sleep(self, seconds: float) -> None:
         """Block for `seconds`. Raises an error as soon as the connection closes."""
-        self.outbox.check_process()
+        self.write_buffer.check_process()
         with self.lock:
             if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
-            waiter = Waiter(self.outbox)
+            waiter = Waiter(self.write_buffer)
             self._sleeping.add(waiter)
         try:
             waiter.wait(seconds)
@@ -570,8 +572,8 @@ class Session:
             raise errors.TimeoutError("no time for a ping")
         if self.io.is_leaving:
             self.wait_connected(deadline)
-        waiter = Waiter(self.outbox)
-        while not self.line.ping(waiter):
+        waiter = Waiter(self.write_buffer)
+        while not self.io_loop.ping(waiter):
             self.wait_connected(deadline)
         if not waiter.wait(deadline - monotonic()):
             raise errors.TimeoutError("the server did not answer a ping in time")
@@ -587,7 +589,7 @@ class Session:
         timers = self.deadlines if offline else self.timers
         timer = timers.add(monotonic() + seconds, call)
         if not self.io.is_current:
-            self.line.interrupt()
+            self.io_loop.interrupt()
         return timer
 
     def call_soon(self, call: Callable[[], object]) -> None:
@@ -598,7 +600,7 @@ class Session:
         if self.state is ConnectionState.CLOSED or self.forked:
             return
         self.timers.call_soon(call)
-        self.line.interrupt()
+        self.io_loop.interrupt()
 
     def start_or_retry(
         self,
@@ -638,8 +640,8 @@ class Session:
             self.server = server
             first = b"".join([i.commands() for i in list(self.interests.values())])
             fd, direct, records = stream.fd, stream.direct, stream.records
-            self.line.open(fd, direct=direct, records=records)
-            self.outbox.open(fd, first, direct=direct, records=records)
+            self.io_loop.open(fd, direct=direct, records=records)
+            self.write_buffer.open(fd, first, direct=direct, records=records)
             self.reconnects += again
             self.state = ConnectionState.CONNECTED
             waiting = list(self._waiting)
@@ -670,18 +672,18 @@ class Session:
             if self.state is ConnectionState.CLOSED:
                 return
             was_connected = self.state is ConnectionState.CONNECTED
-            # Hold the outbox first: a thread that sees the new state writes nothing to
+            # Pause the write buffer first: a thread that sees the new state writes nothing to
             # the old connection, and this loss does not fail a wait that begins later.
-            self.outbox.hold()
-            unanswered = self.replies.waiters()
+            self.write_buffer.pause()
+            unanswered = self.reply_mux.waiters()
             interests = list(self.interests.values())
             self.state = ConnectionState.RECONNECTING
-        self.line.close()
+        self.io_loop.close()
         self.last_error = error
         where = self.server.url if self.server else "the server"
         loss = ConnectionLostError(f"the connection to {where} was lost: {error}")
         loss.__cause__ = error
-        self.line.fail_pings(loss)
+        self.io_loop.fail_pings(loss)
         _fail(unanswered, loss)
         for interest in interests:
             tell = interest.on_lost  # another thread may set this to None
@@ -711,7 +713,7 @@ class Session:
             closed = self.closed_error()
             # Hold the lock here: the I/O thread takes it before it closes the descriptors,
             # to which another thread may still be writing.
-            unsent = self.outbox.close(closed)
+            unsent = self.write_buffer.close(closed)
         if unsent:
             self.callbacks.report(
                 ConnectionClosedError(
@@ -721,8 +723,8 @@ class Session:
         self.first_attempt.set(None)
         for waiter in waiting:
             waiter.fail(closed)
-        self.line.fail_pings(closed)
-        _fail(self.replies.waiters(), closed)
+        self.io_loop.fail_pings(closed)
+        _fail(self.reply_mux.waiters(), closed)
         for interest in interests:
             sink = interest.sink  # another thread may set this to None
             if isinstance(sink, Mailbox):
@@ -781,7 +783,7 @@ class Session:
             self.closing = True
         while self.close_commands:
             with contextlib.suppress(KeyError):  # another thread was faster
-                self.outbox.command(self.close_commands.pop(), lazy=True)
+                self.write_buffer.command(self.close_commands.pop(), deferred=True)
 
 
 def _fail(waiters: list[Sink], error: Exception) -> None:

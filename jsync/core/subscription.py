@@ -44,7 +44,7 @@ def subscribe(
     session = owner.session
     # Check for a fork before taking any lock: a lock that another thread held at the fork
     # stays locked.
-    session.outbox.check_process()
+    session.write_buffer.check_process()
     session.check_not_draining()
     options = session.options
     subscription = Subscription(
@@ -85,7 +85,7 @@ class Subscription(BaseSubscription[Msg]):
     ) -> None:
         sid = session.next_sid()
         mailbox = Mailbox(
-            session.outbox,
+            session.write_buffer,
             sid,
             max_messages=max_pending_messages,
             max_bytes=max_pending_bytes,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from .._fast import Waiter
 
 if TYPE_CHECKING:
-    from .._fast import Outbox
+    from .._fast import WriteBuffer
 
 Part = TypeVar("Part")
 
@@ -103,8 +103,8 @@ class Latch:
     its wait does not see a signal that another thread got.
     """
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, write_buffer: WriteBuffer) -> None:
+        self._write_buffer = write_buffer
         # Re-entrant: a signal handler or a finaliser may set the latch at any time.
         self._lock = ForkSafeRLock()
         self._is_set = False
@@ -127,7 +127,7 @@ class Latch:
 
         Return whether it is set.
         """
-        waiter = Waiter(self._outbox, local=True)
+        waiter = Waiter(self._write_buffer, local=True)
         try:
             # With the lock, `set` either sees the waiter or has set the latch before.
             with self._lock:

@@ -9,7 +9,7 @@ import os
 import ssl
 from typing import TYPE_CHECKING
 
-from .._fast import Records
+from .._fast import TLSRecords
 from ..errors import ConfigError, TLSError
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class TLSLayer:
             self._incoming, self._outgoing, server_hostname=hostname
         )
 
-    def records(self) -> Records:
+    def records(self) -> TLSRecords:
         """Return the TLS state for the extension, which encrypts from now on."""
-        return Records(self._tls, self._incoming, self._outgoing, _explain)
+        return TLSRecords(self._tls, self._incoming, self._outgoing, _explain)
 
     def outgoing(self) -> bytes:
         """Return the bytes to send now, each of them once."""

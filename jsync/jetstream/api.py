@@ -305,15 +305,15 @@ class Inquiry:
         self._session = session = api.session
         self._then: Callable[[Answer], object] | None = then
         self._subject = f"{api.prefix}.{subject}"
-        self._box = Mailbox(session.outbox, 0, subject=self._subject)
+        self._box = Mailbox(session.write_buffer, 0, subject=self._subject)
         self._box.on_first = self._arrived
-        self._token = session.replies.add(self._box)
+        self._token = session.reply_mux.add(self._box)
         self._timer = session.call_later(api.timeout, self._late)
         data = b"" if payload is None else _json(payload)
-        reply = f"{session.replies.prefix}{self._token}"
+        reply = f"{session.reply_mux.prefix}{self._token}"
         try:
             session.open_replies()
-            session.outbox.publish(self._subject, data, reply, request=True)
+            session.write_buffer.publish(self._subject, data, reply, request=True)
         except BaseException:
             self.cancel()
             raise
@@ -329,7 +329,7 @@ class Inquiry:
         """Forget the request. Any thread may call this."""
         self._then = None
         self._timer.cancel()
-        self._session.replies.discard(self._token)
+        self._session.reply_mux.discard(self._token)
 
     def _arrived(self) -> None:
         msg = self._box.get(0)

@@ -81,7 +81,7 @@ class Endpoint:
 
         def mailbox(readers: int) -> Mailbox:
             return Mailbox(
-                session.outbox,
+                session.write_buffer,
                 sid,
                 max_messages=max_messages,
                 max_bytes=max_bytes,
@@ -247,7 +247,7 @@ class Driver:
         """The number of running threads, plus one while the service is open."""
         # Re-entrant: a signal handler may interrupt a call and stop the service.
         self._lock = ForkSafeRLock()
-        self._done = Latch(session.outbox)
+        self._done = Latch(session.write_buffer)
         self._verbs = control_subjects(prefix, info.name, self._info.id)
         self._asked: list[Mailbox] = []
         self._controls: list[SubscriptionEntry] = []
@@ -267,7 +267,9 @@ class Driver:
             if not subjects:
                 continue
             sids = [self.session.next_sid() for _ in subjects]
-            mailbox = Mailbox(self.session.outbox, sids[0], max_messages=MAX_ASKED)
+            mailbox = Mailbox(
+                self.session.write_buffer, sids[0], max_messages=MAX_ASKED
+            )
             mailbox.on_first = partial(self._start_telling, name, mailbox)
             self._asked.append(mailbox)
             for sid, subject in zip(sids, subjects, strict=True):
@@ -290,7 +292,7 @@ class Driver:
         max_bytes: int,
     ) -> None:
         """Start an endpoint. Does not block."""
-        self.session.outbox.check_process()
+        self.session.write_buffer.check_process()
         self._check_running()
         endpoint = Endpoint(self, info, bound, workers, max_messages, max_bytes)
         try:
@@ -457,7 +459,7 @@ class Driver:
 
     def stop(self, error: Exception | None, timeout: float) -> None:
         """Drain the service, and wait for its running handlers."""
-        self.session.outbox.check_process()
+        self.session.write_buffer.check_process()
         deadline = monotonic() + timeout
         self._turn(ServiceState.STOPPING, error)
         # Do this in a second call as well, since Ctrl-C may have interrupted the first.
@@ -558,7 +560,7 @@ class Driver:
 
     def wait(self, timeout: float | None) -> bool:
         """Block until the service has ended, and raise the error that ended it."""
-        self.session.outbox.check_process()
+        self.session.write_buffer.check_process()
         if self.is_current:
             raise BlockingCallError(
                 "a handler of the service would wait for itself: return, or call stop()"

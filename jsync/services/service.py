@@ -246,12 +246,12 @@ class Service(Group):
         Returns:
             The statistics since the start or the last `reset`.
         """
-        self._driver.session.outbox.check_process()
+        self._driver.session.write_buffer.check_process()
         return self._driver.stats_now()
 
     def reset(self) -> None:
         """Set all statistics to zero, and the start time to now."""
-        self._driver.session.outbox.check_process()
+        self._driver.session.write_buffer.check_process()
         self._driver.reset()
 
     def wait(self, timeout: Seconds | None = None) -> bool:

@@ -53,7 +53,7 @@ def trace(
     found = Collector()
     deadline = monotonic() + timeout
     with subscribe(owner, inbox) as sub:
-        session.outbox.publish(subject, data, None, added)
+        session.write_buffer.publish(subject, data, None, added)
         while not found.complete:
             try:
                 found.take(sub.next(max(0.0, deadline - monotonic())).data)

@@ -316,7 +316,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
         """The last known lag of each source."""
         self._running: list[ConsumeContext] = []
         self._stranded: list[Stranded] = []
-        self._finished = Latch(nc.session.outbox)
+        self._finished = Latch(nc.session.write_buffer)
         self._error: Exception | None = None
         self._clock_over = threading.Event()
         self._lock = ForkSafeRLock()
@@ -570,7 +570,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
                 if first:
                     self._stopper = threading.current_thread()
             for running in self._running if first else ():
-                over = Latch(self._nc.session.outbox)
+                over = Latch(self._nc.session.write_buffer)
                 drain = partial(_drain, running, deadline, late, over)
                 try:
                     self._thread("drain", drain)

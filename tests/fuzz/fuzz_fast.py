@@ -101,13 +101,16 @@ def entry_frame(message: Message) -> bytes:
 
 def read_entries(messages: list[Message], prefix: str) -> list[Any]:
     """Return the entries as plain fields, or the error of each invalid message."""
-    outbox = _fast.Outbox()
-    line, mailbox = _fast.Line(outbox, -1), _fast.JetStreamMailbox(outbox, 1)
-    line.subscribe(1, mailbox)
+    write_buffer = _fast.WriteBuffer()
+    io_loop, mailbox = (
+        _fast.IOLoop(write_buffer, -1),
+        _fast.JetStreamMailbox(write_buffer, 1),
+    )
+    io_loop.subscribe(1, mailbox)
     entries: _fast.Entries[Any] = _fast.Entries(
         mailbox, _fast.Initial(0), dict, "B", prefix
     )
-    line.decrypted(b"".join(map(entry_frame, messages)))
+    io_loop.decrypted(b"".join(map(entry_frame, messages)))
 
     def wait() -> Any:
         if not len(mailbox):

@@ -585,17 +585,21 @@ def test_the_io_thread_closes_no_descriptor_before_the_last_writer_has_left(
 ) -> None:
     nc = jsync.connect(server.url)
     session = nc.session
-    outbox, closing, left = session.outbox, threading.Event(), threading.Event()
+    write_buffer, closing, left = (
+        session.write_buffer,
+        threading.Event(),
+        threading.Event(),
+    )
 
     class Busy:
-        """An outbox with a thread in the middle of a write."""
+        """A write buffer with a thread in the middle of a write."""
 
         def close(self, error: Exception) -> int:
             closing.set()
             assert left.wait(LONG)
-            return outbox.close(error)
+            return write_buffer.close(error)
 
-    session.outbox = cast("Any", Busy())
+    session.write_buffer = cast("Any", Busy())
     # as if the I/O thread were stuck in a name lookup
     finish = Thread(session.on_closed, None)
     assert closing.wait(SOON)
@@ -605,7 +609,7 @@ def test_the_io_thread_closes_no_descriptor_before_the_last_writer_has_left(
     finally:
         left.set()
         finish.result()
-        session.outbox = outbox
+        session.write_buffer = write_buffer
     assert session.io.join(SOON)
     nc.close()
 

@@ -123,7 +123,7 @@ def test_a_message_too_large_for_the_server_of_the_reconnect_ends_the_ingest(
 ) -> None:
     ingest = js.fast_ingest()
     broken(ingest, unique)
-    ingest._session.outbox.serve(500)
+    ingest._session.write_buffer.set_max_payload(500)
     ingest._writer.limit = 0
     for call in (lambda: ingest.add(f"{unique}.a", b"small"), ingest.close):
         with pytest.raises(errors.IngestError, match="max_payload") as caught:

@@ -247,7 +247,7 @@ def test_a_gap_whose_report_is_lost_with_the_next_connection_leaves_a_doubt(
         proxy.deaf("client")
         for number in range(1, 20):
             ingest.add(f"{unique}.a", payloads[number])
-        nc.session.outbox.flush()
+        nc.session.write_buffer.flush()
         proxy.refuse()
         proxy.cut()
         proxy.rewrite(frame_filter(swallow))
@@ -278,7 +278,7 @@ def test_a_loss_while_nothing_is_added_is_mended(
             proxy.deaf("client")
             for number in range(100, 200):
                 ingest.add(f"{unique}.a", b"%d" % number)
-            nc.session.outbox.flush()
+            nc.session.write_buffer.flush()
             proxy.cut()
             proxy.hear("client")
             events.wait("reconnect")

@@ -146,7 +146,7 @@ def test_a_connection_that_is_lost_while_the_stream_is_asked_is_made_up_for(
             ingest.add_many(f"{unique}.a", PAYLOADS[:100])
             proxy.deaf("client")
             ingest.add_many(f"{unique}.a", PAYLOADS[100:200])
-            nc.session.outbox.flush()
+            nc.session.write_buffer.flush()
             proxy.cut()
             proxy.rewrite(lose)
             proxy.hear("client")

@@ -95,7 +95,7 @@ def test_a_callback_gets_a_message_that_another_thread_read_as_the_connection_wa
         asking = Thread(lambda: reader.request("silent", timeout=LONG))
         asking.wait_until_blocked()
         armed.set()
-        reader.session.line.interrupt()
+        reader.session.io_loop.interrupt()
         assert isinstance(asking.error(), errors.ConnectionLostError)
         wait_for(lambda: heard == [b"1"])
 

@@ -173,7 +173,7 @@ def test_no_request_leaves_a_waiter_in_the_connection(
     nc: jsync.Connection, service: str, unique: str
 ) -> None:
     nc.subscribe(f"{unique}.mute")
-    waiting = nc._session.replies
+    waiting = nc._session.reply_mux
     nc.request(service)
     list(nc.request_many(service, max_messages=1))
     with pytest.raises(errors.NoRespondersError):
@@ -320,7 +320,7 @@ def test_the_thread_that_waits_for_many_replies_reads_them(
 ) -> None:
     deadline = time.monotonic() + LONG
     mailbox, token = open_request(nc.session, unique, b"", deadline)
-    nc.session.replies.discard(token)
+    nc.session.reply_mux.discard(token)
     assert mailbox.alone
 
 
@@ -347,7 +347,7 @@ def test_request_many_that_is_closed_drops_its_replies_and_has_ended(
     assert next(replies).data == b"0"
     replies.close()
     replies.close()
-    assert len(nc._session.replies) == 0
+    assert len(nc._session.reply_mux) == 0
     assert list(replies) == []
 
 
@@ -374,7 +374,7 @@ def test_the_error_of_a_sentinel_ends_request_many(
     with pytest.raises(LookupError):
         next(replies)
     assert list(replies) == []
-    assert len(nc._session.replies) == 0
+    assert len(nc._session.reply_mux) == 0
 
 
 # The reading thread -------------------------------------------------------------------

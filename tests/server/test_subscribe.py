@@ -679,7 +679,7 @@ def test_a_request_whose_inbox_is_denied_before_it_is_sent_raises_as_well(
         open_replies(session)
         if next(waits, False):
             session.ping(monotonic() + LONG)
-            wait_for(lambda: not session.replies.is_open)
+            wait_for(lambda: not session.reply_mux.is_open)
 
     monkeypatch.setattr(Session, "open_replies", open_and_wait)
     with jsync.connect(server.url, user="bob", password="x") as nc:

@@ -85,7 +85,7 @@ def connect(url: str | list[str], events: Events, **options: Any) -> Connection:
 
 def waiting(connection: Connection) -> int:
     """Return the number of requests that wait for a reply on `connection`."""
-    return len(connection._session.replies)
+    return len(connection._session.reply_mux)
 
 
 def subscribed(connection: Connection) -> int:
@@ -96,7 +96,7 @@ def subscribed(connection: Connection) -> int:
 
 def unsent(connection: Connection) -> int:
     """Return the number of bytes that are written and that the socket has not accepted."""
-    return connection._outbox.pending
+    return connection._write_buffer.pending
 
 
 def is_stuck(connection: Connection) -> bool:

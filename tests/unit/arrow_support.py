@@ -10,11 +10,11 @@ import pyarrow as pa
 from jsync._fast import (
     ArrowBatch,
     Columns,
+    IOLoop,
     JetStreamMailbox,
     JetStreamMsg,
-    Line,
     Order,
-    Outbox,
+    WriteBuffer,
 )
 from jsync.errors import ProtocolError
 
@@ -62,18 +62,18 @@ class Reader:
     def __init__(
         self, columns: Columns | None = None, order: Order | None = None
     ) -> None:
-        self.outbox = Outbox()
-        self.line = Line(self.outbox, -1)
-        self.mailbox = JetStreamMailbox(self.outbox, SID)
+        self.write_buffer = WriteBuffer()
+        self.io_loop = IOLoop(self.write_buffer, -1)
+        self.mailbox = JetStreamMailbox(self.write_buffer, SID)
         self.mailbox.order = order
-        self.line.subscribe(SID, self.mailbox)
+        self.io_loop.subscribe(SID, self.mailbox)
         self.events: list[str] = []
         if columns is not None:
             self.mailbox.use_columns(columns)
 
     def bring(self, *pieces: bytes) -> None:
         for piece in pieces:
-            self.events += [name for name, _ in self.line.decrypted(piece)]
+            self.events += [name for name, _ in self.io_loop.decrypted(piece)]
 
     def batches(self) -> list[ArrowBatch]:
         """Return all batches that have arrived, as the reader takes them."""

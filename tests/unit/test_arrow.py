@@ -309,8 +309,8 @@ def test_any_thread_may_let_go() -> None:
 
 def acked(batch: ArrowBatch, reader: Reader, data: bytes = b"+ACK") -> list[bytes]:
     """Return the reply subjects to which `data` was written, in order."""
-    reader.outbox.serve(1 << 20)
-    written = reader.outbox.take(1 << 20)
+    reader.write_buffer.set_max_payload(1 << 20)
+    written = reader.write_buffer.take(1 << 20)
     found = []
     while written:
         head, _, rest = written.partition(b"\r\n")
@@ -325,7 +325,7 @@ def ackable(together: bool, *messages: Sent) -> tuple[ArrowBatch, Reader]:
     reader = Reader(Columns(["data"], acks=True, together=together))
     reader.bring(*(message.wire for message in messages))
     (batch,) = reader.batches()
-    reader.outbox.open(-1, b"", direct=False)
+    reader.write_buffer.open(-1, b"", direct=False)
     return batch, reader
 
 
@@ -374,7 +374,7 @@ def test_without_acks_nothing_is_written() -> None:
     reader = Reader(Columns())
     reader.bring(Sent().wire)
     (batch,) = reader.batches()
-    reader.outbox.open(-1, b"", direct=False)
+    reader.write_buffer.open(-1, b"", direct=False)
     batch.ack()
     assert acked(batch, reader) == []
     assert not batch.is_acked
@@ -383,7 +383,7 @@ def test_without_acks_nothing_is_written() -> None:
 def test_unread_rows_can_be_returned() -> None:
     reader = Reader(Columns(acks=True, most_rows=2))
     reader.bring(*(Sent(sequence=number).wire for number in (1, 2, 3)))
-    reader.outbox.open(-1, b"", direct=False)
+    reader.write_buffer.open(-1, b"", direct=False)
     rest = reader.mailbox.take_rest()
     for batch in rest:
         batch.nak()  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from jsync._fast import JetStreamMsg, Msg, Outbox, Parser
+from jsync._fast import JetStreamMsg, Msg, Parser, WriteBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,11 +84,11 @@ def test_all_threads_read_the_same_metadata(pool: ThreadPoolExecutor) -> None:
 
 
 def test_all_threads_write_into_one_buffer(pool: ThreadPoolExecutor) -> None:
-    outbox = Outbox(limit=1 << 26, hold_limit=1 << 26)
+    write_buffer = WriteBuffer(limit=1 << 26, hold_limit=1 << 26)
 
     def publish() -> None:
         for _ in range(ROUNDS):
-            outbox.publish("a", b"0123456789")
+            write_buffer.publish("a", b"0123456789")
 
     at_once(pool, publish)
-    assert outbox.counters == (THREADS * ROUNDS, THREADS * ROUNDS * 10)
+    assert write_buffer.counters == (THREADS * ROUNDS, THREADS * ROUNDS * 10)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jsync import errors
-from jsync._fast import BatchEntry, Outbox, parse_headers, write_entries
+from jsync._fast import BatchEntry, WriteBuffer, parse_headers, write_entries
 from jsync.jetstream.atomic.engine import (
     COMMIT,
     COMMIT_ALL_SENT,
@@ -65,10 +65,10 @@ def read_frame(frame: bytes) -> tuple[str, str, dict[str, str], bytes]:
 def test_messages_that_ask_for_nothing_are_written_as_their_frames() -> None:
     batch = engine()
     entries = [add(batch, f"a.{number}") for number in range(4)]
-    outbox = Outbox()
-    outbox.open(-1, b"", direct=False)
+    write_buffer = WriteBuffer()
+    write_buffer.open(-1, b"", direct=False)
     write_entries(
-        outbox,
+        write_buffer,
         entries,
         0,
         4,
@@ -77,7 +77,7 @@ def test_messages_that_ask_for_nothing_are_written_as_their_frames() -> None:
         reply="r.2",
         commit=COMMIT,
     )
-    assert outbox.take(1 << 20) == b"".join(
+    assert write_buffer.take(1 << 20) == b"".join(
         (
             entries[0].frame("r.1"),
             entries[1].frame(),

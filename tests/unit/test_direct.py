@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jsync import errors
-from jsync._fast import Mailbox, Msg, Outbox
+from jsync._fast import Mailbox, Msg, WriteBuffer
 from jsync.jetstream.keyvalue.engine import LastEntries, Layout
 from jsync.jetstream.stored.engine import FUTILE, LastOfEach, Range, Step
 from jsync.models import StoredMessage, StreamConfig
@@ -406,7 +406,7 @@ def test_the_seeds_of_the_fuzzer_are_read_as_the_oracle_reads_them() -> None:
 
 def taken(answers: list[Msg], pages: LastEntries) -> list[tuple[str, bytes]]:
     """Return the keys and values that are taken at once from the received replies."""
-    mailbox = Mailbox(Outbox(), 1)
+    mailbox = Mailbox(WriteBuffer(), 1)
     mailbox.put_back(answers)
     return [(entry.key, entry.value) for entry in pages.take_ready(mailbox)]
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from jsync._fast import Entries, EntryIterator, Initial, JetStreamMailbox, Line, Outbox
+from jsync._fast import (
+    Entries,
+    EntryIterator,
+    Initial,
+    IOLoop,
+    JetStreamMailbox,
+    WriteBuffer,
+)
 from jsync.errors import CodecError, NotJetStreamMessageError
 from jsync.jetstream.keyvalue.engine import Entry
 
@@ -35,10 +42,10 @@ class Bucket:
     """A mailbox with its entries, and a method that plays the I/O thread."""
 
     def __init__(self, initial: Initial | None = None, **options: Any) -> None:
-        outbox = Outbox()
-        self.line = Line(outbox, -1)
-        self.mailbox = JetStreamMailbox(outbox, 1)
-        self.line.subscribe(1, self.mailbox)
+        write_buffer = WriteBuffer()
+        self.io_loop = IOLoop(write_buffer, -1)
+        self.mailbox = JetStreamMailbox(write_buffer, 1)
+        self.io_loop.subscribe(1, self.mailbox)
         self.initial = initial or Initial(0)
         self.entries: Entries[Entry] = Entries(
             *(self.mailbox, self.initial, Entry, "B", PREFIX), **options
@@ -53,7 +60,7 @@ class Bucket:
         block: bytes = NO_HEADERS,
     ) -> None:
         message = Message(PREFIX + key, ack(revision, delta), block, b"v")
-        self.line.decrypted(entry_frame(message))
+        self.io_loop.decrypted(entry_frame(message))
 
     def wait(self) -> Entry:
         self.waits += 1
@@ -152,7 +159,7 @@ def test_unreadable_headers_are_those_of_a_value() -> None:
 def test_a_message_of_no_consumer_is_refused() -> None:
     bucket = Bucket()
     message = Message(PREFIX + "a", "elsewhere", b"NATS/1.0\r\n\r\n", b"")
-    bucket.line.decrypted(entry_frame(message))
+    bucket.io_loop.decrypted(entry_frame(message))
     with pytest.raises(NotJetStreamMessageError):
         next(bucket.iterate())
 

@@ -365,7 +365,7 @@ def test_an_engine_with_a_clock_is_seen_however_far_away_the_clock_is() -> None:
 
 
 def test_an_engine_with_a_part_of_the_extension_that_waits_is_seen() -> None:
-    small = {"engine": Source("from ._fast import Outbox\n"), "_fast": Source("")}
+    small = {"engine": Source("from ._fast import WriteBuffer\n"), "_fast": Source("")}
     assert list(impurities(small, ["engine"]))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the turns of a line whose bytes another part encodes, such as a compressed WebSocket."""
+"""Tests of the I/O loop of a socket whose bytes another part encodes, such as a compressed WebSocket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from jsync import errors
-from jsync._fast import JetStreamMailbox, Line, Outbox, Waker
+from jsync._fast import IOLoop, JetStreamMailbox, Waker, WriteBuffer
 
 if TYPE_CHECKING:
     from jsync._fast import JetStreamMsg
@@ -25,19 +25,19 @@ def test_an_ack_behind_a_full_socket_keeps_no_core_busy() -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
                 near.send(bytes(1 << 16))
-        outbox = Outbox(waker.write_fd)
-        line = Line(outbox, waker.read_fd)
-        mailbox = JetStreamMailbox(outbox, SID)
-        line.subscribe(SID, mailbox)
-        line.open(near.fileno(), direct=False)
-        outbox.open(near.fileno(), b"", direct=False)
-        line.decrypted(b"MSG a %d %b 1\r\nx\r\n" % (SID, ACK))
+        write_buffer = WriteBuffer(waker.write_fd)
+        io_loop = IOLoop(write_buffer, waker.read_fd)
+        mailbox = JetStreamMailbox(write_buffer, SID)
+        io_loop.subscribe(SID, mailbox)
+        io_loop.open(near.fileno(), direct=False)
+        write_buffer.open(near.fileno(), b"", direct=False)
+        io_loop.decrypted(b"MSG a %d %b 1\r\nx\r\n" % (SID, ACK))
         cast(
             "JetStreamMsg", mailbox.take_rest()[0]
         ).ack()  # waits for company, then for the socket
         before = time.thread_time()
-        assert line.run(time.monotonic() + 0.5, writable=True) == []
+        assert io_loop.run_once(time.monotonic() + 0.5, writable=True) == []
         assert time.thread_time() - before < 0.25
-        line.finish()
-        outbox.close(errors.ConnectionClosedError("closed"))
+        io_loop.finish()
+        write_buffer.close(errors.ConnectionClosedError("closed"))
     waker.close()

@@ -24,17 +24,17 @@ from jsync._fast import (
     BatchWriter,
     Columns,
     IngestCounts,
+    IOLoop,
     JetStreamMailbox,
-    Line,
     Mailbox,
     Messages,
     Order,
-    Outbox,
     Pin,
-    Replies,
+    ReplyMux,
     Trail,
     Turn,
     Waiter,
+    WriteBuffer,
 )
 
 if TYPE_CHECKING:
@@ -85,28 +85,30 @@ class Step:
 
 
 class Station:
-    """A line that the test feeds, and its write buffer, which the test empties."""
+    """An I/O loop that the test feeds, and its write buffer, which the test empties."""
 
     def __init__(self, *, connected: bool = False, limit: int = 1 << 28) -> None:
-        self.outbox = Outbox(limit=limit, hold_limit=1 << 28)
-        self.line = Line(self.outbox, -1)
+        self.write_buffer = WriteBuffer(limit=limit, hold_limit=1 << 28)
+        self.io_loop = IOLoop(self.write_buffer, -1)
         if connected:  # as with TLS, where the I/O thread takes the bytes
-            self.outbox.open(-1, b"", direct=False)
+            self.write_buffer.open(-1, b"", direct=False)
 
     def mailbox(self, readers: int = 1) -> JetStreamMailbox:
-        mailbox = JetStreamMailbox(self.outbox, SID, readers=readers)
-        self.line.subscribe(SID, mailbox)
+        mailbox = JetStreamMailbox(self.write_buffer, SID, readers=readers)
+        self.io_loop.subscribe(SID, mailbox)
         return mailbox
 
     def message(self, i: int, sid: int = SID) -> None:
         """Feed message `i` of a consumer."""
         reply, data = ACK % (i, i), b"%d" % i
-        self.line.decrypted(b"MSG a %d %b %d\r\n%b\r\n" % (sid, reply, len(data), data))
+        self.io_loop.decrypted(
+            b"MSG a %d %b %d\r\n%b\r\n" % (sid, reply, len(data), data)
+        )
 
     def written(self, over: threading.Event) -> Iterator[bytes]:
         """Yield all written bytes until the end."""
-        while not over.is_set() or self.outbox.pending:
-            taken = self.outbox.take(1 << 20)
+        while not over.is_set() or self.write_buffer.pending:
+            taken = self.write_buffer.take(1 << 20)
             if taken:
                 yield taken
             else:
@@ -114,20 +116,20 @@ class Station:
 
 
 class Wire(Station):
-    """A line on a socket pair, whose other end the test holds."""
+    """An I/O loop on a socket pair, whose other end the test holds."""
 
     def __init__(self) -> None:
         super().__init__()
         self.mine, self.other = socket.socketpair()
-        self.outbox.open(self.mine.fileno(), b"", direct=True)
-        self.line.open(self.mine.fileno(), direct=True)
+        self.write_buffer.open(self.mine.fileno(), b"", direct=True)
+        self.io_loop.open(self.mine.fileno(), direct=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.line.finish()
-        self.outbox.close(errors.ConnectionClosedError("closed"))
+        self.io_loop.finish()
+        self.write_buffer.close(errors.ConnectionClosedError("closed"))
         self.mine.close()
         self.other.close()
 
@@ -139,7 +141,7 @@ def test_one_ack_of_many_threads_is_sent() -> None:
         station.message(i)
     msgs = cast("list[JetStreamMsg]", mailbox.take_rest())
     msgs[0].ack()
-    one = station.outbox.pending - len(ACK % (1, 1))
+    one = station.write_buffer.pending - len(ACK % (1, 1))
 
     step = Step(2)
 
@@ -151,7 +153,7 @@ def test_one_ack_of_many_threads_is_sent() -> None:
     meet(lambda: ack(0), lambda: ack(1))
     assert all(msg.is_acked for msg in msgs)
     sizes = (len(ACK % (i, i)) + one for i in range(1, ROUNDS + 1))
-    assert station.outbox.pending == sum(sizes)
+    assert station.write_buffer.pending == sum(sizes)
 
 
 def test_one_ack_of_a_batch_is_sent_for_each_message() -> None:
@@ -161,19 +163,19 @@ def test_one_ack_of_a_batch_is_sent_for_each_message() -> None:
         mailbox.use_columns(Columns(acks=True))
         for i in range(1, 10):
             station.message(i)
-        batch, before = mailbox.take_rows(), station.outbox.pending
+        batch, before = mailbox.take_rows(), station.write_buffer.pending
         meet(batch.ack, batch.ack)
         each = len(b"PUB  4\r\n+ACK\r\n") + len(ACK % (1, 1))
-        assert station.outbox.pending - before == 9 * each
+        assert station.write_buffer.pending - before == 9 * each
 
 
 def test_tokens_of_replies_are_never_given_twice() -> None:
     station = Station()
-    replies, step = Replies("_INBOX.x."), Step(2)
+    replies, step = ReplyMux("_INBOX.x."), Step(2)
     tokens: list[list[int]] = [[], []]
 
     def add(me: int) -> None:
-        waiter = Waiter(station.outbox)
+        waiter = Waiter(station.write_buffer)
         for i in range(ROUNDS):
             step(me, i)
             tokens[me].append(replies.add(waiter))
@@ -187,7 +189,7 @@ def test_tokens_of_replies_are_never_given_twice() -> None:
 
 def test_a_waiter_has_one_outcome() -> None:
     station = Station()
-    waiters = [Waiter(station.outbox, local=True) for _ in range(ROUNDS)]
+    waiters = [Waiter(station.write_buffer, local=True) for _ in range(ROUNDS)]
     seen: list[str] = []
 
     def outcome(waiter: Waiter) -> str:
@@ -318,7 +320,7 @@ def test_a_subscription_gets_what_comes_while_it_is_there() -> None:
             mailbox = station.mailbox()
             await_two_more()
             assert mailbox.get(LONG / 10) is not None
-            station.line.unsubscribe(SID)
+            station.io_loop.unsubscribe(SID)
             begun = await_two_more()
             assert all(int(msg.data) < begun + 2 for msg in mailbox.take_rest())
             await_two_more()
@@ -340,10 +342,10 @@ def test_subscriptions_come_and_go_under_the_reading_thread() -> None:
 
     def come_and_go(sid: int) -> None:
         while not over.is_set():
-            mailbox = JetStreamMailbox(station.outbox, sid)
-            station.line.subscribe(sid, mailbox)
+            mailbox = JetStreamMailbox(station.write_buffer, sid)
+            station.io_loop.subscribe(sid, mailbox)
             mailbox.get(0.0001)
-            station.line.unsubscribe(sid)
+            station.io_loop.unsubscribe(sid)
             got[sid] += len(mailbox.take_rest())
 
     meet(bring, *(lambda sid=sid: come_and_go(sid) for sid in (1, 2, 3)))
@@ -358,12 +360,12 @@ def test_each_pong_answers_one_ping() -> None:
         for taken in station.written(over):
             count = taken.count(b"PING\r\n")
             pings[0] += count
-            station.line.decrypted(b"PONG\r\n" * count)
+            station.io_loop.decrypted(b"PONG\r\n" * count)
 
     def ping() -> None:
         for _ in range(ROUNDS):
-            waiter = Waiter(station.outbox, local=True)
-            assert station.line.ping(waiter)
+            waiter = Waiter(station.write_buffer, local=True)
+            assert station.io_loop.ping(waiter)
             assert waiter.wait(LONG)
 
     def flushers() -> None:
@@ -380,19 +382,19 @@ def test_each_ping_is_answered_or_lost() -> None:
 
     def answer() -> None:
         for taken in station.written(over):
-            station.line.decrypted(b"PONG\r\n" * taken.count(b"PING\r\n"))
+            station.io_loop.decrypted(b"PONG\r\n" * taken.count(b"PING\r\n"))
 
     def lose() -> None:
         while not over.is_set():
-            station.outbox.hold()
-            station.line.fail_pings(errors.ConnectionLostError("lost"))
-            station.outbox.open(-1, b"", direct=False)
+            station.write_buffer.pause()
+            station.io_loop.fail_pings(errors.ConnectionLostError("lost"))
+            station.write_buffer.open(-1, b"", direct=False)
             time.sleep(0)
 
     def ping() -> None:
         for _ in range(ROUNDS):
-            waiter = Waiter(station.outbox, local=True)
-            if station.line.ping(waiter):
+            waiter = Waiter(station.write_buffer, local=True)
+            if station.io_loop.ping(waiter):
                 assert waiter.wait(LONG / 10)
 
     def flushers() -> None:
@@ -419,7 +421,7 @@ def test_one_thread_at_a_time_reads_the_socket() -> None:
 
         def turn() -> None:
             while not over.is_set():
-                wire.line.run(time.monotonic() + 0.0001)
+                wire.io_loop.run_once(time.monotonic() + 0.0001)
 
         def read() -> None:
             try:
@@ -437,7 +439,9 @@ def test_one_thread_at_a_time_reads_the_socket() -> None:
 
 def test_a_thread_reads_by_itself_once_no_other_waits() -> None:
     with Wire() as wire:
-        quiet = [JetStreamMailbox(wire.outbox, sid, readers=2) for sid in (1, 2, 3)]
+        quiet = [
+            JetStreamMailbox(wire.write_buffer, sid, readers=2) for sid in (1, 2, 3)
+        ]
 
         def wait(mailbox: Mailbox) -> None:
             for _ in range(ROUNDS):
@@ -450,17 +454,17 @@ def test_a_thread_reads_by_itself_once_no_other_waits() -> None:
 
 
 def test_a_closed_write_buffer_says_why() -> None:
-    outbox = Outbox()
-    outbox.close(errors.ConnectionClosedError("first"))
+    write_buffer = WriteBuffer()
+    write_buffer.close(errors.ConnectionClosedError("first"))
 
     def close() -> None:
         for i in range(ROUNDS):
-            outbox.close(errors.ConnectionClosedError(f"{i}"))
+            write_buffer.close(errors.ConnectionClosedError(f"{i}"))
 
     def write() -> None:
         for _ in range(ROUNDS):
             with pytest.raises(errors.ConnectionClosedError):
-                outbox.publish("s", b"")
+                write_buffer.publish("s", b"")
 
     meet(close, close, write, write)
 
@@ -475,7 +479,7 @@ def test_publishes_of_each_thread_stay_in_order() -> None:
 
     def publish(number: int) -> None:
         for i in range(ROUNDS):
-            station.outbox.publish(f"s.{number}", b"%d" % i)
+            station.write_buffer.publish(f"s.{number}", b"%d" % i)
 
     def publishers() -> None:
         meet(*(lambda number=number: publish(number) for number in range(3)))
@@ -486,7 +490,7 @@ def test_publishes_of_each_thread_stay_in_order() -> None:
     for number in range(3):
         mine = [int(data) for subject, data in frames if int(subject) == number]
         assert mine == list(range(ROUNDS))
-    assert station.outbox.counters[0] == 3 * ROUNDS
+    assert station.write_buffer.counters[0] == 3 * ROUNDS
 
 
 def window_of(station: Station, size: int) -> AckWindow:
@@ -494,7 +498,7 @@ def window_of(station: Station, size: int) -> AckWindow:
         raise AssertionError("no ack is a refusal")
 
     window = AckWindow(
-        station.outbox,
+        station.write_buffer,
         "_INBOX.p.",
         size,
         1 << 20,
@@ -509,7 +513,7 @@ def window_of(station: Station, size: int) -> AckWindow:
         retry_wait=0.0,
     )
     window.on_done = window.on_timer = window.on_refused = lambda: None
-    station.line.subscribe(SID, window)
+    station.io_loop.subscribe(SID, window)
     return window
 
 
@@ -527,7 +531,7 @@ def test_each_publish_gets_the_ack_of_its_message() -> None:
             for found in pattern.finditer(rest):
                 end = found.end()
                 ack = b'{"stream":"S","seq":%b}' % found[2]
-                station.line.decrypted(
+                station.io_loop.decrypted(
                     b"MSG %b %d %d\r\n%b\r\n" % (found[1], SID, len(ack), ack)
                 )
             rest = rest[end:]
@@ -642,7 +646,7 @@ def test_a_pin_is_one_of_those_that_came() -> None:
         for i in range(ROUNDS):
             name = (b"a" * 21, b"b" * 22)[i % 2]
             block = b"NATS/1.0\r\nNats-Pin-Id: %b\r\n\r\n" % name
-            station.line.decrypted(
+            station.io_loop.decrypted(
                 b"HMSG a %d %b %d %d\r\n%bx\r\n"
                 % (SID, ACK % (i, i), len(block), len(block) + 1, block)
             )
@@ -678,7 +682,7 @@ def test_one_thread_is_in_a_batch_at_a_time() -> None:
 def test_one_thread_writes_an_ingest_at_a_time() -> None:
     station = Station(connected=True)
     counts = IngestCounts()
-    writer = BatchWriter(station.outbox, counts, 1 << 30, 1 << 30)
+    writer = BatchWriter(station.write_buffer, counts, 1 << 30, 1 << 30)
     writer.begin(station.mailbox(), b"_INBOX.i.1.")
     writer.limit = 1 << 40
     over = threading.Event()
@@ -718,7 +722,7 @@ def written_to_window(station: Station) -> tuple[Callable[[], object], ...]:
 
 
 def written_to_ingest(station: Station) -> tuple[Callable[[], object], ...]:
-    writer = BatchWriter(station.outbox, IngestCounts(), 1 << 30, 1 << 30)
+    writer = BatchWriter(station.write_buffer, IngestCounts(), 1 << 30, 1 << 30)
     writer.begin(station.mailbox(), b"_INBOX.i.1.")
     writer.limit = 1 << 40
     return lambda: writer.write("s", bytes(64)), writer.ping
@@ -741,7 +745,7 @@ def test_a_signal_handler_of_a_thread_that_waits_for_room_holds_up_no_other(
             while not looked.is_set() and time.monotonic() < end:
                 pass
             seen.append(looked.is_set())
-            station.outbox.take(1 << 20)
+            station.write_buffer.take(1 << 20)
 
     def look_then() -> None:
         assert inside.wait(LONG)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from jsync._fast import JetStreamMailbox, Line, Order, Outbox
+from jsync._fast import IOLoop, JetStreamMailbox, Order, WriteBuffer
 
 SID = 7
 
@@ -14,11 +14,11 @@ class Consumer:
     """A mailbox with an order, and a method that plays the I/O thread."""
 
     def __init__(self, order: Order) -> None:
-        outbox = Outbox()
-        self.line = Line(outbox, -1)
-        self.mailbox = JetStreamMailbox(outbox, SID)
+        write_buffer = WriteBuffer()
+        self.io_loop = IOLoop(write_buffer, -1)
+        self.mailbox = JetStreamMailbox(write_buffer, SID)
         self.mailbox.order = order
-        self.line.subscribe(SID, self.mailbox)
+        self.io_loop.subscribe(SID, self.mailbox)
         self.events: list[str] = []
 
     def bring(self, consumer_sequence: int, stream_sequence: int, pending: int) -> None:
@@ -28,7 +28,7 @@ class Consumer:
 
     def bring_from(self, reply: str, data: bytes = b"x") -> None:
         head = f"MSG s.a {SID} {reply} {len(data)}\r\n".encode()
-        events = self.line.decrypted(head + data + b"\r\n")
+        events = self.io_loop.decrypted(head + data + b"\r\n")
         self.events += [name for name, _ in events]
 
     @property

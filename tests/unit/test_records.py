@@ -22,13 +22,13 @@ import pytest
 from jsync import errors
 from jsync._fast import (
     Event,
+    IOLoop,
     JetStreamMailbox,
-    Line,
-    Outbox,
-    Records,
-    Replies,
+    ReplyMux,
+    TLSRecords,
     Waiter,
     Waker,
+    WriteBuffer,
 )
 from jsync.core.tls import TLSLayer
 from jsync.errors import TLSError
@@ -105,13 +105,13 @@ class Pair:
             with contextlib.suppress(ssl.SSLWantReadError):
                 self.server.do_handshake()
             came = b"" if done else self.outgoing.read()
-        self.outbox = Outbox(waker.write_fd)
-        self.line = Line(self.outbox, waker.read_fd)
-        self.records: Records = client.records()
-        self.mailbox = JetStreamMailbox(self.outbox, SID)
-        self.line.subscribe(SID, self.mailbox)
-        self.line.open(near.fileno(), direct=True, records=self.records)
-        self.outbox.open(near.fileno(), b"", direct=True, records=self.records)
+        self.write_buffer = WriteBuffer(waker.write_fd)
+        self.io_loop = IOLoop(self.write_buffer, waker.read_fd)
+        self.records: TLSRecords = client.records()
+        self.mailbox = JetStreamMailbox(self.write_buffer, SID)
+        self.io_loop.subscribe(SID, self.mailbox)
+        self.io_loop.open(near.fileno(), direct=True, records=self.records)
+        self.write_buffer.open(near.fileno(), b"", direct=True, records=self.records)
         waker.clear()
 
     def encrypted(self, data: bytes) -> bytes:
@@ -121,7 +121,7 @@ class Pair:
 
     def turn(self, seconds: float = 0.0) -> list[tuple[Event, Any]]:
         """Play the I/O thread for this time, but for at least one turn."""
-        return self.line.run(time.monotonic() + seconds)
+        return self.io_loop.run_once(time.monotonic() + seconds)
 
     def heard(self) -> bytes:
         """Return the bytes that the server can read now."""
@@ -237,13 +237,13 @@ def test_the_end_of_the_records_is_the_end_though_the_socket_stays_open(
 def test_what_a_socket_does_not_take_follows_in_its_order(
     pair: Pair, size: int
 ) -> None:
-    pair.outbox.serve(1 << 24)
+    pair.write_buffer.set_max_payload(1 << 24)
     payload = (bytes(range(256)) * (size // 256 + 1))[:size]
 
     def publish() -> None:
         for _ in range(3):
-            pair.outbox.publish("a", payload)
-        pair.outbox.flush()
+            pair.write_buffer.publish("a", payload)
+        pair.write_buffer.flush()
 
     in_a_thread(publish)
     expected = (b"PUB a %d\r\n%b\r\n" % (size, payload)) * 3
@@ -252,7 +252,7 @@ def test_what_a_socket_does_not_take_follows_in_its_order(
         heard += pair.heard()
         assert pair.turn(0.001) == []
     assert heard == expected
-    assert pair.outbox.pending == 0
+    assert pair.write_buffer.pending == 0
 
 
 def test_threads_that_write_at_once_mix_no_bytes(pair: Pair) -> None:
@@ -261,7 +261,7 @@ def test_threads_that_write_at_once_mix_no_bytes(pair: Pair) -> None:
 
     def publish(number: int) -> None:
         for i in range(each):
-            pair.outbox.publish(f"a.{number}", b"%d" % i, request=i % 3 == 0)
+            pair.write_buffer.publish(f"a.{number}", b"%d" % i, request=i % 3 == 0)
 
     publishing = [
         threading.Thread(target=publish, args=(number,)) for number in range(threads)
@@ -272,9 +272,9 @@ def test_threads_that_write_at_once_mix_no_bytes(pair: Pair) -> None:
         alive = any(thread.is_alive() for thread in publishing)
         assert pair.turn(0.001) == []
         heard += pair.heard()
-        if not alive and pair.outbox.pending == 0:
+        if not alive and pair.write_buffer.pending == 0:
             break
-    pair.outbox.flush()
+    pair.write_buffer.flush()
     pair.turn()
     heard += pair.heard()
     lines = heard.split(b"\r\n")
@@ -316,7 +316,7 @@ def test_threads_encrypt_while_others_decrypt(pair: Pair) -> None:
 
     def write(number: int) -> None:
         for i in range(each):
-            pair.outbox.publish("a", b"%d %d" % (number, i), request=True)
+            pair.write_buffer.publish("a", b"%d %d" % (number, i), request=True)
 
     def read() -> None:
         try:
@@ -343,7 +343,7 @@ def test_no_thread_decrypts_while_another_encrypts(pair: Pair) -> None:
         readers.update(pair.context.readers)
 
     pair.context.inside = have_it_read
-    in_a_thread(lambda: pair.outbox.publish("a", b"y", request=True))
+    in_a_thread(lambda: pair.write_buffer.publish("a", b"y", request=True))
     reading.join(60)
     assert readers == set()
     assert pair.mailbox.next(0).data == b"x"
@@ -385,7 +385,7 @@ def test_no_thread_receives_while_another_decrypts(pair: Pair) -> None:
 
 def test_a_thread_that_waits_does_not_spin_while_another_decrypts(pair: Pair) -> None:
     """The other thread needs that CPU to be done, and there is something to read until then."""
-    waiter = Waiter(pair.outbox)
+    waiter = Waiter(pair.write_buffer)
     waiting = threading.Thread(target=waiter.wait, args=(60.0,))
     busy: list[float] = []
     seconds = 0.4
@@ -411,7 +411,7 @@ def test_a_thread_that_waits_does_not_spin_while_another_decrypts(pair: Pair) ->
 
 
 def test_a_connection_is_given_up_once_no_thread_encrypts(pair: Pair) -> None:
-    holding = threading.Thread(target=pair.outbox.hold)
+    holding = threading.Thread(target=pair.write_buffer.pause)
     given_up: list[bool] = []
     others: list[bytes] = []
 
@@ -423,11 +423,11 @@ def test_a_connection_is_given_up_once_no_thread_encrypts(pair: Pair) -> None:
         others.extend(b"?" * (size - 32) for size in [64, 1 << 12, 1 << 16] * 100)
 
     pair.context.inside = hold
-    in_a_thread(lambda: pair.outbox.publish("a", b"y", request=True))
+    in_a_thread(lambda: pair.write_buffer.publish("a", b"y", request=True))
     holding.join(60)
     assert not holding.is_alive()
     assert given_up == [False]
-    assert repr(pair.outbox).startswith("<Outbox holding")
+    assert repr(pair.write_buffer).startswith("<WriteBuffer paused")
     assert pair.context.written == b"PUB a 1\r\ny\r\n"
     assert pair.heard() == b"PUB a 1\r\ny\r\n"
 
@@ -454,9 +454,9 @@ class Plain:
             raise self.failing()
         return self.outgoing.write(data)
 
-    def records(self) -> Records:
+    def records(self) -> TLSRecords:
         tls: Any = self
-        return Records(tls, self.incoming, self.outgoing, self.explain)
+        return TLSRecords(tls, self.incoming, self.outgoing, self.explain)
 
     @staticmethod
     def explain(error: Exception) -> Exception | None:
@@ -464,28 +464,28 @@ class Plain:
 
 
 class Changing:
-    """A line on a socket pair, whose connections the test opens and gives up."""
+    """An I/O loop on a socket pair, whose connections the test opens and gives up."""
 
     def __init__(self) -> None:
         self.near, self.far = socket.socketpair()
         self.near.setblocking(False)
         self.waker = Waker()
-        self.outbox = Outbox(self.waker.write_fd)
-        self.line = Line(self.outbox, self.waker.read_fd)
-        self.mailbox = JetStreamMailbox(self.outbox, SID)
-        self.line.subscribe(SID, self.mailbox)
+        self.write_buffer = WriteBuffer(self.waker.write_fd)
+        self.io_loop = IOLoop(self.write_buffer, self.waker.read_fd)
+        self.mailbox = JetStreamMailbox(self.write_buffer, SID)
+        self.io_loop.subscribe(SID, self.mailbox)
 
     def open(self, tls: Plain) -> None:
         records = tls.records()
-        self.line.open(self.near.fileno(), direct=True, records=records)
-        self.outbox.open(self.near.fileno(), b"", direct=True, records=records)
+        self.io_loop.open(self.near.fileno(), direct=True, records=records)
+        self.write_buffer.open(self.near.fileno(), b"", direct=True, records=records)
 
     def give_up(self) -> None:
-        self.line.close()
-        self.outbox.hold()
+        self.io_loop.close()
+        self.write_buffer.pause()
 
     def turn(self) -> list[tuple[Event, Any]]:
-        return self.line.run(time.monotonic())
+        return self.io_loop.run_once(time.monotonic())
 
     def heard(self) -> bytes:
         try:
@@ -499,8 +499,8 @@ def changing() -> Iterator[Changing]:
     changing = Changing()
     with changing.near, changing.far:
         yield changing
-        changing.line.finish()
-        changing.outbox.close(errors.ConnectionClosedError("closed"))
+        changing.io_loop.finish()
+        changing.write_buffer.close(errors.ConnectionClosedError("closed"))
     changing.waker.close()
 
 
@@ -530,7 +530,7 @@ def test_threads_write_and_read_while_connections_of_tls_come_and_go(
 
     def publish() -> None:
         for i in range(ROUNDS):
-            changing.outbox.publish("a", b"%d" % i)
+            changing.write_buffer.publish("a", b"%d" % i)
         ended("publish")
 
     def wait() -> None:
@@ -545,7 +545,7 @@ def test_threads_write_and_read_while_connections_of_tls_come_and_go(
 
     open_next()
     meet(turn, publish, wait, hear)
-    while changing.outbox.pending:
+    while changing.write_buffer.pending:
         assert changing.turn() == []
         heard.append(changing.heard())
     said = b"".join(heard) + changing.heard()
@@ -569,7 +569,7 @@ def test_each_answer_that_tls_owes_leaves(changing: Changing) -> None:
 
     def publish() -> None:
         while not over.is_set():
-            changing.outbox.publish("a", b"", request=True)
+            changing.write_buffer.publish("a", b"", request=True)
             time.sleep(0)
 
     def ask() -> None:
@@ -619,7 +619,7 @@ def test_each_fault_of_a_thread_that_encrypts_is_told_once(changing: Changing) -
     def publish() -> None:
         while not over.is_set():
             with contextlib.suppress(errors.ConnectionLostError):
-                changing.outbox.publish("a", b"", request=True)
+                changing.write_buffer.publish("a", b"", request=True)
             time.sleep(0)
 
     open_next()
@@ -664,7 +664,7 @@ def test_a_thread_that_waits_alone_encrypts_and_decrypts_itself(pair: Pair) -> N
 
     def ask() -> None:
         for _ in range(3):
-            pair.outbox.publish("a", b"?", request=True)
+            pair.write_buffer.publish("a", b"?", request=True)
             answers.append(pair.mailbox.next(60).data)
 
     asking = in_a_thread(ask)
@@ -676,12 +676,12 @@ def test_a_thread_that_waits_alone_encrypts_and_decrypts_itself(pair: Pair) -> N
 def test_a_thread_that_runs_signal_handlers_leaves_tls_to_the_io_thread(
     pair: Pair,
 ) -> None:
-    pair.outbox.publish("a", b"?", request=True)
-    pair.outbox.flush()
-    assert pair.line.ping()
+    pair.write_buffer.publish("a", b"?", request=True)
+    pair.write_buffer.flush()
+    assert pair.io_loop.ping()
     assert pair.context.writers == set()
     pair.far.sendall(pair.encrypted(frame(b"answer")))
-    assert not Waiter(pair.outbox).wait(0.01)
+    assert not Waiter(pair.write_buffer).wait(0.01)
     assert pair.context.readers == set()
     io_thread = in_a_thread(pair.turn)
     assert pair.mailbox.next(0).data == b"answer"
@@ -692,28 +692,28 @@ def test_a_thread_that_runs_signal_handlers_leaves_tls_to_the_io_thread(
 def test_a_request_of_the_main_thread_wakes_the_io_thread_as_it_begins_to_wait(
     pair: Pair,
 ) -> None:
-    replies = Replies("_INBOX.")
+    replies = ReplyMux("_INBOX.")
     replies.is_open = True
-    pair.line.subscribe(SID, replies)
+    pair.io_loop.subscribe(SID, replies)
     io_thread = threading.Thread(target=pair.turn, args=[60])
     io_thread.start()
     answering = threading.Thread(target=answer, args=(pair, 3, b"_INBOX.%d"))
     answering.start()
     for _ in range(3):
-        msg = replies.ask(pair.outbox, "a", b"?", 60)
+        msg = replies.request(pair.write_buffer, "a", b"?", 60)
         assert msg
         assert msg.data == b"answer"
     answering.join()
-    pair.line.interrupt()
+    pair.io_loop.interrupt()
     io_thread.join()
 
 
 def test_a_request_of_the_main_thread_leaves_though_it_has_no_time_to_wait(
     pair: Pair,
 ) -> None:
-    replies = Replies("_INBOX.")
+    replies = ReplyMux("_INBOX.")
     replies.is_open = True
-    assert replies.ask(pair.outbox, "a", b"?", 0) is None
+    assert replies.request(pair.write_buffer, "a", b"?", 0) is None
     with DefaultSelector() as selector:
         selector.register(pair.waker.read_fd, EVENT_READ)
         assert selector.select(0)
@@ -725,14 +725,14 @@ def test_a_request_of_the_main_thread_leaves_though_it_has_no_time_to_wait(
 
 
 def test_a_finaliser_may_publish_while_its_thread_encrypts(pair: Pair) -> None:
-    pair.context.inside = lambda: pair.outbox.publish("b", b"inner", request=True)
-    in_a_thread(lambda: pair.outbox.publish("a", b"outer", request=True))
+    pair.context.inside = lambda: pair.write_buffer.publish("b", b"inner", request=True)
+    in_a_thread(lambda: pair.write_buffer.publish("a", b"outer", request=True))
     pair.turn()
     assert pair.heard() == b"PUB a 5\r\nouter\r\nPUB b 5\r\ninner\r\n"
 
 
 def test_a_finaliser_may_publish_while_its_thread_decrypts(pair: Pair) -> None:
-    pair.context.inside = lambda: pair.outbox.publish("b", b"inner", request=True)
+    pair.context.inside = lambda: pair.write_buffer.publish("b", b"inner", request=True)
     pair.far.sendall(pair.encrypted(frame(b"x")))
     in_a_thread(pair.turn)
     assert pair.mailbox.next(0).data == b"x"
@@ -744,14 +744,14 @@ def test_a_finaliser_may_close_while_its_thread_encrypts(pair: Pair) -> None:
     others: list[bytes] = []
 
     def close() -> None:
-        pair.outbox.close(EOFError())
+        pair.write_buffer.close(EOFError())
         # They would take the place of bytes that have been freed.
         others.extend(b"?" * (size - 32) for size in [64, 1 << 12, 1 << 16] * 100)
 
     pair.context.inside = close
-    in_a_thread(lambda: pair.outbox.publish("a", b"outer", request=True))
-    assert repr(pair.outbox).startswith("<Outbox closed")
-    assert pair.outbox.pending == 0
+    in_a_thread(lambda: pair.write_buffer.publish("a", b"outer", request=True))
+    assert repr(pair.write_buffer).startswith("<WriteBuffer closed")
+    assert pair.write_buffer.pending == 0
     assert pair.context.written == b"PUB a 5\r\nouter\r\n"  # still there to be read
     assert pair.heard() == b""
 
@@ -759,13 +759,15 @@ def test_a_finaliser_may_close_while_its_thread_encrypts(pair: Pair) -> None:
 def test_a_finaliser_may_close_while_its_thread_keeps_a_sender_waiting(
     pair: Pair,
 ) -> None:
-    writing = threading.Thread(target=lambda: pair.outbox.publish("a", request=True))
+    writing = threading.Thread(
+        target=lambda: pair.write_buffer.publish("a", request=True)
+    )
 
     def close() -> None:
         writing.start()
-        wait_for(lambda: pair.outbox.counters[0] == 1)
+        wait_for(lambda: pair.write_buffer.counters[0] == 1)
         time.sleep(0.05)  # the writer waits for the lock of TLS by then, as a rule
-        pair.outbox.close(EOFError())
+        pair.write_buffer.close(EOFError())
 
     pair.context.inside = close
     pair.far.sendall(pair.encrypted(frame(b"x")))
@@ -781,8 +783,8 @@ def test_a_finaliser_may_wait_until_its_deadline_while_its_thread_encrypts(
 ) -> None:
     came = []
     pair.far.sendall(pair.encrypted(frame(b"x")))
-    pair.context.inside = lambda: came.append(Waiter(pair.outbox).wait(0.01))
-    in_a_thread(lambda: pair.outbox.publish("a", b"outer", request=True))
+    pair.context.inside = lambda: came.append(Waiter(pair.write_buffer).wait(0.01))
+    in_a_thread(lambda: pair.write_buffer.publish("a", b"outer", request=True))
     assert came == [False]
     pair.turn()
     assert pair.mailbox.next(0).data == b"x"
@@ -796,25 +798,25 @@ def test_an_error_of_a_connection_that_is_gone_is_not_that_of_the_next(
         raise TLSError("of the first")
 
     pair.context.inside = fail
-    in_a_thread(lambda: pair.outbox.publish("a", request=True))
-    pair.outbox.hold()
-    pair.line.close()
+    in_a_thread(lambda: pair.write_buffer.publish("a", request=True))
+    pair.write_buffer.pause()
+    pair.io_loop.close()
     near, far = socket.socketpair()
     with near, far:
         near.setblocking(False)
         far.shutdown(socket.SHUT_RD)
-        pair.line.open(near.fileno(), direct=True)
-        pair.outbox.open(near.fileno(), b"x", direct=True)
-        pair.outbox.flush()
+        pair.io_loop.open(near.fileno(), direct=True)
+        pair.write_buffer.open(near.fileno(), b"x", direct=True)
+        pair.write_buffer.flush()
         [(name, error)] = pair.turn(60)
     assert name == Event.BROKEN
     assert isinstance(error, BrokenPipeError)
 
 
 def test_the_objects_of_tls_go_with_the_connection(pair: Pair) -> None:
-    pair.outbox.hold()
-    pair.line.close()
-    pair.line.open(pair.near.fileno(), direct=True)
+    pair.write_buffer.pause()
+    pair.io_loop.close()
+    pair.io_loop.open(pair.near.fileno(), direct=True)
     del pair.records
     gc.collect()
     assert not [

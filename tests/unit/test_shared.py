@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import jsync
-from jsync._fast import Outbox, Sink, finaliser
+from jsync._fast import Sink, WriteBuffer, finaliser
 from jsync.core.callbacks import CallbackExecutor, ThreadFactory
 from jsync.core.events import BackgroundError, Closed, ConnectionEvents
 from jsync.core.io_thread import IOThread
@@ -165,8 +165,8 @@ def stub(**members: object) -> Any:
     return cast("Any", SimpleNamespace(**members))
 
 
-def outbox() -> Outbox:
-    return Outbox(limit=1 << 20, hold_limit=1 << 20)
+def write_buffer() -> WriteBuffer:
+    return WriteBuffer(limit=1 << 20, hold_limit=1 << 20)
 
 
 # The connection -------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_no_two_threads_get_one_number() -> None:
 
 def test_objects_collected_on_another_thread_do_not_disturb_an_iteration() -> None:
     living: WeakCollection[Latch] = WeakCollection()
-    box = outbox()
+    box = write_buffer()
     kept = Latch(box)
     living.add(kept)
 
@@ -202,7 +202,7 @@ def test_objects_collected_on_another_thread_do_not_disturb_an_iteration() -> No
 
 
 def test_every_thread_that_waits_for_a_latch_is_woken() -> None:
-    box = outbox()
+    box = write_buffer()
     latches = [Latch(box) for _ in range(ROUNDS)]
 
     def wait(number: int) -> bool:
@@ -286,7 +286,7 @@ def test_a_subscription_made_as_a_call_wakes_up_is_not_told_of_a_reconnect() -> 
         near.setblocking(False)
         server = stub(url="nats://127.0.0.1:1")
         session.on_connected(server, stub(fd=near.fileno(), direct=True, records=None))
-        session.line.close()
+        session.io_loop.close()
     assert told == ["before"]
 
 
@@ -488,7 +488,7 @@ def test_a_read_is_cancelled_by_any_thread() -> None:
 
 def test_the_answer_to_the_first_message_is_forgotten_by_any_thread() -> None:
     gone: list[int] = []
-    session = stub(replies=stub(discard=gone.append))
+    session = stub(reply_mux=stub(discard=gone.append))
     driver = AtomicDriver(
         stub(session=session), cast("Any", None), stub(id="x"), ack_first=True
     )
@@ -525,15 +525,15 @@ class Still:
     """The changes of a bucket, in which only the test makes changes."""
 
     def __init__(self) -> None:
-        self.outbox = outbox()
+        self.write_buffer = write_buffer()
         self.revision = 0
         self.closed = False
         self.initial_done = True
         self.max_age = None
         self.entries = SimpleNamespace(reads_ttl=False)
         self.error = None
-        self.handed_over = Latch(self.outbox)
-        self.finished = Latch(self.outbox)
+        self.handed_over = Latch(self.write_buffer)
+        self.finished = Latch(self.write_buffer)
         self.handed_over.set()
 
     def run(self, *_: object, **__: object) -> None: ...
@@ -568,7 +568,9 @@ class Keys:
 
 
 def test_two_threads_do_not_get_one_lock_object() -> None:
-    session = stub(outbox=outbox(), name="x", thread_factory=ThreadFactory())
+    session = stub(
+        write_buffer=write_buffer(), name="x", thread_factory=ThreadFactory()
+    )
     keys = cast("Any", Keys())
     locks = [
         Lock(keys, session, "k", 30, lambda *_: 1, None, None)
@@ -588,9 +590,9 @@ def test_two_threads_do_not_get_one_lock_object() -> None:
 
 
 def test_a_candidate_that_is_stopped_as_it_wins_does_not_lead_for_ever() -> None:
-    box = outbox()
+    box = write_buffer()
     session = stub(
-        outbox=box,
+        write_buffer=box,
         name="x",
         thread_factory=ThreadFactory(),
         callbacks=stub(report=lambda _: None),
@@ -637,7 +639,7 @@ def test_a_message_in_hand_has_one_timer() -> None:
 
 
 def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
-    box = outbox()
+    box = write_buffer()
     members: list[Membership] = []
     for _ in range(ROUNDS):
         member = object.__new__(Membership)

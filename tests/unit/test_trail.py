@@ -6,21 +6,21 @@ import random
 
 import pytest
 
-from jsync._fast import JetStreamMailbox, Line, Outbox, Trail
+from jsync._fast import IOLoop, JetStreamMailbox, Trail, WriteBuffer
 
 Gap = tuple[int, int, int, int]
 
 
 class Desk:
-    """A mailbox with a trail, and a line that delivers to it."""
+    """A mailbox with a trail, and an I/O loop that delivers to it."""
 
     def __init__(self) -> None:
-        outbox = Outbox()
-        self.line = Line(outbox, -1)
-        self.mailbox = JetStreamMailbox(outbox, 1)
+        write_buffer = WriteBuffer()
+        self.io_loop = IOLoop(write_buffer, -1)
+        self.mailbox = JetStreamMailbox(write_buffer, 1)
         self.mailbox.on_control = lambda msg: None
         self.trail = self.mailbox.trail = Trail()
-        self.line.subscribe(1, self.mailbox)
+        self.io_loop.subscribe(1, self.mailbox)
 
     def send(self, *messages: tuple[int, int]) -> bool:
         """Deliver messages with these consumer and stream sequences.
@@ -33,7 +33,7 @@ class Desk:
             % (stream, consumer)
             for consumer, stream in messages
         )
-        events = self.line.feed(frames)
+        events = self.io_loop.feed(frames)
         return any(name == "ORDER" for name, _ in events)
 
     def step(self, *sequences: int) -> list[Gap]:
@@ -121,7 +121,7 @@ def test_message_gaps_messages_of_no_consumer_are_skipped(
     begun: Desk,
 ) -> None:
     begun.step(1)
-    begun.line.feed(b"MSG to 1 1\r\nx\r\n" + b"MSG to 1 $JS.ACK.S.C.1.9 1\r\nx\r\n")
+    begun.io_loop.feed(b"MSG to 1 1\r\nx\r\n" + b"MSG to 1 $JS.ACK.S.C.1.9 1\r\nx\r\n")
     assert begun.step(2) == []
 
 
@@ -156,7 +156,7 @@ def frames(*parts: int | str) -> bytes:
 def test_flow_control_keeps_its_place_among_the_messages(desk: Desk) -> None:
     places: list[str | None] = []
     desk.mailbox.on_control = lambda msg: places.append(msg.reply)
-    desk.line.feed(frames(1, 2, "fc.a", 3, "fc.b", "fc.c", 4))
+    desk.io_loop.feed(frames(1, 2, "fc.a", 3, "fc.b", "fc.c", 4))
     assert len(desk.mailbox) == 4
     for _ in range(4):
         desk.mailbox.next(0)
@@ -168,7 +168,7 @@ def test_flow_control_keeps_its_place_among_the_messages(desk: Desk) -> None:
 
 
 def test_flow_control_counts_neither_as_pending_nor_as_delivered(desk: Desk) -> None:
-    desk.line.feed(frames("fc.a"))
+    desk.io_loop.feed(frames("fc.a"))
     assert (len(desk.mailbox), desk.mailbox.bytes, desk.mailbox.delivered) == (0, 0, 0)
     assert desk.mailbox.holds_control
     assert desk.mailbox.get(0) is None
@@ -179,14 +179,14 @@ def test_flow_control_is_not_dropped_when_the_backlog_is_full(desk: Desk) -> Non
     desk.mailbox.max_messages = 2
     asked: list[object] = []
     desk.mailbox.on_control = asked.append
-    desk.line.feed(frames(1, 2, "fc.a", 3))
+    desk.io_loop.feed(frames(1, 2, "fc.a", 3))
     assert desk.mailbox.dropped == 1
     assert [desk.mailbox.get(0) is not None for _ in range(3)] == [True, True, False]
     assert len(asked) == 1
 
 
 def test_flow_control_messages_are_not_among_the_rest_at_the_end(desk: Desk) -> None:
-    desk.line.feed(frames(1, "fc.a", 2))
+    desk.io_loop.feed(frames(1, "fc.a", 2))
     assert len(desk.mailbox.take_rest()) == 2
     assert not desk.mailbox.holds_control
 
@@ -195,7 +195,7 @@ def test_a_stored_message_that_looks_like_a_status_is_a_message(desk: Desk) -> N
     block = b"NATS/1.0 503\r\n\r\n"
     size = len(block)
     reply = b"$JS.ACK._.acc.S.C.1.1.1.1.5"
-    desk.line.feed(b"HMSG to 1 %s %d %d\r\n" % (reply, size, size) + block + b"\r\n")
+    desk.io_loop.feed(b"HMSG to 1 %s %d %d\r\n" % (reply, size, size) + block + b"\r\n")
     assert len(desk.mailbox) == 1
     assert not desk.mailbox.holds_control
 
@@ -205,7 +205,7 @@ def test_an_error_in_the_backlog_is_raised_in_its_turn(desk: Desk) -> None:
         raise ValueError("in its turn")
 
     desk.mailbox.on_control = refuse
-    desk.line.feed(frames(1, "fc.a", 2))
+    desk.io_loop.feed(frames(1, "fc.a", 2))
     assert desk.mailbox.next(0) is not None
     with pytest.raises(ValueError, match="in its turn"):
         desk.mailbox.next(0)
@@ -213,9 +213,9 @@ def test_an_error_in_the_backlog_is_raised_in_its_turn(desk: Desk) -> None:
 
 
 def test_a_mailbox_without_acks_marks_no_message_acked(desk: Desk) -> None:
-    desk.line.feed(frames(1, "fc.a"))
+    desk.io_loop.feed(frames(1, "fc.a"))
     desk.mailbox.need_no_acks()
-    desk.line.feed(frames(2))
+    desk.io_loop.feed(frames(2))
     for _ in range(2):
         msg = desk.mailbox.next(0)
         msg.ack()  # type: ignore[attr-defined]
@@ -225,7 +225,7 @@ def test_a_mailbox_without_acks_marks_no_message_acked(desk: Desk) -> None:
 def test_the_end_is_reported_once(desk: Desk) -> None:
     told: list[bool] = []
     desk.mailbox.on_end = lambda: told.append(True)
-    desk.line.feed(frames(1))
+    desk.io_loop.feed(frames(1))
     desk.mailbox.close()
     assert not told
     assert desk.mailbox.get(0) is not None

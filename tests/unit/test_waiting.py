@@ -20,12 +20,12 @@ from jsync._fast import (
     AckWindow,
     BatchWriter,
     IngestCounts,
+    IOLoop,
     JetStreamMailbox,
-    Line,
     Mailbox,
-    Outbox,
     Waiter,
     Waker,
+    WriteBuffer,
     monotonic_ns,
 )
 from jsync.core.timers import MAX_AT_ONCE, Timers
@@ -53,12 +53,12 @@ class Wire:
         near.setblocking(False)
         self.far = far
         self._waker = waker
-        self.outbox = Outbox(waker.write_fd)
-        self.line = Line(self.outbox, waker.read_fd)
-        self.line.open(near.fileno(), direct=True)
-        self.outbox.open(near.fileno(), b"", direct=True)
-        self.mailbox = JetStreamMailbox(self.outbox, SID)
-        self.line.subscribe(SID, self.mailbox)
+        self.write_buffer = WriteBuffer(waker.write_fd)
+        self.io_loop = IOLoop(self.write_buffer, waker.read_fd)
+        self.io_loop.open(near.fileno(), direct=True)
+        self.write_buffer.open(near.fileno(), b"", direct=True)
+        self.mailbox = JetStreamMailbox(self.write_buffer, SID)
+        self.io_loop.subscribe(SID, self.mailbox)
         waker.clear()
 
     def has_woken_the_io_thread(self) -> bool:
@@ -105,10 +105,10 @@ def test_a_waker_closes_its_descriptors_once() -> None:
 
 
 def test_events_of_the_handshake_are_not_seen_again(wire: Wire) -> None:
-    flushing = Waiter(wire.outbox)
-    assert wire.line.feed(b"PONG\r\n") == [("PONG", None)]
-    assert wire.line.ping(flushing)
-    assert wire.line.run(0.0) == []
+    flushing = Waiter(wire.write_buffer)
+    assert wire.io_loop.feed(b"PONG\r\n") == [("PONG", None)]
+    assert wire.io_loop.ping(flushing)
+    assert wire.io_loop.run_once(0.0) == []
     assert not flushing.done
     wire.far.sendall(b"PONG\r\n")
     assert flushing.wait(60)
@@ -118,8 +118,8 @@ def test_the_io_thread_reads_even_if_others_interrupt_it_without_a_pause(
     wire: Wire,
 ) -> None:
     wire.far.sendall(MESSAGE)
-    wire.line.interrupt()
-    assert wire.line.run(time.monotonic() + 60) == []
+    wire.io_loop.interrupt()
+    assert wire.io_loop.run_once(time.monotonic() + 60) == []
     assert wire.mailbox.next(0).data == b"x"
 
 
@@ -129,18 +129,18 @@ def test_the_io_thread_writes_even_if_it_is_hurried_without_a_pause(
 ) -> None:
     """What a full socket does not take follows once it takes more."""
     for _ in range(64):
-        wire.outbox.publish("a", b"x" * 100_000)
-    wire.outbox.flush()
-    assert wire.outbox.pending > 0
+        wire.write_buffer.publish("a", b"x" * 100_000)
+    wire.write_buffer.flush()
+    assert wire.write_buffer.pending > 0
     wire.far.setblocking(False)
     until = time.monotonic() + 60
-    while wire.outbox.pending and time.monotonic() < until:
+    while wire.write_buffer.pending and time.monotonic() < until:
         with contextlib.suppress(BlockingIOError):
             wire.far.recv(1 << 20)
         if hurry == "interrupted":
-            wire.line.interrupt()
-        assert wire.line.run(until if hurry == "interrupted" else 0.0) == []
-    assert wire.outbox.pending == 0
+            wire.io_loop.interrupt()
+        assert wire.io_loop.run_once(until if hurry == "interrupted" else 0.0) == []
+    assert wire.write_buffer.pending == 0
 
 
 def test_the_io_thread_looks_at_the_socket_between_many_calls() -> None:
@@ -161,13 +161,13 @@ def test_a_reading_thread_tells_the_io_thread_when_the_first_mailbox_ends(
     assert wire.mailbox.next(10).data == b"x"
     assert wire.has_woken_the_io_thread()
     # The I/O thread knows already, so the next end does not wake it again.
-    other = JetStreamMailbox(wire.outbox, SID + 1)
+    other = JetStreamMailbox(wire.write_buffer, SID + 1)
     other.end_after(1)
-    wire.line.subscribe(SID + 1, other)
+    wire.io_loop.subscribe(SID + 1, other)
     wire.far.sendall(b"MSG a %d 1\r\nx\r\n" % (SID + 1))
     assert other.next(10).data == b"x"
     assert not wire.has_woken_the_io_thread()
-    assert wire.line.run(0.0) == [("ENDED", wire.mailbox), ("ENDED", other)]
+    assert wire.io_loop.run_once(0.0) == [("ENDED", wire.mailbox), ("ENDED", other)]
 
 
 def test_events_that_a_reading_thread_has_left_are_there_at_the_end_of_the_connection(
@@ -177,16 +177,16 @@ def test_events_that_a_reading_thread_has_left_are_there_at_the_end_of_the_conne
     wire.mailbox.on_first = list
     wire.far.sendall(MESSAGE + MESSAGE)
     assert wire.mailbox.next(10).data == b"x"
-    ended, *rest = wire.line.close()
+    ended, *rest = wire.io_loop.close()
     assert ended == ("ENDED", wire.mailbox)
     assert ("FIRST", wire.mailbox) in rest
-    assert wire.line.close() == []
+    assert wire.io_loop.close() == []
 
 
 def test_ctrl_c_in_a_call_of_a_window_leaves_the_call_due(wire: Wire) -> None:
     """Without its timer a message whose ack is lost would wait for ever."""
     window = AckWindow(
-        *(wire.outbox, "_INBOX.p.", 16, 1 << 20, 60.0, 60.0),
+        *(wire.write_buffer, "_INBOX.p.", 16, 1 << 20, 60.0, 60.0),
         resend=False,
         pub_ack=PubAck,
         read_ack=read_ack,
@@ -235,18 +235,18 @@ def sent_but_not_counted(near: socket.socket) -> int:
     """Return how often another thread saw a message sent that was not counted."""
     waker = Waker()
     near.setblocking(False)
-    outbox = Outbox(waker.write_fd)
-    outbox.serve(1 << 23)
-    outbox.open(near.fileno(), b"", direct=True)
+    write_buffer = WriteBuffer(waker.write_fd)
+    write_buffer.set_max_payload(1 << 23)
+    write_buffer.open(near.fileno(), b"", direct=True)
     counts = IngestCounts()
-    writer = BatchWriter(outbox, counts, 1 << 30, 1 << 30)
-    writer.begin(Mailbox(outbox, SID), b"_INBOX.x.1.fail.")
+    writer = BatchWriter(write_buffer, counts, 1 << 30, 1 << 30)
+    writer.begin(Mailbox(write_buffer, SID), b"_INBOX.x.1.fail.")
     over, found = threading.Event(), 0
 
     def look() -> None:
         nonlocal found
         while not over.is_set():
-            written, _ = outbox.counters
+            written, _ = write_buffer.counters
             found += written > counts.sent
 
     looking = threading.Thread(target=look)
@@ -256,7 +256,7 @@ def sent_but_not_counted(near: socket.socket) -> int:
     finally:
         over.set()
         looking.join()
-        outbox.close(errors.ConnectionClosedError("closed"))
+        write_buffer.close(errors.ConnectionClosedError("closed"))
         waker.close()
     return found
 
@@ -265,8 +265,8 @@ def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_fo
     wire: Wire,
 ) -> None:
     # The write is so large that it releases the GIL.
-    wire.outbox.command(b"ack", lazy=True)
-    wire.outbox.command(bytes(200_000), riding=True)
+    wire.write_buffer.command(b"ack", deferred=True)
+    wire.write_buffer.command(bytes(200_000), piggyback=True)
     begin = threading.Lock()
     begin.acquire()
     returned = threading.Event()
@@ -274,7 +274,7 @@ def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_fo
 
     def deliver() -> None:
         with begin:
-            wire.line.decrypted(MESSAGE)
+            wire.io_loop.decrypted(MESSAGE)
         at_once.append(returned.wait(60))
 
     delivering = threading.Thread(target=deliver)
@@ -304,7 +304,7 @@ def acks_that_left(wire: Wire) -> bytes:
 
 
 def ack_and_take_the_next(wire: Wire) -> None:
-    wire.outbox.command(b"ack", lazy=True)
+    wire.write_buffer.command(b"ack", deferred=True)
     wire.far.sendall(MESSAGE)
     assert wire.mailbox.get(10) is not None
 
@@ -337,18 +337,18 @@ def test_acks_that_stay_leave_with_the_next_round_of_the_io_thread(wire: Wire) -
     for _ in range(5):
         ack_and_take_the_next(wire)
     time.sleep(0.002)
-    wire.line.run(0.0)
+    wire.io_loop.run_once(0.0)
     assert acks_that_left(wire).endswith(b"ack")
-    assert wire.outbox.pending == 0
+    assert wire.write_buffer.pending == 0
 
 
 def test_acks_leave_before_a_wait_for_the_io_thread(wire: Wire) -> None:
     wire.mailbox.holds_acks = True
     for _ in range(5):
         ack_and_take_the_next(wire)
-    wire.line.close()  # as with TLS, or when other threads also wait
+    wire.io_loop.close()  # as with TLS, or when other threads also wait
     assert wire.mailbox.get(0.01) is None
-    assert wire.outbox.pending == 0
+    assert wire.write_buffer.pending == 0
 
 
 @pytest.mark.parametrize(
@@ -368,11 +368,11 @@ def test_a_server_gives_as_many_messages_without_acks_as_may_be_pending(
 def test_a_full_mailbox_passes_messages_to_its_overflow_and_then_drops_them(
     wire: Wire,
 ) -> None:
-    mailbox = Mailbox(wire.outbox, SID + 1, max_messages=2)
-    mailbox.overflow = overflow = Mailbox(wire.outbox, SID + 1, max_messages=1)
-    wire.line.subscribe(SID + 1, mailbox)
+    mailbox = Mailbox(wire.write_buffer, SID + 1, max_messages=2)
+    mailbox.overflow = overflow = Mailbox(wire.write_buffer, SID + 1, max_messages=1)
+    wire.io_loop.subscribe(SID + 1, mailbox)
     wire.far.sendall(b"".join(b"MSG a %d 1\r\n%d\r\n" % (SID + 1, n) for n in range(5)))
-    assert wire.line.run(1.0) == [("SLOW", mailbox), ("SLOW", overflow)]
+    assert wire.io_loop.run_once(1.0) == [("SLOW", mailbox), ("SLOW", overflow)]
     assert [msg.data for msg in mailbox.take_rest()] == [b"0", b"1"]
     assert [msg.data for msg in overflow.take_rest()] == [b"2"]
     assert (mailbox.dropped, overflow.dropped) == (3, 2)
@@ -381,9 +381,9 @@ def test_a_full_mailbox_passes_messages_to_its_overflow_and_then_drops_them(
 def test_a_thread_that_waits_for_the_io_thread_calls_it_back_after_a_read(
     wire: Wire,
 ) -> None:
-    other = JetStreamMailbox(wire.outbox, SID + 1)
+    other = JetStreamMailbox(wire.write_buffer, SID + 1)
     other.alone = False
-    wire.line.subscribe(SID + 1, other)
+    wire.io_loop.subscribe(SID + 1, other)
 
     def calls_back() -> bool:
         wire.far.sendall(MESSAGE)
@@ -400,37 +400,39 @@ def test_a_thread_that_waits_for_the_io_thread_calls_it_back_after_a_read(
 
 
 def test_a_writer_that_waited_for_room_meets_a_new_limit() -> None:
-    outbox = Outbox(limit=1000)
-    outbox.serve(1 << 20)
-    outbox.open(-1, b"", direct=False)
-    outbox.publish("a", bytes(990))
-    assert outbox.take(1) == b"P"
+    write_buffer = WriteBuffer(limit=1000)
+    write_buffer.set_max_payload(1 << 20)
+    write_buffer.open(-1, b"", direct=False)
+    write_buffer.publish("a", bytes(990))
+    assert write_buffer.take(1) == b"P"
     raised: list[Exception] = []
 
     def publish() -> None:
         try:
-            outbox.publish("a", bytes(900))
+            write_buffer.publish("a", bytes(900))
         except Exception as error:  # noqa: BLE001 (looked at below)
             raised.append(error)
 
     writing = threading.Thread(target=publish)
     writing.start()
     wait_until_blocked(writing)
-    assert outbox.serve(100) == []  # what is sent already is not taken back
-    while outbox.take(1 << 20) or writing.is_alive():
+    assert (
+        write_buffer.set_max_payload(100) == []
+    )  # what is sent already is not taken back
+    while write_buffer.take(1 << 20) or writing.is_alive():
         writing.join(0.01)
     assert [type(error) for error in raised] == [errors.MaxPayloadError]
-    assert outbox.counters == (1, 990)
+    assert write_buffer.counters == (1, 990)
 
 
 def test_messages_that_wait_for_a_connection_fit_its_limit() -> None:
-    outbox = Outbox(hold_limit=1 << 20)
+    write_buffer = WriteBuffer(hold_limit=1 << 20)
     for size, headers in ((10, None), (200, None), (99, {"A": "b"}), (60, {"A": "b"})):
-        outbox.publish(f"s.{size}", bytes(size), "reply", headers)
-    assert outbox.serve(100) == [("s.200", 200), ("s.99", 117)]
-    assert outbox.serve(50) == [("s.60", 78)]
-    assert outbox.serve(1000) == []
-    outbox.open(-1, b"SUB a 1\r\n", direct=False)
-    assert outbox.take(1 << 20) == b"SUB a 1\r\n"
-    assert outbox.take(1 << 20) == b"PUB s.10 reply 10\r\n" + bytes(10) + b"\r\n"
-    assert outbox.counters == (1, 10)
+        write_buffer.publish(f"s.{size}", bytes(size), "reply", headers)
+    assert write_buffer.set_max_payload(100) == [("s.200", 200), ("s.99", 117)]
+    assert write_buffer.set_max_payload(50) == [("s.60", 78)]
+    assert write_buffer.set_max_payload(1000) == []
+    write_buffer.open(-1, b"SUB a 1\r\n", direct=False)
+    assert write_buffer.take(1 << 20) == b"SUB a 1\r\n"
+    assert write_buffer.take(1 << 20) == b"PUB s.10 reply 10\r\n" + bytes(10) + b"\r\n"
+    assert write_buffer.counters == (1, 10)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from jsync._fast import Outbox, Parser
+from jsync._fast import Parser, WriteBuffer
 from jsync.core.servers import parse_server
 from jsync.core.websocket import (
     Deflater,
@@ -433,10 +433,10 @@ def test_a_small_message_that_becomes_large_comes_in_pieces() -> None:
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 125, 126, 65535, 65536, 300_000])
 @pytest.mark.parametrize("masked", [True, False])
 def test_client_frames_hold_the_written_bytes(size: int, masked: bool) -> None:
-    outbox = Outbox()
-    outbox.wrap(framed=True, masked=masked)
+    write_buffer = WriteBuffer()
+    write_buffer.set_framing(framed=True, masked=masked)
     data = bytes(i & 255 for i in range(size))
-    frame = outbox.frame(data)
+    frame = write_buffer.frame(data)
     assert bool(frame[1] & 128) is masked
     assert unmasked(frame) == [(0x82, data)]
 
@@ -444,16 +444,16 @@ def test_client_frames_hold_the_written_bytes(size: int, masked: bool) -> None:
 def test_no_two_frames_have_the_same_mask() -> None:
     masks = set()
     for _ in range(2):
-        outbox = Outbox()
-        outbox.wrap(framed=True)
-        masks |= {outbox.frame(bytes(8))[2:6] for _ in range(1000)}
+        write_buffer = WriteBuffer()
+        write_buffer.set_framing(framed=True)
+        masks |= {write_buffer.frame(bytes(8))[2:6] for _ in range(1000)}
     assert len(masks) > 1990
 
 
 def test_longer_writes_are_compressed_and_shorter_ones_are_not() -> None:
-    outbox = Outbox()
-    outbox.wrap(framed=True)
-    deflate = Deflater(outbox.frame)
+    write_buffer = WriteBuffer()
+    write_buffer.set_framing(framed=True)
+    deflate = Deflater(write_buffer.frame)
     [(first, payload)] = unmasked(deflate(b"PING\r\n"))
     assert (first, payload) == (0x82, b"PING\r\n")
     [(first, payload)] = unmasked(deflate(STREAM))

@@ -71,7 +71,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
         self._timeout = api.seconds(timeout)
         self._engine = AtomicEngine(secrets.token_hex(11), max_messages)
         self._driver = AtomicDriver(api, lookup, self._engine, ack_first=ack_first)
-        super().__init__(self._engine.messages, self._session.outbox)
+        super().__init__(self._engine.messages, self._session.write_buffer)
 
     @property
     def id(self) -> str:
@@ -130,7 +130,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
             self._engine.check_open()
 
     def _send_due(self, ack: bool, deadline: float | None) -> None:
-        connections = self._session.outbox.connections
+        connections = self._session.write_buffer.connections
         due = self._engine.due(last=ack)
         if not due:
             return
@@ -196,7 +196,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
         ended stays as it is, and a running commit of another thread is not stopped. If
         you drop an open batch, Python discards it.
         """
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         if self._driver.give_up(BatchState.DISCARDED):
             self._flow(0)
             self._driver.release()
@@ -282,7 +282,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
             return driver.commit(deadline, self.resolve)
 
     def _deadline(self, timeout: float | None = None) -> float:
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         return deadline_after(self._timeout if timeout is None else timeout)
 
 

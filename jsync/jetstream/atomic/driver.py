@@ -90,14 +90,14 @@ class AtomicDriver:
             self._api.require(newer_options(options))
             if option := delicate_option(options):
                 self._check_delicate(option, subject, options, deadline)
-        self._engine.add(subject, data, options, self._session.outbox.max_payload)
+        self._engine.add(subject, data, options, self._session.write_buffer.max_payload)
 
     def take_plain(self, messages: Iterator[object]) -> tuple[object, ...]:
         """Add pairs of subject and data, up to the first message that is not such a pair.
 
         Returns a tuple with that message, or an empty one if all were added.
         """
-        return self._engine.add_plain(messages, self._session.outbox.max_payload)
+        return self._engine.add_plain(messages, self._session.write_buffer.max_payload)
 
     def _check_delicate(
         self, option: str, subject: str, options: PublishOptions, deadline: float
@@ -144,7 +144,7 @@ class AtomicDriver:
         if engine.sent and (engine.confirmed or self._known is not None):
             gap = engine.gap()
             with contextlib.suppress(Error):
-                write_entries(self._session.outbox, [gap], 0, 1, urgent=False)
+                write_entries(self._session.write_buffer, [gap], 0, 1, urgent=False)
 
     # Sending --------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class AtomicDriver:
             reply = "" if entry.sequence > 1 else self._expect_first(entry)
             try:
                 write_entries(
-                    self._session.outbox, [entry], 0, 1, urgent=False, reply=reply
+                    self._session.write_buffer, [entry], 0, 1, urgent=False, reply=reply
                 )
             except ConnectionLostError:
                 continue
@@ -262,15 +262,15 @@ class AtomicDriver:
             # one.
             others: list[bytes] = []
             waiter = Waiter(
-                session.outbox, last.subject, others=others, confirms=not commit
+                session.write_buffer, last.subject, others=others, confirms=not commit
             )
-            token = session.replies.add(waiter)
+            token = session.reply_mux.add(waiter)
             try:
                 session.open_replies()
                 first_reply = ""
                 if len(entries) > 1 and entries[0].sequence == 1:
                     first_reply = self._expect_first(entries[0])
-                reply = f"{session.replies.prefix}{token}"
+                reply = f"{session.reply_mux.prefix}{token}"
                 try:
                     self._write(entries, first_reply, reply, commit)
                 except ConnectionLostError:
@@ -283,7 +283,7 @@ class AtomicDriver:
                 msg: Msg = waiter.value()
                 return msg
             finally:
-                session.replies.discard(token)
+                session.reply_mux.discard(token)
 
     def _expect_first(self, entry: BatchEntry) -> str:
         """Return the reply subject of a first message that no call waits for.
@@ -292,18 +292,24 @@ class AtomicDriver:
         not say.
         """
         self._forget_first()
-        waiter = Waiter(self._session.outbox, entry.subject, others=[], confirms=True)
-        token = self._session.replies.add(waiter)
+        waiter = Waiter(
+            self._session.write_buffer, entry.subject, others=[], confirms=True
+        )
+        token = self._session.reply_mux.add(waiter)
         with self._moving:
             self._first = token, waiter
         self._session.open_replies()
-        return f"{self._session.replies.prefix}{token}"
+        return f"{self._session.reply_mux.prefix}{token}"
 
     def _write(
         self, entries: list[BatchEntry], first_reply: str, reply: str, commit: bytes
     ) -> None:
         """Write messages in large pieces. With `commit`, the last message commits."""
-        outbox, engine, count = self._session.outbox, self._engine, len(entries)
+        write_buffer, engine, count = (
+            self._session.write_buffer,
+            self._engine,
+            len(entries),
+        )
         begin = 0
         while begin < count:
             end = entries_within(entries, begin, WRITE_BYTES)
@@ -311,7 +317,7 @@ class AtomicDriver:
             self._written = last and bool(commit)
             try:
                 write_entries(
-                    outbox,
+                    write_buffer,
                     entries,
                     begin,
                     end,
@@ -396,7 +402,7 @@ class AtomicDriver:
         with self._moving:
             first, self._first = self._first, None
         if first is not None:
-            self._session.replies.discard(first[0])
+            self._session.reply_mux.discard(first[0])
 
     def resolve(self, deadline: float, resolver: Resolver) -> None:
         """Find out whether an unclear commit was stored."""

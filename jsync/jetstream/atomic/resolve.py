@@ -210,8 +210,8 @@ class Search:
         if self._opened:
             gap = self._engine.gap()
             with contextlib.suppress(Error):
-                outbox = self._api.session.outbox
-                write_entries(outbox, [gap], 0, 1, urgent=False)
+                write_buffer = self._api.session.write_buffer
+                write_entries(write_buffer, [gap], 0, 1, urgent=False)
 
     def find_stream(self) -> str:
         if self._stream is None:

@@ -194,7 +194,7 @@ class _Restore:
         self, archive: Path, subject: str, on_progress: Progress | None
     ) -> None:
         total, sent = archive.stat().st_size, 0
-        size = min(CHUNK, self._api.session.outbox.max_payload or CHUNK)
+        size = min(CHUNK, self._api.session.write_buffer.max_payload or CHUNK)
         with archive.open("rb") as file:
             while chunk := file.read(size):
                 if answer := self._send(subject, chunk, self._timeout):
@@ -226,7 +226,7 @@ class _Restore:
                             f"answered within {patience} s"
                         ) from late
         finally:
-            session.replies.discard(token)
+            session.reply_mux.discard(token)
         if answer.status == _NO_RESPONDERS and not answer.data:
             raise BackupError("the server gave up the restore: begin again")
         return StreamInfo.from_wire(read_reply(answer.data, self._asked))
@@ -280,7 +280,7 @@ class _Restore:
     def _stop(self, subject: str) -> None:
         """Make the server end the restore, by a chunk without the reply subject it needs."""
         with contextlib.suppress(Error):
-            self._api.session.outbox.publish(subject, b"")
+            self._api.session.write_buffer.publish(subject, b"")
 
     def _is_gone(self, *, ended: bool) -> bool:
         """Delete the part on the server. Return whether certainly nothing of it is left.

@@ -181,7 +181,7 @@ class Membership:
         # handler may stop the member on the thread that holds the lock.
         self._flags = ForkSafeRLock()
         self._pull: Pull | None = None
-        self._wake = Latch(session.outbox)
+        self._wake = Latch(session.write_buffer)
         self._changed = False
         self._stopping = False
         self._forgotten = False
@@ -191,7 +191,7 @@ class Membership:
         self.state = MemberState.JOINING
         self.error: Error | None = None
         """The error that ended the member."""
-        self.finished = Latch(session.outbox)
+        self.finished = Latch(session.write_buffer)
         """Opens once the member has left."""
         self._watch: Watch[bytes] = bucket.watch(self._key, on_error=self.report)
         try:
@@ -307,7 +307,7 @@ class Membership:
             while self.state is not MemberState.ENDED:
                 # Create the latch before reading the flags, so that no change is missed.
                 with self._flags:
-                    self._wake = Latch(self.session.outbox)
+                    self._wake = Latch(self.session.write_buffer)
                 msg = self._turn(deadline)
                 if msg is not None:
                     return msg

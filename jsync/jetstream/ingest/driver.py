@@ -128,7 +128,9 @@ class FastIngest(NotCopyable, MessageAdder):
         self._on_error = on_error
         self._session.check_open()
         super().__init__(
-            BatchWriter(self._session.outbox, engine, resume_bytes, engine.window_bytes)
+            BatchWriter(
+                self._session.write_buffer, engine, resume_bytes, engine.window_bytes
+            )
         )
         # Held while the engine changes its state, never while we wait. Re-entrant: a
         # signal handler may abandon the ingest on the thread that holds the lock.
@@ -467,7 +469,7 @@ class FastIngest(NotCopyable, MessageAdder):
         prefix = f"{session.options.inbox_prefix}.{os.urandom(11).hex()}"
         reply = f"{prefix}.{engine.asked}.{engine.gaps}."
         sid = session.next_sid()
-        mailbox = Mailbox(session.outbox, sid)
+        mailbox = Mailbox(session.write_buffer, sid)
         interest = SubscriptionEntry(
             sid,
             f"{prefix}.>",
@@ -662,10 +664,10 @@ class FastIngest(NotCopyable, MessageAdder):
             return
         if mailbox is None:  # another thread has abandoned the ingest
             return
-        _, written = session.outbox.counters
+        _, written = session.write_buffer.counters
         if self._wrote:
             self._wrote, self._written = False, written
-        left = written - session.outbox.pending
+        left = written - session.write_buffer.pending
         if self._left < min(left, self._written):
             self._progress = monotonic()  # the server still reads what we have written
         self._left = max(self._left, left)

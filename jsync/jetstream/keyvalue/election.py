@@ -47,7 +47,7 @@ class Election(StopOnExit, NotCopyable):
         self._leads = ForkSafeRLock()
         self._term: Latch | None = None
         self._stopped = False
-        self._finished = Latch(session.outbox)
+        self._finished = Latch(session.write_buffer)
         # The error that ended the last wait for the lock, if any.
         self._failure: Error | None = None
         # The thread of the election, and that of the lock once it has reported a loss.
@@ -138,11 +138,11 @@ class Election(StopOnExit, NotCopyable):
             if type(error) is not type(self._failure):
                 self._session.callbacks.report(error)
             self._failure = error
-            Latch(self._session.outbox).wait(PAUSE)
+            Latch(self._session.write_buffer).wait(PAUSE)
             return False
 
     def _lead(self) -> None:
-        term = Latch(self._session.outbox)
+        term = Latch(self._session.write_buffer)
         with self._leads:
             self._term = term
             if self._stopped:

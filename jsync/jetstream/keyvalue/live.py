@@ -164,7 +164,7 @@ class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
             Error: The error that ended the watch.
         """
         timeout = seconds(timeout, "timeout")
-        waiter = Waiter(self._changes.outbox, local=True)
+        waiter = Waiter(self._changes.write_buffer, local=True)
         try:
             # With the lock, either the revision is applied already, or the thread that
             # applies it or ends the watch finds this waiter.

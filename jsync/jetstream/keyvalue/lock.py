@@ -135,11 +135,11 @@ class Lock(NotCopyable):
         self._state = State.FREE
         self._lease: Lease | None = None
         self._keeper: threading.Thread | None = None
-        self._cancelled = Latch(session.outbox)
+        self._cancelled = Latch(session.write_buffer)
         self._watch: Watch | None = None
         # The error of the last attempt, if it had no answer.
         self._failure: Error | None = None
-        self._released = self._finished = Latch(session.outbox)
+        self._released = self._finished = Latch(session.write_buffer)
 
     @property
     def key(self) -> str:
@@ -239,8 +239,8 @@ class Lock(NotCopyable):
 
     def _hold(self, lease: Lease) -> None:
         """Start the thread that renews a lease."""
-        self._released = Latch(self._session.outbox)
-        self._finished = Latch(self._session.outbox)
+        self._released = Latch(self._session.write_buffer)
+        self._finished = Latch(self._session.write_buffer)
         with self._turning:
             self._lease = lease
             self._turn(State.HELD)

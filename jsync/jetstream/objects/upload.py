@@ -190,7 +190,7 @@ class Upload:
         if self._state is not State.SENDING or not self._chunks:
             return
         layout, api = self._objects.layout, self._objects.api
-        outbox = api.session.outbox
+        write_buffer = api.session.write_buffer
         purge = encode_publish(
             f"{api.prefix}.STREAM.PURGE.{layout.stream}",
             msgspec.json.encode({"filter": self._subject}),
@@ -198,7 +198,7 @@ class Upload:
 
         def remove(_: object = None) -> None:
             with contextlib.suppress(Error):
-                outbox.command(purge)
+                write_buffer.command(purge)
 
         if self._waiting:
             self._waiting[-1].add_done_callback(remove)

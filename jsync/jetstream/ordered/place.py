@@ -155,12 +155,12 @@ class Place:
     def _wait(self, seconds: float) -> None:
         """Wait, but not after the connection is lost or closed."""
         session = self.api.session
-        nothing = Mailbox(session.outbox, 0)
-        token = session.replies.add(nothing)
+        nothing = Mailbox(session.write_buffer, 0)
+        token = session.reply_mux.add(nothing)
         try:
             nothing.get(max(0.0, seconds))
         finally:
-            session.replies.discard(token)
+            session.reply_mux.discard(token)
 
     def order(self) -> Order:
         """Return the order in which the consumer's messages must arrive."""
@@ -228,7 +228,7 @@ class Place:
     def _write(self, deletion: bytes) -> bool:
         """Send a deletion. Returns False if it was not written, as when disconnected."""
         with contextlib.suppress(Error):
-            return self.api.session.outbox.command(deletion)
+            return self.api.session.write_buffer.command(deletion)
         return False
 
     def _forget(self, deletion: bytes) -> None:

@@ -65,7 +65,7 @@ class PublisherAcks:
         self._sid = session.next_sid()
         prefix = f"{session.inbox}{self._sid}."
         self.window = AckWindow(
-            session.outbox,
+            session.write_buffer,
             prefix,
             window,
             window_bytes,
@@ -83,7 +83,7 @@ class PublisherAcks:
         self.window.on_done = self._done
         self.window.on_timer = self._watch
         self.window.on_refused = self._plan_retry
-        session.outbox.check_process()
+        session.write_buffer.check_process()
         session.subscribe(
             SubscriptionEntry(
                 self._sid,
@@ -104,7 +104,7 @@ class PublisherAcks:
         return f"<PublisherAcks {self.window!r}>"
 
     def end(self) -> None:
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         self._session.unsubscribe(self._sid, deferred=True)
         self.window.close(
             PublisherClosedError(

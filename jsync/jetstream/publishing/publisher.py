@@ -259,7 +259,7 @@ class Publisher(NotCopyable):
             PublisherError: Messages failed, and you have not seen their errors yet, on
                 their futures or by an earlier `flush`.
         """
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         if timeout is not None:
             timeout = seconds(timeout, "timeout")
         if not self._window.flush(timeout):
@@ -281,7 +281,7 @@ class Publisher(NotCopyable):
         Raises:
             PublisherError: Messages failed, as with `flush`.
         """
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         if timeout is not None:
             # Validate first: an invalid timeout must not drop pending messages.
             timeout = seconds(timeout, "timeout")

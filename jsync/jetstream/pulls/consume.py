@@ -120,7 +120,7 @@ class ConsumeContext(NotCopyable):
         self._session = session
         self._on_exception = on_exception
         self._nak_delay = nak_delay
-        self._finished = Latch(session.outbox)
+        self._finished = Latch(session.write_buffer)
         self._error: Exception | None = None
         self._workers: set[threading.Thread] = set()
         # Guards the error and the count. Re-entrant: a signal handler may interrupt us.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..._fast import Columns, JetStreamMailbox, Question
+from ..._fast import Columns, JetStreamMailbox, PreparedRequest
 from ...core.requests import request
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...errors import Error
@@ -109,7 +109,7 @@ class PullInbox:
         self._close_timer: Timer | None = (
             None  # set when abandoned with messages in flight
         )
-        self.mailbox = JetStreamMailbox(session.outbox, 0, readers=readers)
+        self.mailbox = JetStreamMailbox(session.write_buffer, 0, readers=readers)
         self.mailbox.on_status = on_status
         self.mailbox.ackless = not target.acks
         self.mailbox.pin = target.pin
@@ -117,7 +117,7 @@ class PullInbox:
 
     def open(self) -> None:
         """Subscribe. The SUB is written together with the first pull."""
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         sid = self.mailbox.sid = self._session.next_sid()
         self.reply = f"{self._session.inbox}{sid}"
         interest = SubscriptionEntry(
@@ -151,7 +151,7 @@ class PullInbox:
 
     def pull(self, request: PullRequest) -> None:
         """Send a pull. Raises `ConnectionLostError` while disconnected."""
-        self._session.outbox.publish(
+        self._session.write_buffer.publish(
             self._subject,
             self._with_priority(request).encode(),
             self.reply,
@@ -384,7 +384,7 @@ class ReusedInbox(PooledInbox):
     ) -> None:
         super().__init__(target, on_status=on_status)
         self._request = request
-        self._question: Question | None = None
+        self._question: PreparedRequest | None = None
         self._reply_prefix = ""
 
     def open(self) -> None:
@@ -392,7 +392,7 @@ class ReusedInbox(PooledInbox):
         self._lease.append(session.acquire_inbox(self.mailbox, self.mailbox.close))
         self._reply_prefix = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
         payload = self._request.encode()
-        self._question = Question(
+        self._question = PreparedRequest(
             self.mailbox, self._subject, self._reply_prefix, payload
         )
 
@@ -409,7 +409,7 @@ class ReusedInbox(PooledInbox):
             question = self._question
             assert question is not None
         self.reply = ""
-        msg: JetStreamMsg | None = question.ask(on_status, deadline)
+        msg: JetStreamMsg | None = question.send(on_status, deadline)
         return msg
 
     def is_reply(self, msg: Msg) -> bool:

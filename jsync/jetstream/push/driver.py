@@ -77,7 +77,7 @@ class PushDelivery(Delivery):
         self.api = api
         session = api.session
         super().__init__(session, on_error)
-        session.outbox.check_process()
+        session.write_buffer.check_process()
         self.subject = deliver_subject
         self.queue = queue
         self.info: ConsumerInfo | None = None
@@ -93,7 +93,7 @@ class PushDelivery(Delivery):
         self._presence: Presence | None = None
         """Checks that the consumer exists. None if a lost consumer is replaced instead."""
         self.mailbox = JetStreamMailbox(
-            session.outbox,
+            session.write_buffer,
             session.next_sid(),
             max_messages=max_messages,
             max_bytes=max_bytes,
@@ -223,7 +223,7 @@ class PushDelivery(Delivery):
     def _answer(self, subject: str) -> None:
         """Publish an empty message to `subject`. Few bytes may exceed the write buffer."""
         try:
-            if self.session.outbox.command(encode_publish(subject)):
+            if self.session.write_buffer.command(encode_publish(subject)):
                 return
         except Error as error:
             self.report(error)

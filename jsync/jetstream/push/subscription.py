@@ -330,7 +330,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         Raises:
             APIError: The server rejects the deletion.
         """
-        self._session.outbox.check_process()
+        self._session.write_buffer.check_process()
         if limit < 0:
             raise ConfigError(f"limit has to be at least 0, not {limit!r}")
         if limit:

@@ -223,7 +223,7 @@ def _read(
                 if pages.done:
                     return
         finally:
-            session.replies.discard(token)
+            session.reply_mux.discard(token)
         if step is Step.MIRROR:
             step = Step.ASK
             if monotonic() + pause >= until:

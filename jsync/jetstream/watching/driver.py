@@ -158,7 +158,7 @@ class Changes(Generic[Item]):
         self._keys = keys
         self._ignore_deletes = ignore_deletes
         self._session = place.api.session
-        self.outbox = self._session.outbox
+        self.write_buffer = self._session.write_buffer
         self._initial = initial
         self._latest = place.cursor.is_latest
         self._rounds = 0  # how often the leader had more than the watch
@@ -171,9 +171,9 @@ class Changes(Generic[Item]):
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
         """The error that has ended the watch. None after a `stop`."""
-        self.handed_over = Latch(self.outbox)
+        self.handed_over = Latch(self.write_buffer)
         """Set once all initial entries were handed over, or if the watch ends before."""
-        self.finished = Latch(self.outbox)
+        self.finished = Latch(self.write_buffer)
         """Set when the thread of `run` has ended."""
         limits = consume_limits(expires=EXPIRES, idle_heartbeat=IDLE_HEARTBEAT)
         self._pull = OrderedPull(place, limits, on_error)

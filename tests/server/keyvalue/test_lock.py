@@ -335,10 +335,10 @@ def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> Non
     latches = itertools.count(1)
     wanted = 2 if place == "second latch" else 1
 
-    def latch(outbox: Any) -> Latch:
+    def latch(write_buffer: Any) -> Latch:
         if next(latches) == wanted:
             raise KeyboardInterrupt
-        return Latch(outbox)
+        return Latch(write_buffer)
 
     def turned(state: State) -> bool:
         if state is (State.HELD if place == "held" else State.FREE):

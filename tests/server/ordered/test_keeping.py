@@ -58,7 +58,7 @@ def test_nothing_piles_up_in_the_connection(
 ) -> None:
     session = nc._session
     consumer = stream.ordered_consumer()
-    begun = subscribed(nc), len(session.replies)
+    begun = subscribed(nc), len(session.reply_mux)
     for _ in range(30):
         fill(nc, stream, 6)
         assert consumer.next().data
@@ -71,7 +71,7 @@ def test_nothing_piles_up_in_the_connection(
             break
         assert consumer.next().data
     consumer.messages().stop()
-    wait_for(lambda: (subscribed(nc), len(session.replies)) == begun)
+    wait_for(lambda: (subscribed(nc), len(session.reply_mux)) == begun)
 
 
 def test_polling_an_idle_stream_keeps_its_consumer(
