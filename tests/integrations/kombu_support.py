@@ -76,11 +76,17 @@ def publish(connection: Connection, queue: Queue, *bodies: Any, **options: Any) 
 
 
 class Once:
-    """A hook of the proxy that does something at the first frame with some text."""
+    """A hook of the proxy that does something at the first frame with some text.
 
-    def __init__(self, text: bytes, act: Callable[[], object], to: Side) -> None:
+    The frame is lost unless `keep` is true.
+    """
+
+    def __init__(
+        self, text: bytes, act: Callable[[], object], to: Side, *, keep: bool = False
+    ) -> None:
         self.happened = threading.Event()
         self._text, self._act, self._to = text, act, to
+        self._keep = keep
         self._filter = frame_filter(self._passes)
 
     def _passes(self, frame: bytes, to: Side) -> bool:
@@ -88,7 +94,7 @@ class Once:
             return True
         self.happened.set()
         self._act()
-        return False
+        return self._keep
 
     def __call__(self, data: bytes, to: Side) -> bytes:
         return self._filter(data, to)

@@ -13,7 +13,7 @@ from kombu import Connection, Exchange, Producer, Queue
 import jsync
 from jsync.errors import ConfigError, Error
 
-from ..proxy import FaultProxy, frame_filter
+from ..proxy import FaultProxy, frame_changer, frame_filter
 from ..servers import wait_for
 from ..support.connection_faults import FakeServer, Peer
 from .conftest import SECONDS, url
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
+
+    from ..proxy import Side
 
 pytestmark = pytest.mark.server
 
@@ -422,6 +424,105 @@ def test_a_binding_that_another_removed_stays_removed(
     wait_for(lambda: not shared.bindings.all())
     Producer(connection, exchange=NEWS).publish("a", routing_key="world.cup")
     assert messages(broker, "world") == 0
+
+
+def test_a_publish_during_a_deletion_keeps_the_binding(
+    broker: LocalServer, connection: Connection
+) -> None:
+    """The bindings go first, so for a moment the queue looks as if it was unbound."""
+    WORLD(connection.channel()).declare()
+    producer = Producer(connection, exchange=NEWS)
+    with another(broker, timeout=4) as other:
+        WORLD(other.channel()).unbind_from(NEWS, "world.#")
+        producer.publish("with the queue", routing_key="world.cup")
+        WORLD(other.channel()).delete()
+    producer.publish("after it", routing_key="world.cup")
+    assert messages(broker, "world") == 1
+
+
+def test_a_queue_made_again_without_its_binding_is_bound(
+    broker: LocalServer, connection: Connection
+) -> None:
+    """A worker that starts declares its queue first, and binds it after that."""
+    WORLD(connection.channel()).declare()
+    with another(broker, timeout=4) as other:
+        WORLD(other.channel()).delete()
+        other.channel().queue_declare("world")
+    Producer(connection, exchange=NEWS).publish("a", routing_key="world.cup")
+    assert messages(broker, "world") == 1
+
+
+def test_a_queue_deleted_while_it_is_made_again_is_bound(
+    broker: LocalServer, proxy: FaultProxy
+) -> None:
+    deleted = threading.Event()
+    with through(proxy) as worker, another(broker, timeout=4) as other:
+        channel = other.channel()
+
+        def is_bound() -> bool:
+            return bool(list(channel.list_bindings()))
+
+        def delete() -> None:
+            wait_for(is_bound)
+            WORLD(channel).delete()
+            deleted.set()
+
+        Reading(worker, WORLD)
+        proxy.rewrite(Once(b"STREAM.CREATE.kombu-world", delete, "server", keep=True))
+        WORLD(channel).delete()
+        wait_for(deleted.is_set)
+        wait_for(is_bound)
+
+
+class Late:
+    """A hook of the proxy: changes of the bindings come late to the client.
+
+    They come once the client has asked the server for the last one.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.held: list[bytes] = []
+        self._text = text
+        self._changer = frame_changer(self._change)
+
+    def _change(self, frame: bytes, to: Side) -> bytes:
+        if to == "client" and self._text in frame:
+            self.held.append(frame)
+            return b""
+        if b"stream_msg_get_response" in frame:
+            frame += b"".join(self.held)
+            self.held.clear()
+        return frame
+
+    def __call__(self, data: bytes, to: Side) -> bytes:
+        return self._changer(data, to)
+
+
+def test_a_binding_is_stored_though_its_removal_comes_late(
+    broker: LocalServer, proxy: FaultProxy
+) -> None:
+    with through(proxy) as slow, another(broker, timeout=4) as other:
+        WORLD(slow.channel()).declare()
+        late = Late(b"KV-Operation: DEL")
+        proxy.rewrite(late)
+        WORLD(other.channel()).unbind_from(NEWS, "world.#")
+        wait_for(lambda: bool(late.held))
+        WORLD(slow.channel()).declare()
+        Producer(other, exchange=NEWS).publish("a", routing_key="world.cup")
+    assert messages(broker, "world") == 1
+
+
+def test_bindings_go_with_their_queue_though_they_come_late(
+    broker: LocalServer, proxy: FaultProxy
+) -> None:
+    with through(proxy) as slow, another(broker, timeout=4) as other:
+        NEWS(slow.channel()).declare()
+        late = Late(b"world.#")
+        proxy.rewrite(late)
+        WORLD(other.channel()).declare()
+        wait_for(lambda: bool(late.held))
+        WORLD(slow.channel()).delete()
+        wait_for(lambda: not list(other.channel().list_bindings()))
 
 
 def test_a_queue_made_again_with_fewer_priorities_gets_every_message(

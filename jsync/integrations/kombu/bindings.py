@@ -22,6 +22,8 @@ from jsync.errors import (
 from .names import BUILT_IN, KINDS, matches, token
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     import jsync
 
     from .options import Options
@@ -153,8 +155,8 @@ class Bindings:
                 self._table = Table(revision, bindings, kinds)
             return self._table
 
-    def _catch_up(self, exchange: str) -> None:
-        """Block until this process has seen all stored bindings of an exchange.
+    def _catch_up(self, exchange: str | None = None) -> None:
+        """Block until this process has seen all stored bindings, perhaps of one exchange.
 
         Does not wait while disconnected, because no publish into a stream succeeds then.
         """
@@ -162,7 +164,8 @@ class Bindings:
         if not self._nc.is_connected:
             return
         stream = self._js.bind_stream(f"KV_{self._bucket_name}")
-        subject = f"$KV.{self._bucket_name}.{token(exchange)}.>"
+        place = "" if exchange is None else f"{token(exchange)}."
+        subject = f"$KV.{self._bucket_name}.{place}>"
         try:
             # Read from the leader, since a replica may be behind.
             last = stream.get_message(last_by_subject=subject, direct=False)
@@ -209,6 +212,7 @@ class Bindings:
 
     def delete_exchange(self, exchange: str) -> None:
         """Remove an exchange with its bindings. Its queues stay."""
+        self._catch_up(exchange)
         for binding in self._read_all().bindings.get(exchange, []):
             self.remove(binding)
         self._declared.pop(exchange, None)
@@ -218,6 +222,7 @@ class Bindings:
 
     def add(self, exchange: str, pattern: str, queue: str) -> Binding:
         """Store a binding. It applies to this process immediately."""
+        self._catch_up(exchange)  # another client may just have removed it
         kind = self.type_of(exchange) or "direct"
         binding = Binding(exchange, kind, pattern, queue)
         self._put(binding)
@@ -225,6 +230,7 @@ class Bindings:
 
     def remove(self, binding: Binding) -> None:
         """Remove a binding. It need not exist."""
+        self._catch_up(binding.exchange)  # another client may just have stored it
         bucket, view = self._opened()
         if view.get(binding.key) is None:
             return
@@ -235,13 +241,24 @@ class Bindings:
 
     def remove_queue(self, queue: str) -> None:
         """Remove all bindings of a queue."""
+        self._catch_up()
         for binding in self.all():
             if binding.queue == queue:
                 self.remove(binding)
 
-    def has(self, binding: Binding) -> bool:
-        """Return whether a binding is stored."""
-        return binding.key in self._opened()[1]
+    def removed_at(self, exchange: str, pattern: str, queue: str) -> datetime | None:
+        """Return when a binding was removed, by the server's clock. Blocks.
+
+        None if it is stored, or if nothing is known of its removal.
+        """
+        key = Binding(exchange, "", pattern, queue).key
+        stream = self._js.bind_stream(f"KV_{self._bucket_name}")
+        subject = f"$KV.{self._bucket_name}.{key}"
+        try:
+            last = stream.get_message(last_by_subject=subject, direct=False)
+        except (MessageNotFoundError, StreamNotFoundError):
+            return None
+        return None if last.data else last.timestamp  # a delete marker has no data
 
     def all(self) -> list[Binding]:
         """Return all bindings of queues."""

@@ -58,6 +58,8 @@ class Found(NamedTuple):
     levels: int
     messages: int
     """The number of messages, including messages that workers hold."""
+    created: datetime | None = None
+    """When its stream was created, by the server's clock."""
 
 
 @dataclass
@@ -119,7 +121,7 @@ class Queues:
             )
         with self._lock:
             self._known[queue] = int(text)
-        return Found(int(text), info.state.messages)
+        return Found(int(text), info.state.messages, info.created)
 
     def levels(self, queue: str) -> int | None:
         """Return the number of priorities of a queue. None if it has no stream."""
@@ -210,8 +212,9 @@ class Queues:
     def restore(self, queue: str) -> int | None:
         """Create a deleted queue again, if this process has declared it. Blocks.
 
-        The bindings are stored first, because an existing queue without a binding counts
-        as unbound.
+        The bindings are stored first, so that no other process finds the queue without
+        them. They are stored again afterwards, because another deletion may have removed
+        them before there was a stream that it could delete.
 
         Returns:
             The number of priorities. None if this process has not declared the queue.
@@ -221,11 +224,14 @@ class Queues:
         if declaration is None:
             return None
         log.warning("queue %s was deleted, and is made again", queue)
-        for exchange, pattern in sorted(declaration.bindings):
+        bindings = sorted(declaration.bindings)
+        for exchange, pattern in bindings:
             self._bindings.add(exchange, pattern, queue)
         found, _ = self.declare(
             queue, declaration.arguments, durable=declaration.durable
         )
+        for exchange, pattern in bindings:
+            self._bindings.add(exchange, pattern, queue)
         return found.levels
 
     def delete(self, queue: str) -> None:
@@ -267,7 +273,11 @@ class Queues:
     def _bound(self, exchange: str, routing_key: str) -> list[str]:
         """Return the queues that get a message.
 
-        Queues of this process that another client has deleted are created again.
+        Queues of this process that another client has deleted are created again. If one
+        of them exists without its binding, the binding was removed either before the
+        stream was created, and so with an earlier stream, or from this stream. Another
+        client then has unbound the queue, or is about to delete it, and the message must
+        not get there. The next message is judged anew, because a deletion ends.
         """
         queues = self._bindings.queues(exchange, routing_key)
         kind = self._bindings.type_of(exchange) or "direct"
@@ -279,15 +289,24 @@ class Queues:
                 if source == exchange and queue not in queues
             ]
         for queue, pattern in mine:
-            if not matches(kind, pattern, routing_key):
+            if queue in queues or not matches(kind, pattern, routing_key):
                 continue
-            if self.look(queue) is None:
+            found = self.look(queue)
+            if found is None:
                 self.restore(queue)
-                queues.append(queue)
-            elif not self._bindings.has(Binding(exchange, kind, pattern, queue)):
-                with self._lock:  # another client has unbound it
-                    self._declared[queue].bindings.discard((exchange, pattern))
+            elif self._has_lost(found, exchange, pattern, queue):
+                self._bindings.add(exchange, pattern, queue)
+            else:
+                continue
+            queues.append(queue)
         return queues
+
+    def _has_lost(self, found: Found, exchange: str, pattern: str, queue: str) -> bool:
+        """Return whether a queue has lost a binding with an earlier stream of it."""
+        removed = self._bindings.removed_at(exchange, pattern, queue)
+        if removed is None:  # nobody has removed it, so the bucket is a new one
+            return True
+        return found.created is not None and removed < found.created
 
     # Publishing -----------------------------------------------------------------------
 
