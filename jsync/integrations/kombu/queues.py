@@ -277,7 +277,7 @@ class Queues:
         of them exists without its binding, the binding was removed either before the
         stream was created, and so with an earlier stream, or from this stream. Another
         client then has unbound the queue, or is about to delete it, and the message must
-        not get there. The next message is judged anew, because a deletion ends.
+        not get there. The next message is judged again, because a deletion ends.
         """
         queues = self._bindings.queues(exchange, routing_key)
         kind = self._bindings.type_of(exchange) or "direct"
