@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from celery import Celery
@@ -45,6 +46,7 @@ def make_app(url: str) -> Celery:
     app.task(run, name="run", acks_late=True)
     app.task(run, name="run_early", acks_late=False)
     app.task(total, name="total", acks_late=True)
+    app.task(hold, name="hold", acks_late=True)
     return app
 
 
@@ -58,6 +60,13 @@ def run(name: str, seconds: float = 0.0, *_: Any) -> str:
 def total(parts: list[str], name: str) -> list[str]:
     note(name)
     return sorted(parts)
+
+
+def hold(name: str, gate: str) -> None:
+    """Note the run, and end when there is a file at `gate`."""
+    note(name)
+    while not Path(gate).exists():
+        time.sleep(0.05)
 
 
 def note(name: str) -> None:
