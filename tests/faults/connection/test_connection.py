@@ -595,18 +595,40 @@ class Faults:
         self._world.over.wait(OUTAGE)
 
     def names(self, server: Any) -> None:
-        """A name does not resolve, and its server is away: the others are connected to."""
+        """A name does not resolve, and its server is away: the others are connected to.
+
+        The machine may be slow, so the time without such a name is measured before.
+        """
         world = self._world
         number = world.cluster.servers.index(server)
+        usual = self._cut(LONG)
+        if usual is None:
+            world.model.wrong("connections do not come back after a cut")
+            return
         world.resolver.hang(world.urls[number])
-        for proxy in world.proxies:
-            proxy.cut()
-        nc = world.connections()
-        try:
-            wait_for(lambda: all(each.is_connected for each in nc), SLACK)
-        except TimeoutError:
+        if self._cut(SLACK + 5 * usual) is None:
             world.model.wrong("a name that does not resolve costs the other servers")
         world.resolver.release()
+
+    def _cut(self, seconds: float) -> float | None:
+        """Cut all connections, and wait until each has come back, or was closed.
+
+        Return how long that took, or None if it took more than these seconds.
+        """
+        world = self._world
+        begun = time.monotonic()
+        before = [(nc, nc.stats().reconnects) for nc in world.connections()]
+        for proxy in world.proxies:
+            proxy.cut()
+
+        def are_back() -> bool:
+            return all(nc.is_closed or nc.stats().reconnects > n for nc, n in before)
+
+        try:
+            wait_for(are_back, seconds)
+        except TimeoutError:
+            return None
+        return time.monotonic() - begun
 
     def _wait(self, seconds: float) -> None:
         self._world.over.wait(self._dice.uniform(seconds / 3, seconds))
