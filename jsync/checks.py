@@ -54,7 +54,7 @@ def seconds(value: object, name: str) -> float:
     return number
 
 
-def count(value: object, name: str, least: int, most: int = MAX_COUNT) -> int:
+def check_count(value: object, name: str, least: int, most: int = MAX_COUNT) -> int:
     """Return a whole number from `least` to `most`.
 
     Args:
@@ -88,12 +88,12 @@ def _means_none(value: object) -> bool:
     )
 
 
-def whole(value: object, name: str, least: int) -> int:
+def check_int(value: object, name: str, least: int) -> int:
     """Return a whole number from `least` to the largest that servers can store."""
-    return count(value, name, least, MAX_SEQUENCE)
+    return check_count(value, name, least, MAX_SEQUENCE)
 
 
-def word(value: object, name: str) -> str:
+def check_str(value: object, name: str) -> str:
     """Return a string that is not empty.
 
     Raises:
@@ -104,7 +104,7 @@ def word(value: object, name: str) -> str:
     raise ConfigError(f"{name} has to be a name, not {value!r}")
 
 
-def span(value: object, name: str) -> float:
+def check_positive_seconds(value: object, name: str) -> float:
     """Return a duration above 0 seconds, at most 1e9, which are thirty years.
 
     Raises:
@@ -118,7 +118,7 @@ def span(value: object, name: str) -> float:
     return number
 
 
-def patience(value: object, name: str) -> float | None:
+def check_heartbeat_patience(value: object, name: str) -> float | None:
     """Return how long to wait for a sign of life: above 0 seconds, and finite, or None.
 
     Raises:
@@ -132,7 +132,7 @@ def patience(value: object, name: str) -> float | None:
     return number
 
 
-def flag(value: object, name: str) -> bool:
+def check_bool(value: object, name: str) -> bool:
     """Return a bool.
 
     Raises:
@@ -143,7 +143,7 @@ def flag(value: object, name: str) -> bool:
     raise ConfigError(f"{name} has to be True or False, not {value!r}")
 
 
-def call(value: object, name: str) -> None:
+def check_callable(value: object, name: str) -> None:
     """Raise `ConfigError` unless `value` is callable and a call runs its body.
 
     A coroutine function only returns a coroutine, whose body would never run.
@@ -166,7 +166,7 @@ def call(value: object, name: str) -> None:
         )
 
 
-def callback(value: object, name: str) -> None:
-    """Raise `ConfigError` unless `value` is None or passes `call`."""
+def check_optional_callable(value: object, name: str) -> None:
+    """Raise `ConfigError` unless `value` is None or passes `check_callable`."""
     if value is not None:
-        call(value, name)
+        check_callable(value, name)

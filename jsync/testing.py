@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ._fast import Ack as Ack, JetStreamMsg
-from .checks import MAX_SEQUENCE, count
+from .checks import MAX_SEQUENCE, check_count
 from .errors import ConfigError
 from .models import check_name
 
@@ -66,11 +66,11 @@ def message(
     if not 0 <= nanoseconds <= MAX_SEQUENCE:
         raise ConfigError(f"timestamp has to be from 1970 to 2554, not {timestamp}")
     numbers = (
-        count(num_delivered, "num_delivered", 1, MAX_SEQUENCE),
-        count(stream_sequence, "stream_sequence", 1, MAX_SEQUENCE),
-        count(consumer_sequence, "consumer_sequence", 1, MAX_SEQUENCE),
+        check_count(num_delivered, "num_delivered", 1, MAX_SEQUENCE),
+        check_count(stream_sequence, "stream_sequence", 1, MAX_SEQUENCE),
+        check_count(consumer_sequence, "consumer_sequence", 1, MAX_SEQUENCE),
         nanoseconds,
-        count(num_pending, "num_pending", 0, MAX_SEQUENCE),
+        check_count(num_pending, "num_pending", 0, MAX_SEQUENCE),
     )
     # The second form of an ack subject (ADR-15) has a domain, an account and a last token.
     where = ("$JS.ACK", domain or "_", "ACCOUNT", stream, consumer)

@@ -233,11 +233,11 @@ class Ledger:
         deadline = time.monotonic() + PATIENCE
         try:
             publish()
-        except errors.UnclearCommitError as unclear:
+        except errors.AmbiguousCommitError as unclear:
             while True:
                 try:
                     return "stored" if unclear.resolve(timeout=5) else "nothing"
-                except errors.UnclearCommitError as error:
+                except errors.AmbiguousCommitError as error:
                     self.reasons.append(str(error))
                     return "unknown"
                 except (errors.TimeoutError, errors.ConnectionError, errors.APIError):

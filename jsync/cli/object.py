@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jsync.errors import BadObjectInfoError, ConfigError
+from jsync.errors import ConfigError, InvalidObjectInfoError
 
 from .asking import confirm, force_option
 from .completion import FILE, OBJECT, STORE
@@ -232,7 +232,7 @@ def rm(settings: Settings, store: str, name: str | None, force: bool) -> None:
         if name is not None:
             try:
                 size = f"of {found.info(name).size:,} bytes"
-            except BadObjectInfoError:
+            except InvalidObjectInfoError:
                 size = "whose info cannot be read"
             confirm(f"Delete object {name} {size}?", force=force)
             found.delete(name)

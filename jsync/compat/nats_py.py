@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from .._fast import finaliser
-from ..checks import patience, seconds, whole
+from ..checks import check_heartbeat_patience, check_int, seconds
 from ..core.deadline import deadline_after
 from ..core.resources import NotCopyable, UnsubscribeOnExit
 from ..core.session import ConnectionState
@@ -177,7 +177,9 @@ class Subscribing:
         called = check_call(
             callback, cb, on_error, pending_msgs_limit, pending_bytes_limit
         )
-        heartbeat_patience = patience(heartbeat_patience, "heartbeat_patience")
+        heartbeat_patience = check_heartbeat_patience(
+            heartbeat_patience, "heartbeat_patience"
+        )
         reader = Reader(
             called,
             manual_ack,
@@ -484,7 +486,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
             PullError: The server rejects the pull, and there is no message.
             ConnectionLostError: The connection broke, and there is no message.
         """
-        whole(batch, "batch", 1)
+        check_int(batch, "batch", 1)
         if timeout is not None:
             timeout = seconds(timeout, "timeout")
         if heartbeat is not None:

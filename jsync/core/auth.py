@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..checks import call
+from ..checks import check_callable
 from ..errors import AuthenticationError, ConfigError
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ class Authenticator:
             if not (secret is None or isinstance(secret, str) or callable(secret)):
                 raise ConfigError(f"{name} has to be a str or a callable returning one")
             if callable(secret):
-                call(secret, name)
+                check_callable(secret, name)
             if secret == "" and name != "password":
                 raise ConfigError(f"{name} is empty")
         if auth_callback is not None:
             if not callable(auth_callback):  # it may be a secret in the wrong place
                 raise ConfigError("auth_callback has to be callable")
-            call(auth_callback, "auth_callback")
+            check_callable(auth_callback, "auth_callback")
         if nkey_seed is not None:
             self._nkey_seed = _check_nkey_seed(nkey_seed)
         if creds is not None:

@@ -9,7 +9,14 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._fast import check_publish_subject
-from ..checks import call, callback, count, flag, seconds, span
+from ..checks import (
+    check_bool,
+    check_callable,
+    check_count,
+    check_optional_callable,
+    check_positive_seconds,
+    seconds,
+)
 from ..errors import ConfigError, InvalidSubjectError
 
 if TYPE_CHECKING:
@@ -85,7 +92,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "write_timeout", "drain_timeout"):
-            self._set(name, span(getattr(self, name), name))
+            self._set(name, check_positive_seconds(getattr(self, name), name))
         self._set("ping_interval", _finite(self.ping_interval, "ping_interval"))
         if not self.ping_interval:
             raise ConfigError("ping_interval has to be above 0 seconds, not 0")
@@ -99,7 +106,7 @@ class Options:
         self._check_count("max_reconnects", -1)
         for name, field in Options.__dataclass_fields__.items():
             if field.type == "bool":
-                flag(getattr(self, name), name)
+                check_bool(getattr(self, name), name)
         for name in ("tls_ca", "tls_cert", "tls_key"):
             path = getattr(self, name)
             if not (path is None or isinstance(path, str | PathLike)):
@@ -120,10 +127,10 @@ class Options:
             raise ConfigError(f"inbox_prefix: {error}") from error
         for name in Options.__dataclass_fields__:
             if name.startswith("on_") or name in _CALLBACKS:
-                callback(getattr(self, name), name)
+                check_optional_callable(getattr(self, name), name)
         self._check_proxy()
         if callable(self.ws_headers):
-            call(self.ws_headers, "ws_headers")
+            check_callable(self.ws_headers, "ws_headers")
         elif self.ws_headers is not None:
             from .websocket import check_headers  # noqa: PLC0415 (few have a WebSocket)
 
@@ -148,7 +155,7 @@ class Options:
             raise ConfigError("an SSLContext excludes tls_ca, tls_cert and tls_key")
 
     def _check_count(self, name: str, least: int) -> None:
-        self._set(name, count(getattr(self, name), name, least))
+        self._set(name, check_count(getattr(self, name), name, least))
 
     def _set(self, name: str, value: float) -> None:
         object.__setattr__(self, name, value)  # frozen after this

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .. import errors
 from .._fast import Mailbox, finaliser
-from ..checks import callback, count, seconds
+from ..checks import check_count, check_optional_callable, seconds
 from ..errors import (
     ConcurrentUseError,
     ConfigError,
@@ -99,8 +99,8 @@ def request_many(
         if stall <= 0:
             raise ConfigError(f"stall has to be above 0 seconds, not {stall!r}")
     if max_messages is not None:
-        count(max_messages, "max_messages", 1)
-    callback(sentinel, "sentinel")
+        check_count(max_messages, "max_messages", 1)
+    check_optional_callable(sentinel, "sentinel")
     session.write_buffer.check_process()
     if timeout <= 0:
         raise errors.TimeoutError(

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox, Messages, Msg, check_subscribe_subject
-from ..checks import callback as check_callback, count
+from ..checks import check_count, check_optional_callable
 from ..errors import (
     BlockingCallError,
     Error,
@@ -34,13 +34,13 @@ def subscribe(
 ) -> Subscription:
     """Check the arguments and subscribe, as `Connection.subscribe` says."""
     check_subscribe_subject(subject, queue)
-    check_callback(callback, "callback")
+    check_optional_callable(callback, "callback")
     for name, limit in (
         ("max_pending_messages", max_pending_messages),
         ("max_pending_bytes", max_pending_bytes),
     ):
         if limit is not None:
-            count(limit, name, 1)
+            check_count(limit, name, 1)
     session = owner.session
     # Check for a fork before taking any lock: a lock that another thread held at the fork
     # stays locked.
@@ -132,7 +132,7 @@ class Subscription(BaseSubscription[Msg]):
             if self._thread is None:
                 self._finished.set()
             return
-        count(after, "after", 1)
+        check_count(after, "after", 1)
         if self._mailbox.end_after(after):
             self._session.unsubscribe(self._mailbox.sid)
         else:

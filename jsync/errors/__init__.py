@@ -55,7 +55,7 @@ Error
         ├── AtomicBatchError          an atomic batch that was not committed
         │   ├── AtomicBatchClosedError  used after its end
         │   ├── AtomicBatchLostError  the connection broke before the commit
-        │   └── UnclearCommitError    it may have been committed: `resolve()` finds out
+        │   └── AmbiguousCommitError  it may have been committed: `resolve()` finds out
         ├── IngestError               a fast ingest ended early: what it stored
         │   └── IngestTimeoutError  IngestConnectionError
         ├── IngestClosedError         a fast ingest that has ended, or has not yet
@@ -88,9 +88,9 @@ Error
         ├── ConsumerGroupNotFoundError  there is no such consumer group
         ├── ConsumerGroupExistsError  it exists with another configuration
         ├── ConsumerGroupChangedError  its configuration changed beyond its members
-        ├── BadConsumerGroupError     its stored configuration is not valid
+        ├── InvalidConsumerGroupError  its stored configuration is not valid
         ├── NotInConsumerGroupError   the static group has no such member
-        ├── MessageGivenUpError       a message used up its attempts
+        ├── RetriesExhaustedError     a message used up its attempts
         ├── DeadLetterError           a dead letter could not be stored
         ├── MissedHeartbeatError      the server has been silent for too long
         ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
@@ -98,18 +98,18 @@ Error
         ├── PushError                 the server has sent an error to a push subscription
         ├── DataLossError             a stream lost what was unread, or written before (`jsync.spark`)
         ├── CheckpointError           a checkpoint that a query cannot go on from
-        │   └── ReplayTooLateError    a batch comes again when its ids may be forgotten
-        ├── BadBucketError            the stream is no key-value bucket
+        │   └── ReplayWindowExceededError  a batch comes again when its ids may be forgotten
+        ├── InvalidBucketError        the stream is no key-value bucket
         ├── ReadOnlyBucketError       a mirror of a bucket cannot be written to
         ├── CodecError                a key or a value that a codec cannot decode
-        │   └── BadObjectInfoError    an info in an object store that is none
+        │   └── InvalidObjectInfoError  an info in an object store that is none
         ├── LinkError                 a link in an object store that cannot be followed
         ├── ObjectReadError           an object that could not be read whole
         │   ├── DigestMismatchError   its bytes are not those that were put
         │   ├── ObjectIncompleteError  chunks of it are missing
         │   └── ObjectChangedError    it was replaced or deleted while it was read
         ├── ObjectExistsError         the name of a rename or a link is taken
-        ├── UnclearPutError           a put or a change of an object may be done or not
+        ├── AmbiguousPutError         a put or a change of an object may be done or not
         ├── ChunkOrderError           the server stored chunks in another order
         ├── LockLostError             a lock on a key was not renewed in time
         ├── LockNotHeldError          a lock on a key was not acquired
@@ -315,13 +315,14 @@ from .client import (
     WriteTimeoutError as WriteTimeoutError,
 )
 from .groups import (
-    BadConsumerGroupError as BadConsumerGroupError,
     ConsumerGroupChangedError as ConsumerGroupChangedError,
     ConsumerGroupExistsError as ConsumerGroupExistsError,
     ConsumerGroupNotFoundError as ConsumerGroupNotFoundError,
+    InvalidConsumerGroupError as InvalidConsumerGroupError,
     NotInConsumerGroupError as NotInConsumerGroupError,
 )
 from .jetstream import (
+    AmbiguousCommitError as AmbiguousCommitError,
     AmbiguousSubjectError as AmbiguousSubjectError,
     AtomicBatchClosedError as AtomicBatchClosedError,
     AtomicBatchError as AtomicBatchError,
@@ -351,9 +352,8 @@ from .jetstream import (
     IngestTimeoutError as IngestTimeoutError,
     IngestUnsupportedError as IngestUnsupportedError,
     JetStreamError as JetStreamError,
-    Lost as Lost,
+    LostRange as LostRange,
     MessageGapError as MessageGapError,
-    MessageGivenUpError as MessageGivenUpError,
     MessagesLostError as MessagesLostError,
     MessagesUnconfirmedError as MessagesUnconfirmedError,
     MissedHeartbeatError as MissedHeartbeatError,
@@ -370,20 +370,20 @@ from .jetstream import (
     PushError as PushError,
     PushRequiredError as PushRequiredError,
     QueueRequiredError as QueueRequiredError,
-    ReplayTooLateError as ReplayTooLateError,
+    ReplayWindowExceededError as ReplayWindowExceededError,
+    RetriesExhaustedError as RetriesExhaustedError,
     ScheduleNotFoundError as ScheduleNotFoundError,
     SchedulesNotEnabledError as SchedulesNotEnabledError,
     SubscribeError as SubscribeError,
     TooManyResultsError as TooManyResultsError,
-    UnclearCommitError as UnclearCommitError,
-    Unconfirmed as Unconfirmed,
+    UnconfirmedRange as UnconfirmedRange,
     UnsupportedFeatureError as UnsupportedFeatureError,
 )
 from .keyvalue import (
-    BadBucketError as BadBucketError,
     BucketExistsError as BucketExistsError,
     BucketNotFoundError as BucketNotFoundError,
     CodecError as CodecError,
+    InvalidBucketError as InvalidBucketError,
     InvalidBucketNameError as InvalidBucketNameError,
     InvalidKeyError as InvalidKeyError,
     KeyDeletedError as KeyDeletedError,
@@ -395,9 +395,10 @@ from .keyvalue import (
     WrongRevisionError as WrongRevisionError,
 )
 from .objects import (
-    BadObjectInfoError as BadObjectInfoError,
+    AmbiguousPutError as AmbiguousPutError,
     ChunkOrderError as ChunkOrderError,
     DigestMismatchError as DigestMismatchError,
+    InvalidObjectInfoError as InvalidObjectInfoError,
     InvalidObjectNameError as InvalidObjectNameError,
     LinkError as LinkError,
     ObjectChangedError as ObjectChangedError,
@@ -406,7 +407,6 @@ from .objects import (
     ObjectIncompleteError as ObjectIncompleteError,
     ObjectNotFoundError as ObjectNotFoundError,
     ObjectReadError as ObjectReadError,
-    UnclearPutError as UnclearPutError,
 )
 from .service import (
     ServiceError as ServiceError,

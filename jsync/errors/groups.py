@@ -27,7 +27,7 @@ class ConsumerGroupChangedError(JetStreamError):
     """
 
 
-class BadConsumerGroupError(JetStreamError):
+class InvalidConsumerGroupError(JetStreamError):
     """The stored configuration of the group is not valid. Delete the group and create it."""
 
 

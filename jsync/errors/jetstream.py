@@ -75,7 +75,7 @@ class AtomicBatchLostError(AtomicBatchError, ConnectionLostError):
     """
 
 
-class UnclearCommitError(AtomicBatchError):
+class AmbiguousCommitError(AtomicBatchError):
     """The answer to a commit did not arrive. Either all messages are stored, or none.
 
     `resolve` asks the stream. You can also give each message a `msg_id` and send the whole
@@ -113,7 +113,7 @@ class UnclearCommitError(AtomicBatchError):
         return rebuild, (kind, args, {**state, "_resolver": None})
 
 
-class Lost(NamedTuple):
+class LostRange(NamedTuple):
     """Messages that were not stored, as far as is known, and why."""
 
     first: int
@@ -122,7 +122,7 @@ class Lost(NamedTuple):
     """None: they did not reach the stream, or they followed a rejected message."""
 
 
-class Unconfirmed(NamedTuple):
+class UnconfirmedRange(NamedTuple):
     """Messages that may or may not be stored."""
 
     first: int
@@ -143,8 +143,8 @@ class IngestError(JetStreamError):
         message: str,
         *,
         acked: int = 0,
-        lost: tuple[Lost, ...] = (),
-        unconfirmed: tuple[Unconfirmed, ...] = (),
+        lost: tuple[LostRange, ...] = (),
+        unconfirmed: tuple[UnconfirmedRange, ...] = (),
         pub_ack: object = None,
     ) -> None:
         super().__init__(message)
@@ -496,7 +496,7 @@ class PushError(JetStreamError):
         self.status = status
 
 
-class MessageGivenUpError(JetStreamError):
+class RetriesExhaustedError(JetStreamError):
     """A message used up its attempts, and was terminated. Consuming continues.
 
     This is a warning to `on_error` of `consume(retry=...)` and of workers. With a
@@ -576,7 +576,7 @@ class CheckpointError(JetStreamError):
     """This query cannot continue from the checkpoint of Spark."""
 
 
-class ReplayTooLateError(CheckpointError):
+class ReplayWindowExceededError(CheckpointError):
     """Spark repeats an interrupted batch so late that the stream may have forgotten its ids.
 
     The rows could be stored twice. The message tells you how to continue. A longer

@@ -46,7 +46,7 @@ class BucketExistsError(StreamNameInUseError):
     """
 
 
-class BadBucketError(JetStreamError):
+class InvalidBucketError(JetStreamError):
     """The stream is no bucket: it keeps any number of values for each key.
 
     Set its `max_msgs_per_subject` to a number from 1 to 64, or read it as a stream.

@@ -57,7 +57,7 @@ class ObjectChangedError(ObjectReadError):
     """Another client replaced or deleted the object while you read it. Open it again."""
 
 
-class UnclearPutError(JetStreamError):
+class AmbiguousPutError(JetStreamError):
     """No answer came to the last message of a put or a change. It may be stored.
 
     Ask for the info of the object. If the put was not stored, `ObjectStore.check` removes
@@ -72,7 +72,7 @@ class ChunkOrderError(JetStreamError):
     """
 
 
-class BadObjectInfoError(CodecError):
+class InvalidObjectInfoError(CodecError):
     """A message of the store is not a valid info. Another program may have stored it.
 
     Put the object again, or delete it. Lists and watches pass over such a message, and

@@ -346,7 +346,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         bucket, name = _object(path)
         store = self._store(bucket)
-        with contextlib.suppress(errors.BadObjectInfoError):
+        with contextlib.suppress(errors.InvalidObjectInfoError):
             name = self._locate(path)[1].name
         with _as_os_errors(path):
             store.delete(name)
@@ -595,7 +595,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return str(self.info(path)["type"])
         except FileNotFoundError:
             return None
-        except errors.BadObjectInfoError:
+        except errors.InvalidObjectInfoError:
             return "file"
 
     def lexists(self, path: str, **_options: Any) -> bool:
@@ -604,7 +604,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self._locate(self._strip_protocol(path))
         except (FileNotFoundError, IsADirectoryError):
             return False
-        except errors.BadObjectInfoError:
+        except errors.InvalidObjectInfoError:
             pass
         return True
 

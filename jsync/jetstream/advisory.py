@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
-from ..checks import callback as check_callback, seconds
+from ..checks import check_optional_callable, seconds
 from ..core.deadline import deadline_after
 from ..core.resources import CloseOnExit, NotCopyable
 from ..core.subscription import subscribe
@@ -62,7 +62,7 @@ class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
                 check_name(value, name)
         if consumer is not None and stream is None:
             raise ConfigError("consumer: give its stream as well")
-        check_callback(callback, "callback")
+        check_optional_callable(callback, "callback")
         self._kinds = kinds or (Advisory,)
         self._stream = stream
         self._report = owner.session.callbacks.report

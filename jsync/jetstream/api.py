@@ -24,7 +24,7 @@ from ..errors import (
     PermissionsError,
 )
 from ..models import AccountInfo
-from ..models.since import OLDEST
+from ..models.server_version import MIN_VERSION
 from .paging import Pages
 from .replies import items_of, part_of, read_reply
 from .steps import advance
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..checks import Seconds
     from ..core.session import HasSession
     from ..errors import UnsupportedFeatureError
-    from ..models.since import Line
+    from ..models.server_version import ServerVersion
     from .steps import Answer, Ask, Made, Steps
     from .versions import Needs
 
@@ -107,7 +107,7 @@ class API:
         self.timeout = seconds(timeout, "timeout")
         self.strictly: dict[str, Any] = {"pedantic": True} if pedantic else {}
         """Fields that are added to each request to create or change something."""
-        self._asked = "", OLDEST
+        self._asked = "", MIN_VERSION
 
     def seconds(self, timeout: Seconds | None) -> float:
         """Return the timeout of a call, by default the context's. Raises `ConfigError`."""
@@ -184,7 +184,7 @@ class API:
             err_code=10076,
         )
 
-    def _line(self) -> Line:
+    def _line(self) -> ServerVersion:
         """Return the line of the responding servers. Asks once for each connection."""
         info = self.session.info
         server, line = self._asked

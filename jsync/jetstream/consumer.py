@@ -8,7 +8,13 @@ from msgspec.structs import replace
 
 from .. import errors
 from .._fast import Pin
-from ..checks import call, callback as check_callback, count, seconds, word
+from ..checks import (
+    check_callable,
+    check_count,
+    check_optional_callable,
+    check_str,
+    seconds,
+)
 from .management import ManagedConsumer
 from .pulls.arrow import MAX_ROWS, PREFETCH_BYTES, ArrowBatches, arrow_batches
 from .pulls.consume import ConsumeContext, check_error_policy
@@ -61,7 +67,7 @@ class Consumer(ManagedConsumer):
             ConsumerNotFoundError: The consumer does not exist.
             UnsupportedFeatureError: The server is too old. Nothing is sent.
         """
-        self._request("UNPIN", {"group": word(group, "group")}, UNPIN, timeout)
+        self._request("UNPIN", {"group": check_str(group, "group")}, UNPIN, timeout)
 
     # Pulling --------------------------------------------------------------------------
 
@@ -311,7 +317,7 @@ class Consumer(ManagedConsumer):
             stop_after=stop_after,
         )
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
-        check_callback(on_error, "on_error")
+        check_optional_callable(on_error, "on_error")
         return MessagesContext(ContinuousPull(target, limits, on_error), idle_timeout)
 
     def arrow_batches(
@@ -371,7 +377,7 @@ class Consumer(ManagedConsumer):
             stop_after=stop_after,
         )
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
-        check_callback(on_error, "on_error")
+        check_optional_callable(on_error, "on_error")
         return arrow_batches(
             lambda: ContinuousPull(target, limits, on_error),
             target,
@@ -440,7 +446,7 @@ class Consumer(ManagedConsumer):
                 deliveries. `stop` ends the consuming.
             nak_delay: Seconds until the redelivery, with `nak`. Default: at once.
             retry: Deliver failed messages again with growing delays, and end them as
-                dead letters. See `Retry`. `on_error` gets `MessageGivenUpError` for each
+                dead letters. See `Retry`. `on_error` gets `RetriesExhaustedError` for each
                 message that ended, and `DeadLetterError` if its dead letter could not be
                 stored. Asks the server for the configuration of a consumer without
                 `cached_info`.
@@ -458,9 +464,9 @@ class Consumer(ManagedConsumer):
                 `retry`.
             UnsupportedFeatureError: The server is too old for priority groups.
         """
-        call(handler, "handler")
-        workers = count(workers, "workers", 1)
-        check_callback(on_error, "on_error")
+        check_callable(handler, "handler")
+        workers = check_count(workers, "workers", 1)
+        check_optional_callable(on_error, "on_error")
         if retry is not None and self._info is None:
             # The `ack_wait` and `max_deliver` decide how messages are kept alive and end.
             check_error_policy(on_exception, nak_delay, retry, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..checks import flag
+from ..checks import check_bool
 from ..compat.nats_py import Subscribing
 from ..models import check_name
 from . import management
@@ -84,7 +84,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         timeout: Seconds = 5.0,
     ) -> None:
         chosen = api_prefix(domain, prefix)
-        strict = flag(pedantic, "pedantic")
+        strict = check_bool(pedantic, "pedantic")
         self._api = API(connection, chosen, timeout, pedantic=strict)
         self._events = event_subjects(event_prefix)
         self._domain = domain
@@ -962,7 +962,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         return AtomicBatch(
             self._api,
             self._lookup,
-            ack_first=flag(ack_first, "ack_first"),
+            ack_first=check_bool(ack_first, "ack_first"),
             max_messages=max_messages,
             timeout=self._api.seconds(timeout),
         )
@@ -992,7 +992,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
             The ack of the stream.
 
         Raises:
-            UnclearCommitError: The batch may have been stored. The error's `resolve()`
+            AmbiguousCommitError: The batch may have been stored. The error's `resolve()`
                 finds out.
             ConfigError: There are no messages, or an option is not allowed.
         """

@@ -12,7 +12,7 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from ..checks import patience, seconds, whole
+from ..checks import check_heartbeat_patience, check_int, seconds
 from ..errors import (
     AlreadyExistsError,
     AmbiguousSubjectError,
@@ -217,7 +217,7 @@ def _put_stream(
     api: API, verb: str, config: StreamConfig, timeout: Seconds | None
 ) -> StreamInfo:
     subject = f"STREAM.{verb}.{config.name}"
-    needs = config.newer_than()
+    needs = config.required_versions()
     payload = config.to_request() | api.strictly
     try:
         reply = api.request(subject, payload, needs=needs, timeout=timeout)
@@ -368,9 +368,9 @@ def purge_stream(
         wanted["filter"] = subject
     if sequence is not None:
         # To a server, 0 means no limit.
-        wanted["seq"] = whole(sequence, "sequence", 1)
+        wanted["seq"] = check_int(sequence, "sequence", 1)
     if keep is not None:
-        wanted["keep"] = whole(keep, "keep", 0)
+        wanted["keep"] = check_int(keep, "keep", 0)
     reply = api.request(f"STREAM.PURGE.{stream}", wanted or None, timeout=timeout)
     return part_of(reply, "purged", 0, int)
 
@@ -411,7 +411,7 @@ def put_consumer(
     payload = {"stream_name": stream, "config": wanted.to_request(), **api.strictly}
     if action:
         payload["action"] = action
-    needs = wanted.newer_than()
+    needs = wanted.required_versions()
     try:
         reply = api.request(subject, payload, needs=needs, timeout=timeout)
     except ConsumerExistsError as error:
@@ -492,7 +492,7 @@ def consumer_names(api: API, stream: str, timeout: Seconds | None) -> Iterator[s
 def _moment(until: datetime | Seconds) -> str:
     if isinstance(until, datetime):
         return wire_time(until, "until")
-    if patience(until, "until") is None:
+    if check_heartbeat_patience(until, "until") is None:
         raise ConfigError("until has to be a datetime or seconds from now, not None")
     try:
         ahead = timedelta(seconds=seconds(until, "until"))
@@ -662,7 +662,9 @@ class ManagedConsumer:
             ConsumerNotFoundError: The consumer does not exist.
             UnsupportedFeatureError: The server is too old. Nothing is sent.
         """
-        wanted = None if sequence is None else {"seq": whole(sequence, "sequence", 0)}
+        wanted = (
+            None if sequence is None else {"seq": check_int(sequence, "sequence", 0)}
+        )
         self._api.require(RESET)
         # A reset of a missing consumer gets no answer, so look the consumer up first.
         # If the account imports only the reset, the look-up has no answer either.

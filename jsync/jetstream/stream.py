@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from ..checks import flag, whole
+from ..checks import check_bool, check_int
 from ..core.deadline import deadline_after
 from ..errors import ConfigError, MessageNotFoundError, NoCachedInfoError
 from ..models import StoredMessage
@@ -340,7 +340,7 @@ class Stream:
             StreamNotFoundError: The stream does not exist.
             ConfigError: The arguments cannot be combined. Nothing is sent.
         """
-        if flag(direct, "direct"):
+        if check_bool(direct, "direct"):
             direct = self._info is not None and bool(self.config.allow_direct)
         return stored.get_message(
             self._api,
@@ -514,9 +514,9 @@ class Stream:
         """
         if start is not None and start_time is not None:
             raise ConfigError("start and start_time are mutually exclusive: give one")
-        start = whole(1 if start is None else start, "start", 1)
+        start = check_int(1 if start is None else start, "start", 1)
         if end is not None:
-            end = whole(end, "end", 0)
+            end = check_int(end, "end", 0)
         if start_time is not None:
             wire_time(start_time, "start_time")
             self._api.require(GET_BY_TIME)

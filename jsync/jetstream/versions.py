@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..errors import UnsupportedFeatureError
-from ..models.since import OLDEST, Line, as_line
+from ..models.server_version import MIN_VERSION, ServerVersion, parse_version
 
 if TYPE_CHECKING:
     from ..core.protocol import ServerInfo
 
-Needs: TypeAlias = "Mapping[str, Line]"
+Needs: TypeAlias = "Mapping[str, ServerVersion]"
 
 NOTHING: Final[Needs] = {}
 PAUSE: Final[Needs] = {"pausing of consumers": (2, 11)}
@@ -42,34 +42,34 @@ PRIORITY_GROUPS: Final[Needs] = {"priority groups": (2, 11)}
 WHOLE_SUBJECTS: Final[Needs] = {"partitions by the whole subject": (2, 12)}
 PRIORITIES: Final[Needs] = {"priorities of pulls": (2, 12)}
 
-_LEVELS: Final[tuple[Line, ...]] = (
-    *(OLDEST, (2, 11), (2, 12), (2, 12), (2, 14), (2, 15)),
+_LEVELS: Final[tuple[ServerVersion, ...]] = (
+    *(MIN_VERSION, (2, 11), (2, 12), (2, 12), (2, 14), (2, 15)),
 )
 _NEWEST: Final = _LEVELS[-1]
 
 
-def line_of_level(level: int) -> Line:
+def line_of_level(level: int) -> ServerVersion:
     """Return the line with that API level, or the newest known one if it is unknown."""
     return _LEVELS[level] if 0 <= level < len(_LEVELS) else _NEWEST
 
 
-def line_of_server(info: ServerInfo) -> Line:
+def line_of_server(info: ServerInfo) -> ServerVersion:
     """Return the line of the server that sent this INFO, or the newest if unknown."""
     if info.api_lvl:
         return line_of_level(info.api_lvl)
     try:
-        return as_line(info.version)
+        return parse_version(info.version)
     except ValueError:
         return _NEWEST
 
 
-def line_of_config(config: Mapping[str, Any]) -> tuple[Line, str]:
+def line_of_config(config: Mapping[str, Any]) -> tuple[ServerVersion, str]:
     """Return line and version ("" if unknown) of the server that wrote this."""
     metadata = config.get("metadata")
     if not isinstance(metadata, Mapping):
-        return OLDEST, ""
+        return MIN_VERSION, ""
     level = level_of(metadata)
-    line = OLDEST if level is None else line_of_level(level)
+    line = MIN_VERSION if level is None else line_of_level(level)
     version = metadata.get("_nats.ver")
     return line, version if isinstance(version, str) else ""
 
@@ -82,7 +82,7 @@ def level_of(metadata: Mapping[str, Any]) -> int | None:
     return None
 
 
-def lacking(needs: Needs, line: Line) -> Needs:
+def lacking(needs: Needs, line: ServerVersion) -> Needs:
     """Return the needs that servers of `line` do not support."""
     return {what: since for what, since in needs.items() if since > line}
 
@@ -100,6 +100,6 @@ def unsupported(
     )
 
 
-def dotted(line: Line) -> str:
+def dotted(line: ServerVersion) -> str:
     """Return `2.12` for `(2, 12)`."""
     return f"{line[0]}.{line[1]}"

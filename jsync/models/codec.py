@@ -52,7 +52,7 @@ class Codec:
         return convert(value, self.kind)
 
 
-class Number(Codec):
+class NumberCodec(Codec):
     """A whole number. It must fit into the 64 bits of a server's numbers."""
 
     def read(self, wire: Any, strict: bool) -> Any:
@@ -69,7 +69,7 @@ class Number(Codec):
         return super().check(value)
 
 
-class Word(Codec):
+class ChoiceCodec(Codec):
     """One of several words. A newer server may use words that jsync does not know."""
 
     def __init__(self, kind: Any) -> None:
@@ -90,7 +90,7 @@ class Word(Codec):
         raise ValueError(f"{value!r} is not one of {', '.join(map(repr, self.words))}")
 
 
-class Duration(Codec):
+class DurationCodec(Codec):
     """Seconds in Python, a whole number of nanoseconds on the wire."""
 
     def read(self, wire: Any, strict: bool) -> Any:
@@ -114,7 +114,7 @@ class Duration(Codec):
         return super().check(seconds(value, "a duration"))
 
 
-class Strings(Codec):
+class StringListCodec(Codec):
     """A list of strings, for which a caller may pass a single string."""
 
     def write(self, value: Any) -> Any:
@@ -129,7 +129,7 @@ _LATEST: Final = datetime(2262, 1, 1, tzinfo=UTC)
 """The limits of a server's times, which are nanoseconds since 1970 in 64 bits."""
 
 
-class Time(Codec):
+class TimeCodec(Codec):
     """An aware datetime, RFC 3339 on the wire without trailing zeros, as in Go."""
 
     def read(self, wire: Any, strict: bool) -> Any:
@@ -156,7 +156,7 @@ class Time(Codec):
         return min(max(time, _EARLIEST), _LATEST)
 
 
-class Nested(Codec):
+class NestedCodec(Codec):
     """A field that is another model."""
 
     def read(self, wire: Any, strict: bool) -> Any:
@@ -171,7 +171,7 @@ class Nested(Codec):
         return self.kind.of(value, {})
 
 
-class Many(Codec):
+class ListCodec(Codec):
     """A list of values, each converted by the codec `item`."""
 
     def __init__(self, kind: Any, item: Codec) -> None:
@@ -190,7 +190,7 @@ class Many(Codec):
         return [self.item.check(item) for item in value]
 
 
-class ByName(Codec):
+class DictCodec(Codec):
     """A dict of values by name, each converted by the codec `item`."""
 
     def __init__(self, kind: Any, item: Codec) -> None:
@@ -223,29 +223,29 @@ def codec_of(kind: Any) -> Codec:
         (kind,) = (arg for arg in args if arg is not types.NoneType)
         return codec_of(kind)
     if origin is Literal:
-        return Word(kind)
+        return ChoiceCodec(kind)
     if NANOSECONDS in getattr(kind, "__metadata__", ()):
-        return Duration(kind)
+        return DurationCodec(kind)
     if kind is datetime:
-        return Time(kind)
+        return TimeCodec(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return Nested(kind)
+        return NestedCodec(kind)
     if kind is int or (origin is Annotated and args[0] is int):
-        return Number(kind)
+        return NumberCodec(kind)
     if kind == list[str]:
-        return Strings(kind)
+        return StringListCodec(kind)
     if origin is list and type(item := codec_of(args[0])) not in _PLAIN:
-        return Many(kind, item)
+        return ListCodec(kind, item)
     if origin is dict and type(item := codec_of(args[1])) not in _PLAIN:
-        return ByName(kind, item)
+        return DictCodec(kind, item)
     return Codec(kind)
 
 
-_PLAIN: Final = (Codec, Number)
+_PLAIN: Final = (Codec, NumberCodec)
 """Lists of these are converted in one step, since they may have a million items."""
 
 
-_TIME: Final = Time(datetime)
+_TIME: Final = TimeCodec(datetime)
 
 
 def wire_time(value: datetime, name: str) -> str:

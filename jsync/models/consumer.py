@@ -8,7 +8,7 @@ from ..errors import ConfigError
 from .codec import Count, PositiveSeconds, Seconds
 from .model import Model
 from .name import check_filter, check_filters, check_literal, check_name
-from .since import Since
+from .server_version import SinceVersion
 
 DeliverPolicy = Literal[
     "all",
@@ -57,7 +57,7 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
     """The sequence to start from, with `by_start_sequence`. Since nats-server 2.2."""
     opt_start_time: datetime | None = None
     """The time to start from, with `by_start_time`. Since nats-server 2.2."""
-    ack_policy: Annotated[AckPolicy, Since(flow_control="2.14")] = "explicit"
+    ack_policy: Annotated[AckPolicy, SinceVersion(flow_control="2.14")] = "explicit"
     """The messages that need acks. Default: `explicit`, unlike the server's `none`.
 
     Since nats-server 2.2, `flow_control` since 2.14.
@@ -159,28 +159,28 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
     """
     direct: bool | None = None
     """Used by servers for mirrors and sources. Since nats-server 2.2."""
-    sourcing: Annotated[bool | None, Since("2.14")] = None
+    sourcing: Annotated[bool | None, SinceVersion("2.14")] = None
     """Used by servers for mirrors and sources. Since nats-server 2.14."""
     metadata: dict[str, str] | None = None
     """Your own notes, up to 128 KiB. Keys with `_nats.` belong to the server.
 
     Since nats-server 2.10.
     """
-    pause_until: Annotated[datetime | None, Since("2.11")] = None
+    pause_until: Annotated[datetime | None, SinceVersion("2.11")] = None
     """The end of the pause. Default: not paused. Since nats-server 2.11."""
-    priority_groups: Annotated[list[str] | None, Since("2.11")] = None
+    priority_groups: Annotated[list[str] | None, SinceVersion("2.11")] = None
     """The priority groups of the consumer. Servers allow one.
 
     Since nats-server 2.11.
     """
     priority_policy: Annotated[
-        PriorityPolicy | None, Since("2.11", none="2.10", prioritized="2.12")
+        PriorityPolicy | None, SinceVersion("2.11", none="2.10", prioritized="2.12")
     ] = None
     """The rule that chooses the pull to serve. Default: `none`.
 
     Since nats-server 2.11, `prioritized` since 2.12.
     """
-    priority_timeout: Annotated[Seconds | None, Since("2.11")] = None
+    priority_timeout: Annotated[Seconds | None, SinceVersion("2.11")] = None
     """Seconds until a silent pinned client loses its pin. Default: 120.
 
     Since nats-server 2.11.
@@ -220,8 +220,8 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
             del found["name"]
         return found
 
-    def _settled(self) -> dict[str, Any]:
-        settled = Model._settled(self)
+    def _with_defaults(self) -> dict[str, Any]:
+        settled = Model._with_defaults(self)
         for name, value in settled.items():
             if isinstance(value, (int, float)) and value < 0:
                 settled[name] = -1 if name == "max_ack_pending" else None

@@ -17,7 +17,7 @@ import msgspec
 
 from ..errors import ConfigError
 from .codec import Codec, codec_of, did_you_mean
-from .since import OLDEST, Line, Since
+from .server_version import MIN_VERSION, ServerVersion, SinceVersion
 
 # The fields that name the object, for the error about a name without its keyword.
 _NAMING = ("durable_name", "name", "bucket")
@@ -28,7 +28,7 @@ class Field(NamedTuple):
 
     codec: Codec
     default: Any
-    since: Since
+    since: SinceVersion
 
     def is_blank(self, value: Any) -> bool:
         """Return whether a value is not sent: None, or an empty default."""
@@ -238,7 +238,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         Returns:
             The fields that differ: `{name: (mine, theirs)}`.
         """
-        mine, theirs = self._settled(), other._settled()
+        mine, theirs = self._with_defaults(), other._with_defaults()
         found = {
             name: (getattr(self, name), getattr(other, name))
             for name in mine
@@ -277,7 +277,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         """
         return not self.differences(other)
 
-    def _settled(self) -> dict[str, Any]:
+    def _with_defaults(self) -> dict[str, Any]:
         """Return the values in a form where equal means the same to a server."""
         settled: dict[str, Any] = {}
         for name in fields_of(type(self)):
@@ -285,11 +285,13 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
             if name == "metadata" and value:
                 value = {k: v for k, v in value.items() if not k.startswith("_nats.")}
             elif isinstance(value, list):
-                value = [_settled(item) for item in value]
-            settled[name] = _settled(value) or None
+                value = [_with_defaults(item) for item in value]
+            settled[name] = _with_defaults(value) or None
         return settled
 
-    def newer_than(self, line: Line = OLDEST) -> dict[str, Line]:
+    def required_versions(
+        self, line: ServerVersion = MIN_VERSION
+    ) -> dict[str, ServerVersion]:
         """Find the fields that are set and that older servers do not know.
 
         Only fields that are newer than nats-server 2.10 are found.
@@ -300,18 +302,18 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         Returns:
             The fields and values, and the versions that introduced them.
         """
-        newer: dict[str, Line] = {}
+        newer: dict[str, ServerVersion] = {}
         for name, field in fields_of(type(self)).items():
             value = getattr(self, name)
             if not value:
                 continue
-            since = field.since.of(value)
+            since = field.since.for_value(value)
             if since > line:
-                word = "" if since == field.since.line else f"={value!r}"
+                word = "" if since == field.since.version else f"={value!r}"
                 newer[name + word] = since
             for part in value if isinstance(value, list) else [value]:
                 if isinstance(part, Model):
-                    for inner, since in part.newer_than(line).items():
+                    for inner, since in part.required_versions(line).items():
                         newer[f"{name}.{inner}"] = since
         return newer
 
@@ -373,10 +375,10 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         return f"{type(self).__name__}({inner})"
 
 
-def _settled(value: Any) -> Any:
+def _with_defaults(value: Any) -> Any:
     if not isinstance(value, Model):
         return value
-    return {k: v for k, v in value._settled().items() if v is not None}
+    return {k: v for k, v in value._with_defaults().items() if v is not None}
 
 
 @functools.cache
@@ -389,8 +391,10 @@ def fields_of(model: type[Model]) -> dict[str, Field]:
         default = info.default
         if info.default_factory is not msgspec.NODEFAULT:
             default = info.default_factory()
-        kind, since = info.type, Since()
-        if get_origin(kind) is Annotated and isinstance(get_args(kind)[-1], Since):
+        kind, since = info.type, SinceVersion()
+        if get_origin(kind) is Annotated and isinstance(
+            get_args(kind)[-1], SinceVersion
+        ):
             kind, since = get_args(kind)
         fields[info.name] = Field(codec_of(kind), default, since)
     return fields

@@ -7,7 +7,7 @@ from ..errors import ConfigError
 from .codec import Count
 from .model import Model
 from .name import check_filter, check_literal, check_name
-from .since import Since
+from .server_version import SinceVersion
 
 
 class SubjectTransform(Model, kw_only=True, frozen=True):
@@ -96,7 +96,7 @@ class StreamSource(Model, kw_only=True, frozen=True):
     """
     external: External | None = None
     """The account or domain of the stream. Default: this one."""
-    consumer: Annotated[SourceConsumer | None, Since("2.14")] = None
+    consumer: Annotated[SourceConsumer | None, SinceVersion("2.14")] = None
     """Your consumer to copy with. Default: the server creates one.
 
     Since nats-server 2.14.

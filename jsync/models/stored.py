@@ -76,7 +76,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             JetStreamError: The reply is not a message, or ends several replies.
         """
-        answer = direct_answer(msg, batched=batched)
+        answer = parse_direct_headers(msg, batched=batched)
         if answer is None:
             raise JetStreamError("not a stored message of a batch")
         return cls.from_answer(msg, answer)
@@ -112,7 +112,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def direct_answer(msg: Msg, *, batched: bool) -> DirectAnswer | None:
+def parse_direct_headers(msg: Msg, *, batched: bool) -> DirectAnswer | None:
     """Read a reply to a direct get of one message, or of several if `batched`.
 
     Return None if several were requested, but the reply is not one of several, which have

@@ -7,7 +7,7 @@ from ..errors import ConfigError
 from .codec import Count, PositiveSeconds, Seconds
 from .model import Model
 from .name import check_filters, check_name
-from .since import Since
+from .server_version import SinceVersion
 from .source import Republish, StreamSource, SubjectTransform
 
 Retention = Literal["limits", "interest", "workqueue"]
@@ -51,7 +51,7 @@ class Placement(Model, kw_only=True, frozen=True):
     """The name of a cluster. Default: the cluster of the connection."""
     tags: list[str] | None = None
     """Tags that each of the servers must have, all of them. Default: none."""
-    preferred: Annotated[str | None, Since("2.11")] = None
+    preferred: Annotated[str | None, SinceVersion("2.11")] = None
     """The preferred leader. Servers reject it for streams. Since nats-server 2.11."""
 
 
@@ -191,36 +191,40 @@ class StreamConfig(Model, kw_only=True, frozen=True):
 
     Since nats-server 2.10.
     """
-    allow_msg_ttl: Annotated[bool | None, Since("2.11")] = None
+    allow_msg_ttl: Annotated[bool | None, SinceVersion("2.11")] = None
     """Messages may have their own time to live (`Nats-TTL`). Default: False.
 
     Since nats-server 2.11.
     """
-    subject_delete_marker_ttl: Annotated[PositiveSeconds | None, Since("2.11")] = None
+    subject_delete_marker_ttl: Annotated[
+        PositiveSeconds | None, SinceVersion("2.11")
+    ] = None
     """Seconds, from 1, that a marker for the expired last message of a subject stays.
 
     Default: 0, no markers. Since nats-server 2.11.
     """
-    allow_msg_counter: Annotated[bool | None, Since("2.12")] = None
+    allow_msg_counter: Annotated[bool | None, SinceVersion("2.12")] = None
     """Messages are increments of counters (`Nats-Incr`). Default: False.
 
     Since nats-server 2.12.
     """
-    allow_atomic: Annotated[bool | None, Since("2.12")] = None
+    allow_atomic: Annotated[bool | None, SinceVersion("2.12")] = None
     """Publishers may send atomic batches. Default: False. Since nats-server 2.12."""
-    allow_msg_schedules: Annotated[bool | None, Since("2.12")] = None
+    allow_msg_schedules: Annotated[bool | None, SinceVersion("2.12")] = None
     """Publishers may schedule messages (`Nats-Schedule`). Default: False.
 
     Since nats-server 2.12.
     """
-    persist_mode: Annotated[PersistMode | None, Since("2.12", default="2.10")] = None
+    persist_mode: Annotated[
+        PersistMode | None, SinceVersion("2.12", default="2.10")
+    ] = None
     """The time of the ack. `async`: before the message is on the disk.
 
     Default: `default`, after that.
 
     Since nats-server 2.12.
     """
-    allow_batched: Annotated[bool | None, Since("2.14")] = None
+    allow_batched: Annotated[bool | None, SinceVersion("2.14")] = None
     """Publishers may use fast ingest. Default: False. Since nats-server 2.14."""
 
     def to_request(self) -> dict[str, Any]:
@@ -254,8 +258,8 @@ class StreamConfig(Model, kw_only=True, frozen=True):
     def _default_window(self) -> float:
         return min(_DUPLICATE_WINDOW, self.max_age or _DUPLICATE_WINDOW)
 
-    def _settled(self) -> dict[str, Any]:
-        settled = Model._settled(self)
+    def _with_defaults(self) -> dict[str, Any]:
+        settled = Model._with_defaults(self)
         for name, default in _DEFAULTS.items():
             settled[name] = settled[name] or default
         for name in _WITHOUT_LIMIT:

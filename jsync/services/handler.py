@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from ..checks import call
+from ..checks import check_callable
 from ..errors import ConfigError, ServiceError
 from .request import Request
 
@@ -48,7 +48,7 @@ def bind(handler: Callable[..., object]) -> Bound:
         ConfigError: The handler takes parameters other than a payload and a `Request`, or
             an annotation cannot be used.
     """
-    call(handler, "the handler")
+    check_callable(handler, "the handler")
     name = getattr(handler, "__qualname__", repr(handler))
     parameters, hints = _signature(handler, name)
     takes_request, payload, places = False, _NOTHING, ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..checks import count, word
+from ..checks import check_count, check_str
 from ..errors import ServiceError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Request:
             ConnectionClosedError: The connection is closed.
         """
         error = ServiceError(
-            count(code, "code", 0), word(description, "description"), data
+            check_count(code, "code", 0), check_str(description, "description"), data
         )
         if (
             self._failed is not None

@@ -8,7 +8,7 @@ import msgspec
 
 from .. import errors
 from .._fast import check_subscribe_subject
-from ..checks import callback as check_callback, count, flag, seconds
+from ..checks import check_bool, check_count, check_optional_callable, seconds
 from ..core.around import inside
 from ..core.resources import NotCopyable
 from .driver import Driver
@@ -111,10 +111,10 @@ class Group(NotCopyable):
         where = endpoint_subject(self._prefix, name, subject)
         check_subscribe_subject(where, group)
         more = check_metadata(metadata)
-        workers = count(workers, "workers", 1, 10_000)
+        workers = check_count(workers, "workers", 1, 10_000)
         options = self._driver.session.options
         limits = [
-            default if limit is None else count(limit, what, 1)
+            default if limit is None else check_count(limit, what, 1)
             for what, limit, default in (
                 (
                     "max_pending_messages",
@@ -190,9 +190,9 @@ class Service(Group):
     ) -> None:
         session = owner.session
         session.check_open()
-        check_callback(stats_handler, "stats_handler")
-        check_callback(on_done, "on_done")
-        check_callback(around, "around")
+        check_optional_callable(stats_handler, "stats_handler")
+        check_optional_callable(on_done, "on_done")
+        check_optional_callable(around, "around")
         if queue is not None:
             check_subscribe_subject("q", queue)
         info = ServiceInfo(
@@ -208,7 +208,7 @@ class Service(Group):
             check_prefix(prefix),
             stats_handler=stats_handler,
             on_done=lambda _: None if on_done is None else on_done(self),
-            expose_errors=flag(expose_errors, "expose_errors"),
+            expose_errors=check_bool(expose_errors, "expose_errors"),
             around=around,
         )
         try:

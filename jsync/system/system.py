@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from ..checks import seconds, whole
+from ..checks import check_int, seconds
 from ..core.requests import request, request_many
 from ..errors import (
     APIError,
@@ -554,7 +554,7 @@ class Server:
         self._ask("LDM", self._client(client_id))
 
     def _client(self, client_id: int) -> bytes:
-        return msgspec.json.encode({"cid": whole(client_id, "client_id", 1)})
+        return msgspec.json.encode({"cid": check_int(client_id, "client_id", 1)})
 
     def _one(self, endpoint: str, kind: type[Data], options: dict[str, Any]) -> Data:
         return kind.from_wire(self._ask(endpoint, engine.request(endpoint, options)))
@@ -584,7 +584,7 @@ def _profile(
     name: str, debug: int, duration: Seconds | None
 ) -> tuple[dict[str, Any], float]:
     """Return the options of a profile, and the seconds that it takes."""
-    wanted: dict[str, Any] = {"name": name, "debug": whole(debug, "debug", 0)}
+    wanted: dict[str, Any] = {"name": name, "debug": check_int(debug, "debug", 0)}
     if duration is None:
         return wanted, 0.0
     length = seconds(duration, "duration")

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from .. import errors
-from ..checks import flag, seconds
+from ..checks import check_bool, seconds
 from ..core.subscription import subscribe
 from ..errors import ConfigError
 from ..headers import Headers
@@ -36,7 +36,7 @@ def trace(
 ) -> Trace:
     """Send a message and collect its trace, for `Connection.trace`."""
     timeout = seconds(timeout, "timeout")
-    flag(deliver, "deliver")
+    check_bool(deliver, "deliver")
     session = owner.session
     # An older server would deliver the message, and report nothing.
     if missing := lacking(TRACES, line_of_server(session.info)):

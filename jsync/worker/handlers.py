@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import msgspec
 
 from .._fast import JetStreamMsg, Msg
-from ..checks import call, count, span
+from ..checks import check_callable, check_count, check_positive_seconds
 from ..core.around import inside
 from ..errors import CodecError, ConfigError
 from ..jetstream.retries.engine import Retry
@@ -87,8 +87,12 @@ def route(
         check_filter(subject, "subject")
     if not isinstance(retry, Retry):
         raise ConfigError(f"retry has to be a jsync.Retry, not {retry!r}")
-    threads = count(workers, "workers", 1)
-    held = threads if max_messages is None else count(max_messages, "max_messages", 1)
+    threads = check_count(workers, "workers", 1)
+    held = (
+        threads
+        if max_messages is None
+        else check_count(max_messages, "max_messages", 1)
+    )
     if held < threads:
         raise ConfigError(
             f"max_messages has to be at least workers={threads}, not {held}: each thread "
@@ -104,9 +108,13 @@ def route(
         member=member,
         workers=threads,
         retry=retry,
-        time_limit=None if time_limit is None else span(time_limit, "time_limit"),
+        time_limit=None
+        if time_limit is None
+        else check_positive_seconds(time_limit, "time_limit"),
         max_messages=held,
-        ack_wait=None if ack_wait is None else span(ack_wait, "ack_wait"),
+        ack_wait=None
+        if ack_wait is None
+        else check_positive_seconds(ack_wait, "ack_wait"),
     )
 
 
@@ -114,7 +122,7 @@ def adapted(
     function: Callable[..., Any], payload: Any = None
 ) -> Callable[[JetStreamMsg], object]:
     """Return the handler as a function of a message, which decodes the payload."""
-    call(function, "a handler")
+    check_callable(function, "a handler")
     kinds = _annotations(function)
     if len(kinds) not in (1, 2):
         raise ConfigError(

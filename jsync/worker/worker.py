@@ -11,8 +11,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..checks import (
-    call as check_call,
-    callback as check_callback,
+    check_callable,
+    check_optional_callable,
     seconds as check_seconds,
 )
 from ..connection import connect as connect_to
@@ -71,7 +71,7 @@ class Worker:
         retry: The default retry policy of the handlers. Default: retry failed messages
             without end, after 1, 5, 30, and then up to 600 seconds.
         on_error: Called with each error that does not end the worker, on the connection's
-            callback thread: `MessageGivenUpError`, `DeadLetterError`,
+            callback thread: `RetriesExhaustedError`, `DeadLetterError`,
             `HandlerTimeoutError`, and the errors of `Consumer.consume`. The logger
             `jsync.worker` gets them as well, and the errors of `Consumer.consume` go to
             `jsync.consume`.
@@ -92,9 +92,9 @@ class Worker:
         on_error: Callable[[Exception], object] | None = None,
         around: Callable[[JetStreamMsg], AbstractContextManager[Any]] | None = None,
     ) -> None:
-        check_callback(connect, "connect")
-        check_callback(on_error, "on_error")
-        check_callback(around, "around")
+        check_optional_callable(connect, "connect")
+        check_optional_callable(on_error, "on_error")
+        check_optional_callable(around, "around")
         self._stream = stream
         self._connect = connect
         self._retry = retry or Retry(attempts=None, factor=2, longest=600, jitter=0.1)
@@ -200,7 +200,7 @@ class Worker:
         Returns:
             The function unchanged.
         """
-        check_call(function, "on_start")
+        check_callable(function, "on_start")
         self._starts.append(function)
         return function
 
@@ -216,7 +216,7 @@ class Worker:
         Returns:
             The function unchanged.
         """
-        check_call(function, "on_stop")
+        check_callable(function, "on_stop")
         self._stops.append(function)
         return function
 

@@ -43,7 +43,7 @@ def dead(
             headers, msg_id = {"Trace": str(number)}, f"id-{number}"
             body = b"bill %d" % number
             js.publish(f"{unique}.a", body, headers=headers, msg_id=msg_id)
-            while not isinstance(told.get(), errors.MessageGivenUpError):
+            while not isinstance(told.get(), errors.RetriesExhaustedError):
                 pass
             if number == 1:
                 js.publish(subject, b"by hand")

@@ -189,7 +189,7 @@ def test_a_commit_that_comes_late_is_refused_once_it_was_said_not_to_be_stored(
     batch = through.jetstream(timeout=LONG).atomic_batch()
     batch.add(f"{stream.name}.1", ack=True)
     follower.pause()
-    with pytest.raises(errors.UnclearCommitError):
+    with pytest.raises(errors.AmbiguousCommitError):
         batch.commit(f"{stream.name}.2", b"late")
     assert batch.resolve() is None
     follower.resume()
@@ -211,14 +211,14 @@ def test_a_batch_that_may_still_come_cannot_be_known_until_it_has(
     js = through.jetstream(timeout=LONG)
     js.publish_batch([(f"{stream.name}.1", b"known")])
     follower.pause()
-    with pytest.raises(errors.UnclearCommitError) as caught:
+    with pytest.raises(errors.AmbiguousCommitError) as caught:
         js.publish_batch([(f"{stream.name}.{n}", b"late") for n in range(4)])
     with (
         jsync.connect(going) as other,
         other.jetstream().batch_advisories(stream.name) as advisories,
     ):
         other.flush()
-        with pytest.raises(errors.UnclearCommitError, match="still be under way"):
+        with pytest.raises(errors.AmbiguousCommitError, match="still be under way"):
             caught.value.resolve()
         # The batch that `resolve` used for its question is gone, and does not interfere.
         assert advisories.next(LONG).batch == caught.value.batch
@@ -226,7 +226,7 @@ def test_a_batch_that_may_still_come_cannot_be_known_until_it_has(
         time.sleep(1)
         # The commit usually has arrived now. jsync would have been wrong to report it as rejected.
         led = other.jetstream(timeout=LONG).stream(stream.name)
-        with contextlib.suppress(errors.UnclearCommitError):
+        with contextlib.suppress(errors.AmbiguousCommitError):
             if (ack := caught.value.resolve()) is not None:
                 assert (ack.seq, ack.count) == (5, 4)
                 assert holds(led, 5)

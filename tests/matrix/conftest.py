@@ -9,7 +9,7 @@ import pytest
 
 import jsync
 from jsync.jetstream.versions import line_of_server
-from jsync.models.since import as_line
+from jsync.models.server_version import parse_version
 from jsync.server import LocalServer
 
 from .lines import LINES, binary_of
@@ -17,7 +17,7 @@ from .lines import LINES, binary_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,8 +46,8 @@ def js(nc: jsync.Connection) -> jsync.JetStream:
 
 
 @pytest.fixture
-def line(nc: jsync.Connection, request: pytest.FixtureRequest) -> Line:
+def line(nc: jsync.Connection, request: pytest.FixtureRequest) -> ServerVersion:
     """The release line of `server`."""
     line = line_of_server(nc.server_info)
-    assert line == as_line(nc.server_info.version)
+    assert line == parse_version(nc.server_info.version)
     return line

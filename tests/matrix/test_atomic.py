@@ -19,13 +19,13 @@ from .lines import binary_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
     from ..proxy import Side
 
 
 @pytest.fixture
-def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
+def stream(js: jsync.JetStream, line: ServerVersion, unique: str) -> jsync.Stream:
     """A stream that accepts atomic batches, if the server supports them."""
     atomic = {"allow_atomic": True} if line >= (2, 12) else {}
     return js.create_stream(
@@ -34,7 +34,7 @@ def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
 
 
 def test_the_end_of_the_block_commits_wherever_there_are_batches(
-    js: jsync.JetStream, line: Line, stream: jsync.Stream
+    js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     batch = js.atomic_batch()
     batch.add(f"{stream.name}.1", b"one")
@@ -52,7 +52,7 @@ def test_the_end_of_the_block_commits_wherever_there_are_batches(
 
 
 def test_a_commit_of_its_own_came_later_than_batches(
-    js: jsync.JetStream, line: Line, stream: jsync.Stream
+    js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     if line < (2, 12):
         return
@@ -69,7 +69,7 @@ def test_a_commit_of_its_own_came_later_than_batches(
 
 
 def test_every_line_reports_the_limit_of_open_batches(
-    js: jsync.JetStream, line: Line, stream: jsync.Stream
+    js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     if line < (2, 12):
         return
@@ -88,7 +88,7 @@ def test_every_line_reports_the_limit_of_open_batches(
 
 
 def test_resolve_finds_the_result_of_a_commit(
-    server: LocalServer, js: jsync.JetStream, line: Line, stream: jsync.Stream
+    server: LocalServer, js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     if line < (2, 12):
         return
@@ -104,7 +104,7 @@ def test_resolve_finds_the_result_of_a_commit(
         through = nc.jetstream()
         through.publish_batch(rows)
         proxy.rewrite(drop)
-        with pytest.raises(errors.UnclearCommitError) as committed:
+        with pytest.raises(errors.AmbiguousCommitError) as committed:
             through.publish_batch(rows, timeout=0.3)
         proxy.rewrite(None)
         ack = committed.value.resolve()
@@ -112,7 +112,7 @@ def test_resolve_finds_the_result_of_a_commit(
         batch = through.atomic_batch()
         batch.add(f"{stream.name}.1", ack=True)
         proxy.cut_after(20, to="server")
-        with pytest.raises(errors.UnclearCommitError):
+        with pytest.raises(errors.AmbiguousCommitError):
             batch.commit(f"{stream.name}.2")
         assert batch.resolve() is None
     assert len(contents(stream)) == 10

@@ -13,11 +13,11 @@ from .test_management import needing
 if TYPE_CHECKING:
     import jsync
     from jsync.models.publish import PublishOptions
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 
 @pytest.fixture
-def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
+def stream(js: jsync.JetStream, line: ServerVersion, unique: str) -> jsync.Stream:
     """A stream with the kinds of batches that its server supports."""
     fields: dict[str, Any] = {}
     if line >= (2, 12):
@@ -30,7 +30,7 @@ def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
 
 
 def test_an_atomic_batch_is_stored_whole_or_not_at_all(
-    js: jsync.JetStream, line: Line, stream: jsync.Stream
+    js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     subject = f"{stream.name}.a"
     if line < (2, 12):
@@ -53,7 +53,7 @@ def test_an_atomic_batch_is_stored_whole_or_not_at_all(
 
 
 def test_an_option_that_is_newer_than_the_server_is_in_no_batch(
-    js: jsync.JetStream, line: Line, stream: jsync.Stream
+    js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     batch = js.atomic_batch()
     with needing((2, 11), line, "ttl"):
@@ -63,7 +63,7 @@ def test_an_option_that_is_newer_than_the_server_is_in_no_batch(
 
 
 def test_an_atomic_batch_on_a_stream_that_takes_none(
-    js: jsync.JetStream, line: Line, unique: str
+    js: jsync.JetStream, line: ServerVersion, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
     kind: type[errors.Error] = errors.UnsupportedFeatureError
@@ -75,7 +75,7 @@ def test_an_atomic_batch_on_a_stream_that_takes_none(
 
 
 def test_a_fast_ingest_stores_everything(
-    js: jsync.JetStream, line: Line, stream: jsync.Stream
+    js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     if line < (2, 14):
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
@@ -89,7 +89,7 @@ def test_a_fast_ingest_stores_everything(
 
 
 def test_a_fast_ingest_on_a_stream_that_takes_none(
-    js: jsync.JetStream, line: Line, unique: str
+    js: jsync.JetStream, line: ServerVersion, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
     kind: type[errors.Error] = errors.UnsupportedFeatureError

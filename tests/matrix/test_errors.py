@@ -18,7 +18,7 @@ from .lines import LINES, binary_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 ACCOUNTS = """
 no_auth_user: full
@@ -103,7 +103,7 @@ accounts {
 )
 def test_a_stream_that_cannot_be(
     js: jsync.JetStream,
-    line: Line,
+    line: ServerVersion,
     unique: str,
     fields: dict[str, Any],
     err_code: int,
@@ -111,7 +111,7 @@ def test_a_stream_that_cannot_be(
 ) -> None:
     js.create_stream(name=f"{unique}taken", subjects=[f"{unique}taken.>"])
     config = StreamConfig.of(None, {"name": unique, **named(fields, unique)})
-    if config.newer_than(line):
+    if config.required_versions(line):
         return
     with pytest.raises(errors.APIError) as refusal:
         js.create_stream(config)
@@ -178,7 +178,7 @@ def test_a_stream_that_cannot_be(
 )
 def test_a_consumer_that_cannot_be(
     js: jsync.JetStream,
-    line: Line,
+    line: ServerVersion,
     unique: str,
     fields: dict[str, Any],
     err_code: int,
@@ -191,7 +191,7 @@ def test_a_consumer_that_cannot_be(
     )
     stream.create_consumer(name="taken", description="another")
     config = ConsumerConfig.of(None, {"name": "d", **named(fields, unique)})
-    if config.newer_than(line):
+    if config.required_versions(line):
         return
     with pytest.raises(errors.APIError) as refusal:
         stream.create_consumer(config)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jsync import FastIngest, JetStream
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 NEW = (2, 14)
 
@@ -33,7 +33,7 @@ def make_stream(js: JetStream, name: str, **fields: Any) -> None:
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
 @pytest.mark.parametrize("how", ["add", "add_many", "commit"])
 def test_a_server_stores_all_or_is_sent_nothing(
-    js: JetStream, line: Line, unique: str, gaps: Any, how: str
+    js: JetStream, line: ServerVersion, unique: str, gaps: Any, how: str
 ) -> None:
     payloads = numbers(1 if how == "commit" else 2000)
     if line >= NEW:
@@ -90,7 +90,7 @@ def add(ingest: FastIngest, subject: str, payloads: list[bytes], how: str) -> No
 
 
 def test_a_stream_that_answers_nothing_is_asked_by_ping_only_where_that_is_not_stored(
-    js: JetStream, line: Line, unique: str
+    js: JetStream, line: ServerVersion, unique: str
 ) -> None:
     """With `no_ack` the stream does not reply to the start."""
     allowed = {"allow_batched": True} if line >= NEW else {}
@@ -108,7 +108,7 @@ def test_a_stream_that_answers_nothing_is_asked_by_ping_only_where_that_is_not_s
 
 
 def test_no_stream_is_no_stream_on_any_server(
-    js: JetStream, old_behind_new: JetStream, line: Line, unique: str
+    js: JetStream, old_behind_new: JetStream, line: ServerVersion, unique: str
 ) -> None:
     for there in [js, old_behind_new] if line >= NEW else [old_behind_new]:
         with pytest.raises(errors.NoStreamResponseError):

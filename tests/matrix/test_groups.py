@@ -17,7 +17,7 @@ from ..servers import wait_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def orders(js: jsync.JetStream, unique: str) -> Iterator[str]:
 
 
 def test_members_share_a_group_since_2_11(
-    js: jsync.JetStream, orders: str, line: Line
+    js: jsync.JetStream, orders: str, line: ServerVersion
 ) -> None:
     filters = {f"{orders}.*": [1]}
     if line < (2, 11):
@@ -57,7 +57,7 @@ def test_members_share_a_group_since_2_11(
 
 
 def test_a_long_handler_keeps_its_message_and_its_consumer_since_2_11(
-    js: jsync.JetStream, orders: str, line: Line
+    js: jsync.JetStream, orders: str, line: ServerVersion
 ) -> None:
     if line < (2, 11):
         with pytest.raises(errors.ConsumerGroupNotFoundError):
@@ -80,7 +80,7 @@ def test_a_long_handler_keeps_its_message_and_its_consumer_since_2_11(
 
 
 def test_the_whole_subject_is_the_key_since_2_12(
-    js: jsync.JetStream, orders: str, line: Line
+    js: jsync.JetStream, orders: str, line: ServerVersion
 ) -> None:
     if line < (2, 12):
         with pytest.raises(errors.UnsupportedFeatureError):

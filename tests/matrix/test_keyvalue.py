@@ -15,7 +15,7 @@ from ..server.support import LONG
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ def test_the_end_is_reached_when_the_bucket_is_purged(
         assert watch.next(LONG).revision == revision
 
 
-def test_many_are_got_where_the_server_can(bucket: jsync.KeyValue, line: Line) -> None:
+def test_many_are_got_where_the_server_can(
+    bucket: jsync.KeyValue, line: ServerVersion
+) -> None:
     bucket.put("a", b"1")
     bucket.put("b", b"2")
     if line < (2, 11):
@@ -91,7 +93,7 @@ def test_many_are_got_where_the_server_can(bucket: jsync.KeyValue, line: Line) -
 
 
 def test_keys_expire_where_the_server_can(
-    js: jsync.JetStream, unique: str, line: Line
+    js: jsync.JetStream, unique: str, line: ServerVersion
 ) -> None:
     if line < (2, 11):
         with pytest.raises(errors.UnsupportedFeatureError, match="nothing was sent"):
@@ -113,7 +115,7 @@ def test_keys_expire_where_the_server_can(
 
 
 def test_keys_are_locked_where_the_server_can(
-    js: jsync.JetStream, unique: str, line: Line
+    js: jsync.JetStream, unique: str, line: ServerVersion
 ) -> None:
     if line < (2, 11):
         bucket = js.create_key_value(bucket=unique)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import jsync
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 
 @contextmanager
-def needing(since: Line, line: Line, feature: str) -> Iterator[None]:
+def needing(since: ServerVersion, line: ServerVersion, feature: str) -> Iterator[None]:
     """Expect the block to work from `since` on, and to fail on older servers because they lack it."""
     if line >= since:
         yield
@@ -83,7 +83,7 @@ def test_streams_come_and_go(js: jsync.JetStream, unique: str) -> None:
 
 
 def test_an_update_of_a_field_that_a_server_does_not_know(
-    js: jsync.JetStream, line: Line, unique: str
+    js: jsync.JetStream, line: ServerVersion, unique: str
 ) -> None:
     stream = js.create_stream(name=unique)
     with needing((2, 14), line, "allow_batched"):
@@ -104,7 +104,9 @@ def test_an_update_of_a_field_that_a_server_does_not_know(
     assert consumer.update(max_ack_pending=7).config.max_ack_pending == 7
 
 
-def test_an_account_lists_its_limits_and_usage(js: jsync.JetStream, line: Line) -> None:
+def test_an_account_lists_its_limits_and_usage(
+    js: jsync.JetStream, line: ServerVersion
+) -> None:
     account = js.account_info()
     assert account.limits.max_streams == -1
     levels = {(2, 10): 0, (2, 11): 1, (2, 12): 3, (2, 14): 4, (2, 15): 5}
@@ -125,7 +127,9 @@ def test_the_info_of_a_stream_follows_deletes_and_purges(stream: jsync.Stream) -
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_one_message_is_got(stream: jsync.Stream, line: Line, direct: bool) -> None:
+def test_one_message_is_got(
+    stream: jsync.Stream, line: ServerVersion, direct: bool
+) -> None:
     name = stream.name
     fifth = stream.get_message(5, direct=direct)
     assert (fifth.subject, fifth.data, fifth.sequence) == (f"{name}.1", b"4", 5)
@@ -142,7 +146,7 @@ def test_one_message_is_got(stream: jsync.Stream, line: Line, direct: bool) -> N
         stream.get_message(77, direct=direct)
 
 
-def test_many_messages_are_got(stream: jsync.Stream, line: Line) -> None:
+def test_many_messages_are_got(stream: jsync.Stream, line: ServerVersion) -> None:
     with needing((2, 11), line, "batched direct get"):
         found = list(stream.get_messages(f"{stream.name}.1", batch=2))
         assert [message.data for message in found] == [b"1", b"4", b"7"]
@@ -168,7 +172,9 @@ def test_consumers_come_and_go(js: jsync.JetStream, stream: jsync.Stream) -> Non
     assert list(stream.consumer_names()) == []
 
 
-def test_a_consumer_is_paused_and_continues(stream: jsync.Stream, line: Line) -> None:
+def test_a_consumer_is_paused_and_continues(
+    stream: jsync.Stream, line: ServerVersion
+) -> None:
     consumer = stream.create_consumer(name="d")
     with needing((2, 11), line, "pausing of consumers"):
         until = datetime.now(UTC) + timedelta(hours=1)
@@ -183,7 +189,7 @@ def test_a_consumer_is_paused_and_continues(stream: jsync.Stream, line: Line) ->
             consumer.pause(60)
 
 
-def test_a_consumer_is_reset(stream: jsync.Stream, line: Line) -> None:
+def test_a_consumer_is_reset(stream: jsync.Stream, line: ServerVersion) -> None:
     consumer = stream.create_consumer(durable_name="d")
     with consumer.fetch(5, timeout=LONG) as batch:
         for msg in batch:
@@ -199,7 +205,7 @@ def test_a_consumer_is_reset(stream: jsync.Stream, line: Line) -> None:
 
 
 def test_a_pinned_client_is_unpinned(
-    js: jsync.JetStream, stream: jsync.Stream, line: Line
+    js: jsync.JetStream, stream: jsync.Stream, line: ServerVersion
 ) -> None:
     consumer = js.consumer(stream.name, "p")
     if line >= (2, 11):
@@ -223,7 +229,7 @@ def pinned(consumer: jsync.Consumer) -> str:
 
 
 def test_a_stream_in_memory_is_backed_up_or_said_to_be_left_out(
-    js: jsync.JetStream, stream: jsync.Stream, line: Line, tmp_path: Path
+    js: jsync.JetStream, stream: jsync.Stream, line: ServerVersion, tmp_path: Path
 ) -> None:
     with needing((2, 15), line, "backups of streams in memory"):
         assert stream.backup(tmp_path / "one").state.messages == 10
@@ -233,7 +239,7 @@ def test_a_stream_in_memory_is_backed_up_or_said_to_be_left_out(
 
 
 def test_a_stream_gets_another_name_where_the_server_can_give_it(
-    js: jsync.JetStream, unique: str, line: Line, tmp_path: Path
+    js: jsync.JetStream, unique: str, line: ServerVersion, tmp_path: Path
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
     js.publish(f"{unique}.a", b"1")

@@ -40,7 +40,7 @@ from .lines import LINES, binary_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 pytestmark = pytest.mark.bulk
 
@@ -232,12 +232,12 @@ def refused_or_ignored(create: Callable[[], dict[str, Any]], config: Model) -> b
 def test_a_stream_is_as_it_was_configured(
     nc: jsync.Connection,
     js: jsync.JetStream,
-    line: Line,
+    line: ServerVersion,
     unique: str,
     fields: dict[str, Any],
 ) -> None:
     config = StreamConfig.of(None, {"name": unique, **named(fields, unique)})
-    if newer := config.newer_than(line):
+    if newer := config.required_versions(line):
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
             js.create_stream(config)
         assert refusal.value.feature == ", ".join(newer)
@@ -266,13 +266,13 @@ def test_a_stream_is_as_it_was_configured(
 def test_a_consumer_is_as_it_was_configured(
     nc: jsync.Connection,
     js: jsync.JetStream,
-    line: Line,
+    line: ServerVersion,
     unique: str,
     fields: dict[str, Any],
 ) -> None:
     create_stream(nc, StreamConfig(name=unique, subjects=[f"{unique}.>"]))
     config = ConsumerConfig.of(None, {"name": "d", **named(fields, unique)})
-    if newer := config.newer_than(line):
+    if newer := config.required_versions(line):
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
             js.create_consumer(unique, config)
         assert refusal.value.feature == ", ".join(newer)

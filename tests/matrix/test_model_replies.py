@@ -30,7 +30,7 @@ from ..servers import wait_for
 
 if TYPE_CHECKING:
     import jsync
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 FAR_AWAY = datetime(2120, 1, 1, tzinfo=UTC)
 
@@ -101,7 +101,7 @@ def test_mirrors_and_sources_are_read_whole(nc: jsync.Connection, unique: str) -
 
 
 def test_the_state_of_a_consumer_is_read_whole(
-    nc: jsync.Connection, line: Line, unique: str
+    nc: jsync.Connection, line: ServerVersion, unique: str
 ) -> None:
     create_stream(nc, StreamConfig(name=unique, subjects=[f"{unique}.>"]))
     for _ in range(3):
@@ -179,7 +179,9 @@ def test_the_account_is_read_whole(nc: jsync.Connection) -> None:
     assert info.tiers is None
 
 
-def test_acks_are_read_whole(nc: jsync.Connection, line: Line, unique: str) -> None:
+def test_acks_are_read_whole(
+    nc: jsync.Connection, line: ServerVersion, unique: str
+) -> None:
     create_stream(nc, StreamConfig(name=unique, subjects=[f"{unique}.>"]))
 
     def publish(data: bytes = b"", **headers: str) -> PubAck | dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import jsync
     from jsync.models.publish import PublishOptions
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 LATER = datetime(2120, 1, 1, tzinfo=UTC)
 
@@ -74,7 +74,7 @@ def on(name: str, options: PublishOptions) -> dict[str, Any]:
 
 
 @pytest.fixture
-def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
+def stream(js: jsync.JetStream, line: ServerVersion, unique: str) -> jsync.Stream:
     """A stream with every feature of its server except counters, and with one message."""
     fields: dict[str, Any] = {"subjects": [f"{unique}.>"], "allow_rollup_hdrs": True}
     if line >= (2, 11):
@@ -87,7 +87,7 @@ def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
 
 
 @pytest.fixture
-def counters(js: jsync.JetStream, line: Line, unique: str) -> str:
+def counters(js: jsync.JetStream, line: ServerVersion, unique: str) -> str:
     """The name of a stream, with counters if the server supports them."""
     name = f"{unique}C"
     fields = {"allow_msg_counter": True} if line >= (2, 12) else {}
@@ -99,7 +99,7 @@ def counters(js: jsync.JetStream, line: Line, unique: str) -> str:
 @pytest.mark.parametrize("way", ["publish", "publisher"])
 def test_an_option_works_or_the_server_is_too_old(
     js: jsync.JetStream,
-    line: Line,
+    line: ServerVersion,
     stream: jsync.Stream,
     counters: str,
     case: str,
@@ -144,7 +144,7 @@ def test_an_option_works_or_the_server_is_too_old(
 )
 def test_a_message_with_a_wrong_expectation_is_refused(
     js: jsync.JetStream,
-    line: Line,
+    line: ServerVersion,
     stream: jsync.Stream,
     options: PublishOptions,
     kind: type[errors.APIError],
@@ -174,7 +174,7 @@ def test_a_message_with_a_wrong_expectation_is_refused(
 def test_a_stream_rejects_options_that_it_does_not_allow_but_an_old_server_stores_them(
     nc: jsync.Connection,
     js: jsync.JetStream,
-    line: Line,
+    line: ServerVersion,
     unique: str,
     options: PublishOptions,
     header: str,

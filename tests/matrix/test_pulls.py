@@ -14,7 +14,7 @@ from .test_management import needing
 
 if TYPE_CHECKING:
     import jsync
-    from jsync.models.since import Line
+    from jsync.models.server_version import ServerVersion
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_deleted_consumer_ends_its_readers(
 def test_a_priority_group_is_served_or_the_server_is_too_old(
     js: jsync.JetStream,
     stream: jsync.Stream,
-    line: Line,
+    line: ServerVersion,
     policy: str,
     options: dict[str, Any],
 ) -> None:

@@ -394,7 +394,7 @@ def test_close_while_the_commit_waits_leaves_it_unclear(
         call.wait_until_blocked()
         nc.close()
         error = call.error()
-        assert isinstance(error, errors.UnclearCommitError)
+        assert isinstance(error, errors.AmbiguousCommitError)
         assert isinstance(error.__cause__, errors.ConnectionClosedError)
         assert batch.state is BatchState.UNCLEAR
         with pytest.raises(errors.ConnectionClosedError):
@@ -475,7 +475,7 @@ def test_ctrl_c_while_a_message_waits_for_its_ack_ends_the_batch(
 
 
 def test_an_unclear_commit_survives_pickling_without_its_batch() -> None:
-    error = errors.UnclearCommitError(
+    error = errors.AmbiguousCommitError(
         "unclear", batch="id", resolver=lambda timeout: None
     )
     assert error.resolve() is None

@@ -77,7 +77,7 @@ def test_a_commit_whose_ack_was_lost_is_found_in_the_stream(
         js.publish_batch([(f"{stream.name}.before", b"")])
     lose_acks(proxy)
     batch = js.atomic_batch(timeout=0.7)
-    with pytest.raises(errors.UnclearCommitError) as caught:
+    with pytest.raises(errors.AmbiguousCommitError) as caught:
         js.publish_batch(rows, timeout=0.7) if at_once else fill(batch, rows)
     assert isinstance(caught.value.__cause__, errors.TimeoutError)
     proxy.rewrite(None)
@@ -101,7 +101,7 @@ def test_a_commit_is_found_before_later_messages_of_others(
     batch = broken.jetstream().atomic_batch(timeout=0.7)
     for n in range(4):
         batch.add(f"{stream.name}.same", b"%d" % n)
-    with pytest.raises(errors.UnclearCommitError):
+    with pytest.raises(errors.AmbiguousCommitError):
         batch.commit()
     proxy.rewrite(None)
     for n in range(9):
@@ -122,7 +122,7 @@ def test_nothing_found_proves_nothing_where_messages_were_removed(
     lose_acks(proxy)
     batch = broken.jetstream().atomic_batch(timeout=0.7)
     batch.add(f"{stream.name}.1")
-    with pytest.raises(errors.UnclearCommitError):
+    with pytest.raises(errors.AmbiguousCommitError):
         batch.commit(f"{stream.name}.2")
     proxy.rewrite(None)
     nc.jetstream().publish(f"{stream.name}.2")
@@ -132,10 +132,10 @@ def test_nothing_found_proves_nothing_where_messages_were_removed(
     else:
         for sequence in (1, 2):
             api.request(f"STREAM.MSG.DELETE.{stream.name}", {"seq": sequence})
-    with pytest.raises(errors.UnclearCommitError, match="removed") as caught:
+    with pytest.raises(errors.AmbiguousCommitError, match="removed") as caught:
         batch.resolve(timeout=LONG)
     assert batch.state is BatchState.UNCLEAR
-    with pytest.raises(errors.UnclearCommitError, match="removed"):
+    with pytest.raises(errors.AmbiguousCommitError, match="removed"):
         caught.value.resolve(timeout=LONG)
 
 
@@ -146,11 +146,11 @@ def test_a_deleted_stream_does_not_tell_whether_a_batch_was_committed(
     lose_acks(proxy)
     batch = broken.jetstream().atomic_batch(timeout=0.7)
     batch.add(unique)
-    with pytest.raises(errors.UnclearCommitError):
+    with pytest.raises(errors.AmbiguousCommitError):
         batch.commit(unique)
     proxy.rewrite(None)
     nc.jetstream().delete_stream(unique)
-    with pytest.raises(errors.UnclearCommitError, match="no stream"):
+    with pytest.raises(errors.AmbiguousCommitError, match="no stream"):
         batch.resolve(timeout=LONG)
 
 
@@ -164,7 +164,7 @@ def test_a_commit_that_never_left_is_known_not_to_be_stored(
     batch.add(f"{stream.name}.1")
     batch.add(f"{stream.name}.2")
     proxy.cut_after(20, to="server")
-    with pytest.raises(errors.UnclearCommitError) as caught:
+    with pytest.raises(errors.AmbiguousCommitError) as caught:
         batch.commit()
     assert isinstance(caught.value.__cause__, errors.ConnectionLostError)
     assert repr(batch).endswith("unclear, 2 messages, 2 sent>")
@@ -184,7 +184,7 @@ def test_resolve_can_be_repeated_while_too_many_batches_are_open(
     js.publish_batch([(subject, b"")])  # from now on, jsync knows the stream
     # The answer to the first message is lost too. It would tell that the server has it.
     proxy.rewrite(lambda data, to: b"" if to == "client" else data)
-    with pytest.raises(errors.UnclearCommitError) as unclear:
+    with pytest.raises(errors.AmbiguousCommitError) as unclear:
         js.publish_batch([(subject, b"")] * 2, timeout=0.3)
     proxy.rewrite(None)
     cut_and_reconnect(proxy, broken)

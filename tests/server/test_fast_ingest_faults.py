@@ -437,7 +437,9 @@ def test_with_gaps_ok_an_ingest_continues_after_the_server_was_killed(
         assert all(isinstance(e, errors.MessagesUnconfirmedError) for e in told)
 
 
-def numbers_in(ranges: tuple[errors.Lost | errors.Unconfirmed, ...]) -> set[int]:
+def numbers_in(
+    ranges: tuple[errors.LostRange | errors.UnconfirmedRange, ...],
+) -> set[int]:
     """Return the indexes of messages in a list, from 0."""
     return {n - 1 for one in ranges for n in range(one.first, one.last + 1)}
 

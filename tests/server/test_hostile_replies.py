@@ -157,7 +157,7 @@ def with_batch(js: JetStream) -> None:
         batch.add("s", b"1")
         batch.add("s", b"2", ack=True)
         batch.commit("s", b"3", timeout=0.1)
-    except errors.UnclearCommitError as error:
+    except errors.AmbiguousCommitError as error:
         error.resolve(0.1)
 
 
@@ -309,7 +309,7 @@ def test_a_search_for_a_batch_has_a_result_or_a_typed_error(
             batch = js.atomic_batch()
             batch.add("s", b"the first")
             batch.add("s", b"the second")  # returns with the ack of the first
-            with pytest.raises(errors.UnclearCommitError) as unclear:
+            with pytest.raises(errors.AmbiguousCommitError) as unclear:
                 batch.commit("s", b"the last", timeout=0.02)
             searching = True
             with contextlib.suppress(errors.Error):

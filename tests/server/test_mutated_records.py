@@ -236,7 +236,7 @@ def test_damaged_groups_hide_no_group(
     for name in names:
         try:
             group = js.consumer_group(unique, name)
-        except errors.BadConsumerGroupError:
+        except errors.InvalidConsumerGroupError:
             assert name not in listed
         else:
             assert listed[name].config == group.config

@@ -116,6 +116,6 @@ def test_the_answer_of_another_responder_is_in_the_error(
         assert "may have been stored" in str(error)
         assert "another responder answered b'ok'" in str(error)
         with pytest.raises(
-            errors.UnclearCommitError, match=r"another responder .* b'ok'"
+            errors.AmbiguousCommitError, match=r"another responder .* b'ok'"
         ):
             js.publish_batch([(unique, b"3")], timeout=0.2)

@@ -129,5 +129,5 @@ def test_whether_to_send_again_is_a_bool(server: LocalServer, resend: Any) -> No
 
 
 def test_records_of_errors_have_public_names() -> None:
-    error = errors.IngestError("x", lost=(errors.Lost(1, 2, None),))
+    error = errors.IngestError("x", lost=(errors.LostRange(1, 2, None),))
     assert error.lost[0].last == 2

@@ -453,7 +453,11 @@ def test_a_handler_that_takes_too_long_has_failed(
         try:
             kinds = [type(told.get()) for _ in range(3)]
             assert sorted(kind.__name__ for kind in kinds) == [
-                *("HandlerTimeoutError", "HandlerTimeoutError", "MessageGivenUpError"),
+                *(
+                    "HandlerTimeoutError",
+                    "HandlerTimeoutError",
+                    "RetriesExhaustedError",
+                ),
             ]
             wait_for(lambda: settled(js, stream))
         finally:
@@ -867,7 +871,7 @@ def test_a_message_that_the_server_strands_becomes_a_dead_letter(
     for _ in range(3):
         consumer.next(SOON).nak()
     with app.start(nc) as one, app.start(nc) as other:
-        assert isinstance(told.get(), errors.MessageGivenUpError)
+        assert isinstance(told.get(), errors.RetriesExhaustedError)
         wait_for(lambda: settled(js, stream))
         counts = [
             each.report().consumers[f"{stream.name}.w"].dead for each in (one, other)
@@ -895,7 +899,7 @@ def test_a_dead_letter_keeps_a_message_without_its_unreadable_headers(
 
     publish_block(server.url, f"{stream.name}.a", b"no headers", b"data")
     with app.start(nc):
-        while not isinstance(told.get(), errors.MessageGivenUpError):
+        while not isinstance(told.get(), errors.RetriesExhaustedError):
             pass
     letter = dead.get_message(1)
     headers = letter.headers or jsync.Headers()
@@ -923,7 +927,7 @@ def test_a_stranded_message_with_unreadable_headers_becomes_a_dead_letter(
             msg.nak()
     with app.start(nc):
         kinds = [type(told.get()) for _ in range(2)]
-    assert kinds == [errors.MessageGivenUpError] * 2
+    assert kinds == [errors.RetriesExhaustedError] * 2
     assert {dead.get_message(n).data for n in (1, 2)} == {b"odd", b"good"}
 
 
@@ -1141,7 +1145,7 @@ def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
             nc.publish(f"$JS.EVENT.ADVISORY.{where}", data)
         kinds = [type(told.get()) for _ in (*bad, *ids)]
     # Each one is reported once: nothing that cannot be stored waits for another attempt.
-    assert kinds == [errors.JetStreamError] * 8 + [errors.MessageGivenUpError] * 2
+    assert kinds == [errors.JetStreamError] * 8 + [errors.RetriesExhaustedError] * 2
     assert told.waiting == 0
     assert dead.info().state.messages == 2
 

@@ -332,7 +332,7 @@ def test_a_job_that_was_interrupted_too_long_ago_raises_with_advice(
         assert now is not None
         if (now - begun.timestamp).total_seconds() > 4:
             break
-    with pytest.raises(PySparkException, match="ReplayTooLateError") as caught:
+    with pytest.raises(PySparkException, match="ReplayWindowExceededError") as caught:
         write(numbers(spark, stream, 100), server, **options)
     said = str(caught.value)
     assert "stored after sequence 0" in said

@@ -17,11 +17,11 @@ import pytest
 from jsync.checks import (
     MAX_COUNT,
     MAX_SEQUENCE,
-    call,
-    callback,
-    count,
-    flag,
-    patience,
+    check_bool,
+    check_callable,
+    check_count,
+    check_heartbeat_patience,
+    check_optional_callable,
     seconds,
 )
 from jsync.errors import ConfigError
@@ -56,7 +56,7 @@ NO_DURATION: list[Any] = [
 
 @pytest.mark.parametrize("value", THREE, ids=repr)
 def test_a_count_is_any_integer(value: Any) -> None:
-    number = count(value, "window", 1)
+    number = check_count(value, "window", 1)
     assert number == 3
     assert type(number) is int
 
@@ -64,19 +64,19 @@ def test_a_count_is_any_integer(value: Any) -> None:
 @pytest.mark.parametrize("value", NO_COUNT, ids=repr)
 def test_a_count_is_nothing_else(value: Any) -> None:
     with pytest.raises(ConfigError, match="window has to be a whole number, not "):
-        count(value, "window", 1)
+        check_count(value, "window", 1)
 
 
 def test_a_count_is_within_its_bounds() -> None:
-    assert count(0, "window", 0) == 0
-    assert count(MAX_COUNT, "window", 1) == MAX_COUNT
-    assert count(MAX_SEQUENCE, "seq", 1, MAX_SEQUENCE) == MAX_SEQUENCE
+    assert check_count(0, "window", 0) == 0
+    assert check_count(MAX_COUNT, "window", 1) == MAX_COUNT
+    assert check_count(MAX_SEQUENCE, "seq", 1, MAX_SEQUENCE) == MAX_SEQUENCE
     with pytest.raises(ConfigError, match="window has to be at least 1, not 0"):
-        count(0, "window", 1)
+        check_count(0, "window", 1)
     with pytest.raises(ConfigError, match="window has to be at most"):
-        count(MAX_COUNT + 1, "window", 1)
+        check_count(MAX_COUNT + 1, "window", 1)
     with pytest.raises(ConfigError, match="seq has to be at most"):
-        count(MAX_SEQUENCE + 1, "seq", 1, MAX_SEQUENCE)
+        check_count(MAX_SEQUENCE + 1, "seq", 1, MAX_SEQUENCE)
 
 
 @pytest.mark.parametrize("value", DURATIONS, ids=repr)
@@ -107,27 +107,27 @@ def test_a_duration_may_be_endless_or_past() -> None:
 @pytest.mark.parametrize("value", [0, -1.0, inf, *NO_DURATION, timedelta(0)], ids=repr)
 def test_patience_is_above_zero_and_ends(value: Any) -> None:
     with pytest.raises(ConfigError, match="heartbeat_patience"):
-        patience(value, "heartbeat_patience")
+        check_heartbeat_patience(value, "heartbeat_patience")
 
 
 def test_patience_may_be_left_to_its_default() -> None:
-    assert patience(None, "heartbeat_patience") is None
-    assert patience(timedelta(seconds=0.5), "heartbeat_patience") == 0.5
+    assert check_heartbeat_patience(None, "heartbeat_patience") is None
+    assert check_heartbeat_patience(timedelta(seconds=0.5), "heartbeat_patience") == 0.5
 
 
 @pytest.mark.parametrize("value", ["no", "", 1, 0, None], ids=repr)
 def test_a_flag_is_a_bool_and_nothing_else(value: Any) -> None:
-    assert flag(True, "resend") is True
-    assert flag(False, "resend") is False
+    assert check_bool(True, "resend") is True
+    assert check_bool(False, "resend") is False
     with pytest.raises(ConfigError, match="resend has to be True or False, not "):
-        flag(value, "resend")
+        check_bool(value, "resend")
 
 
 def test_a_callback_can_be_called_or_is_none() -> None:
-    callback(None, "on_error")
-    callback(print, "on_error")
+    check_optional_callable(None, "on_error")
+    check_optional_callable(print, "on_error")
     with pytest.raises(ConfigError, match="on_error has to be callable, not 3"):
-        callback(3, "on_error")
+        check_optional_callable(3, "on_error")
 
 
 class Handling:
@@ -158,13 +158,13 @@ async def handle_in_parts_later(msg: object) -> AsyncIterator[None]:
 )
 def test_a_call_that_nobody_would_await_is_rejected(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"handler is a coroutine .* without async"):
-        call(value, "handler")
+        check_callable(value, "handler")
 
 
 @pytest.mark.parametrize("value", [handle_in_parts, handle_in_parts_later])
 def test_a_call_that_would_run_nothing_is_rejected(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"handler is a generator .* without yield"):
-        call(value, "handler")
+        check_callable(value, "handler")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_call_that_would_run_nothing_is_rejected(value: Any) -> None:
     [Handling(), Handling, [].append, partial(print), contextmanager(handle_in_parts)],
 )
 def test_whatever_runs_when_it_is_called_is_taken(value: Any) -> None:
-    call(value, "handler")
+    check_callable(value, "handler")
 
 
 # Arguments of pulls -----------------------------------------------------------------

@@ -201,13 +201,13 @@ def test_the_records_of_orbit_go_are_read_in_both_versions() -> None:
     ],
 )
 def test_an_invalid_stored_configuration_is_one_error(stored: bytes) -> None:
-    with pytest.raises(errors.BadConsumerGroupError, match=r"O\.g"):
+    with pytest.raises(errors.InvalidConsumerGroupError, match=r"O\.g"):
         read_config("elastic", stored, "O.g")
 
 
 @given(st.binary())
 def test_nothing_that_is_stored_raises_another_error(stored: bytes) -> None:
-    with contextlib.suppress(errors.BadConsumerGroupError):
+    with contextlib.suppress(errors.InvalidConsumerGroupError):
         read_config("elastic", stored, "O.g")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jsync import PubAck, errors
-from jsync.errors import Lost, Unconfirmed
+from jsync.errors import LostRange, UnconfirmedRange
 from jsync.jetstream.ingest import missing as ingest_missing
 from jsync.jetstream.ingest.engine import (
     LEGAL,
@@ -337,13 +337,13 @@ def test_gaps_ok_continues_over_a_gap() -> None:
     engine = opened("ok", sent=9)
     engine.take(answer(5, APPEND, gap(3, 5)))
     assert now(engine) is State.OPEN
-    assert engine.missing.lost == engine.missing.news() == [Lost(3, 4, None)]
+    assert engine.missing.lost == engine.missing.news() == [LostRange(3, 4, None)]
     engine.ends()
     engine.take(answer(10, END, gap(9, 10)))
     engine.take(answer(10, END, final(9)))
     assert now(engine) is State.ENDED
     assert (engine.missing.lost, engine.missing.lost_count) == (
-        [Lost(3, 4, None), Lost(9, 9, None)],
+        [LostRange(3, 4, None), LostRange(9, 9, None)],
         3,
     )
 
@@ -361,7 +361,7 @@ def test_a_gap_of_a_stream_with_replicas_leaves_a_doubt() -> None:
     engine.replicated = True
     engine.take(answer(5, APPEND, gap(3, 5)))
     assert not engine.missing.lost
-    assert engine.missing.unconfirmed == [Unconfirmed(3, 4, None)]
+    assert engine.missing.unconfirmed == [UnconfirmedRange(3, 4, None)]
 
 
 def test_a_refused_message_is_not_pending() -> None:
@@ -736,7 +736,10 @@ def test_ok_counts_messages_without_responders_as_lost_and_no_ping() -> None:
     engine.take(answer(9, PING, None))
     assert not engine.missing.lost
     engine.take(answer(4, APPEND, None))
-    assert (engine.missing.lost, engine.state) == ([Lost(4, 4, None)], State.BLOCKED)
+    assert (engine.missing.lost, engine.state) == (
+        [LostRange(4, 4, None)],
+        State.BLOCKED,
+    )
 
 
 def test_a_ping_without_responders_does_not_settle_the_start() -> None:

@@ -26,7 +26,7 @@ from .ingest_answers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from jsync.errors import Lost, Unconfirmed
+    from jsync.errors import LostRange, UnconfirmedRange
     from jsync.jetstream.ingest.answer import Operation
 
 
@@ -211,7 +211,7 @@ STEPS = st.sampled_from(
 )
 
 
-def numbers_of(ranges: Iterable[Lost | Unconfirmed]) -> set[int]:
+def numbers_of(ranges: Iterable[LostRange | UnconfirmedRange]) -> set[int]:
     return {n - 1 for one in ranges for n in range(one.first, one.last + 1)}
 
 

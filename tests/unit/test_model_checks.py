@@ -23,7 +23,7 @@ from jsync.models import (
     StreamSource,
     check_name,
 )
-from jsync.models.codec import Codec, Duration, Number, Strings
+from jsync.models.codec import Codec, DurationCodec, NumberCodec, StringListCodec
 from jsync.models.model import fields_of
 
 from .support import NOON, Dictable
@@ -99,7 +99,7 @@ def checked(kind: type[Model], name: str, value: object) -> object:
 
 
 @pytest.mark.parametrize("value", DURATIONS, ids=repr)
-@pytest.mark.parametrize(("kind", "name"), fields_with(Duration))
+@pytest.mark.parametrize(("kind", "name"), fields_with(DurationCodec))
 def test_a_duration_is_seconds_or_a_timedelta(
     kind: type[Model], name: str, value: object
 ) -> None:
@@ -116,7 +116,7 @@ def test_durations_in_a_list_may_be_timedeltas() -> None:
 
 
 @pytest.mark.parametrize("value", NUMBERS, ids=repr)
-@pytest.mark.parametrize(("kind", "name"), fields_with(Number))
+@pytest.mark.parametrize(("kind", "name"), fields_with(NumberCodec))
 def test_a_number_may_be_any_integer(
     kind: type[Model], name: str, value: object
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_number_may_be_any_integer(
 
 
 @pytest.mark.parametrize("value", ["g", ["g"], ("g",)], ids=repr)
-@pytest.mark.parametrize(("kind", "name"), fields_with(Strings))
+@pytest.mark.parametrize(("kind", "name"), fields_with(StringListCodec))
 def test_one_string_stands_for_a_list_of_one(
     kind: type[Model], name: str, value: object
 ) -> None:

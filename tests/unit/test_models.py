@@ -23,7 +23,7 @@ from jsync.models import (
     StreamState,
 )
 from jsync.models.model import fields_of
-from jsync.models.since import OLDEST, as_line
+from jsync.models.server_version import MIN_VERSION, parse_version
 from jsync.services.messages import Told
 
 from .support import MAX_DURATION_NS
@@ -122,15 +122,15 @@ def test_a_field_newer_than_the_oldest_server_is_marked_in_docstring_and_annotat
         kind = getattr(jsync.models, name)
         for field, words in fields.items():
             said = {
-                as_line(version)
+                parse_version(version)
                 for version in re.findall(
                     r"since (?:nats-server )?(2\.\d+)", words, re.IGNORECASE
                 )
             }
             since = fields_of(kind)[field].since
-            lines = {since.line, *since.words.values()}
-            newer = {line for line in said if line > OLDEST}
-            assert newer == {line for line in lines if line > OLDEST}, field
+            lines = {since.version, *since.words.values()}
+            newer = {line for line in said if line > MIN_VERSION}
+            assert newer == {line for line in lines if line > MIN_VERSION}, field
 
 
 def test_every_model_is_public() -> None:

@@ -146,7 +146,7 @@ def test_an_info_of_another_client_may_have_more_or_less() -> None:
     ids=range(16),
 )
 def test_the_error_of_an_invalid_info_names_its_revision(data: bytes) -> None:
-    with pytest.raises(errors.BadObjectInfoError, match="revision 7") as caught:
+    with pytest.raises(errors.InvalidObjectInfoError, match="revision 7") as caught:
         LAYOUT.info(stored(data))
     assert (caught.value.key, caught.value.revision) == ("YQ==", 7)
     assert caught.value.name == "a"
@@ -202,7 +202,7 @@ def test_a_name_has_two_subjects_if_its_encodings_differ() -> None:
 
 @pytest.mark.parametrize("nuid", [">", "*", "a.b", "", "a b", "a*", "\x00", "a" * 256])
 def test_no_id_becomes_the_subject_of_others(nuid: str) -> None:
-    with pytest.raises(errors.BadObjectInfoError):
+    with pytest.raises(errors.InvalidObjectInfoError):
         LAYOUT.chunk_subject(nuid)
 
 

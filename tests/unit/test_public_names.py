@@ -84,7 +84,7 @@ def test_help_shows_the_fields_of_a_configuration_with_plain_types() -> None:
     assert "_read" not in shown.parameters
     assert shown.parameters["ack_wait"].annotation == float | None
     assert shown.parameters["ack_policy"].default == "explicit"
-    assert "Since" not in str(shown)
+    assert "SinceVersion" not in str(shown)
 
 
 def public_calls() -> Iterator[tuple[str, inspect.Signature]]:
@@ -125,7 +125,7 @@ def test_every_public_error_is_a_jsync_error() -> None:
     for name, value in vars(errors).items():
         if name[0] not in MADE and name not in modules:
             assert value.__module__ == "jsync.errors", name
-            record = name in {"FailedMessage", "Lost", "Unconfirmed"}
+            record = name in {"FailedMessage", "LostRange", "UnconfirmedRange"}
             assert record or issubclass(value, errors.Error), name
 
 
@@ -145,7 +145,7 @@ def test_every_type_that_a_public_call_returns_has_a_public_name() -> None:
     ]
     ours = {node.name for node in classes}
     inner = {
-        *("session", "newer_than"),  # for parts that build on the connection
+        *("session", "required_versions"),  # for parts that build on the connection
     }
     for node in classes:
         if node.name not in jsync.__all__:

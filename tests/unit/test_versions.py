@@ -20,7 +20,12 @@ from jsync.jetstream.versions import (
 )
 from jsync.models import ConsumerConfig, Placement, StreamConfig, StreamSource, publish
 from jsync.models.publish import PublishOptions
-from jsync.models.since import OLDEST, Line, Since, as_line
+from jsync.models.server_version import (
+    MIN_VERSION,
+    ServerVersion,
+    SinceVersion,
+    parse_version,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -43,7 +48,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         (ServerInfo(version="x.y"), (2, 15)),
     ],
 )
-def test_a_server_tells_its_line_in_its_info(info: ServerInfo, line: Line) -> None:
+def test_a_server_tells_its_line_in_its_info(
+    info: ServerInfo, line: ServerVersion
+) -> None:
     assert line_of_server(info) == line
 
 
@@ -56,9 +63,9 @@ def test_an_api_level_is_of_a_line() -> None:
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ({}, (OLDEST, "")),
-        ({"metadata": None}, (OLDEST, "")),
-        ({"metadata": {"mine": "1"}}, (OLDEST, "")),
+        ({}, (MIN_VERSION, "")),
+        ({"metadata": None}, (MIN_VERSION, "")),
+        ({"metadata": {"mine": "1"}}, (MIN_VERSION, "")),
         (
             {"metadata": {"_nats.level": "1", "_nats.ver": "2.11.11"}},
             ((2, 11), "2.11.11"),
@@ -67,11 +74,11 @@ def test_an_api_level_is_of_a_line() -> None:
             {"metadata": {"_nats.level": "4", "_nats.ver": "2.14.6"}},
             ((2, 14), "2.14.6"),
         ),
-        ({"metadata": {"_nats.level": "x"}}, (OLDEST, "")),
+        ({"metadata": {"_nats.level": "x"}}, (MIN_VERSION, "")),
     ],
 )
 def test_a_configuration_shows_the_client_that_wrote_it(
-    config: dict[str, Any], said: tuple[Line, str]
+    config: dict[str, Any], said: tuple[ServerVersion, str]
 ) -> None:
     assert line_of_config(config) == said
 
@@ -141,18 +148,18 @@ def test_the_error_names_every_missing_feature() -> None:
     ],
 )
 def test_a_configuration_lists_its_newer_fields(
-    config: StreamConfig | ConsumerConfig, newer: dict[str, Line]
+    config: StreamConfig | ConsumerConfig, newer: dict[str, ServerVersion]
 ) -> None:
-    assert config.newer_than() == newer
-    assert config.newer_than((2, 12)) == lacking(newer, (2, 12))
-    assert config.newer_than((2, 15)) == {}
+    assert config.required_versions() == newer
+    assert config.required_versions((2, 12)) == lacking(newer, (2, 12))
+    assert config.required_versions((2, 15)) == {}
 
 
 def test_a_field_may_be_older_than_some_of_its_values() -> None:
-    since = Since("2.11", prioritized="2.12", none="2.10")
-    assert since.of("overflow") == since.of(["overflow"]) == (2, 11)
-    assert since.of("prioritized") == (2, 12)
-    assert since.of("none") == Since().of(None) == OLDEST
+    since = SinceVersion("2.11", prioritized="2.12", none="2.10")
+    assert since.for_value("overflow") == since.for_value(["overflow"]) == (2, 11)
+    assert since.for_value("prioritized") == (2, 12)
+    assert since.for_value("none") == SinceVersion().for_value(None) == MIN_VERSION
 
 
 @pytest.mark.parametrize(
@@ -175,7 +182,7 @@ def test_a_field_may_be_older_than_some_of_its_values() -> None:
     ],
 )
 def test_options_list_the_newer_ones(
-    options: PublishOptions, newer: dict[str, Line]
+    options: PublishOptions, newer: dict[str, ServerVersion]
 ) -> None:
     assert newer_options(options) == newer
 
@@ -188,9 +195,9 @@ def test_options_need_the_version_that_their_docstring_names() -> None:
         re.MULTILINE | re.DOTALL,
     )
     assert {name for name, _ in declared} == set(PublishOptions.__annotations__)
-    said: dict[str, Line] = {}
+    said: dict[str, ServerVersion] = {}
     for name, words in declared:
         if found := re.search(r"Since\s+nats-server\s+(2\.\d+)", words):
-            said[name] = as_line(found[1])
+            said[name] = parse_version(found[1])
     values: Any = dict.fromkeys(said, NOON)
     assert newer_options(values) == said

@@ -170,7 +170,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
             The ack of the stream.
 
         Raises:
-            UnclearCommitError: No answer came. `resolve` finds out whether the batch is
+            AmbiguousCommitError: No answer came. `resolve` finds out whether the batch is
                 stored.
             ConfigError: The batch is empty.
             WrongLastSequenceError: An expected sequence is wrong.
@@ -218,7 +218,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
             then you can safely send it again, in a new batch.
 
         Raises:
-            UnclearCommitError: The answer is still unknown. The error names the reason.
+            AmbiguousCommitError: The answer is still unknown. The error names the reason.
             TimeoutError: The server did not answer in time. You can call this again.
             ConnectionLostError: The connection broke. You can call this again.
         """

@@ -11,6 +11,7 @@ from ..._fast import Waiter, entries_within, write_entries
 from ...core.session import ConnectionState
 from ...core.sync import ForkSafeRLock
 from ...errors import (
+    AmbiguousCommitError,
     APIError,
     AtomicBatchLostError,
     ConfigError,
@@ -19,7 +20,6 @@ from ...errors import (
     JetStreamError,
     NoStreamResponseError,
     PermissionsError,
-    UnclearCommitError,
     UnsupportedFeatureError,
 )
 from ..publishing.options import newer_options
@@ -374,7 +374,7 @@ class AtomicDriver:
         self._forget_first()
         if not isinstance(error, Error):
             return None  # Ctrl-C
-        return UnclearCommitError(
+        return AmbiguousCommitError(
             f"no answer to the commit of batch {engine.id} ({error}): its {engine.added} "
             "messages are stored all or not at all; call resolve() to find out",
             batch=engine.id,

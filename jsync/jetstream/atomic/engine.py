@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..._fast import BatchMessages
-from ...checks import whole
+from ...checks import check_int
 from ...errors import (
     AtomicBatchClosedError,
     AtomicBatchUnsupportedError,
@@ -84,7 +84,7 @@ class AtomicEngine:
 
     def __init__(self, batch_id: str, max_messages: int | None = MAX_MESSAGES) -> None:
         if max_messages is not None:
-            whole(max_messages, "max_messages", 1)
+            check_int(max_messages, "max_messages", 1)
         self.id = batch_id
         header = f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ".encode()
         self.messages = BatchMessages(header, max_messages, len(COMMIT))

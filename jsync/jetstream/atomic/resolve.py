@@ -10,11 +10,11 @@ from ... import errors
 from ..._fast import write_entries
 from ...core.requests import request
 from ...errors import (
+    AmbiguousCommitError,
     Error,
     MessageNotFoundError,
     NoRespondersError,
     StreamNotFoundError,
-    UnclearCommitError,
 )
 from ...models import PubAck, StoredMessage, StreamInfo
 from ..replies import api_error, decoded, part_of
@@ -98,7 +98,7 @@ def find_commit(
         The ack of the batch, or None if it is certain that the batch never will be stored.
 
     Raises:
-        UnclearCommitError: The result is still unknown.
+        AmbiguousCommitError: The result is still unknown.
     """
     search = Search(api, engine, deadline, resolver)
     fenced = atomic and search.fence(origin)
@@ -274,7 +274,7 @@ class Search:
     def give_up(self, reason: str) -> NoReturn:
         self.release()
         engine = self._engine
-        raise UnclearCommitError(
+        raise AmbiguousCommitError(
             f"cannot tell whether batch {engine.id} with {engine.added} messages was "
             f"committed: {reason}",
             batch=engine.id,

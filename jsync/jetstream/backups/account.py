@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...checks import callback, flag
+from ...checks import check_bool, check_optional_callable
 from ...errors import BackupError, ConfigError, Error, IncompleteListError
 from ...models import check_name
 from ...terminal import printable
@@ -54,7 +54,7 @@ def backup_streams(
     timeout: Seconds,
 ) -> AccountBackup:
     """Do the work of `JetStream.backup_streams`."""
-    callback(on_progress, "on_progress")
+    check_optional_callable(on_progress, "on_progress")
     where = Path(directory)
     if where.exists() and any(where.iterdir()):
         raise ConfigError(f"{where} is not empty: choose another directory")
@@ -118,8 +118,8 @@ def restore_streams(
     timeout: Seconds,
 ) -> list[StreamInfo]:
     """Do the work of `JetStream.restore_streams`."""
-    flag(skip_existing, "skip_existing")
-    callback(on_progress, "on_progress")
+    check_bool(skip_existing, "skip_existing")
+    check_optional_callable(on_progress, "on_progress")
     where = Path(directory)
     try:
         places = sorted(where.iterdir())

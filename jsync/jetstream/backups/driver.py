@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import msgspec
 
 from ... import errors
-from ...checks import callback, seconds
+from ...checks import check_optional_callable, seconds
 from ...core.subscription import subscribe
 from ...errors import APIError, BackupError, ConfigError
 from ...models.info import StreamState
@@ -69,7 +69,7 @@ def backup(
     timeout: Seconds,
 ) -> StreamBackup:
     """Do the work of `Stream.backup`."""
-    callback(on_progress, "on_progress")
+    check_optional_callable(on_progress, "on_progress")
     timeout = seconds(timeout, "timeout")
     where = Path(directory)
     check_unused(where)

@@ -16,7 +16,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ... import errors
-from ...checks import callback, seconds
+from ...checks import check_optional_callable, seconds
 from ...core.deadline import deadline_after
 from ...core.requests import open_request, request
 from ...errors import (
@@ -78,7 +78,7 @@ def restore(
     timeout: Seconds,
 ) -> StreamInfo:
     """Do the work of `JetStream.restore_stream`."""
-    callback(on_progress, "on_progress")
+    check_optional_callable(on_progress, "on_progress")
     timeout = seconds(timeout, "timeout")
     where = Path(directory)
     try:

@@ -17,7 +17,6 @@ from ..._fast import Pin, take_partition
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import (
     APIError,
-    BadConsumerGroupError,
     BucketNotFoundError,
     ConcurrentUseError,
     ConnectionClosedError,
@@ -28,6 +27,7 @@ from ...errors import (
     ConsumerNotFoundError,
     Error,
     ForkedProcessError,
+    InvalidConsumerGroupError,
     KeyDeletedError,
     KeyNotFoundError,
     NoRespondersError,
@@ -80,7 +80,7 @@ INITIAL_BACKOFF: Final = 0.02
 MAX_BACKOFF: Final = 0.5
 """Seconds between two checks whether partitions are free. The pause doubles up to this."""
 _FINAL: Final = (
-    BadConsumerGroupError,
+    InvalidConsumerGroupError,
     ConnectionClosedError,
     ConsumerGroupChangedError,
     ForkedProcessError,
@@ -429,7 +429,7 @@ class Membership:
         try:
             found = self._look()
         except Error as error:
-            if isinstance(error, ConsumerGroupChangedError | BadConsumerGroupError):
+            if isinstance(error, ConsumerGroupChangedError | InvalidConsumerGroupError):
                 self._let_go_of_consumer()
             raise
         if not found:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from ...checks import count
-from ...errors import BadConsumerGroupError, ConfigError
+from ...checks import check_count
+from ...errors import ConfigError, InvalidConsumerGroupError
 from ...models import ConsumerConfig, StreamConfig, check_filter, check_name
 
 if TYPE_CHECKING:
@@ -162,10 +162,10 @@ def group_config(
         (max_buffered_bytes, "max_buffered_bytes"),
     ):
         if limit is not None:
-            count(limit, name, 1, 1 << 62)
+            check_count(limit, name, 1, 1 << 62)
     config = ConsumerGroupConfig(
         kind=kind,
-        partitions=count(partitions, "partitions", 1, MAX_PARTITIONS),
+        partitions=check_count(partitions, "partitions", 1, MAX_PARTITIONS),
         filters=_filters(filters),
         members=_names(members),
         mappings=_mappings(mappings),
@@ -346,11 +346,11 @@ def key_of(stream: str, group: str) -> str:
 
 
 def read_config(kind: GroupKind, data: bytes, which: str) -> ConsumerGroupConfig:
-    """Read a stored configuration. Raises `BadConsumerGroupError` if it is not valid."""
+    """Read a stored configuration. Raises `InvalidConsumerGroupError` if it is not valid."""
     try:
         stored = msgspec.json.decode(data, type=_Stored)
     except (ValueError, RecursionError) as error:
-        raise BadConsumerGroupError(f"consumer group {which!r}: {error}") from error
+        raise InvalidConsumerGroupError(f"consumer group {which!r}: {error}") from error
     old = (
         kind == "elastic"
         and stored.partitioning_filters is None
@@ -383,7 +383,7 @@ def read_config(kind: GroupKind, data: bytes, which: str) -> ConsumerGroupConfig
     if len(mapped) != len(config.mappings):
         fault = "mappings: a member is named twice"
     if fault is not None and not (kind == "static" and fault.startswith("a static")):
-        raise BadConsumerGroupError(f"consumer group {which!r}: {fault}")
+        raise InvalidConsumerGroupError(f"consumer group {which!r}: {fault}")
     return config
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...checks import callback as check_callback, count, span
+from ...checks import check_count, check_optional_callable, check_positive_seconds
 from ...core.resources import NotCopyable
 from ...errors import (
     ConfigError,
@@ -95,7 +95,7 @@ class ConsumerGroup(NotCopyable):
 
         Raises:
             ConsumerGroupNotFoundError: The group was deleted.
-            BadConsumerGroupError: The stored configuration is not valid.
+            InvalidConsumerGroupError: The stored configuration is not valid.
         """
         self._read()
         return self._config
@@ -371,19 +371,19 @@ class ConsumerGroup(NotCopyable):
         Raises:
             ConsumerGroupNotFoundError: The group was deleted.
             NotInConsumerGroupError: The static group has no such member.
-            BadConsumerGroupError: The stored configuration is not valid.
+            InvalidConsumerGroupError: The stored configuration is not valid.
             ConfigError: An argument is not valid. Nothing is sent.
             UnsupportedFeatureError: The server is older than 2.11. Raised by reading.
         """
         check_name(member, "member")
-        wait = span(ack_wait, "ack_wait")
+        wait = check_positive_seconds(ack_wait, "ack_wait")
         if wait < 1:
             raise ConfigError(
                 f"ack_wait has to be at least 1 second, not {ack_wait!r}: the server does "
                 "not pin a client for less"
             )
-        most = count(max_ack_pending, "max_ack_pending", 1)
-        check_callback(on_error, "on_error")
+        most = check_count(max_ack_pending, "max_ack_pending", 1)
+        check_optional_callable(on_error, "on_error")
         membership = Membership(
             self._api,
             self._bucket,

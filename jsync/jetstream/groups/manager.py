@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import (
     APIError,
-    BadConsumerGroupError,
     BucketExistsError,
     BucketNotFoundError,
     ConfigError,
     ConsumerGroupExistsError,
     ConsumerNotFoundError,
     Error,
+    InvalidConsumerGroupError,
     InvalidKeyError,
     KeyDeletedError,
     KeyExistsError,
@@ -189,7 +189,7 @@ class ConsumerGroupManager(KeyValueManager):
 
         Raises:
             ConsumerGroupNotFoundError: The group does not exist.
-            BadConsumerGroupError: The stored configuration is not valid.
+            InvalidConsumerGroupError: The stored configuration is not valid.
             ConfigError: A name is not allowed, or `kind` is another word. Nothing is sent.
         """
         key = key_of(stream, name)
@@ -330,7 +330,7 @@ class ConsumerGroupManager(KeyValueManager):
                 config = read_config(kind, bucket.get(key).value, key)
             except KeyNotFoundError:  # deleted since
                 continue
-            except (BadConsumerGroupError, InvalidKeyError):
+            except (InvalidConsumerGroupError, InvalidKeyError):
                 pass
             yield bucket, key, config
 

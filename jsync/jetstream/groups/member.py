@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from ... import errors
 from ..._fast import finaliser
-from ...checks import call, seconds
+from ...checks import check_callable, seconds
 from ...core.resources import NotCopyable
 from ...errors import SubscriptionClosedError
 from ..pulls.consume import ConsumeContext, check_error_policy
@@ -74,7 +74,7 @@ class GroupMember(NotCopyable):
 
         Raises:
             ConsumerGroupChangedError: The configuration changed beyond the members.
-            BadConsumerGroupError: The stored configuration is not valid any more.
+            InvalidConsumerGroupError: The stored configuration is not valid any more.
             ConcurrentUseError: Another thread reads this member.
             ConnectionClosedError: The connection was closed.
         """
@@ -147,7 +147,7 @@ class GroupMember(NotCopyable):
         delay = check_error_policy(
             on_exception, nak_delay, retry, self._consumer_config
         )
-        call(handler, "handler")
+        check_callable(handler, "handler")
         membership = self._membership
         session = membership.session
         retrier = None

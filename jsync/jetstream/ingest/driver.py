@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from ... import errors
 from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder, finaliser
-from ...checks import callback as check_callback, count, span
+from ...checks import check_count, check_optional_callable, check_positive_seconds
 from ...core.resources import NotCopyable
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...core.sync import ForkSafeRLock
@@ -21,7 +21,7 @@ from ...errors import (
     Error,
     IngestClosedError,
     JetStreamError,
-    Lost,
+    LostRange,
     MaxPayloadError,
     MessagesLostError,
     MessagesUnconfirmedError,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ...checks import Seconds
     from ...core.requests import Data
     from ...core.timers import Timer
-    from ...errors import PermissionsError, Unconfirmed
+    from ...errors import PermissionsError, UnconfirmedRange
     from ...headers import HeadersLike
     from ...models import PubAck
     from ...models.publish import PublishOptions
@@ -116,9 +116,9 @@ class FastIngest(NotCopyable, MessageAdder):
         resume_bytes: int,
         on_error: Callable[[Exception], object] | None,
     ) -> None:
-        ack_timeout = span(ack_timeout, "ack_timeout")
-        resume_bytes = count(resume_bytes, "resume_bytes", 1)
-        check_callback(on_error, "on_error")
+        ack_timeout = check_positive_seconds(ack_timeout, "ack_timeout")
+        resume_bytes = check_count(resume_bytes, "resume_bytes", 1)
+        check_optional_callable(on_error, "on_error")
         self._api = api
         self._session = api.session
         self._owner = api.owner
@@ -319,7 +319,7 @@ class FastIngest(NotCopyable, MessageAdder):
         return self._engine.acked
 
     @property
-    def lost(self) -> tuple[Lost, ...]:
+    def lost(self) -> tuple[LostRange, ...]:
         """Messages that are certainly not stored, with `gaps="ok"`.
 
         The first 10,000 ranges, in order. You can send these messages again.
@@ -332,7 +332,7 @@ class FastIngest(NotCopyable, MessageAdder):
         return self._engine.missing.lost_count
 
     @property
-    def unconfirmed_ranges(self) -> tuple[Unconfirmed, ...]:
+    def unconfirmed_ranges(self) -> tuple[UnconfirmedRange, ...]:
         """Messages that may be stored or not, with `gaps="ok"`.
 
         The first 10,000 ranges, in order. They were under way when the connection was
@@ -560,9 +560,9 @@ class FastIngest(NotCopyable, MessageAdder):
             engine.replicated = is_replicated(self._api, self._subject, deadline)
             self._replicas_known = True
 
-    def _report(self, missing: Lost | Unconfirmed) -> None:
+    def _report(self, missing: LostRange | UnconfirmedRange) -> None:
         kind: type[MessagesLostError | MessagesUnconfirmedError]
-        if isinstance(missing, Lost):
+        if isinstance(missing, LostRange):
             kind, fate = MessagesLostError, "are lost"
         else:
             kind, fate = MessagesUnconfirmedError, "may be stored or not"

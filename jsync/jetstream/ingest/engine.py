@@ -13,7 +13,7 @@ import msgspec
 
 from ... import errors
 from ..._fast import IngestCounts
-from ...checks import count
+from ...checks import check_count
 from ...errors import (
     APIError,
     BatchPublishError,
@@ -26,12 +26,12 @@ from ...errors import (
     IngestTimeoutError,
     IngestUnsupportedError,
     JetStreamError,
-    Lost,
+    LostRange,
     NoStreamResponseError,
     PermissionsError,
     RequiredAPILevelError,
     TooManyRequestsError,
-    Unconfirmed,
+    UnconfirmedRange,
     UnsupportedFeatureError,
 )
 from ...models import PubAck
@@ -160,9 +160,9 @@ class IngestEngine(IngestCounts):
         if gaps not in ("fail", "ok"):
             raise ConfigError(f'gaps has to be "fail" or "ok", not {gaps!r}')
         self.gaps: Gaps = gaps
-        self.flow = count(flow, "flow", 1, MAX_FLOW)
-        self.outstanding = count(outstanding, "outstanding", 1, 1 << 16)
-        self.window_bytes = count(window_bytes, "window_bytes", 1, 1 << 62)
+        self.flow = check_count(flow, "flow", 1, MAX_FLOW)
+        self.outstanding = check_count(outstanding, "outstanding", 1, 1 << 16)
+        self.window_bytes = check_count(window_bytes, "window_bytes", 1, 1 << 62)
         self.asked = self.flow
         """The most messages per ack that this batch has requested."""
         self.state = State.IDLE
@@ -385,14 +385,15 @@ class IngestEngine(IngestCounts):
             if self._refusal is not None:
                 at = self.base + self._refusal[0]
                 if first < at:
-                    lost.append(Lost(first, at - 1, None))
-                lost.append(Lost(at, at, self._refusal[1]))
+                    lost.append(LostRange(first, at - 1, None))
+                lost.append(LostRange(at, at, self._refusal[1]))
                 missing = at + 1
             if missing <= last:
-                lost.append(Lost(missing, last, None))
+                lost.append(LostRange(missing, last, None))
         elif first <= last:
             unconfirmed += [
-                Unconfirmed(*part, cause) for part in self.missing.others(first, last)
+                UnconfirmedRange(*part, cause)
+                for part in self.missing.others(first, last)
             ]
         what = f"the ingest ended at message {last}: {cause}"
         if unconfirmed:

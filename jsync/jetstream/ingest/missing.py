@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Final, TypeVar
 
-from ...errors import APIError, Lost, Unconfirmed
+from ...errors import APIError, LostRange, UnconfirmedRange
 
 MAX_RANGES: Final = 10_000
 """The most ranges that are kept of lost messages, and also of unconfirmed ones."""
@@ -18,15 +18,15 @@ class Missing:
     """Messages that are certainly not stored (lost), or may be stored (unconfirmed)."""
 
     def __init__(self) -> None:
-        self.lost: list[Lost] = []
+        self.lost: list[LostRange] = []
         self.lost_count = 0
-        self.unconfirmed: list[Unconfirmed] = []
+        self.unconfirmed: list[UnconfirmedRange] = []
         self.unconfirmed_count = 0
         self.under_way = 0
         """The number of missing messages after the last acknowledged one."""
         # The missing ranges, in order.
         self._ranges: list[tuple[int, int]] = []
-        self._news: list[Lost | Unconfirmed] = []
+        self._news: list[LostRange | UnconfirmedRange] = []
 
     def add(
         self, first: int, last: int, error: Exception | None, *, doubtful: bool
@@ -42,12 +42,12 @@ class Missing:
             self.under_way += count
             if doubtful:
                 self.unconfirmed_count += count
-                _note(self.unconfirmed, Unconfirmed(begin, end, error))
-                self._news.append(Unconfirmed(begin, end, error))
+                _note(self.unconfirmed, UnconfirmedRange(begin, end, error))
+                self._news.append(UnconfirmedRange(begin, end, error))
             else:
                 self.lost_count += count
-                _note(self.lost, Lost(begin, end, error))
-                self._news.append(Lost(begin, end, error))
+                _note(self.lost, LostRange(begin, end, error))
+                self._news.append(LostRange(begin, end, error))
 
     def settle(self, acked: int) -> None:
         """Record that all messages up to `acked` are acknowledged, or missing."""
@@ -72,7 +72,7 @@ class Missing:
             pieces.append((first, last))
         return pieces
 
-    def news(self) -> list[Lost | Unconfirmed]:
+    def news(self) -> list[LostRange | UnconfirmedRange]:
         """Take the ranges that were added since the last call."""
         news, self._news = self._news, []
         return news
@@ -81,7 +81,7 @@ class Missing:
         return f"<Missing {self.lost_count} lost, {self.unconfirmed_count} unconfirmed>"
 
 
-_Range = TypeVar("_Range", Lost, Unconfirmed)
+_Range = TypeVar("_Range", LostRange, UnconfirmedRange)
 
 
 def _note(ranges: list[_Range], one: _Range) -> None:
@@ -94,7 +94,7 @@ def _note(ranges: list[_Range], one: _Range) -> None:
         ranges.insert(at, one)
 
 
-def _first(missing: Lost | Unconfirmed) -> int:
+def _first(missing: LostRange | UnconfirmedRange) -> int:
     return missing.first
 
 

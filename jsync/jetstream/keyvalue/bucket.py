@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from ...checks import callback as check_callback, whole
+from ...checks import check_int, check_optional_callable
 from ...core.deadline import deadline_after
 from ...errors import (
     ConfigError,
@@ -232,7 +232,7 @@ class KeyValue(Generic[Value]):
         """
         # An option of None counts as left out: the value would be stored in any case.
         options: PublishOptions = {
-            "expected_last_subject_sequence": whole(last, "last", 0)
+            "expected_last_subject_sequence": check_int(last, "last", 0)
         }
         return self._write(key, self._layout.data(key, value), options, timeout)
 
@@ -535,7 +535,7 @@ class KeyValue(Generic[Value]):
             InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
         """
-        check_callback(callback, "callback")
+        check_optional_callable(callback, "callback")
         changes = open_changes(
             *(self._api, self._layout, filters),
             include_history=include_history,
@@ -610,7 +610,7 @@ class KeyValue(Generic[Value]):
         seconds = check_ttl(ttl)
         # With another lifetime, two holders could have the lock, or none for a long time.
         self._layout.check_ttl(seconds)
-        check_callback(on_lost, "on_lost")
+        check_optional_callable(on_lost, "on_lost")
 
         def renew(owner: bytes, last: int, timeout: float) -> int:
             options: PublishOptions = {
@@ -653,8 +653,8 @@ class KeyValue(Generic[Value]):
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
-        check_callback(on_elected, "on_elected")
-        check_callback(on_lost, "on_lost")
+        check_optional_callable(on_elected, "on_elected")
+        check_optional_callable(on_lost, "on_lost")
 
         def make(lost: Callable[[LockLostError], object]) -> Lock:
             return self.lock(key, ttl=ttl, on_lost=lost)
@@ -691,7 +691,7 @@ class KeyValue(Generic[Value]):
     ) -> Entry[Value] | None:
         subject = self._layout.read + self._layout.key(key)
         if revision is not None:
-            whole(revision, "revision", 1)
+            check_int(revision, "revision", 1)
         try:
             message = get_message(
                 *(self._api, self._layout.stream),

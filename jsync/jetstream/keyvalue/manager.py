@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BadBucketError
+from ...errors import InvalidBucketError
 from ..buckets import driver as buckets
 from .bucket import KeyValue
 from .config import KeyValueConfig
@@ -125,12 +125,12 @@ class KeyValueManager:
 
         Raises:
             BucketNotFoundError: There is no bucket of that name.
-            BadBucketError: The stream of that name is no bucket.
+            InvalidBucketError: The stream of that name is no bucket.
             InvalidBucketNameError: No bucket may have that name. Nothing is sent.
         """
         info = buckets.find(self._api, STREAM_PREFIX, bucket, timeout)
         if (info.config.max_msgs_per_subject or 0) < 1:
-            raise BadBucketError(
+            raise InvalidBucketError(
                 f"stream {STREAM_PREFIX + bucket!r} is no bucket: it has no "
                 "max_msgs_per_subject; read it as a stream"
             )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from ...errors import BadObjectInfoError
+    from ...errors import InvalidObjectInfoError
     from ...models import StoredMessage
     from .driver import Objects
     from .engine import ObjectInfo
@@ -140,7 +140,7 @@ class _Check:
     # What there is --------------------------------------------------------------------
 
     def _list(self) -> Listing:
-        unreadable: list[tuple[BadObjectInfoError, bytes]] = []
+        unreadable: list[tuple[InvalidObjectInfoError, bytes]] = []
         infos = self._objects.infos(
             self._timeout,
             deleted=True,

@@ -13,13 +13,13 @@ from ... import errors
 from ...core.deadline import deadline_after
 from ...core.sync import ForkSafeRLock
 from ...errors import (
-    BadObjectInfoError,
+    AmbiguousPutError,
     ConnectionLostError,
     Error,
+    InvalidObjectInfoError,
     MessageNotFoundError,
     NoRespondersError,
     StreamNotFoundError,
-    UnclearPutError,
     WrongLastSequenceError,
 )
 from ..buckets import driver as buckets
@@ -137,7 +137,7 @@ class Objects:
         timeout: float | None,
         *,
         deleted: bool,
-        on_bad: Callable[[BadObjectInfoError, bytes], object],
+        on_bad: Callable[[InvalidObjectInfoError, bytes], object],
     ) -> Iterator[ObjectInfo]:
         """Iterate over the infos of the store. Messages that are no infos go to `on_bad`."""
         layout = self.layout.passing_over(on_bad)
@@ -163,7 +163,7 @@ class Objects:
         """Get the last info of a name from the leader, or from any server if `direct`.
 
         Raises:
-            BadObjectInfoError: The last message is not the info of an object.
+            InvalidObjectInfoError: The last message is not the info of an object.
         """
 
         def get(subject: str) -> StoredMessage | None:
@@ -213,7 +213,7 @@ class Objects:
         info of a deleted object.
         """
         found: ObjectInfo | None = None
-        bad: BadObjectInfoError | None = None
+        bad: InvalidObjectInfoError | None = None
         unreadable: UnreadableInfo | None = None
         for token in tokens_of(check_object(name)):
             message = get(self.layout.infos + token)
@@ -221,7 +221,7 @@ class Objects:
                 continue
             try:
                 info = read(message)
-            except BadObjectInfoError as error:
+            except InvalidObjectInfoError as error:
                 bad = bad or error
                 continue
             if isinstance(info, UnreadableInfo):
@@ -285,7 +285,7 @@ class Objects:
 
         Raises:
             WrongLastSequenceError: The last revision is another one. Nothing was stored.
-            UnclearPutError: No answer came.
+            AmbiguousPutError: No answer came.
         """
         seconds = self.api.seconds(timeout)
         deadline = deadline_after(seconds)
@@ -311,7 +311,7 @@ class Objects:
                     continue
                 if (stored := self._stored(subject, data, seconds)) is not None:
                     return stored
-                raise UnclearPutError(
+                raise AmbiguousPutError(
                     f"no answer to the info of {info.name!r} in store "
                     f"{self.layout.bucket!r}, so it may be stored or not: {error}; ask for "
                     "the info of the object"

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ...errors import (
-    BadObjectInfoError,
     BucketNotFoundError,
     ConfigError,
+    InvalidObjectInfoError,
     InvalidObjectNameError,
     ObjectDeletedError,
     ObjectNotFoundError,
@@ -325,11 +325,11 @@ class Layout:
         """The prefix of the subjects of chunks."""
         self.infos = f"$O.{self.bucket}.M."
         """The prefix of the subjects of infos."""
-        self.on_bad: Callable[[BadObjectInfoError, bytes], object] | None = None
+        self.on_bad: Callable[[InvalidObjectInfoError, bytes], object] | None = None
         """Called by a decoder for a message that is no info, and that the watch skips."""
 
     def passing_over(
-        self, on_bad: Callable[[BadObjectInfoError, bytes], object]
+        self, on_bad: Callable[[InvalidObjectInfoError, bytes], object]
     ) -> Layout:
         """Make a copy for a watch that passes messages that cannot be read to `on_bad`."""
         layout = copy.copy(self)
@@ -340,10 +340,10 @@ class Layout:
         """Return the subject of the chunks of one id, which never contains wildcards.
 
         Raises:
-            BadObjectInfoError: No object may have that id.
+            InvalidObjectInfoError: No object may have that id.
         """
         if not is_id(nuid):
-            raise BadObjectInfoError(f"not the id of an object: {nuid!r:.100}")
+            raise InvalidObjectInfoError(f"not the id of an object: {nuid!r:.100}")
         return self.chunks + nuid
 
     def info_subject(self, name: str) -> str:
@@ -354,7 +354,7 @@ class Layout:
         return self.infos + (info.subject_token or encode_name(info.name))
 
     def info(self, message: StoredMessage) -> ObjectInfo:
-        """Read the info in a stored message. Raises `BadObjectInfoError` if it is none."""
+        """Read the info in a stored message. Raises `InvalidObjectInfoError` if it is none."""
         return self._read(
             message.data, message.subject, message.sequence, message.timestamp
         )
@@ -367,7 +367,7 @@ class Layout:
         """
         try:
             return self.info(message)
-        except BadObjectInfoError as error:
+        except InvalidObjectInfoError as error:
             if error.name is None:
                 raise
             return UnreadableInfo(
@@ -404,7 +404,7 @@ class Layout:
             subject = self.infos + entry.key
             try:
                 info = self._read(entry.value, subject, entry.revision, stored)
-            except BadObjectInfoError as error:
+            except InvalidObjectInfoError as error:
                 if on_bad is None:
                     raise
                 on_bad(error, entry.value)
@@ -445,7 +445,7 @@ class Layout:
             advice = "put the object again, or delete it"
             if name is None:
                 advice = "purge that subject of the stream"
-            raise BadObjectInfoError(
+            raise InvalidObjectInfoError(
                 f"not the info of an object: {what} at revision {revision} of store "
                 f"{self.bucket!r}: {error}; {advice}",
                 key=token,

@@ -513,7 +513,7 @@ class ObjectWriter(_File):
         A second call does nothing.
 
         Raises:
-            UnclearPutError: No answer came. The object may be stored.
+            AmbiguousPutError: No answer came. The object may be stored.
             APIError: The server rejects the object. Nothing is stored.
         """
         if self.closed:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from ...errors import BadObjectInfoError
+    from ...errors import InvalidObjectInfoError
     from .engine import ObjectInfo
 
 _ESCAPE: Final = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+|\\[\"\\/]")
@@ -34,7 +34,7 @@ class Listing:
     def __init__(
         self,
         infos: Iterable[ObjectInfo],
-        unreadable: list[tuple[BadObjectInfoError, bytes]],
+        unreadable: list[tuple[InvalidObjectInfoError, bytes]],
         limit: datetime,
     ) -> None:
         self.objects: list[ObjectInfo] = []

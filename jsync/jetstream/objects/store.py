@@ -15,11 +15,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ...checks import (
-    callback as check_callback,
-    count,
-    flag,
+    check_bool,
+    check_count,
+    check_int,
+    check_optional_callable,
     seconds as check_seconds,
-    whole,
 )
 from ...core.deadline import deadline_after
 from ...errors import (
@@ -110,7 +110,7 @@ class ObjectStore:
 
         The call first stores the whole object, and then removes the chunks of the former
         one. If the call raises, the former object is still there, and the new chunks are
-        removed. After an `UnclearPutError`, either of the two may be there.
+        removed. After an `AmbiguousPutError`, either of the two may be there.
 
         Args:
             name: Any name, also with slashes and spaces.
@@ -135,7 +135,7 @@ class ObjectStore:
             TimeoutError: The server acknowledged nothing for 30 seconds. The disk of the
                 server may be full.
             StreamSealedError: The store is sealed.
-            UnclearPutError: The last answer did not come. The object may be stored.
+            AmbiguousPutError: The last answer did not come. The object may be stored.
             ObjectIncompleteError: Chunks were removed before the put was complete, by a
                 `check` with a short `older_than`, or by the `ttl` of the store.
             ChunkOrderError: The server stored the chunks in another order.
@@ -207,11 +207,11 @@ class ObjectStore:
         timeout: Seconds | None,
     ) -> ObjectWriter:
         objects = self._objects
-        check_callback(progress, "progress")
+        check_optional_callable(progress, "progress")
         most = objects.api.session.info.max_payload
         if chunk_size is None:
             chunk_size = min(CHUNK_SIZE, most)
-        elif count(chunk_size, "chunk_size", 1) > most:
+        elif check_count(chunk_size, "chunk_size", 1) > most:
             raise MaxPayloadError(
                 f"chunk_size: the server takes {most} bytes at most, not {chunk_size}"
             )
@@ -255,7 +255,7 @@ class ObjectStore:
             DigestMismatchError: The bytes are not those that were put.
             ObjectIncompleteError: Chunks are missing in the store.
             ObjectReadError: The object has more bytes than its info states.
-            BadObjectInfoError: The info of the object cannot be read.
+            InvalidObjectInfoError: The info of the object cannot be read.
             LinkError: It is a link to a store.
         """
 
@@ -295,7 +295,7 @@ class ObjectStore:
             DigestMismatchError: The bytes are not those that were put.
             ObjectIncompleteError: Chunks are missing in the store.
             ObjectReadError: The object has more bytes than its info states.
-            BadObjectInfoError: The info of the object cannot be read.
+            InvalidObjectInfoError: The info of the object cannot be read.
             LinkError: It is a link to a store.
         """
         check_object(name)
@@ -327,7 +327,7 @@ class ObjectStore:
         timeout: Seconds | None,
         by_leader: bool,
     ) -> ObjectInfo:
-        check_callback(progress, "progress")
+        check_optional_callable(progress, "progress")
         with self._reader(name, timeout, WINDOW_BYTES, by_leader) as reader:
             size = reader.info.size
             for part in reader.parts():
@@ -386,7 +386,7 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: There is no such object to read, or it was deleted.
             InvalidObjectNameError: No object may have that name. Nothing is sent.
-            BadObjectInfoError: The info of the object to read cannot be read.
+            InvalidObjectInfoError: The info of the object to read cannot be read.
             LinkError: It is a link to a store.
         """
         if mode == "wb":
@@ -452,12 +452,12 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: There is no such object, or it was deleted.
-            BadObjectInfoError: The info of the object cannot be read.
+            InvalidObjectInfoError: The info of the object cannot be read.
             BucketNotFoundError: The store was deleted.
             InvalidObjectNameError: No object may have that name. Nothing is sent.
             ConfigError: `include_deleted` is no bool. Nothing is sent.
         """
-        flag(include_deleted, "include_deleted")
+        check_bool(include_deleted, "include_deleted")
         seconds = self._objects.api.seconds(timeout)
         return self._objects.info(name, seconds, include_deleted=include_deleted)
 
@@ -467,7 +467,7 @@ class ObjectStore:
         """Iterate over the infos of all objects, the oldest first.
 
         Messages of the store that are not valid infos are passed over. `on_error` of the
-        connection gets a `BadObjectInfoError` for each of them, by default the log.
+        connection gets a `InvalidObjectInfoError` for each of them, by default the log.
 
         Args:
             include_deleted: Include the infos of deleted objects.
@@ -479,7 +479,7 @@ class ObjectStore:
         Raises:
             BucketNotFoundError: The store was deleted.
         """
-        flag(include_deleted, "include_deleted")
+        check_bool(include_deleted, "include_deleted")
         seconds = self._objects.api.seconds(timeout)
         objects = self._objects
         return objects.infos(
@@ -501,7 +501,7 @@ class ObjectStore:
 
         First come the infos of the existing objects. Then comes each change, once and in
         order. A message that is not a valid info is passed over, and `on_error` gets a
-        `BadObjectInfoError`.
+        `InvalidObjectInfoError`.
 
         Args:
             updates_only: Begin with the next change.
@@ -518,15 +518,15 @@ class ObjectStore:
         Raises:
             BucketNotFoundError: The store was deleted.
         """
-        check_callback(callback, "callback")
+        check_optional_callable(callback, "callback")
         objects = self._objects
         layout = objects.layout.passing_over(
             lambda error, _: objects.report(error, on_error)
         )
         changes = open_changes(
             *(objects.api, layout, ()),
-            updates_only=flag(updates_only, "updates_only"),
-            ignore_deletes=flag(ignore_deletes, "ignore_deletes"),
+            updates_only=check_bool(updates_only, "updates_only"),
+            ignore_deletes=check_bool(ignore_deletes, "ignore_deletes"),
             on_error=on_error,
             timeout=objects.api.seconds(timeout),
         )
@@ -564,8 +564,8 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: There is no such object, or it was deleted or renamed.
             ObjectExistsError: There is an object of the new name. Nothing is changed.
-            BadObjectInfoError: The info of the object cannot be read.
-            UnclearPutError: No answer came. The info may have been changed.
+            InvalidObjectInfoError: The info of the object cannot be read.
+            AmbiguousPutError: No answer came. The info may have been changed.
         """
         objects = self._objects
         seconds = objects.api.seconds(timeout)
@@ -611,12 +611,12 @@ class ObjectStore:
             WrongRevisionError: The object is at another revision than `last`. Nothing is
                 changed.
             StreamSealedError: The store is sealed.
-            UnclearPutError: No answer came. The object may have been deleted.
+            AmbiguousPutError: No answer came. The object may have been deleted.
         """
         objects = self._objects
         seconds = objects.api.seconds(timeout)
         if last is not None:
-            whole(last, "last", 1)
+            check_int(last, "last", 1)
 
         deadline = deadline_after(seconds)
         current = claim(objects, name, seconds, deadline)
@@ -765,7 +765,9 @@ class ObjectStore:
             raise ConfigError(f"older_than has to be 0 or more, not {older_than!r}")
         seconds = self._objects.api.seconds(timeout)
         try:
-            return check_store(self._objects, age, flag(remove, "remove"), seconds)
+            return check_store(
+                self._objects, age, check_bool(remove, "remove"), seconds
+            )
         except StreamNotFoundError as error:
             raise self._objects.layout.gone() from error
 

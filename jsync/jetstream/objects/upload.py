@@ -13,10 +13,10 @@ import msgspec
 from ..._fast import encode_publish
 from ...core.deadline import deadline_after
 from ...errors import (
+    AmbiguousPutError,
     ChunkOrderError,
     Error,
     ObjectIncompleteError,
-    UnclearPutError,
 )
 from .driver import SURE_SECONDS
 from .engine import digest_text
@@ -149,7 +149,7 @@ class Upload:
                 return
             objects.take_back(stored, former, timeout)
         except Error as error:
-            raise UnclearPutError(
+            raise AmbiguousPutError(
                 f"{stored.name!r} is stored in store {stored.bucket!r}, but perhaps not with "
                 f"all of its chunks: {error}; get it, or put it again"
             ) from error
@@ -163,7 +163,7 @@ class Upload:
     def undo(self, error: BaseException | None) -> None:
         """Remove the sent chunks, because the put has failed by `error`, or was discarded."""
         self._hashing.stop()
-        certain = isinstance(error, Error) and not isinstance(error, UnclearPutError)
+        certain = isinstance(error, Error) and not isinstance(error, AmbiguousPutError)
         if self._state is State.TELLING and not certain:
             return  # the chunks may belong to an object
         if self._state is State.STORED or not self._chunks:

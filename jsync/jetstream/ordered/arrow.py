@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..._fast import Columns, RowsReader, arrow_schema, arrow_stream, finaliser
-from ...checks import whole
+from ...checks import check_int
 from ...core.deadline import deadline_after
 from ...core.resources import CloseOnExit, NotCopyable
 from ..pulls.engine import consume_limits
@@ -51,7 +51,7 @@ class ArrowRange:
         self._api = api
         self._stream = stream
         self._names = columns
-        self._max_rows = whole(max_rows, "max_rows", 1)
+        self._max_rows = check_int(max_rows, "max_rows", 1)
         self._limits = consume_limits(max_bytes=max_bytes, idle_heartbeat=5.0)
         self._config = ordered_config(
             {

@@ -6,7 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ... import errors
-from ...checks import call, callback as check_callback, seconds
+from ...checks import check_callable, check_optional_callable, seconds
 from ...core.deadline import deadline_after
 from ...core.resources import CloseOnExit
 from ...core.sync import ForkSafeRLock
@@ -399,7 +399,7 @@ class OrderedConsumer(CloseOnExit):
                 "on_exception of an ordered consumer is continue or stop, not "
                 f"{on_exception!r}: its messages cannot be given back"
             )
-        call(handler, "handler")
+        check_callable(handler, "handler")
         limits = self._limits(
             max_messages=max_messages,
             max_bytes=max_bytes,
@@ -430,7 +430,7 @@ class OrderedConsumer(CloseOnExit):
         on_error: Callable[[Exception], object] | None,
         until_end: bool,
     ) -> OrderedPull:
-        check_callback(on_error, "on_error")
+        check_optional_callable(on_error, "on_error")
         until = None
         if until_end:
             deadline = deadline_after(self._api.timeout)
@@ -446,7 +446,7 @@ class OrderedConsumer(CloseOnExit):
         timeout: float,
         on_error: Callable[[Exception], object] | None,
     ) -> OrderedBatch:
-        check_callback(on_error, "on_error")
+        check_optional_callable(on_error, "on_error")
         with self._lock:
             self._claim(None)
             fetch = OrderedFetch(self._place, request, timeout, on_error)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from ...checks import span, whole
+from ...checks import check_int, check_positive_seconds
 from ...errors import (
     APIError,
     ConfigError,
@@ -65,7 +65,7 @@ def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
     """
     fields = {name: options.get(name) for name in _FIELDS}
     if fields["inactive_threshold"] is not None:
-        fields["inactive_threshold"] = span(
+        fields["inactive_threshold"] = check_positive_seconds(
             fields["inactive_threshold"], "inactive_threshold"
         )
     given = [name for name in _STARTS if fields[name] is not None]
@@ -191,7 +191,7 @@ class Cursor:
         max_reset_attempts: int | None = RESET_ATTEMPTS,
     ) -> None:
         if max_reset_attempts is not None:
-            whole(max_reset_attempts, "max_reset_attempts", 1)
+            check_int(max_reset_attempts, "max_reset_attempts", 1)
         self.position = 0
         """The last stream sequence that is done. The next consumer continues after it."""
         self.until: int | None = None

@@ -99,7 +99,7 @@ class Place:
             "action": "create",
         }
         subject = f"CONSUMER.CREATE.{self.stream}.{config.name}"
-        reply = yield Ask(subject, payload, config.newer_than())
+        reply = yield Ask(subject, payload, config.required_versions())
         return ConsumerInfo.from_wire(reply)
 
     def create(self, deadline: float) -> None:

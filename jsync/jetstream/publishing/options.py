@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...headers import HeadersLike
-    from ...models.since import Line
+    from ...models.server_version import ServerVersion
     from ..versions import Needs
 
 
@@ -236,7 +236,7 @@ _HEADERS: Final[dict[str, tuple[str, Callable[[str, Any], str | None]]]] = {
 }
 _KNOWN: Final = frozenset(PublishOptions.__annotations__)
 _OPTIONS: Final = {header: option for option, (header, _) in _HEADERS.items()}
-_SINCE: Final[dict[str, Line]] = {
+_SINCE: Final[dict[str, ServerVersion]] = {
     "expected_last_subject": (2, 11),
     "ttl": (2, 11),
     "schedule": (2, 12),
@@ -245,4 +245,4 @@ _SINCE: Final[dict[str, Line]] = {
     "schedule_rollup": (2, 14),
     "incr": (2, 12),
 }
-_REPEATING: Final[Line] = (2, 14)
+_REPEATING: Final[ServerVersion] = (2, 14)

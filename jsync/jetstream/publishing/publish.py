@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ...checks import count, span
+from ...checks import check_count, check_positive_seconds
 from ...core.requests import request_until
 from ...errors import (
     APIError,
@@ -47,8 +47,8 @@ def publish(
     for example during a leader election (ADR-22), or the server is too busy.
     """
     deadline = monotonic() + timeout
-    retry_attempts = count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
-    retry_wait = span(retry_wait, "retry_wait")
+    retry_attempts = check_count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
+    retry_wait = check_positive_seconds(retry_wait, "retry_wait")
     left = timeout
     retries = refusals = 0
     others: list[bytes] = []

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ..._fast import finaliser
-from ...checks import callback, count, flag, seconds, span
+from ...checks import (
+    check_bool,
+    check_count,
+    check_optional_callable,
+    check_positive_seconds,
+    seconds,
+)
 from ...core.resources import NotCopyable
 from ...errors import ConfigError, Error
 from .acks import PublisherAcks
@@ -57,16 +63,16 @@ class Publisher(NotCopyable):
         retry_wait: Seconds,
         on_error: OnError | None,
     ) -> None:
-        window = count(window, "window", 1, MAX_WINDOW)
-        window_bytes = count(window_bytes, "window_bytes", 1)
-        ack_timeout = span(ack_timeout, "ack_timeout")
-        stall_timeout = span(stall_timeout, "stall_timeout")
-        resend = flag(resend, "resend")
+        window = check_count(window, "window", 1, MAX_WINDOW)
+        window_bytes = check_count(window_bytes, "window_bytes", 1)
+        ack_timeout = check_positive_seconds(ack_timeout, "ack_timeout")
+        stall_timeout = check_positive_seconds(stall_timeout, "stall_timeout")
+        resend = check_bool(resend, "resend")
         if retry_attempts is None:
             retry_attempts = RETRY_FOR_EVER if resend else 0
-        retry_attempts = count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
-        retry_wait = span(retry_wait, "retry_wait")
-        callback(on_error, "on_error")
+        retry_attempts = check_count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
+        retry_wait = check_positive_seconds(retry_wait, "retry_wait")
+        check_optional_callable(on_error, "on_error")
         self._api = api
         self._session = api.session
         self._closed = False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ..._fast import ArrowBatch, TimedRowsReader
-from ...checks import seconds, whole
+from ...checks import check_int, seconds
 from ...core.deadline import deadline_after
 from ...errors import ConfigError
 from .engine import MAX_EXPIRY, UNLIMITED, idle_seconds
@@ -139,7 +139,7 @@ def arrow_batches(
     idle_timeout: Seconds | None,
 ) -> ArrowBatches:
     """Check the options of `Consumer.arrow_batches`, then start `pull` and return batches."""
-    max_rows = whole(max_rows, "max_rows", 1)
+    max_rows = check_int(max_rows, "max_rows", 1)
     max_wait = seconds(max_wait, "max_wait")
     if not 0 <= max_wait <= MAX_EXPIRY:
         raise ConfigError(f"max_wait has to be 0 seconds or more, not {max_wait!r}")

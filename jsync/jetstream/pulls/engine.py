@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ...checks import count, seconds
+from ...checks import check_count, seconds
 from ...errors import (
     ConfigError,
     ConsumerDeletedError,
@@ -87,7 +87,7 @@ HEARTBEATS_MISSED: Final = 2
 
 
 def _count(value: int | None, name: str, least: int = 1) -> int | None:
-    return None if value is None else count(value, name, least)
+    return None if value is None else check_count(value, name, least)
 
 
 def idle_seconds(idle_timeout: Seconds | None) -> float | None:

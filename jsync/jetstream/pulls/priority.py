@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ...checks import count, whole
+from ...checks import check_count, check_int
 from ...errors import ConfigError
 from ..versions import NOTHING, PRIORITIES, PRIORITY_GROUPS
 
@@ -66,11 +66,11 @@ def check_priority_options(
     Raises `ConfigError` for options that the server would reject or ignore.
     """
     if min_pending is not None:
-        min_pending = whole(min_pending, "min_pending", 1)
+        min_pending = check_int(min_pending, "min_pending", 1)
     if min_ack_pending is not None:
-        min_ack_pending = whole(min_ack_pending, "min_ack_pending", 1)
+        min_ack_pending = check_int(min_ack_pending, "min_ack_pending", 1)
     if priority is not None:
-        priority = count(priority, "priority", 0, MAX_PRIORITY)
+        priority = check_count(priority, "priority", 0, MAX_PRIORITY)
     if group is None and (min_pending, min_ack_pending, priority) != (None, None, None):
         raise ConfigError(
             "min_pending, min_ack_pending and priority are for priority groups: give a "

@@ -5,7 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ...checks import call, callback as check_callback, patience, whole
+from ...checks import (
+    check_callable,
+    check_heartbeat_patience,
+    check_int,
+    check_optional_callable,
+)
 from ...errors import ConfigError
 from ...models import ConsumerConfig
 from .. import management
@@ -75,7 +80,7 @@ class PushConsumer(ManagedConsumer):
                 `term` or `stop`, as with `Consumer.consume`.
             nak_delay: Seconds until the redelivery, with `nak`. Default: at once.
             retry: Deliver failed messages again with growing delays, and end them as
-                dead letters. See `Retry`. `on_error` gets `MessageGivenUpError` for each
+                dead letters. See `Retry`. `on_error` gets `RetriesExhaustedError` for each
                 message that ended, and `DeadLetterError` if its dead letter could not be
                 stored. The server sends `max_ack_pending` messages ahead, and counts an
                 attempt for each of them if your program dies. Give the consumer a
@@ -94,16 +99,18 @@ class PushConsumer(ManagedConsumer):
         """
         config = None if self._info is None else self._info.config
         delay = check_error_policy(on_exception, nak_delay, retry, config)
-        call(handler, "handler")
-        check_callback(on_error, "on_error")
-        whole(workers, "workers", 1)
+        check_callable(handler, "handler")
+        check_optional_callable(on_error, "on_error")
+        check_int(workers, "workers", 1)
         for name, limit in (
             ("max_pending_messages", max_pending_messages),
             ("max_pending_bytes", max_pending_bytes),
         ):
             if limit is not None:
-                whole(limit, name, 1)
-        heartbeat_patience = patience(heartbeat_patience, "heartbeat_patience")
+                check_int(limit, name, 1)
+        heartbeat_patience = check_heartbeat_patience(
+            heartbeat_patience, "heartbeat_patience"
+        )
         info = self.info()
         check_push(info)
         if retry is not None:

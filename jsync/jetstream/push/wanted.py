@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ...checks import callback as check_callback, flag, whole
+from ...checks import check_bool, check_int, check_optional_callable
 from ...errors import (
     ConfigError,
     ConfigMismatchError,
@@ -122,9 +122,9 @@ def check_call(
         raise ConfigError("callback and cb are the same thing: give one")
     chosen = cb if callback is None else callback
     for what, function in (("callback", chosen), ("on_error", on_error)):
-        check_callback(function, what)
-    whole(max_pending_messages, "pending_msgs_limit", 1)
-    whole(max_pending_bytes, "pending_bytes_limit", 1)
+        check_optional_callable(function, what)
+    check_int(max_pending_messages, "pending_msgs_limit", 1)
+    check_int(max_pending_bytes, "pending_bytes_limit", 1)
     return chosen
 
 
@@ -226,7 +226,7 @@ def _wanted(
         name = durable = queue
     elif name is not None:
         check_name(name, "consumer" if consumer else "durable")
-    keep = None if call.keep is None else flag(call.keep, "keep")
+    keep = None if call.keep is None else check_bool(call.keep, "keep")
     if keep and name is None:
         raise ConfigError("keep: only for a consumer with a name: give durable too")
     if not given.filter_subjects:

@@ -14,7 +14,7 @@ from ...errors import (
     Error,
     InvalidHeaderError,
     MaxPayloadError,
-    MessageGivenUpError,
+    RetriesExhaustedError,
 )
 from ...headers import Headers
 from ..publishing.publish import publish
@@ -249,10 +249,10 @@ def _sendable(headers: HeadersLike) -> tuple[HeadersLike, list[str]]:
 
 def given_up(
     origin: Origin, subject: str | None, reason: str, error: BaseException | None
-) -> MessageGivenUpError:
+) -> RetriesExhaustedError:
     """Return the error for `on_error` when a message has come to its end."""
     where = f"is a dead letter on {subject!r} now" if subject else "was terminated"
-    failure = MessageGivenUpError(
+    failure = RetriesExhaustedError(
         f"message {origin.sequence} of {origin.stream!r} {where} after "
         f"attempt {origin.attempts}: {reason}",
         stream=origin.stream,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 
 from ..._fast import check_publish_subject
-from ...checks import MAX_SEQUENCE, Seconds, count, seconds
+from ...checks import MAX_SEQUENCE, Seconds, check_count, seconds
 from ...errors import ConfigError, InvalidSubjectError
 from ...headers import Headers
 from ...terminal import printable
@@ -100,15 +100,15 @@ class Retry:
         self._set("retry_on", _kinds(self.retry_on, "retry_on"))
         self._set("give_up_on", _kinds(self.give_up_on, "give_up_on"))
         if self.attempts is not None:
-            count(self.attempts, "attempts", 1)
+            check_count(self.attempts, "attempts", 1)
         if self.deliveries is not None:
             least = self.attempts or 1
-            if count(self.deliveries, "deliveries", 1) < least:
+            if check_count(self.deliveries, "deliveries", 1) < least:
                 raise ConfigError(
                     f"deliveries has to be at least attempts={least}, not "
                     f"{self.deliveries}"
                 )
-        count(self.traceback_size, "traceback_size", 0, 1 << 20)
+        check_count(self.traceback_size, "traceback_size", 0, 1 << 20)
         if self.dead_letter is not None:
             try:
                 check_publish_subject(self.dead_letter)

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ... import errors
-from ...checks import whole
+from ...checks import check_int
 from ...errors import (
     ConfigError,
     DirectGetError,
@@ -29,7 +29,7 @@ from ...errors import (
 from ...headers import Headers
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
-from ...models.stored import direct_answer, is_stored
+from ...models.stored import is_stored, parse_direct_headers
 from ..replies import ONE_REPLY, api_error
 from ..stream_end.engine import ask_rest
 from ..versions import DIRECT_BATCH, unsupported
@@ -73,8 +73,8 @@ class Pages(ABC, Generic[Item]):
         self, make: Callable[[Msg, DirectAnswer], Item], batch: int, max_bytes: int
     ) -> None:
         self._make = make
-        self._batch = whole(batch, "batch", 1)
-        self._max_bytes = whole(max_bytes, "max_bytes", 1)
+        self._batch = check_int(batch, "batch", 1)
+        self._max_bytes = check_int(max_bytes, "max_bytes", 1)
         self._next = 0  # the sequence to continue from, 0 before the first message
         self._previous = 0  # the last sequence of this page, 0 while the page is empty
         self.pending = 0
@@ -101,7 +101,7 @@ class Pages(ABC, Generic[Item]):
         """Read an answer as a message or the next step. Raises the error that it reports."""
         if msg.status is not None and not is_stored(msg):
             return self._status(msg)
-        answer = direct_answer(msg, batched=True)
+        answer = parse_direct_headers(msg, batched=True)
         if answer is None:
             raise unsupported(DIRECT_BATCH, "2.10", "the server answers one by one")
         if answer.previous != self._previous:
@@ -239,18 +239,18 @@ class Range(Pages[StoredMessage]):
             raise ConfigError("sequence and start_time exclude each other: give one")
         self._subject = subject
         self._first: dict[str, Any] = {
-            "seq": whole(1 if sequence is None else sequence, "sequence", 1)
+            "seq": check_int(1 if sequence is None else sequence, "sequence", 1)
         }
         if start_time is not None:
             self._first = {"start_time": wire_time(start_time, "start_time")}
         if up_to_sequence is not None:
-            up_to_sequence = whole(up_to_sequence, "up_to_sequence", 1)
+            up_to_sequence = check_int(up_to_sequence, "up_to_sequence", 1)
         if up_to_time is not None:
             wire_time(up_to_time, "up_to_time")
         self._end = self._up_to_sequence = up_to_sequence
         self._up_to_time = up_to_time
         if max_messages is not None:
-            max_messages = whole(max_messages, "max_messages", 1)
+            max_messages = check_int(max_messages, "max_messages", 1)
         self._left = max_messages
 
     def _wanted(self) -> dict[str, Any]:
@@ -311,7 +311,7 @@ class LastOfEach(Pages[Item]):
         if up_to_sequence is not None and up_to_time is not None:
             raise ConfigError("up_to_sequence and up_to_time exclude each other")
         if up_to_sequence is not None:
-            self._end = whole(up_to_sequence, "up_to_sequence", 1)
+            self._end = check_int(up_to_sequence, "up_to_sequence", 1)
             self._request["up_to_seq"] = self._end
         self._wanted_subjects, self._up_to_time = wanted, up_to_time
         if up_to_time is not None:

@@ -10,7 +10,7 @@ import msgspec
 
 from ... import errors
 from ..._fast import check_publish_subject
-from ...checks import whole
+from ...checks import check_int
 from ...core.deadline import deadline_after
 from ...core.requests import open_request, request
 from ...errors import (
@@ -112,7 +112,7 @@ def _wanted(
         raise ConfigError("sequence and start_time exclude each other: give one")
     wanted: dict[str, Any] = {}
     if sequence is not None:
-        wanted["seq"] = whole(sequence, "sequence", 1)
+        wanted["seq"] = check_int(sequence, "sequence", 1)
     if start_time is not None:
         wanted["start_time"] = wire_time(start_time, "start_time")
         # Without a subject the server would return the message of that moment, not the
@@ -310,7 +310,7 @@ def delete_message(
     api: API, stream: str, sequence: int, *, erase: bool, timeout: Seconds | None
 ) -> None:
     """Delete a message. If `erase`, nothing of it is left on the disk."""
-    wanted: dict[str, Any] = {"seq": whole(sequence, "sequence", 1)}
+    wanted: dict[str, Any] = {"seq": check_int(sequence, "sequence", 1)}
     if not erase:
         wanted["no_erase"] = True
     try:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
 from ..._fast import Entries, Initial
-from ...checks import callback as check_callback, flag, whole
+from ...checks import check_bool, check_int, check_optional_callable
 from ...core.callbacks import as_callback_error
 from ...core.deadline import deadline_after
 from ...core.session import ConnectionState
@@ -66,16 +66,16 @@ def open_changes(
 ) -> Changes[Item]:
     """Create a consumer for changes of `keys`, and begin to read it. Blocks."""
     starts = {
-        "include_history": flag(include_history, "include_history"),
-        "updates_only": flag(updates_only, "updates_only"),
+        "include_history": check_bool(include_history, "include_history"),
+        "updates_only": check_bool(updates_only, "updates_only"),
         "revision": revision is not None,
     }
     given = [name for name, value in starts.items() if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} exclude each other: give one")
-    check_callback(on_error, "on_error")
-    flag(headers_only, "headers_only")
-    flag(ignore_deletes, "ignore_deletes")
+    check_optional_callable(on_error, "on_error")
+    check_bool(headers_only, "headers_only")
+    check_bool(ignore_deletes, "ignore_deletes")
     options: dict[str, Any] = {
         "filter_subjects": layout.filters(keys),
         "headers_only": headers_only or None,
@@ -87,7 +87,7 @@ def open_changes(
         options["deliver_policy"] = "new"
     elif revision is not None:
         options["deliver_policy"] = "by_start_sequence"
-        options["opt_start_seq"] = whole(revision, "revision", 1)
+        options["opt_start_seq"] = check_int(revision, "revision", 1)
     # A watch lasts as long as the program, so never give up.
     cursor = Cursor(
         ordered_config(options), secrets.token_hex(8), max_reset_attempts=None

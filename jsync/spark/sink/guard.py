@@ -11,7 +11,7 @@ import msgspec
 from ...errors import (
     CheckpointError,
     DataLossError,
-    ReplayTooLateError,
+    ReplayWindowExceededError,
     WrongLastSequenceError,
 )
 from ...terminal import printable
@@ -81,7 +81,7 @@ class Guard:
 
         Raises:
             CheckpointError: A later batch is stored, or the fence has lost entries.
-            ReplayTooLateError: The stream may have forgotten ids of the batch.
+            ReplayWindowExceededError: The stream may have forgotten ids of the batch.
             DataLossError: The stream no longer has rows that were stored before.
         """
         return patiently(self._enter, self._target.ack_timeout)
@@ -141,10 +141,10 @@ class Guard:
         return self._until is not None
 
     def check(self) -> None:
-        """Raise `ReplayTooLateError` once the stream may have forgotten ids of the batch."""
+        """Raise `ReplayWindowExceededError` once the stream may have forgotten ids of the batch."""
         if self._until is not None and monotonic() >= self._until:
             assert self._begun is not None
-            raise ReplayTooLateError(
+            raise ReplayWindowExceededError(
                 f"batch {self._attempt.batch} of {self._key} cannot be replayed without "
                 f"duplicates: stream {self._target.stream} remembers message ids for "
                 f"{self._target.window:g} s, and the batch was begun before that. Its rows "

@@ -154,7 +154,7 @@ def publish_batches(world: World, name: str, dice: random.Random) -> None:
         try:
             # A first call asks whether the stream takes batches.
             ack = model.call(name, 2 * TIMEOUT, partial(js.publish_batch, rows))
-        except errors.UnclearCommitError:
+        except errors.AmbiguousCommitError:
             for number, _ in batch:
                 model.end(name, number, "maybe")
         except errors.Error:

@@ -42,7 +42,11 @@ MOVING = [f"moving {n}" for n in range(3)]
 FOREIGN = ["foreign 0"]
 MIXED = [f"mixed {n}" for n in range(5)]
 BAD = "bad"
-ABSENT = (errors.ObjectReadError, errors.ObjectNotFoundError, errors.BadObjectInfoError)
+ABSENT = (
+    errors.ObjectReadError,
+    errors.ObjectNotFoundError,
+    errors.InvalidObjectInfoError,
+)
 """What a read of an object that is always there never raises."""
 
 
@@ -148,7 +152,7 @@ class World:
             self.done[name] = self.done.get(name, 0) + 1
 
     def _is_expected(self, actor: str, error: errors.Error) -> bool:
-        if isinstance(error, errors.ObjectReadError | errors.BadObjectInfoError):
+        if isinstance(error, errors.ObjectReadError | errors.InvalidObjectInfoError):
             return False
         return not actor.startswith(("reader", "lister", "notes", "own"))
 

@@ -74,7 +74,7 @@ def test_a_message_that_fails_every_time_becomes_a_dead_letter(
     js.publish(f"{stream.name}.a", b"bill 7", headers={"Trace": "x", "Nats-Other": "y"})
     handler, told = Failing(lambda: LookupError("no such customer")), Recorder()
     with worker.consume(handler, retry=quick, on_error=told):
-        error = of_kind(told, errors.MessageGivenUpError)
+        error = of_kind(told, errors.RetriesExhaustedError)
     assert handler.attempts == [1, 2, 3]
     assert (error.sequence, error.attempts, error.dead_letter) == (
         *(1, 3, quick.dead_letter),
@@ -104,7 +104,7 @@ def test_a_push_consumer_retries_as_well(
     )
     handler, told = Failing(), Recorder()
     with pushed.consume(handler, retry=quick, on_error=told):
-        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.RetriesExhaustedError)
     assert handler.attempts == [1, 2, 3]
     assert count(dead) == 1
 
@@ -136,7 +136,7 @@ def test_attempts_continue_where_another_program_stopped(
     worker.next(SOON).nak()
     handler, told = Failing(), Recorder()
     with worker.consume(handler, retry=quick, on_error=told):
-        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.RetriesExhaustedError)
     assert handler.attempts == [3]
     assert count(dead) == 1
 
@@ -155,7 +155,7 @@ def test_a_message_that_was_delivered_too_often_is_not_handled(
     handler, told = Failing(), Recorder()
     with worker.consume(handler, retry=retry, on_error=told):
         error = told.get()
-    assert isinstance(error, errors.MessageGivenUpError)
+    assert isinstance(error, errors.RetriesExhaustedError)
     assert handler.attempts == []
     headers = dead.get_message(1).headers or jsync.Headers()
     assert headers["Dead-Letter-Reason"].startswith("delivered 3 times")
@@ -198,7 +198,7 @@ def test_a_message_stays_until_its_dead_letter_is_stored(
         assert isinstance(error.__cause__, errors.NoStreamResponseError)
         assert not settled(worker)
         late = js.create_stream(name=f"{unique}LATE", subjects=[subject])
-        while not isinstance(told.get(), errors.MessageGivenUpError):
+        while not isinstance(told.get(), errors.RetriesExhaustedError):
             pass
     assert count(late) == 1
     wait_for(lambda: settled(worker))
@@ -226,7 +226,7 @@ def test_a_dead_letter_is_stored_before_its_message_is_terminated(
         told = Recorder()
         worker = nc.jetstream().consumer(stream.name, "worker")
         with worker.consume(Failing(), retry=quick, on_error=told):
-            of_kind(told, errors.MessageGivenUpError)
+            of_kind(told, errors.RetriesExhaustedError)
     assert seen == ["published", "stored", "terminated"]
 
 
@@ -277,7 +277,7 @@ def test_the_dead_letter_of_a_large_message_has_no_traceback(
     told = Recorder()
     handler = Failing(lambda: LookupError("x" * 2000))
     with worker.consume(handler, retry=retry, on_error=told):
-        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.RetriesExhaustedError)
     letter = dead.get_message(1)
     assert len(letter.data) == size
     assert "Dead-Letter-Traceback" not in (letter.headers or {})
@@ -311,7 +311,7 @@ def test_a_message_that_kills_each_process_becomes_a_dead_letter(
         with Child(KILLER, *arguments) as child:
             assert child.finish()[0] == 9
     with Child(KILLER, *arguments) as child:
-        assert child.finish()[:2] == (0, "MessageGivenUpError\n")
+        assert child.finish()[:2] == (0, "RetriesExhaustedError\n")
     assert dead.get_message(1).data == b"poison"
     wait_for(lambda: settled(worker))
 
@@ -354,8 +354,8 @@ def test_an_exception_without_a_text_is_a_failure_like_any_other(
     fill(nc, stream, 2)
     handler, told = Failing(UnspeakableError), Recorder()
     with worker.consume(handler, retry=quick, on_error=told):
-        of_kind(told, errors.MessageGivenUpError)
-        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.RetriesExhaustedError)
+        of_kind(told, errors.RetriesExhaustedError)
     assert count(dead) == 2
 
 
@@ -420,7 +420,7 @@ def test_only_the_last_failure_is_logged_with_its_traceback(
     fill(nc, stream, 1)
     told = Recorder()
     with worker.consume(Failing(), retry=quick, on_error=told):
-        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.RetriesExhaustedError)
     failures = [each for each in caplog.records if "CallbackError" in each.getMessage()]
     assert [each.levelname for each in failures] == ["WARNING", "WARNING", "ERROR"]
     assert "the next attempt follows in 0.01 s" in failures[0].getMessage()
@@ -448,7 +448,7 @@ def test_a_dead_letter_keeps_the_headers_that_can_be_sent(
     )
     told = Recorder()
     with worker.consume(Failing(), retry=quick, on_error=told):
-        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.RetriesExhaustedError)
     headers = dead.get_message(1).headers
     assert headers is not None
     assert (headers["Trace"], headers["Other"]) == ("x", "z")
@@ -480,7 +480,7 @@ def test_a_dead_letter_beyond_64_kb_loses_its_largest_header(
     js.publish(f"{stream.name}.a", b"data", headers=given)
     told = Recorder()
     with worker.consume(Failing(), retry=quick, on_error=told):
-        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.RetriesExhaustedError)
     headers = dead.get_message(1).headers
     assert headers is not None
     assert headers["Small"] == "y"
@@ -499,7 +499,7 @@ def test_a_dead_letter_fits_the_limit_of_its_stream(
     js.publish(f"{stream.name}.a", b"x" * 600, headers={"Large": "y" * 600})
     handler, told = Failing(), Recorder()
     with worker.consume(handler, retry=quick, on_error=told):
-        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.RetriesExhaustedError)
     assert handler.attempts == [1, 2, 3]
     letter = dead.get_message(1)
     assert letter.data == b"x" * 600

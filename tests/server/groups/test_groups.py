@@ -582,8 +582,8 @@ def test_a_change_beyond_the_members_ends_a_member_with_an_error(
     stored = bucket.get(f"{orders}.g").value
     for bad, error in (
         (stored.replace(b":6", b":7"), errors.ConsumerGroupChangedError),
-        (b"no json", errors.BadConsumerGroupError),
-        (DEEP, errors.BadConsumerGroupError),
+        (b"no json", errors.InvalidConsumerGroupError),
+        (DEEP, errors.InvalidConsumerGroupError),
     ):
         bucket.put(f"{orders}.g", stored)
         with group.join("a") as member:
@@ -602,7 +602,7 @@ def test_a_group_whose_stored_configuration_is_bad_is_left_out(
 ) -> None:
     js.key_value("elastic-consumer-groups").put(f"{orders}.bad", bad)
     assert [each.name for each in js.consumer_groups(orders)] == ["g"]
-    with pytest.raises(errors.BadConsumerGroupError, match="bad"):
+    with pytest.raises(errors.InvalidConsumerGroupError, match="bad"):
         js.consumer_group(orders, "bad")
     js.delete_consumer_group(orders, "bad")
 

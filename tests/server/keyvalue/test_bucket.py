@@ -180,7 +180,7 @@ def test_a_stream_that_is_no_bucket_is_refused(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=f"KV_{unique}", subjects=[unique], storage="memory")
-    with pytest.raises(errors.BadBucketError, match="max_msgs_per_subject"):
+    with pytest.raises(errors.InvalidBucketError, match="max_msgs_per_subject"):
         js.key_value(unique)
     stream.delete()
 

@@ -249,7 +249,7 @@ def test_a_put_whose_end_is_unknown_keeps_its_chunks(
         return to == "server" or not told
 
     proxy.rewrite(frame_filter(keeps))
-    with pytest.raises(errors.UnclearPutError, match="'a'"):
+    with pytest.raises(errors.AmbiguousPutError, match="'a'"):
         far_files.put("a", noise(5000), chunk_size=1000, timeout=3)
     proxy.rewrite(None)
     assert files.get("a") == noise(5000)

@@ -525,7 +525,7 @@ def test_a_store_with_an_upload_or_a_bad_record_is_not_empty(
     with pytest.raises(OSError, match="not empty"):
         fs.rmdir(root)
     assert fs.exists(f"{root}/a")
-    with pytest.raises(errors.BadObjectInfoError):
+    with pytest.raises(errors.InvalidObjectInfoError):
         fs.open(f"{root}/a")
     fs.rm(f"{root}/a", recursive=True)
     assert not fs.exists(f"{root}/a")

@@ -183,7 +183,7 @@ def test_an_id_with_wildcards_removes_no_chunks(
     record = {**store.info_of("good"), "name": "bad", "nuid": nuid}
     store.write("bad", json.dumps(record).encode())
     for call in (files.get, files.open, files.info):
-        with pytest.raises(errors.BadObjectInfoError, match="nuid"):
+        with pytest.raises(errors.InvalidObjectInfoError, match="nuid"):
             call("bad")
     if act == "delete":
         files.delete("bad")
@@ -220,7 +220,7 @@ def test_a_bad_record_is_named_and_passed_over(
         files.put("c", b"3")
         assert watch.next(LONG).name == "c"
     wait_for(lambda: len(seen) == 1)
-    assert isinstance(seen[0], errors.BadObjectInfoError)
+    assert isinstance(seen[0], errors.InvalidObjectInfoError)
     assert (seen[0].name, seen[0].revision) == ("a", 5)
     assert [info.name for info in files.list()] == ["b", "c"]
     wait_for(lambda: "'a' at revision 5" in caplog.text)
@@ -230,7 +230,7 @@ def test_a_bad_record_is_named_and_passed_over(
         lambda: files.update_meta("a", new_name="d"),
         lambda: files.add_link("link", "a"),
     ):
-        with pytest.raises(errors.BadObjectInfoError, match="put the object again"):
+        with pytest.raises(errors.InvalidObjectInfoError, match="put the object again"):
             call()
     for call in (
         lambda: files.update_meta("b", new_name="a"),
@@ -320,7 +320,7 @@ def test_an_unreadable_info_hides_no_object_of_jnats(store: Store) -> None:
     assert len(chunks_of(store.js, files)) == 1
     # A deleted one hides no unreadable one, which can be deleted too.
     assert files.delete("*.>").subject_token == plain
-    with pytest.raises(errors.BadObjectInfoError):
+    with pytest.raises(errors.InvalidObjectInfoError):
         files.info("*.>")
     files.delete("*.>")
     with pytest.raises(errors.ObjectDeletedError):

@@ -536,7 +536,7 @@ def test_an_invalid_object_info_is_named_in_the_error(
     meta = js.get_message(f"OBJ_{files.bucket}", files.info("a").revision)
     js.publish(meta.subject, data, headers={"Nats-Rollup": "sub"})
     for call in (lambda: files.get("a"), lambda: files.info("a")):
-        with pytest.raises(errors.BadObjectInfoError):
+        with pytest.raises(errors.InvalidObjectInfoError):
             call()
     assert [info.name for info in files.list()] == ["b"]
     assert files.check().unreadable == ["a"]
