@@ -396,7 +396,7 @@ class Connection(PlainPublisher):
         self._jetstream = dict(jetstream or {})
         self._options = session.options
         super().__init__(session.write_buffer)
-        self._finalizer = weakref.finalize(self, _forgotten, session)
+        self._finalizer = weakref.finalize(self, _warn_unclosed, session)
         self._finalizer.atexit = False
         session.write_buffer.requester = functools.partial(request, session)
 
@@ -969,7 +969,7 @@ class Connection(PlainPublisher):
         )
 
 
-def _forgotten(session: Session) -> None:
+def _warn_unclosed(session: Session) -> None:
     """Warn about a connection that was collected without a close, and end it."""
     if session.state is not ConnectionState.CLOSED and not session.forked:
         warnings.warn(

@@ -201,11 +201,11 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
         settings.pop("js_api_prefix", None)
     for setting in _REFERENCES & settings.keys():
         where = f"{path}: {_field_of[setting]}"
-        settings[setting] = _fetched(settings[setting], where, environ)
+        settings[setting] = _resolve_reference(settings[setting], where, environ)
     for setting in _FILES & settings.keys():
         if isinstance(settings[setting], str):
             where = f"{path}: {_field_of[setting]}"
-            settings[setting] = _expanded(settings[setting], where, environ)
+            settings[setting] = _expand_env(settings[setting], where, environ)
     return settings
 
 
@@ -234,7 +234,7 @@ def connect_keywords(
         )
     settings = load(root, name, environ)
     try:
-        keywords = keywords_of(settings)
+        keywords = to_keywords(settings)
     except ConfigError as error:
         raise ConfigError(f"{_path(root, name)}: {error}") from error
     return keywords, jetstream_keywords(settings)
@@ -252,7 +252,7 @@ def jetstream_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def keywords_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+def to_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of `jsync.connect` for settings of a context.
 
     Args:
@@ -266,9 +266,9 @@ def keywords_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     keywords = {
         "servers": settings.get("server"),
-        "tls_ca": _written("ca", settings.get("tlsca")),
-        "tls_cert": _written("cert", settings.get("tlscert")),
-        "tls_key": _written("key", settings.get("tlskey")),
+        "tls_ca": _format_field("ca", settings.get("tlsca")),
+        "tls_cert": _format_field("cert", settings.get("tlscert")),
+        "tls_key": _format_field("key", settings.get("tlskey")),
         "tls_handshake_first": settings.get("tlsfirst"),
         "inbox_prefix": settings.get("inbox_prefix"),
         "token": _text("token", settings.get("token")),
@@ -298,7 +298,9 @@ def keywords_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in keywords.items() if value}
 
 
-def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | bytes:
+def _resolve_reference(
+    reference: str, where: str, environ: Mapping[str, str]
+) -> str | bytes:
     """Return the bytes that a reference stands for.
 
     A plain value and the path of a file are returned as they are.
@@ -335,7 +337,7 @@ def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | by
     raise ConfigError(f"{where}: jsync cannot use {scheme[0]}")
 
 
-def _expanded(path: str, where: str, environ: Mapping[str, str]) -> str:
+def _expand_env(path: str, where: str, environ: Mapping[str, str]) -> str:
     """Expand variables and `~` in a path. An unset variable is empty, as in Go."""
     text = _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], ""), path)
     try:
@@ -393,7 +395,7 @@ def _text(name: str, value: str | bytes | None) -> str | None:
         raise ConfigError(f"{name}: the value is not UTF-8") from None
 
 
-def _written(field: str, value: str | bytes | None) -> str | None:
+def _format_field(field: str, value: str | bytes | None) -> str | None:
     """Return the path of a TLS file, which OpenSSL reads itself."""
     if isinstance(value, bytes):
         raise ConfigError(f"{field}: give the path of a file")

@@ -191,7 +191,7 @@ class LocalServer:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._ended(self._process)
+            self._on_exit(self._process)
 
     def restart(self, timeout: float = 5) -> None:
         """Stop the server as `stop()` does, and start it with the same port and store.
@@ -305,7 +305,7 @@ class LocalServer:
             return False
         if self._process.poll() is None:
             return True
-        self._ended(self._process)
+        self._on_exit(self._process)
         return False
 
     @property
@@ -389,10 +389,10 @@ class LocalServer:
                 )
             time.sleep(0.005)
         raise errors.Error(
-            f"nats-server ended with exit code {process.returncode}: {self._last_words()}"
+            f"nats-server ended with exit code {process.returncode}: {self._exit_message()}"
         )
 
-    def _last_words(self) -> str:
+    def _exit_message(self) -> str:
         """Return the fatal error in the log, or the end of the log without one."""
         _, fatal, why = self.log.rpartition(" [FTL] ")
         return why.strip() if fatal else f"\n{self._log_tail()}"
@@ -416,7 +416,7 @@ class LocalServer:
                 self._process.wait(timeout)
         self.kill()
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+    def _on_exit(self, process: subprocess.Popen[bytes]) -> None:
         self._paused = False
         if self._job is not None:
             self._job.close()
@@ -569,8 +569,8 @@ class LocalCluster:
         names = [f"node-{self.servers.index(server) + 1}" for server in running]
         try:
             leaders = {_leader(server) for server in running}
-            below = {leader for server in running for leader in _leaders_below(server)}
-            offline = {name for server in running for name in _offline(server)}
+            below = {leader for server in running for leader in _stream_leaders(server)}
+            offline = {name for server in running for name in _offline_peers(server)}
             healthy = all(_page(s, "healthz")["status"] == "ok" for s in running)
         except OSError:  # a server has ended, or is paused
             return False
@@ -587,7 +587,7 @@ def _leader(server: LocalServer) -> str:
     return str(_page(server, "jsz").get("meta_cluster", {}).get("leader", ""))
 
 
-def _offline(server: LocalServer) -> Iterator[str]:
+def _offline_peers(server: LocalServer) -> Iterator[str]:
     """Yield the names of the servers that the leader counts as offline.
 
     Servers other than the leader report none. A server that is back counts as offline until
@@ -598,7 +598,7 @@ def _offline(server: LocalServer) -> Iterator[str]:
             yield str(peer.get("name", ""))
 
 
-def _leaders_below(server: LocalServer) -> Iterator[str]:
+def _stream_leaders(server: LocalServer) -> Iterator[str]:
     """Yield the leaders of the streams and consumers that a server holds."""
     for account in _page(server, "jsz?consumers=true").get("account_details") or ():
         for stream in account.get("stream_detail") or ():

@@ -129,7 +129,7 @@ def _create(js: jsync.JetStream, storage: str) -> tuple[jsync.Stream, bool]:
     try:
         return js.create_stream(config), True
     except UnsupportedFeatureError:
-        return js.create_stream(config.changed({"allow_batched": None})), False
+        return js.create_stream(config.updated({"allow_batched": None})), False
 
 
 def _measure(plan: Plan, *, batched: bool) -> Iterator[Figure]:

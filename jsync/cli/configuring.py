@@ -57,7 +57,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
         found = found["config"]
     if not isinstance(found, dict):
         raise click.UsageError(f"{path} has no configuration")
-    return kind.read(found, strict=True)
+    return kind.parse(found, strict=True)
 
 
 def first(path: Path | None, otherwise: Config) -> Config:
@@ -80,7 +80,7 @@ def settle(
         if name and in_file and in_file != name:
             raise click.UsageError(f"{path} configures {in_file!r}, not {name!r}")
         fields[field] = name or in_file
-    return start.changed(fields)
+    return start.updated(fields)
 
 
 def show_changes(old: Config, new: Config) -> bool:

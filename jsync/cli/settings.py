@@ -9,7 +9,7 @@ import click
 
 import jsync
 from jsync import errors
-from jsync.contexts import jetstream_keywords, keywords_of
+from jsync.contexts import jetstream_keywords, to_keywords
 
 from .environment import resolve
 from .failures import say, words_of
@@ -80,7 +80,7 @@ class Settings:
             "name": "jsync",
             "connect_timeout": self.timeout,
             "servers": _LOCAL,
-            **keywords_of(self._all),
+            **to_keywords(self._all),
             **options,
         }
         try:

@@ -101,7 +101,7 @@ def step_down(
 def create_stream(
     api: API, config: object | None, fields: Mapping[str, Any], timeout: Seconds | None
 ) -> StreamInfo:
-    wanted = StreamConfig.of(config, fields)
+    wanted = StreamConfig.from_any(config, fields)
     try:
         return _put_stream(api, "CREATE", wanted, timeout)
     except StreamNameInUseError as error:
@@ -183,18 +183,18 @@ def update_stream(
     changes = config is None
     if changes:
         fields = {"name": name, **fields}
-    wanted = StreamConfig.of(config, fields)
+    wanted = StreamConfig.from_any(config, fields)
     _check_same("stream", name, wanted.name)
     if changes:
         current = stream_info(api, wanted.name or "", timeout=timeout).config
-        wanted = current.changed(fields)
+        wanted = current.updated(fields)
     return _put_stream(api, "UPDATE", wanted, timeout)
 
 
 def create_or_update_stream(
     api: API, config: object | None, fields: Mapping[str, Any], timeout: Seconds | None
 ) -> StreamInfo:
-    wanted = StreamConfig.of(config, fields)
+    wanted = StreamConfig.from_any(config, fields)
     try:
         return _put_stream(api, "UPDATE", wanted, timeout)
     except StreamNotFoundError:
@@ -393,7 +393,7 @@ def put_consumer(
     An update with keywords alone changes only those fields.
     """
     check_name(stream, "stream")
-    wanted = ConsumerConfig.of(config, fields)
+    wanted = ConsumerConfig.from_any(config, fields)
     _check_same("consumer", name, wanted.durable_name, wanted.name)
     which = wanted.durable_name or wanted.name or name
     if which is None:
@@ -402,7 +402,7 @@ def put_consumer(
         which = secrets.token_hex(8)
         wanted = wanted.replace(name=which)
     if action == "update" and config is None:
-        wanted = _current(api, stream, which, timeout).changed(fields)
+        wanted = _current(api, stream, which, timeout).updated(fields)
     subject = f"CONSUMER.CREATE.{stream}.{which}"
     if wanted.filter_subject and not has_wildcard(wanted.filter_subject):
         # Name the filter in the subject, so that permissions can be given by it. A

@@ -160,7 +160,7 @@ class NestedCodec(Codec):
     """A field that is another model."""
 
     def read(self, wire: Any, strict: bool) -> Any:
-        return self.kind.read(convert(wire, dict[str, Any]), strict)
+        return self.kind.parse(convert(wire, dict[str, Any]), strict)
 
     def write(self, value: Any) -> Any:
         if not isinstance(value, self.kind):
@@ -168,7 +168,7 @@ class NestedCodec(Codec):
         return value.to_wire()
 
     def check(self, value: Any) -> Any:
-        return self.kind.of(value, {})
+        return self.kind.from_any(value, {})
 
 
 class ListCodec(Codec):

@@ -205,13 +205,13 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
         if self.deliver_subject:
             check_literal(self.deliver_subject, "deliver_subject")
 
-    def changed(self, changes: Mapping[str, Any]) -> "ConsumerConfig":
+    def updated(self, changes: Mapping[str, Any]) -> "ConsumerConfig":
         one, many = "filter_subject", "filter_subjects"
         for name, other in ((one, many), (many, one)):
             if changes.get(name) is not None and other not in changes:
                 # Each field replaces the other, because servers reject both together.
                 changes = {**changes, other: None}
-        return Model.changed(self, changes)
+        return Model.updated(self, changes)
 
     def differences(self, other: "ConsumerConfig") -> dict[str, tuple[Any, Any]]:
         found = Model.differences(self, other)

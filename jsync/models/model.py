@@ -108,10 +108,10 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         Returns:
             The object.
         """
-        return cls.read(data, strict=False)
+        return cls.parse(data, strict=False)
 
     @classmethod
-    def read(cls, data: Mapping[str, Any], strict: bool) -> Self:
+    def parse(cls, data: Mapping[str, Any], strict: bool) -> Self:
         """Read a JSON object, and check it if you want that.
 
         Args:
@@ -152,7 +152,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         return cls(**values, extra=extra, _read=read)
 
     @classmethod
-    def of(cls, config: object | None, fields: Mapping[str, Any]) -> Self:
+    def from_any(cls, config: object | None, fields: Mapping[str, Any]) -> Self:
         """Make a checked object of a whole configuration or of keywords, not of both.
 
         Args:
@@ -191,7 +191,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
                 "mapping, or each field by its name"
             )
         # nats-py's dict still contains enums.
-        return cls.read(msgspec.to_builtins(as_dict()), strict=True)._checked()
+        return cls.parse(msgspec.to_builtins(as_dict()), strict=True)._checked()
 
     def replace(self, **changes: Any) -> Self:
         """Make a copy with some fields changed: `config.replace(max_age=60)`.
@@ -204,7 +204,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         """
         return msgspec.structs.replace(self, **changes)
 
-    def changed(self, changes: Mapping[str, Any]) -> Self:
+    def updated(self, changes: Mapping[str, Any]) -> Self:
         """Make a checked copy with some fields changed.
 
         Args:

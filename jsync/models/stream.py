@@ -237,12 +237,12 @@ class StreamConfig(Model, kw_only=True, frozen=True):
         check_name(self.name, "name")
         check_filters(self.subjects, "subjects")
 
-    def changed(self, changes: Mapping[str, Any]) -> "StreamConfig":
+    def updated(self, changes: Mapping[str, Any]) -> "StreamConfig":
         if "max_age" in changes and self.duplicate_window == self._default_window():
             # The server derives the default from `max_age`, and does not allow a longer
             # one.
             changes = {"duplicate_window": None, **changes}
-        return Model.changed(self, changes)
+        return Model.updated(self, changes)
 
     def differences(self, other: "StreamConfig") -> dict[str, tuple[Any, Any]]:
         found = Model.differences(self, other)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync.cli.environment import resolve
-from jsync.contexts import keywords_of
+from jsync.contexts import to_keywords
 
 from ..accounts import Key, nkey_config, password_config, token_config
 from .support import Jsync
@@ -96,7 +96,7 @@ def test_credentials_that_are_given_take_the_place_of_the_contexts(
     config_home: Path,
 ) -> None:
     store(config_home, "one", user="ann", select=True)
-    assert keywords_of(resolve({}, environment(config_home)))["user"] == "ann"
+    assert to_keywords(resolve({}, environment(config_home)))["user"] == "ann"
     store(config_home, "one", user="ann", password="secret", select=True)
     options = resolve({"creds": "/ann.creds"}, environment(config_home))
     assert options == {"server": "nats://127.0.0.1:4222", "creds": "/ann.creds"}
@@ -161,8 +161,8 @@ def test_a_context_that_is_not_there_or_is_broken_is_a_mistake_in_the_command(
 
 
 def test_a_user_without_a_password_is_a_token_as_the_nats_tool_has_it() -> None:
-    assert keywords_of({"user": "word"})["token"] == "word"
-    both = keywords_of({"user": "ann", "password": "secret"})
+    assert to_keywords({"user": "word"})["token"] == "word"
+    both = to_keywords({"user": "ann", "password": "secret"})
     assert (both["user"], both["password"], both.get("token")) == (
         "ann",
         "secret",

@@ -110,7 +110,7 @@ def test_a_stream_that_cannot_be(
     kind: type[errors.APIError],
 ) -> None:
     js.create_stream(name=f"{unique}taken", subjects=[f"{unique}taken.>"])
-    config = StreamConfig.of(None, {"name": unique, **named(fields, unique)})
+    config = StreamConfig.from_any(None, {"name": unique, **named(fields, unique)})
     if config.required_versions(line):
         return
     with pytest.raises(errors.APIError) as refusal:
@@ -190,7 +190,7 @@ def test_a_consumer_that_cannot_be(
         consumer_limits={"max_ack_pending": 100, "inactive_threshold": 60},
     )
     stream.create_consumer(name="taken", description="another")
-    config = ConsumerConfig.of(None, {"name": "d", **named(fields, unique)})
+    config = ConsumerConfig.from_any(None, {"name": "d", **named(fields, unique)})
     if config.required_versions(line):
         return
     with pytest.raises(errors.APIError) as refusal:

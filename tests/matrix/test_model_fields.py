@@ -236,7 +236,7 @@ def test_a_stream_is_as_it_was_configured(
     unique: str,
     fields: dict[str, Any],
 ) -> None:
-    config = StreamConfig.of(None, {"name": unique, **named(fields, unique)})
+    config = StreamConfig.from_any(None, {"name": unique, **named(fields, unique)})
     if newer := config.required_versions(line):
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
             js.create_stream(config)
@@ -271,7 +271,7 @@ def test_a_consumer_is_as_it_was_configured(
     fields: dict[str, Any],
 ) -> None:
     create_stream(nc, StreamConfig(name=unique, subjects=[f"{unique}.>"]))
-    config = ConsumerConfig.of(None, {"name": "d", **named(fields, unique)})
+    config = ConsumerConfig.from_any(None, {"name": "d", **named(fields, unique)})
     if newer := config.required_versions(line):
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
             js.create_consumer(unique, config)
@@ -361,7 +361,7 @@ def test_an_update_leaves_the_nanoseconds_of_others_alone(
     }
     body = {"stream_name": unique, "config": wire, "action": "create"}
     info = ConsumerInfo.from_wire(ask(nc, f"CONSUMER.CREATE.{unique}.d", body))
-    changed = ConsumerConfig.of(info.config.replace(max_ack_pending=7), {})
+    changed = ConsumerConfig.from_any(info.config.replace(max_ack_pending=7), {})
     body = {"stream_name": unique, "config": changed.to_wire(), "action": "update"}
     after = ask(nc, f"CONSUMER.CREATE.{unique}.d", body)["config"]
     assert after["max_ack_pending"] == 7

@@ -56,7 +56,7 @@ def test_a_stream_of_nats_py_becomes_the_same_stream(
     wire = named(json.loads(json.dumps(config.as_dict())), unique)
     theirs = ask(nc, f"STREAM.CREATE.{unique}", wire)
     ask(nc, f"STREAM.DELETE.{unique}")
-    ours = create_stream(nc, StreamConfig.of(_Renamed(config, unique), {}))
+    ours = create_stream(nc, StreamConfig.from_any(_Renamed(config, unique), {}))
     assert ours["config"] == theirs["config"]
 
 
@@ -90,7 +90,9 @@ def test_a_consumer_of_nats_py_becomes_the_same_consumer(
     body = {"stream_name": unique, "config": wire}
     theirs = ask(nc, f"CONSUMER.CREATE.{unique}.d", body)
     ask(nc, f"CONSUMER.DELETE.{unique}.d")
-    ours = create_consumer(nc, unique, ConsumerConfig.of(_Renamed(config, unique), {}))
+    ours = create_consumer(
+        nc, unique, ConsumerConfig.from_any(_Renamed(config, unique), {})
+    )
     assert ours["config"] == theirs["config"]
 
 
@@ -149,4 +151,4 @@ def test_every_field_of_a_bucket_of_nats_py_is_read(name: str) -> None:
 
 def test_a_time_to_live_of_markers_alone_is_read() -> None:
     config = nats_py.KeyValueConfig(bucket="B", limit_marker_ttl=5)
-    assert jsync.KeyValueConfig.of(config, {}).limit_marker_ttl == 5
+    assert jsync.KeyValueConfig.from_any(config, {}).limit_marker_ttl == 5

@@ -63,7 +63,7 @@ def test_an_invalid_bucket_name_is_rejected(bucket: Any) -> None:
     with pytest.raises(errors.InvalidBucketNameError):
         check_bucket(bucket)
     with pytest.raises(errors.ConfigError):
-        KeyValueConfig.of(None, {"bucket": bucket})
+        KeyValueConfig.from_any(None, {"bucket": bucket})
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_prefix_is_put_before_the_subjects_of_writes_alone(
 def test_a_mirror_has_the_subjects_of_its_origin_unless_it_moves_them(
     mirror: dict[str, Any], origin: str, read: str
 ) -> None:
-    source = StreamSource.of(mirror, {})
+    source = StreamSource.from_any(mirror, {})
     layout = Layout(StreamConfig(name="KV_B", mirror=source), "$JS.API")
     assert (layout.bucket, layout.origin, layout.read) == ("B", origin, read)
 
@@ -178,15 +178,15 @@ def test_the_revision_is_read_from_a_refusal(words: str, revision: int | None) -
 )
 def test_an_invalid_configuration_is_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError):
-        KeyValueConfig.of(None, {"bucket": "B", **fields})
+        KeyValueConfig.from_any(None, {"bucket": "B", **fields})
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: KeyValueConfig.of("B", {}),
-        lambda: KeyValueConfig.of(KeyValueConfig(bucket="B"), {"history": 2}),
-        lambda: KeyValueConfig.of(None, {}),
+        lambda: KeyValueConfig.from_any("B", {}),
+        lambda: KeyValueConfig.from_any(KeyValueConfig(bucket="B"), {"history": 2}),
+        lambda: KeyValueConfig.from_any(None, {}),
     ],
     ids=["a name alone", "twice", "not at all"],
 )
@@ -209,7 +209,7 @@ def test_a_configuration_comes_back_from_its_stream() -> None:
         "limit_marker_ttl": 5.0,
         "metadata": {"a": "b"},
     }
-    config = KeyValueConfig.of(None, fields)
+    config = KeyValueConfig.from_any(None, fields)
     stream = config.stream()
     server = {**(stream.metadata or {}), "_nats.level": "3"}
     assert KeyValueConfig.of_stream(stream.replace(metadata=server)) == config

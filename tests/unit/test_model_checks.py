@@ -52,11 +52,11 @@ def test_a_configuration_is_made_from_a_mapping_or_an_object() -> None:
         "max_bytes": None,
     }
     for made in (
-        StreamConfig.of(None, keywords),
-        StreamConfig.of(keywords, {}),
-        StreamConfig.of(wanted, {}),
-        StreamConfig.of(wanted.replace(max_age=60, subjects=("a.>", "b")), {}),
-        StreamConfig.of(Dictable(**wanted.to_wire()), {}),
+        StreamConfig.from_any(None, keywords),
+        StreamConfig.from_any(keywords, {}),
+        StreamConfig.from_any(wanted, {}),
+        StreamConfig.from_any(wanted.replace(max_age=60, subjects=("a.>", "b")), {}),
+        StreamConfig.from_any(Dictable(**wanted.to_wire()), {}),
     ):
         assert made == wanted
         assert type(made.max_age) is float
@@ -66,7 +66,7 @@ def test_a_configuration_is_made_from_a_mapping_or_an_object() -> None:
 
 def test_a_configuration_does_not_share_lists_with_its_maker() -> None:
     subjects = ["a"]
-    config = StreamConfig.of(None, {"name": "A", "subjects": subjects})
+    config = StreamConfig.from_any(None, {"name": "A", "subjects": subjects})
     subjects.append("b")
     assert config.subjects == ["a"]
 
@@ -95,7 +95,7 @@ def fields_with(codec: type[Codec]) -> list[tuple[type[Model], str]]:
 
 def checked(kind: type[Model], name: str, value: object) -> object:
     needed: dict[str, Any] = {"name": "A"} if "name" in kind.__struct_fields__ else {}
-    return getattr(kind.of(None, {**needed, name: value}), name)
+    return getattr(kind.from_any(None, {**needed, name: value}), name)
 
 
 @pytest.mark.parametrize("value", DURATIONS, ids=repr)
@@ -110,7 +110,7 @@ def test_a_duration_is_seconds_or_a_timedelta(
 
 def test_durations_in_a_list_may_be_timedeltas() -> None:
     backoff = [timedelta(milliseconds=1500), 60]
-    config = ConsumerConfig.of(None, {"backoff": backoff})
+    config = ConsumerConfig.from_any(None, {"backoff": backoff})
     assert config.backoff == [1.5, 60.0]
     assert config.to_wire()["backoff"] == [1_500_000_000, 60_000_000_000]
 
@@ -137,7 +137,7 @@ def test_one_string_stands_for_a_list_of_one(
 
 
 def test_a_field_that_jsync_does_not_know_can_be_sent() -> None:
-    config = StreamConfig.of(None, {"name": "A", "extra": {"new": 1}})
+    config = StreamConfig.from_any(None, {"name": "A", "extra": {"new": 1}})
     assert config.to_wire() == {"name": "A", "new": 1}
 
 
@@ -151,7 +151,7 @@ def test_configurations_of_nats_py_are_understood() -> None:
         sources=[nats_py.StreamSource(name="B", opt_start_time=NOON)],
         consumer_limits=nats_py.StreamConsumerLimits(inactive_threshold=2),
     )
-    config = StreamConfig.of(stream, {})
+    config = StreamConfig.from_any(stream, {})
     assert config.max_age == 90.5
     assert config.retention == "workqueue"
     assert type(config.retention) is str
@@ -164,13 +164,13 @@ def test_configurations_of_nats_py_are_understood() -> None:
         backoff=[0.5],
         pause_until="2026-01-02T12:00:00.25Z",
     )
-    read = ConsumerConfig.of(consumer, {})
+    read = ConsumerConfig.from_any(consumer, {})
     assert (read.ack_wait, read.backoff, read.pause_until) == (2.5, [0.5], NOON)
     assert read.ack_policy == "explicit"
     with pytest.raises(ConfigError, match="max_msgs: Expected int, got str"):
-        StreamConfig.of(nats_py.StreamConfig(name="A", max_msgs="7"), {})  # type: ignore[arg-type]
+        StreamConfig.from_any(nats_py.StreamConfig(name="A", max_msgs="7"), {})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="placement: tags: Expected list, got str"):
-        StreamConfig.of(
+        StreamConfig.from_any(
             nats_py.StreamConfig(name="A", placement=nats_py.Placement(tags="x")),  # type: ignore[arg-type]
             {},
         )
@@ -242,9 +242,9 @@ def test_an_invalid_stream_is_rejected(fields: dict[str, Any], words: str) -> No
     if fields and "name" not in fields:
         fields = {"name": "A", **fields}
     with pytest.raises(ConfigError, match=words):
-        StreamConfig.of(None, fields)
+        StreamConfig.from_any(None, fields)
     with pytest.raises(ConfigError, match=words):
-        StreamConfig.of(fields, {})
+        StreamConfig.from_any(fields, {})
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_an_invalid_stream_is_rejected(fields: dict[str, Any], words: str) -> No
 )
 def test_an_invalid_consumer_is_rejected(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        ConsumerConfig.of(None, fields)
+        ConsumerConfig.from_any(None, fields)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_configuration_and_keywords_exclude_each_other(
     config: object, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
-        StreamConfig.of(config, {"max_age": 1})
+        StreamConfig.from_any(config, {"max_age": 1})
 
 
 @pytest.mark.parametrize("fields", [{}, {"metadata": {"a": "b"}}])
@@ -306,21 +306,24 @@ def test_the_error_of_a_bare_name_suggests_a_keyword(
     kind: type[Model], keyword: str, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError, match=f"not 'A': .* as in {keyword}='A'"):
-        kind.of("A", fields)
+        kind.from_any("A", fields)
 
 
 @pytest.mark.parametrize("config", [1, ConsumerConfig(), nats_py.StreamConfig])
 def test_an_object_that_is_no_configuration_is_rejected(config: object) -> None:
     with pytest.raises(ConfigError, match=r"not .*: pass StreamConfig\(\.\.\.\)"):
-        StreamConfig.of(config, {})
+        StreamConfig.from_any(config, {})
 
 
 def test_a_configuration_from_a_server_passes_the_checks() -> None:
     wire = {"name": "A", "retention": "later", "new": 1, "storage": None}
     config = StreamConfig.from_wire(wire).replace(max_age=1)
-    assert StreamConfig.of(config, {}).to_wire() == {**wire, "max_age": 1_000_000_000}
+    assert StreamConfig.from_any(config, {}).to_wire() == {
+        **wire,
+        "max_age": 1_000_000_000,
+    }
     with pytest.raises(ConfigError, match="retention: 'sooner'"):
-        StreamConfig.of(config.replace(retention="sooner"), {})
+        StreamConfig.from_any(config.replace(retention="sooner"), {})
 
 
 @pytest.mark.parametrize(
@@ -328,7 +331,7 @@ def test_a_configuration_from_a_server_passes_the_checks() -> None:
 )
 def test_a_name_that_can_be(name: str) -> None:
     check_name(name)
-    assert StreamConfig.of(None, {"name": name}).name == name
+    assert StreamConfig.from_any(None, {"name": name}).name == name
 
 
 @pytest.mark.parametrize(
@@ -347,17 +350,17 @@ def test_changes_leave_the_rest_as_it_is() -> None:
     config = StreamConfig.from_wire(
         {"name": "S", "max_msgs": 9, "description": "words", "of_tomorrow": 1}
     )
-    changed = config.changed({"max_msgs": 7, "description": None})
+    changed = config.updated({"max_msgs": 7, "description": None})
     assert changed.to_wire() == {"name": "S", "max_msgs": 7, "of_tomorrow": 1}
     with pytest.raises(ConfigError, match="did you mean max_msgs"):
-        config.changed({"max_msg": 7})
+        config.updated({"max_msg": 7})
     with pytest.raises(ConfigError, match="max_age"):
-        config.changed({"max_age": -1})
+        config.updated({"max_age": -1})
 
 
 def test_a_field_that_is_unset_by_a_change_has_its_default() -> None:
     config = ConsumerConfig(name="c", ack_policy="all", ack_wait=5)
-    changed = config.changed({"ack_policy": None, "ack_wait": None})
+    changed = config.updated({"ack_policy": None, "ack_wait": None})
     assert (changed.ack_policy, changed.ack_wait) == ("explicit", None)
 
 
@@ -376,7 +379,7 @@ def test_the_servers_default_of_the_window_goes_with_max_age(
     current: dict[str, Any], changes: dict[str, Any], window: float | None
 ) -> None:
     config = StreamConfig(name="S", **current)
-    assert config.changed(changes).duplicate_window == window
+    assert config.updated(changes).duplicate_window == window
 
 
 @pytest.mark.parametrize(
@@ -392,9 +395,9 @@ def test_the_servers_default_of_the_window_goes_with_max_age(
 def test_one_kind_of_filter_takes_the_place_of_the_other(
     changes: dict[str, Any], one: str | None, many: list[str] | None
 ) -> None:
-    changed = ConsumerConfig(name="c", filter_subject="a").changed(changes)
+    changed = ConsumerConfig(name="c", filter_subject="a").updated(changes)
     assert (changed.filter_subject, changed.filter_subjects) == (one, many)
-    back = ConsumerConfig(name="c", filter_subjects=["a"]).changed(
+    back = ConsumerConfig(name="c", filter_subjects=["a"]).updated(
         {"filter_subject": "b"}
     )
     assert (back.filter_subject, back.filter_subjects) == ("b", None)

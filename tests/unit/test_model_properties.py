@@ -137,14 +137,14 @@ streams = st.builds(
 def test_a_configuration_survives_the_way_to_the_server_and_back(
     config: StreamConfig,
 ) -> None:
-    checked = StreamConfig.of(config, {})
+    checked = StreamConfig.from_any(config, {})
     wire = config.to_wire()
     assert checked.to_wire() == wire
     back = StreamConfig.from_wire(wire)
     assert back == checked
     assert back.to_wire() == wire
     assert back.matches(checked)
-    assert StreamConfig.of(Dictable(**wire), {}) == checked
+    assert StreamConfig.from_any(Dictable(**wire), {}) == checked
 
 
 @BOUNDED

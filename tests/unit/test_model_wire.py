@@ -114,7 +114,7 @@ def test_values_that_the_wire_cannot_carry_are_rejected(
     with pytest.raises(ConfigError, match=words):
         model.to_wire()
     with pytest.raises(ConfigError, match=words):
-        type(model).of(model.replace(**named(model)), {})
+        type(model).from_any(model.replace(**named(model)), {})
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_configuration_remembers_its_unknown_fields_until_it_changes() -> None
     }
     config = ConsumerConfig.from_wire(wire)
     for same in (
-        ConsumerConfig.of(config, {}),
+        ConsumerConfig.from_any(config, {}),
         copy.deepcopy(config),
         pickle.loads(pickle.dumps(config)),
         config.replace(),

@@ -115,7 +115,7 @@ def test_the_error_names_every_missing_feature() -> None:
             {"placement.preferred": (2, 11)},
         ),
         (
-            StreamConfig.of(
+            StreamConfig.from_any(
                 None,
                 {
                     "name": "A",
@@ -128,7 +128,7 @@ def test_the_error_names_every_missing_feature() -> None:
             {"sources.consumer": (2, 14)},
         ),
         (
-            StreamConfig(name="A", mirror=StreamSource.of(None, {"name": "B"})),
+            StreamConfig(name="A", mirror=StreamSource.from_any(None, {"name": "B"})),
             {},
         ),
         (ConsumerConfig(ack_policy="explicit"), {}),

@@ -74,7 +74,7 @@ def _create(js: jsync.JetStream, template: SubjectTemplate, name: str) -> jsync.
     try:
         return js.create_stream(config)
     except UnsupportedFeatureError:
-        return js.create_stream(config.changed({"allow_batched": None}))
+        return js.create_stream(config.updated({"allow_batched": None}))
 
 
 def choose_sink(

@@ -45,7 +45,7 @@ def update(
             stream = with_kept(stream, info.config)
             return management.update_stream(api, stream, {}, timeout)
         before = wanted.of_stream(info.config)
-        changes = before.changed(fields).stream().changes_from(before.stream())
+        changes = before.updated(fields).stream().changes_from(before.stream())
         return management.update_stream(
             api, None, {"name": stream.name, **changes}, timeout
         )

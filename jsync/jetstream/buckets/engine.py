@@ -58,7 +58,7 @@ class BucketConfig(Protocol):
     def of_stream(cls, config: StreamConfig) -> Self:
         """Read the configuration of a bucket from that of its stream."""
 
-    def changed(self, changes: Mapping[str, Any]) -> Self:
+    def updated(self, changes: Mapping[str, Any]) -> Self:
         """Make a checked copy with some fields changed."""
 
 

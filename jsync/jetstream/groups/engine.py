@@ -452,7 +452,7 @@ def group_stream(
     """
     filters = config.filters or {ALL: ()}
     stream = source.name or ""
-    return StreamConfig.of(
+    return StreamConfig.from_any(
         {
             "name": stream_of("elastic", stream, group),
             "retention": "workqueue",

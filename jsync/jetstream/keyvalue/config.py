@@ -67,7 +67,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
     """Your own notes, up to 128 KiB. Keys with `_nats.` belong to the server."""
 
     @classmethod
-    def of(cls, config: object | None, fields: Any) -> Self:
+    def from_any(cls, config: object | None, fields: Any) -> Self:
         """Make a checked object of a whole configuration or of keywords, not of both.
 
         Args:
@@ -81,7 +81,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
             ConfigError: A field has a value that is not allowed. The error names the
                 field.
         """
-        checked = super().of(config, fields)
+        checked = super().from_any(config, fields)
         # nats-py has two extra fields: `direct`, which is always on in jsync, and
         # `limit_marker_ttl`, which its `as_dict` leaves out.
         unknown = checked.extra.keys() - {"direct"}

@@ -52,7 +52,7 @@ class KeyValueManager:
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the configuration.
         """
-        wanted = KeyValueConfig.of(config, fields)
+        wanted = KeyValueConfig.from_any(config, fields)
         return self._bound(
             buckets.create(self._api, wanted, "bucket", "key_value", timeout)
         )
@@ -82,7 +82,7 @@ class KeyValueManager:
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = KeyValueConfig.of(config, fields)
+        wanted = KeyValueConfig.from_any(config, fields)
         partly = fields if config is None else None
         return self._bound(buckets.update(self._api, wanted, partly, timeout))
 
@@ -110,7 +110,7 @@ class KeyValueManager:
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = KeyValueConfig.of(config, fields)
+        wanted = KeyValueConfig.from_any(config, fields)
         return self._bound(buckets.create_or_update(self._api, wanted, timeout))
 
     def key_value(self, bucket: str, *, timeout: float | None = None) -> KeyValue:

@@ -52,7 +52,7 @@ class ObjectStoreManager:
             InvalidBucketNameError: No store may have that name. Nothing is sent.
             APIError: The server rejects the configuration.
         """
-        wanted = ObjectStoreConfig.of(config, fields)
+        wanted = ObjectStoreConfig.from_any(config, fields)
         return self._opened(
             buckets.create(self._api, wanted, "store", "object_store", timeout)
         )
@@ -81,7 +81,7 @@ class ObjectStoreManager:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = ObjectStoreConfig.of(config, fields)
+        wanted = ObjectStoreConfig.from_any(config, fields)
         partly = fields if config is None else None
         return self._opened(buckets.update(self._api, wanted, partly, timeout))
 
@@ -108,7 +108,7 @@ class ObjectStoreManager:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = ObjectStoreConfig.of(config, fields)
+        wanted = ObjectStoreConfig.from_any(config, fields)
         return self._opened(buckets.create_or_update(self._api, wanted, timeout))
 
     def object_store(

@@ -89,7 +89,7 @@ def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
     fields["filter_subjects"] = filters or None
     fixed = {"ack_policy": "none", "max_deliver": 1}
     place = {"mem_storage": True, "num_replicas": 1}
-    return ConsumerConfig.of(None, {**fields, **fixed, **place})
+    return ConsumerConfig.from_any(None, {**fields, **fixed, **place})
 
 
 def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:

@@ -176,7 +176,7 @@ def put_push_consumer(
 ) -> PushConsumer:
     """Create or update a push consumer, by `action`."""
     whole = action != "update" or config is not None
-    if whole and not ConsumerConfig.of(config, fields).deliver_subject:
+    if whole and not ConsumerConfig.from_any(config, fields).deliver_subject:
         raise ConfigError(
             "deliver_subject: a push consumer has to have one; without one it is a pull "
             "consumer, and create_consumer makes it"

@@ -256,8 +256,8 @@ def _config(call: Call) -> tuple[ConsumerConfig, frozenset[str]]:
         # In nats-py, `flow_control=False` means that the option is not set.
         if value is not None and not (name == "flow_control" and value is False)
     }
-    keywords = ConsumerConfig.of(None, given)
-    whole = ConsumerConfig.of(call.config, {})
+    keywords = ConsumerConfig.from_any(None, given)
+    whole = ConsumerConfig.from_any(call.config, {})
     asked = _said(whole, call.config)
     for name in given:
         here, there = getattr(keywords, name), getattr(whole, name)
@@ -265,7 +265,7 @@ def _config(call: Call) -> tuple[ConsumerConfig, frozenset[str]]:
             raise ConfigError(
                 f"{name}: {there!r} in config, {here!r} as a keyword: give one"
             )
-    merged = whole.changed({name: getattr(keywords, name) for name in given})
+    merged = whole.updated({name: getattr(keywords, name) for name in given})
     return merged, asked | frozenset(given)
 
 
