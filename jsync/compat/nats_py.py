@@ -31,9 +31,9 @@ from ..jetstream.pulls.engine import fetch_request
 from ..jetstream.push.engine import Ownership
 from ..jetstream.push.ownership import OwnConsumer
 from ..jetstream.push.subscribe import (
-    Reader,
+    DeliveryOptions,
+    find_consumer,
     find_stream,
-    look_up,
     subscribe,
     subscribe_ordered,
 )
@@ -180,7 +180,7 @@ class Subscribing:
         heartbeat_patience = check_heartbeat_patience(
             heartbeat_patience, "heartbeat_patience"
         )
-        reader = Reader(
+        reader = DeliveryOptions(
             called,
             manual_ack,
             on_error,
@@ -379,7 +379,7 @@ def _pull_subscribe(
     name = wanted.name or ""
     created = False
     try:
-        info = look_up(api, stream, wanted, timeout)
+        info = find_consumer(api, stream, wanted, timeout)
     except (APIError, errors.TimeoutError, PermissionsError):
         if not wanted.bound:
             raise

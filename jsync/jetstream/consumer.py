@@ -24,7 +24,7 @@ from .pulls.inbox import PullTarget
 from .pulls.messages import MessagesContext
 from .pulls.priority import check_priority_options
 from .pulls.pull import Batch, Pull, ReusablePull
-from .retries.driver import Retrier
+from .retries.driver import RetryHandler
 from .retries.engine import extension_interval
 from .versions import UNPIN
 
@@ -490,7 +490,9 @@ class Consumer(ManagedConsumer):
         session = self._api.session
         retrier = None
         if retry is not None:
-            retrier = Retrier(session, retry, config, self._api.timeout, pull.report)
+            retrier = RetryHandler(
+                session, retry, config, self._api.timeout, pull.report
+            )
             pull.keep_alive(_extension_interval(config))
         return ConsumeContext(
             *(pull, handler, on_exception, session, self.name, workers, delay, retrier),

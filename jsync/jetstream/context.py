@@ -12,7 +12,7 @@ from .advisory import Advisories, BatchAdvisories
 from .api import API, api_prefix, event_subjects
 from .atomic.batch import AtomicBatch
 from .atomic.engine import MAX_MESSAGES
-from .atomic.lookup import StreamLookup
+from .atomic.stream_lookup import StreamLookup
 from .backups.account import backup_streams, restore_streams
 from .backups.driver import CHUNK_SECONDS
 from .backups.restoring import restore
@@ -22,7 +22,7 @@ from .groups.manager import ConsumerGroupManager
 from .ingest.driver import FastIngest
 from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
 from .objects.manager import ObjectStoreManager
-from .publishing.options import newer_options, publish_headers
+from .publishing.options import publish_headers, required_features
 from .publishing.publish import RETRIES, RETRY_SECONDS, publish
 from .publishing.publisher import Publisher
 from .schedules.schedules import Schedules
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from .backups.account import AccountBackup
     from .ingest.engine import Gaps
     from .ordered.consumer import OrderedConsumer, OrderedOptions
-    from .publishing.acks import OnError
+    from .publishing.ack_tracker import OnError
     from .push.consumer import PushConsumer
 
 
@@ -853,7 +853,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         headers = None
         if options:
             headers = publish_headers(subject, data, options)
-            self._api.require(newer_options(options))
+            self._api.require(required_features(options))
         return publish(
             self._api.session,
             subject,

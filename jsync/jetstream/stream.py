@@ -22,8 +22,8 @@ from .stored.engine import (
     MAX_SUBJECTS,
     PAGE_BYTES,
     PAGE_MESSAGES,
-    LastOfEach,
-    Range,
+    LastPerSubjectReader,
+    SubjectReader,
 )
 from .stream_end.driver import stream_end
 from .stream_end.engine import is_alone
@@ -400,7 +400,7 @@ class Stream:
             UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
             ConfigError: The arguments cannot be combined. Nothing is sent.
         """
-        pages = Range(
+        pages = SubjectReader(
             subject,
             sequence=sequence,
             start_time=start_time,
@@ -452,7 +452,7 @@ class Stream:
             UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
             ConfigError: The arguments cannot be combined. Nothing is sent.
         """
-        pages = LastOfEach(
+        pages = LastPerSubjectReader(
             subjects,
             StoredMessage.from_answer,
             up_to_sequence=up_to_sequence,

@@ -10,14 +10,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ..errors import Error, HandlerTimeoutError
-from ..jetstream.retries.engine import user_traceback, words_of
+from ..jetstream.retries.engine import format_error, user_traceback
 from .figures import BUCKETS, Figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .._fast import JetStreamMsg
-    from ..jetstream.retries.driver import Outcome, Retrier
+    from ..jetstream.retries.driver import Outcome, RetryHandler
     from .handlers import Route
 
 logger = logging.getLogger("jsync.worker")
@@ -92,7 +92,7 @@ class Calls:
         report: Callable[[Exception], object],
     ) -> None:
         self.route = route
-        self.retrier: Retrier
+        self.retrier: RetryHandler
         self._call = route.call
         self._report = report
         self._local = threading.local()
@@ -164,7 +164,7 @@ class Calls:
         attempts, number = self.route.retry.attempts, msg.metadata.num_delivered
         of = "" if attempts is None else f" of {attempts}"
         words = "%s failed at attempt %d%s: %s"
-        about = (self.route.name, number, of, words_of(error))
+        about = (self.route.name, number, of, format_error(error))
         if delay is None:
             trace = (type(error), error, user_traceback(error))
             logger.error(words, *about, exc_info=trace)

@@ -18,15 +18,15 @@ from ..errors import (
     SubscriptionClosedError,
 )
 from ..headers import Headers
-from ..jetstream.retries.driver import given_up, unburied
-from ..jetstream.retries.engine import PREFIX, Origin, original_headers, text_of
+from ..jetstream.retries.driver import dead_letter_error, given_up_error
+from ..jetstream.retries.engine import PREFIX, MessageOrigin, as_text, original_headers
 from ..models.advisory import MaxDeliveries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..jetstream.context import JetStream
-    from ..jetstream.retries.driver import Outcome, Retrier
+    from ..jetstream.retries.driver import Outcome, RetryHandler
     from ..jetstream.stream import Stream
     from ..models import ConsumerInfo, PubAck, StoredMessage
     from .handlers import Route
@@ -63,7 +63,7 @@ class Stranded:
         js: JetStream,
         stream: Stream,
         route: Route,
-        retrier: Retrier,
+        retrier: RetryHandler,
         report: Callable[[Exception], object],
         told: Callable[[Outcome], object],
         handles: Callable[[int], bool],
@@ -162,7 +162,7 @@ class Stranded:
         subject = self._route.retry.dead_letter
         assert subject is not None
         reason = f"delivered {advisory.deliveries} times: max_deliver is reached"
-        origin: Origin | None = None
+        origin: MessageOrigin | None = None
         if self._handles(advisory.stream_seq):
             return False  # its ack may still count
         try:
@@ -176,7 +176,7 @@ class Stranded:
                     )
                 )
                 return True
-            origin = Origin(
+            origin = MessageOrigin(
                 self._route.stream,
                 self._route.consumer,
                 message.sequence,
@@ -184,7 +184,9 @@ class Stranded:
                 advisory.deliveries,
                 message.subject,
             )
-            new = self._retrier.bury(origin, message.data, message.headers, reason)
+            new = self._retrier.send_dead_letter(
+                origin, message.data, message.headers, reason
+            )
             if self._stream.config.retention == "workqueue":
                 # The message cannot be acknowledged any more, so the stream would keep
                 # it.
@@ -196,11 +198,11 @@ class Stranded:
                 self._report(error)
             else:
                 self._told("kept")
-                self._report(unburied(origin, subject, error))
+                self._report(dead_letter_error(origin, subject, error))
             return False
         if new:
             self._told("dead")
-            self._report(given_up(origin, subject, reason, None))
+            self._report(given_up_error(origin, subject, reason, None))
         return True
 
 
@@ -237,7 +239,7 @@ class DeadLetter:
 
     def about(self, name: str) -> str:
         """Return the header `Dead-Letter-<name>`, without its escapes."""
-        return text_of((self.message.headers or Headers()).get(f"{PREFIX}{name}", ""))
+        return as_text((self.message.headers or Headers()).get(f"{PREFIX}{name}", ""))
 
     @property
     def origin(self) -> str:

@@ -27,7 +27,7 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..health import CONFIRM_SECONDS, READY_SECONDS, Confirmation
-from ..jetstream.retries.driver import Retrier
+from ..jetstream.retries.driver import RetryHandler
 from ..jetstream.retries.engine import Retry, extension_interval
 from .calls import Calls
 from .dead import Stranded
@@ -97,7 +97,7 @@ class Worker:
         check_optional_callable(around, "around")
         self._stream = stream
         self._connect = connect
-        self._retry = retry or Retry(attempts=None, factor=2, longest=600, jitter=0.1)
+        self._retry = retry or Retry(attempts=None, factor=2, max_delay=600, jitter=0.1)
         self._on_error = on_error
         self._around = around
         self._routes: list[Route] = []
@@ -366,7 +366,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
             policy = replace(policy, give_up_on=(*policy.give_up_on, CodecError))
         interval = extension_interval(config.backoff, config.ack_wait)
         call = Calls(of, interval, self._report)
-        call.retrier = Retrier(
+        call.retrier = RetryHandler(
             self._nc.session, policy, config, 5.0, self._report, call.told
         )
         self._calls.append(call)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jsync
-from jsync.jetstream.ingest.engine import State, Tail
-from jsync.jetstream.ingest.tail import doubt_about
+from jsync.jetstream.ingest.engine import RecoveryPoint, State
+from jsync.jetstream.ingest.recovery import find_ambiguity
 
 from ..server.support import Recorder, Thread
 from ..server.test_fast_ingest import numbers, stored
@@ -80,14 +80,14 @@ def test_the_leader_answers_which_messages_a_stream_holds(
     with js.fast_ingest() as ingest:
         ingest.add_many(f"{unique}.a", numbers(100))
     end = ingest.pub_ack.seq
-    nothing_behind = Tail(unique, end, 0, final=True)
+    nothing_behind = RecoveryPoint(unique, end, 0, final=True)
     for _ in range(3):
         step_down(js, unique)
-        assert doubt_about(js._api, nothing_behind, b"x", in_seconds(30)) is None
-        some_behind = Tail(unique, end - 1, 0, final=True)
-        doubt = doubt_about(js._api, some_behind, b"99", in_seconds(30))
+        assert find_ambiguity(js._api, nothing_behind, b"x", in_seconds(30)) is None
+        some_behind = RecoveryPoint(unique, end - 1, 0, final=True)
+        doubt = find_ambiguity(js._api, some_behind, b"99", in_seconds(30))
         assert doubt == f"message {end} of stream {unique!r} may belong to the ingest"
-        assert doubt_about(js._api, some_behind, b"x", in_seconds(30)) is None
+        assert find_ambiguity(js._api, some_behind, b"x", in_seconds(30)) is None
 
 
 def in_seconds(seconds: float) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 import jsync
 from jsync import BatchState, errors
-from jsync.jetstream.atomic.engine import stores_rightly
+from jsync.jetstream.atomic.engine import has_batch_fix
 from jsync.server import LocalServer
 
 from ..proxy import FaultProxy
@@ -127,7 +127,7 @@ def test_counters_and_schedules_are_refused_where_they_would_be_stored_wrongly(
         stream = js.create_stream(
             name="C", subjects=["c.>"], allow_atomic=True, allow_msg_counter=True
         )
-        if not stores_rightly(nc.server_info.version):
+        if not has_batch_fix(nc.server_info.version):
             for ack_first in (True, False):
                 batch = js.atomic_batch(ack_first=ack_first)
                 with pytest.raises(errors.UnsupportedFeatureError, match=r"2\.14\.3"):

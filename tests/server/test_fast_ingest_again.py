@@ -34,9 +34,9 @@ pytestmark = pytest.mark.server
 DELICATE = {
     function.__code__
     for function in (
-        *(FastIngest._run_turns, FastIngest._write, FastIngest._begin),
-        *(FastIngest._restart, FastIngest._drop),
-        *(IngestEngine.restarts, IngestEngine.wrote),
+        *(FastIngest._drive_loop, FastIngest._write, FastIngest._begin_batch),
+        *(FastIngest._restart, FastIngest._unsubscribe),
+        *(IngestEngine.restart, IngestEngine.record_sent),
     )
 }
 
@@ -74,7 +74,7 @@ def test_ctrl_c_at_any_line_neither_loses_nor_doubles_a_message(
     never = CtrlC(0)
     with pytest.raises(errors.NoStreamResponseError), never:
         js.fast_ingest(ack_timeout=LONG).add(unique, b"first")
-    monkeypatch.setattr(fast_engine, "MAX_REPEATS", 10)
+    monkeypatch.setattr(fast_engine, "MAX_RESTARTS", 10)
     for line in range(1, never.lines):
         ingest = js.fast_ingest(ack_timeout=LONG)
         # No stream accepts the message, so the ingest sends it repeatedly.
@@ -97,7 +97,7 @@ def broken(ingest: FastIngest, unique: str) -> None:
     """Leave one message stored, and one to be sent again in another batch."""
     ingest.add(f"{unique}.a", b"0")
     with ingest._writer:
-        ingest._again.append((f"{unique}.a", bytes(1000), None, 1))
+        ingest._to_resend.append((f"{unique}.a", bytes(1000), None, 1))
 
 
 def test_after_ctrl_c_new_messages_do_not_overtake_those_sent_again(
@@ -110,7 +110,7 @@ def test_after_ctrl_c_new_messages_do_not_overtake_those_sent_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(FastIngest, "_take_answers", interrupt)
+        patch.setattr(FastIngest, "_handle_replies", interrupt)
         with pytest.raises(KeyboardInterrupt):
             ingest.close()
     ingest.add(f"{unique}.a", b"1")
@@ -143,7 +143,7 @@ def test_a_connection_that_is_closed_between_two_batches_ends_the_ingest(
     part: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fast_ingest, "pause_after", lambda _: LONG)
+    monkeypatch.setattr(fast_ingest, "backoff_delay", lambda _: LONG)
     with connect(server.url, Events()) as nc:
         ingest = nc.jetstream().fast_ingest(flow=1)
         ingest.add(f"{unique}.a", b"0")
@@ -154,13 +154,13 @@ def test_a_connection_that_is_closed_between_two_batches_ends_the_ingest(
             ingest._engine.busy = errors.JetStreamError("too much to store")
             threading.Timer(0.2, nc.close).start()
         else:
-            begin = FastIngest._begin
+            begin = FastIngest._begin_batch
 
             def close_and_begin(*arguments: Any) -> None:
                 nc.close()
                 begin(*arguments)
 
-            monkeypatch.setattr(FastIngest, "_begin", close_and_begin)
+            monkeypatch.setattr(FastIngest, "_begin_batch", close_and_begin)
         for call in (lambda: ingest.add(f"{unique}.a", b"1"), ingest.close):
             with pytest.raises(errors.IngestConnectionError) as caught:
                 call()

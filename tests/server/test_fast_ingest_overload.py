@@ -9,7 +9,7 @@ import pytest
 
 from jsync import errors
 from jsync.jetstream.atomic import driver as atomic_driver
-from jsync.jetstream.publishing import overload
+from jsync.jetstream.publishing import backoff
 
 from ..support.connection_faults import Events, connect
 from .support import LONG, Recorder, Thread
@@ -161,9 +161,9 @@ def test_messages_that_grow_and_shrink_never_wait_for_an_ack_that_is_not_due(
                     ingest.add(unique, payload)
             # If every ack comes in time, small messages do not begin another batch yet.
             is_last = part + 1 == len(parts) < 100
-            if is_last and size == 100 and ingest._engine.asked <= 20:
+            if is_last and size == 100 and ingest._engine.requested_flow <= 20:
                 parts.append(size)
-        assert (ingest._engine.asked > 20) == (sizes[-1] == 100)
+        assert (ingest._engine.requested_flow > 20) == (sizes[-1] == 100)
     assert labels(stream) == [(p, n) for p in range(len(parts)) for n in range(300)]
     assert ingest.pub_ack.count == 300 * len(parts)
     js.delete_stream(unique)
@@ -195,11 +195,11 @@ def test_an_atomic_batch_retries_messages_that_the_stream_had_no_room_for(
 ) -> None:
     refusals: list[int] = []
 
-    def pause_after(count: int) -> float:
+    def backoff_delay(count: int) -> float:
         refusals.append(count)
-        return overload.pause_after(count)
+        return backoff.backoff_delay(count)
 
-    monkeypatch.setattr(atomic_driver, "pause_after", pause_after)
+    monkeypatch.setattr(atomic_driver, "backoff_delay", backoff_delay)
     server = own_server(config="jetstream { max_buffered_msgs: 2 }")
     with connect(server.url, Events()) as nc:
         js = nc.jetstream()

@@ -9,9 +9,9 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.ingest import tail as ingest_tail
-from jsync.jetstream.ingest.engine import Tail
-from jsync.jetstream.ingest.tail import doubt_about
+from jsync.jetstream.ingest import recovery as ingest_recovery
+from jsync.jetstream.ingest.engine import RecoveryPoint
+from jsync.jetstream.ingest.recovery import find_ambiguity
 
 from .support import LONG, Recorder
 
@@ -45,9 +45,12 @@ def js(nc: Connection, unique: str) -> Iterator[JetStream]:
 
 
 def doubt(
-    js: JetStream, tail: Tail, data: bytes | None = b"next", seconds: float = LONG
+    js: JetStream,
+    tail: RecoveryPoint,
+    data: bytes | None = b"next",
+    seconds: float = LONG,
 ) -> str | None:
-    return doubt_about(js._api, tail, data, time.monotonic() + seconds)
+    return find_ambiguity(js._api, tail, data, time.monotonic() + seconds)
 
 
 @pytest.mark.parametrize(("sequence", "behind"), [(3, 0), (1, 2)])
@@ -55,20 +58,20 @@ def doubt(
 def test_a_stream_that_ends_with_the_ingest_holds_no_other_message_of_the_ingest(
     js: JetStream, unique: str, sequence: int, behind: int, data: bytes | None
 ) -> None:
-    assert doubt(js, Tail(unique, sequence, behind, final=False), data) is None
+    assert doubt(js, RecoveryPoint(unique, sequence, behind, final=False), data) is None
 
 
 def test_a_final_answer_is_trusted_if_no_other_server_can_have_led(
     js: JetStream, unique: str
 ) -> None:
-    assert doubt(js, Tail(unique, 1, 0, final=True), b"two") is None
+    assert doubt(js, RecoveryPoint(unique, 1, 0, final=True), b"two") is None
 
 
 @pytest.mark.parametrize("behind", [0, None, 1])
 def test_messages_of_others_are_recognised_by_their_payloads(
     js: JetStream, unique: str, behind: int | None
 ) -> None:
-    tail = Tail(unique, 1, behind, final=False)
+    tail = RecoveryPoint(unique, 1, behind, final=False)
     assert doubt(js, tail) is None
     found = doubt(js, tail, b"three")
     assert found == f"message 3 of stream {unique!r} may belong to the ingest"
@@ -79,7 +82,7 @@ def test_a_removed_message_may_have_belonged_to_the_ingest(
     js: JetStream, unique: str
 ) -> None:
     js.stream(unique).delete_message(2)
-    found = doubt(js, Tail(unique, 1, 0, final=False))
+    found = doubt(js, RecoveryPoint(unique, 1, 0, final=False))
     assert (
         found
         == f"message 2 of stream {unique!r} is gone, and may have belonged to the ingest"
@@ -89,16 +92,18 @@ def test_a_removed_message_may_have_belonged_to_the_ingest(
 def test_a_recreated_stream_cannot_tell_which_messages_were_stored(
     js: JetStream, unique: str
 ) -> None:
-    assert "created again" in (doubt(js, Tail(unique, 4, 0, final=False)) or "")
+    assert "created again" in (
+        doubt(js, RecoveryPoint(unique, 4, 0, final=False)) or ""
+    )
 
 
 def test_the_search_for_missing_messages_is_bounded(
     js: JetStream, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tail = Tail(unique, 1, 0, final=False)
-    monkeypatch.setattr(ingest_tail, "MAX_MESSAGES", 2)
+    tail = RecoveryPoint(unique, 1, 0, final=False)
+    monkeypatch.setattr(ingest_recovery, "MAX_MESSAGES", 2)
     assert doubt(js, tail) is None
-    monkeypatch.setattr(ingest_tail, "MAX_MESSAGES", 1)
+    monkeypatch.setattr(ingest_recovery, "MAX_MESSAGES", 1)
     assert "may belong to the ingest" in (doubt(js, tail) or "")
 
 
@@ -109,15 +114,17 @@ def test_the_payload_of_a_counter_does_not_tell_whose_message_it_is(
     js.create_stream(name=name, subjects=[f"{name}.>"], allow_msg_counter=True)
     for _ in range(2):
         js.publish(f"{name}.hits", incr=1)
-    assert doubt(js, Tail(name, 2, 0, final=False), b"") is None
+    assert doubt(js, RecoveryPoint(name, 2, 0, final=False), b"") is None
     assert "which stores counters" in (
-        doubt(js, Tail(name, 1, 0, final=False), b"") or ""
+        doubt(js, RecoveryPoint(name, 1, 0, final=False), b"") or ""
     )
     js.delete_stream(name)
 
 
 def test_a_stream_that_is_gone_is_a_doubt(js: JetStream, unique: str) -> None:
-    assert "not found" in (doubt(js, Tail(f"{unique}X", 1, 0, final=True)) or "")
+    assert "not found" in (
+        doubt(js, RecoveryPoint(f"{unique}X", 1, 0, final=True)) or ""
+    )
 
 
 def test_a_user_without_the_permission_to_ask_gets_an_error(
@@ -132,7 +139,7 @@ def test_a_user_without_the_permission_to_ask_gets_an_error(
     )
     options: dict[str, Any] = {"user": "some", "password": "p", "on_error": Recorder()}
     with jsync.connect(server.url, **options) as nc:
-        found = doubt(nc.jetstream(), Tail(unique, 1, 0, final=True))
+        found = doubt(nc.jetstream(), RecoveryPoint(unique, 1, 0, final=True))
     assert "ermission" in (found or "")
 
 
@@ -142,8 +149,8 @@ def test_a_lost_connection_is_no_doubt_and_raised(
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
     with pytest.raises(errors.ConnectionClosedError):
-        doubt(js, Tail(unique, 1, 0, final=True))
+        doubt(js, RecoveryPoint(unique, 1, 0, final=True))
 
 
 def test_the_search_ends_at_its_timeout(js: JetStream, unique: str) -> None:
-    assert doubt(js, Tail(unique, 1, 0, final=False), seconds=-1) is not None
+    assert doubt(js, RecoveryPoint(unique, 1, 0, final=False), seconds=-1) is not None

@@ -44,8 +44,8 @@ def held(js: JetStream, subject: str) -> int:
 def test_an_ingest_that_is_abandoned_while_an_answer_is_read_stays_abandoned(
     js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Interrupting(fast_ingest.LEGAL, State.STARTING)
-    monkeypatch.setattr(fast_ingest, "LEGAL", table)
+    table = Interrupting(fast_ingest.TRANSITIONS, State.STARTING)
+    monkeypatch.setattr(fast_ingest, "TRANSITIONS", table)
     ingest = js.fast_ingest()
     table.call = ingest.abandon
     with contextlib.suppress(errors.IngestClosedError):
@@ -62,8 +62,8 @@ def test_an_ingest_that_is_abandoned_while_an_answer_is_read_stays_abandoned(
 def test_a_batch_is_committed_or_discarded_and_never_both(
     js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Interrupting(atomic_batch.MOVES, BatchState.OPEN)
-    monkeypatch.setattr(atomic_batch, "MOVES", table)
+    table = Interrupting(atomic_batch.TRANSITIONS, BatchState.OPEN)
+    monkeypatch.setattr(atomic_batch, "TRANSITIONS", table)
     batch = js.atomic_batch()
     batch.add(subject, b"0")
     batch.add(subject, b"1")

@@ -179,7 +179,9 @@ def test_messages_that_a_busy_server_refused_go_before_new_ones(
     scripted: Stream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publishing.acks.pause_after", lambda _: 1.0)
+    monkeypatch.setattr(
+        "jsync.jetstream.publishing.ack_tracker.backoff_delay", lambda _: 1.0
+    )
     with js.publisher() as publisher:
         publisher.publish(unique, b"1")
         publisher.publish(unique, b"2")
@@ -228,7 +230,7 @@ def test_a_single_message_is_sent_until_the_server_has_room(
     assert publisher.result().seq == 1
     # The third pause would end after the timeout.
     monkeypatch.setattr(
-        publish, "pause_after", lambda number: 0.01 + 3600 * (number > 1)
+        publish, "backoff_delay", lambda number: 0.01 + 3600 * (number > 1)
     )
     publisher = Thread(lambda: js.publish(unique, b"2", timeout=LONG))
     for _ in range(3):
@@ -242,7 +244,9 @@ def test_a_publisher_that_waits_for_a_busy_server_ends_when_it_is_closed(
     scripted: Stream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publishing.acks.pause_after", lambda _: 1.0)
+    monkeypatch.setattr(
+        "jsync.jetstream.publishing.ack_tracker.backoff_delay", lambda _: 1.0
+    )
     publisher = js.publisher()
     future = publisher.publish(unique, b"1")
     scripted.refuse(scripted.take()[1])

@@ -275,7 +275,7 @@ def test_more_than_the_buffer_holds_can_be_sent_again(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publishing.acks.RESEND_AFTER", LONG)
+    monkeypatch.setattr("jsync.jetstream.publishing.ack_tracker.RESEND_AFTER", LONG)
     with (
         jsync.connect(
             proxy.url,
@@ -466,7 +466,7 @@ def test_a_message_without_an_answer_is_sent_again(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publishing.acks.RESEND_AFTER", 0.2)
+    monkeypatch.setattr("jsync.jetstream.publishing.ack_tracker.RESEND_AFTER", 0.2)
     with far.publisher(resend=True) as publisher:
         held = hold_acks(proxy)
         lost = publisher.publish(f"{stream.name}.a", b"1", msg_id="1")
@@ -485,7 +485,7 @@ def test_a_message_overtaken_by_later_acks_is_sent_again(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publishing.acks.RESEND_AFTER", 0.3)
+    monkeypatch.setattr("jsync.jetstream.publishing.ack_tracker.RESEND_AFTER", 0.3)
     with far.publisher(resend=True) as publisher:
         held = hold_acks(proxy)
         lost = publisher.publish(f"{stream.name}.a", b"lost", msg_id="lost")
@@ -508,7 +508,7 @@ def test_a_slow_line_is_not_sent_everything_twice(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publishing.acks.RESEND_AFTER", 0.1)
+    monkeypatch.setattr("jsync.jetstream.publishing.ack_tracker.RESEND_AFTER", 0.1)
     with far.publisher(resend=True) as publisher:
         publisher.publish(f"{stream.name}.a", b"", msg_id="first").result(LONG)
         proxy.deaf("client")

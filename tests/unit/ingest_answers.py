@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jsync.jetstream.ingest.answer import Answer, Operation, read_answer
+from jsync.jetstream.ingest.flow_messages import (
+    FlowMessage,
+    Operation,
+    parse_flow_message,
+)
 
 START, APPEND, COMMIT, END, PING = Operation
 
@@ -16,12 +20,12 @@ def error_of(err_code: int, code: int = 400) -> dict[str, Any]:
 
 def answer(
     sequence: int, operation: Operation, body: dict[str, Any] | None = None
-) -> Answer:
+) -> FlowMessage:
     """Return the reply to the subject of a message. Without a body, there is no responder."""
     subject = f"_INBOX.id.500.fail.{sequence}.{operation.value}.$FI"
     if body is None:
-        return read_answer(subject, 503, b"")
-    return read_answer(subject, None, json.dumps(body).encode())
+        return parse_flow_message(subject, 503, b"")
+    return parse_flow_message(subject, None, json.dumps(body).encode())
 
 
 def flow(seq: int, msgs: int = 10) -> dict[str, Any]:

@@ -15,16 +15,16 @@ from jsync._fast import BatchEntry, WriteBuffer, parse_headers, write_entries
 from jsync.jetstream.atomic.engine import (
     COMMIT,
     COMMIT_ALL_SENT,
-    MOVES,
+    TRANSITIONS,
     AtomicEngine,
+    BatchPosition,
     BatchState,
-    Placed,
-    delicate_option,
-    has_settled,
-    place_in_batch,
-    steps,
-    stores_rightly,
-    why_absence_proves_nothing,
+    affected_option,
+    has_batch_fix,
+    inconclusive_reason,
+    is_applied,
+    parse_batch_headers,
+    search_steps,
 )
 from jsync.models import ClusterInfo, PeerInfo, StreamInfo, StreamState
 
@@ -174,7 +174,7 @@ def test_a_batch_that_ended_on_the_server_is_a_gap_that_cannot_be_closed() -> No
     batch = engine()
     for _ in range(3):
         add(batch)
-    assert batch.gap().sequence == 5
+    assert batch.gap_message().sequence == 5
 
 
 def test_a_new_start_of_a_batch_replaces_its_first_message() -> None:
@@ -182,7 +182,7 @@ def test_a_new_start_of_a_batch_replaces_its_first_message() -> None:
     add(batch, "a.1", b"data")
     add(batch, "a.2")
     headers = {"Nats-Batch-Id": "the-id", "Nats-Batch-Sequence": "1"}
-    assert read_frame(batch.opening().frame("r")) == ("a.2", "r", headers, b"")
+    assert read_frame(batch.opening_message().frame("r")) == ("a.2", "r", headers, b"")
 
 
 OPERATIONS = st.lists(
@@ -363,12 +363,12 @@ def test_the_limit_is_a_guard_that_can_be_switched_off() -> None:
 def test_a_state_changes_only_by_the_table(state: BatchState, then: BatchState) -> None:
     batch = engine()
     batch.state = state
-    if then in MOVES[state]:
-        batch.move(then)
+    if then in TRANSITIONS[state]:
+        batch.transition(then)
         assert batch.state is then
     else:
         with pytest.raises(errors.AtomicBatchClosedError, match=state.value):
-            batch.move(then)
+            batch.transition(then)
         assert batch.state is state
 
 
@@ -465,15 +465,15 @@ def test_any_other_answer_to_a_commit_commits_nothing(reply: bytes) -> None:
 def test_the_engine_lists_the_servers_that_store_counters_correctly(
     version: str, rightly: bool
 ) -> None:
-    assert stores_rightly(version) is rightly
+    assert has_batch_fix(version) is rightly
 
 
 def test_counters_and_schedules_are_the_options_that_old_servers_store_wrongly_in_a_batch() -> (
     None
 ):
-    assert delicate_option({"incr": 1}) == "incr"
-    assert delicate_option({"schedule": "@hourly"}) == "schedule"
-    assert delicate_option({"msg_id": "m", "incr": None}) is None
+    assert affected_option({"incr": 1}) == "incr"
+    assert affected_option({"schedule": "@hourly"}) == "schedule"
+    assert affected_option({"msg_id": "m", "incr": None}) is None
 
 
 # The result of a commit -----------------------------------------------------------------
@@ -484,7 +484,7 @@ HEADERS = {"Nats-Batch-Id": "the-id", "Nats-Batch-Sequence": "2"}
 @pytest.mark.parametrize(
     ("headers", "placed"),
     [
-        (HEADERS, Placed(9, 2)),
+        (HEADERS, BatchPosition(9, 2)),
         ({**HEADERS, "Nats-Batch-Id": "other"}, None),
         ({**HEADERS, "Nats-Scheduler": "a.b"}, None),
         ({"Nats-Batch-Id": "the-id"}, None),
@@ -493,9 +493,9 @@ HEADERS = {"Nats-Batch-Id": "the-id", "Nats-Batch-Sequence": "2"}
     ],
 )
 def test_a_stored_message_tells_its_batch(
-    headers: dict[str, str] | None, placed: Placed | None
+    headers: dict[str, str] | None, placed: BatchPosition | None
 ) -> None:
-    assert place_in_batch(9, headers, "the-id") == placed
+    assert parse_batch_headers(9, headers, "the-id") == placed
 
 
 @BOUNDED
@@ -510,7 +510,11 @@ def test_the_steps_meet_a_batch_wherever_it_is(
 ) -> None:
     first = floor + 1 + gap
     last = first + count - 1
-    met = [step for step in steps(floor, last + after, count) if first <= step <= last]
+    met = [
+        step
+        for step in search_steps(floor, last + after, count)
+        if first <= step <= last
+    ]
     assert len(met) == 1
 
 
@@ -538,7 +542,7 @@ def info(**state: Any) -> StreamInfo:
 def test_absence_proves_something_only_while_nothing_was_removed(
     state: dict[str, Any], reason: str | None
 ) -> None:
-    found = why_absence_proves_nothing(info(**state), 10)
+    found = inconclusive_reason(info(**state), 10)
     assert found is None if reason is None else re.search(reason, found or "")
 
 
@@ -563,8 +567,8 @@ def test_a_leader_has_stored_the_messages_of_a_majority(
             PeerInfo(current=current, active=active) for current, active in replicas
         ]
     )
-    assert has_settled(StreamInfo(cluster=cluster), 1.0) is settled
-    assert has_settled(StreamInfo(), 1.0)
+    assert is_applied(StreamInfo(cluster=cluster), 1.0) is settled
+    assert is_applied(StreamInfo(), 1.0)
 
 
 def test_only_the_leader_reports_the_stored_messages() -> None:
@@ -572,6 +576,6 @@ def test_only_the_leader_reports_the_stored_messages() -> None:
     cluster = ClusterInfo(
         raft_group="S-R3F-x", replicas=replicas, traffic_account="$SYS"
     )
-    assert not has_settled(StreamInfo(cluster=cluster), 1.0)
+    assert not is_applied(StreamInfo(cluster=cluster), 1.0)
     led = cluster.replace(leader_since=datetime.now(UTC))
-    assert has_settled(StreamInfo(cluster=led), 1.0)
+    assert is_applied(StreamInfo(cluster=led), 1.0)

@@ -12,7 +12,12 @@ from hypothesis import given, settings, strategies as st
 from jsync import errors
 from jsync._fast import Mailbox, Msg, WriteBuffer
 from jsync.jetstream.keyvalue.engine import LastEntries, Layout
-from jsync.jetstream.stored.engine import FUTILE, LastOfEach, Range, Step
+from jsync.jetstream.stored.engine import (
+    MAX_EMPTY_REPLIES,
+    LastPerSubjectReader,
+    ReadAction,
+    SubjectReader,
+)
 from jsync.models import StoredMessage, StreamConfig
 
 from .. import reference
@@ -21,7 +26,7 @@ from ..fuzz.fuzz_fast import SEEDS, answer_or_error, ask, read_answer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.jetstream.stored.engine import Pages
+    from jsync.jetstream.stored.engine import PagedReader
 
 BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,8 +70,8 @@ def parsed(block: bytes) -> Msg:
     return msg
 
 
-def last_of_each(**options: Any) -> LastOfEach[StoredMessage]:
-    return LastOfEach(">", StoredMessage.from_answer, **options)
+def last_of_each(**options: Any) -> LastPerSubjectReader[StoredMessage]:
+    return LastPerSubjectReader(">", StoredMessage.from_answer, **options)
 
 
 def end(previous: int, pending: int) -> Msg:
@@ -117,23 +122,23 @@ class Server:
 
 
 def read(
-    pages: Pages[StoredMessage],
+    pages: PagedReader[StoredMessage],
     server: Server,
     losses: Iterator[str] = iter(()),  # noqa: B008
 ) -> list[int]:
     """Read to the end. `losses` gives the fate of each reply. Later replies arrive."""
     got: list[int] = []
-    step = Step.ASK
-    while step not in (Step.CONFIRM, Step.END):
-        step = Step.SKIP
+    step = ReadAction.REQUEST
+    while step not in (ReadAction.CONFIRM, ReadAction.END):
+        step = ReadAction.WAIT
         answers = server.answers(pages.request())
-        while step is Step.SKIP:
+        while step is ReadAction.WAIT:
             msg = next(answers, None)
             loss = next(losses, "")
             if loss == "message":  # this reply is lost, and later ones arrive
                 continue
             if loss == "connection":
-                taken: StoredMessage | Step = pages.interrupted(
+                taken: StoredMessage | ReadAction = pages.interrupted(
                     errors.ConnectionLostError("lost")
                 )
             elif msg is None:
@@ -168,7 +173,7 @@ def test_a_range_is_all_that_matches_in_its_order(
     before = data.draw(st.none() | st.integers(1, 45))
     most = data.draw(st.none() | st.integers(1, 20))
     by_time = data.draw(st.booleans())
-    pages = Range(
+    pages = SubjectReader(
         subject,
         sequence=None if by_time else first,
         start_time=time_of(first) if by_time else None,
@@ -216,20 +221,20 @@ def test_the_last_of_each_subject_comes_once(
 def test_with_any_losses_no_message_is_missing_or_read_twice(
     subjects: dict[int, str], batch: int, losses: list[str], last: bool
 ) -> None:
-    pages: Pages[StoredMessage] = (
-        last_of_each(batch=batch) if last else Range(batch=batch)
+    pages: PagedReader[StoredMessage] = (
+        last_of_each(batch=batch) if last else SubjectReader(batch=batch)
     )
-    wanted = read(last_of_each() if last else Range(), Server(subjects))
+    wanted = read(last_of_each() if last else SubjectReader(), Server(subjects))
     try:
         assert read(pages, Server(subjects), iter(losses)) == wanted
     except errors.Error as error:
         # The read gives up only if all replies to several requests in a row were lost.
         lost = [loss for loss in losses if loss]
-        assert isinstance(error, errors.TimeoutError) or len(lost) >= FUTILE  # noqa: PT017
+        assert isinstance(error, errors.TimeoutError) or len(lost) >= MAX_EMPTY_REPLIES  # noqa: PT017
 
 
 def test_a_request_asks_for_no_more_than_the_wanted_messages() -> None:
-    pages = Range(sequence=5, up_to_sequence=8, max_messages=100, batch=50)
+    pages = SubjectReader(sequence=5, up_to_sequence=8, max_messages=100, batch=50)
     assert pages.request() == {
         "next_by_subj": ">",
         "seq": 5,
@@ -243,7 +248,7 @@ def test_a_request_asks_for_no_more_than_the_wanted_messages() -> None:
     done_before = pages.done
     pages.take(answer(8, "a", 7, 10))
     assert (done_before, pages.done) == (False, True)
-    pages = Range(max_messages=3, batch=2)
+    pages = SubjectReader(max_messages=3, batch=2)
     assert pages.request()["batch"] == 2
     for sequence in (1, 2):
         pages.take(answer(sequence, "a", sequence - 1, 10))
@@ -263,12 +268,12 @@ def test_a_subject_that_moved_on_between_two_pages_is_not_given_again() -> None:
 
 def test_silence_is_a_timeout_unless_something_has_come() -> None:
     late = errors.TimeoutError("late")
-    pages = Range()
+    pages = SubjectReader()
     pages.request()
     with pytest.raises(errors.TimeoutError):
         pages.interrupted(late)
     pages.take(answer(1, "a", 0, 5))
-    assert pages.interrupted(late) is Step.ASK
+    assert pages.interrupted(late) is ReadAction.REQUEST
     pages.request()
     with pytest.raises(errors.TimeoutError):
         pages.interrupted(late)
@@ -276,17 +281,17 @@ def test_silence_is_a_timeout_unless_something_has_come() -> None:
 
 def test_a_connection_lost_again_and_again_is_given_up() -> None:
     lost = errors.ConnectionLostError("lost")
-    pages = Range()
-    for _ in range(FUTILE - 1):
+    pages = SubjectReader()
+    for _ in range(MAX_EMPTY_REPLIES - 1):
         pages.request()
-        assert pages.interrupted(lost) is Step.ASK
+        assert pages.interrupted(lost) is ReadAction.REQUEST
     # After one message, it can be lost as often as before.
     pages.request()
     pages.take(answer(1, "a", 0, 5))
-    assert pages.interrupted(lost) is Step.ASK
-    for _ in range(FUTILE - 1):
+    assert pages.interrupted(lost) is ReadAction.REQUEST
+    for _ in range(MAX_EMPTY_REPLIES - 1):
         pages.request()
-        assert pages.interrupted(lost) is Step.ASK
+        assert pages.interrupted(lost) is ReadAction.REQUEST
     pages.request()
     with pytest.raises(errors.ConnectionLostError):
         pages.interrupted(lost)
@@ -297,10 +302,10 @@ def test_a_message_that_went_between_lookup_and_read_is_asked_for_again() -> Non
     pages = last_of_each()
     pages.request()
     pages.take(answer(1, "a", 0, 5))
-    assert pages.take(gone) is Step.ASK
-    for _ in range(FUTILE - 1):
+    assert pages.take(gone) is ReadAction.REQUEST
+    for _ in range(MAX_EMPTY_REPLIES - 1):
         pages.request()
-        assert pages.take(gone) is Step.ASK
+        assert pages.take(gone) is ReadAction.REQUEST
     pages.request()
     with pytest.raises(errors.MessageNotFoundError):
         pages.take(gone)
@@ -321,7 +326,7 @@ def test_a_message_that_went_between_lookup_and_read_is_asked_for_again() -> Non
 )
 def test_every_status_has_its_own_error(line: str, kind: type[errors.Error]) -> None:
     with pytest.raises(kind) as raised:
-        Range().take(status(line))
+        SubjectReader().take(status(line))
     assert type(raised.value) is kind
 
 
@@ -329,7 +334,7 @@ def test_a_server_that_answers_one_by_one_is_too_old() -> None:
     headers = {"Nats-Stream": "S", "Nats-Subject": "a", "Nats-Sequence": "1"}
     headers["Nats-Time-Stamp"] = "2026-01-01T00:00:00Z"
     with pytest.raises(errors.UnsupportedFeatureError, match=r"2\.11"):
-        Range().take(Msg("inbox", b"", headers=headers))
+        SubjectReader().take(Msg("inbox", b"", headers=headers))
 
 
 def test_a_reply_that_is_no_stored_message_raises() -> None:
@@ -339,7 +344,7 @@ def test_a_reply_that_is_no_stored_message_raises() -> None:
         {"Nats-Num-Pending": "1", "Nats-Subject": "a", "Nats-Sequence": "x"},
     ):
         with pytest.raises(errors.JetStreamError, match="not a stored message"):
-            Range().take(Msg("inbox", b"", headers=headers))
+            SubjectReader().take(Msg("inbox", b"", headers=headers))
     with pytest.raises(errors.JetStreamError, match="not a stored message"):
         StoredMessage.from_api("S", {"seq": 1})
     with pytest.raises(errors.JetStreamError, match="not a stored message"):
@@ -347,10 +352,10 @@ def test_a_reply_that_is_no_stored_message_raises() -> None:
 
 
 def test_the_repr_of_a_read_shows_its_place() -> None:
-    pages = Range()
-    assert repr(pages) == "<Range at the beginning>"
+    pages = SubjectReader()
+    assert repr(pages) == "<SubjectReader at the beginning>"
     pages.take(answer(1, "a", 0, 5))
-    assert repr(pages) == "<Range at 2>"
+    assert repr(pages) == "<SubjectReader at 2>"
 
 
 ANSWERED = [
@@ -422,7 +427,7 @@ def test_the_entries_that_are_here_are_taken_together() -> None:
     pages = entries()
     answers = [answer(3, "$KV.B.a", 0, 2), answer(5, "$KV.B.b", 3, 0), end(5, 0)]
     assert taken(answers, pages) == [("a", b"3"), ("b", b"5")]
-    assert pages.take(end(5, 0)) is Step.CONFIRM
+    assert pages.take(end(5, 0)) is ReadAction.CONFIRM
 
 
 def test_entries_after_a_lost_one_are_requested_again() -> None:
@@ -430,15 +435,15 @@ def test_entries_after_a_lost_one_are_requested_again() -> None:
     assert taken([answer(3, "$KV.B.a", 0, 2), answer(6, "$KV.B.c", 5, 0)], pages) == [
         ("a", b"3")
     ]
-    assert pages.take(answer(6, "$KV.B.c", 5, 0)) is Step.ASK
+    assert pages.take(answer(6, "$KV.B.c", 5, 0)) is ReadAction.REQUEST
     assert pages.request()["seq"] == 4
 
 
 def test_entries_that_come_again_on_a_later_page_are_passed_over() -> None:
     pages = entries()
     assert taken([answer(3, "$KV.B.a", 0, 2)], pages) == [("a", b"3")]
-    assert pages.take(end(3, 2)) is Step.ASK
+    assert pages.take(end(3, 2)) is ReadAction.REQUEST
     pages.request()
     answers = [answer(4, "$KV.B.b", 0, 1), answer(6, "$KV.B.a", 4, 0)]
     assert taken(answers, pages) == [("b", b"4")]
-    assert pages.take(end(6, 0)) is Step.CONFIRM
+    assert pages.take(end(6, 0)) is ReadAction.CONFIRM

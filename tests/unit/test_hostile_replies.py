@@ -18,8 +18,8 @@ from jsync.cli.configuring import read_config
 from jsync.core.protocol import parse_info
 from jsync.jetstream.advisory import read_advisory
 from jsync.jetstream.api import _json
-from jsync.jetstream.atomic.engine import stores_rightly
-from jsync.jetstream.ingest.answer import read_answer
+from jsync.jetstream.atomic.engine import has_batch_fix
+from jsync.jetstream.ingest.flow_messages import parse_flow_message
 from jsync.jetstream.publishing.publish import read_ack
 from jsync.jetstream.push.engine import Heartbeat
 from jsync.jetstream.replies import api_error, read_reply
@@ -153,13 +153,13 @@ def pub_ack(data: bytes) -> object:
 def info(data: bytes) -> object:
     found = parse_info(data)
     line_of_server(found)
-    stores_rightly(found.version)
+    has_batch_fix(found.version)
     return found
 
 
 def answer(subject: str) -> Callable[[bytes], object]:
     def read(data: bytes) -> object:
-        found = read_answer(subject, None, data)
+        found = parse_flow_message(subject, None, data)
         numbers = (found.sequence, found.seq, found.last_seq, found.msgs)
         assert all(0 <= number < 1 << 63 for number in numbers)
         assert found.seq + 1000 * found.msgs < 1 << 64, "the window of an ingest"
@@ -241,7 +241,7 @@ def test_a_reply_subject_of_any_numbers_is_read_or_is_a_typed_error(
 ) -> None:
     subject = f"_INBOX.b.9.gap.{sequence}.{operation}.$FI"
     try:
-        found = read_answer(subject, None, b'{"type":"ack"}')
+        found = parse_flow_message(subject, None, b'{"type":"ack"}')
     except errors.JetStreamError:
         return
     assert 0 <= found.sequence < 1 << 63
@@ -262,7 +262,7 @@ def test_a_number_that_no_server_can_mean_does_not_reach_the_extension(
     assert state.last_seq == 0
     for answered in ("seq", "last_seq", "msgs", "count"):
         with pytest.raises(errors.JetStreamError):
-            read_answer(
+            parse_flow_message(
                 "b.9.gap.5.1.$FI", None, json.dumps({answered: number}).encode()
             )
     with pytest.raises(errors.JetStreamError):
@@ -273,7 +273,7 @@ def test_a_number_that_no_server_can_mean_does_not_reach_the_extension(
 
 def test_the_window_of_an_ingest_stays_within_64_bits() -> None:
     with pytest.raises(errors.JetStreamError):
-        read_answer(
+        parse_flow_message(
             "b.9.gap.5.1.$FI", None, b'{"type":"ack","msgs":9223372036854775807}'
         )
 

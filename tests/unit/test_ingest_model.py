@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jsync.errors import LostRange, UnconfirmedRange
-    from jsync.jetstream.ingest.answer import Operation
+    from jsync.jetstream.ingest.flow_messages import Operation
 
 
 class Model:
@@ -46,7 +46,7 @@ class Model:
         # id: the place of each message in the stream
         self.lines: dict[int, list[int]] = {}
 
-    def take(
+    def handle(
         self,
         batch: int,
         gaps: str,
@@ -134,21 +134,21 @@ class Client:
     def turn(self) -> None:
         """Send the messages that fit into the window."""
         engine = self.engine
-        tail = engine.tail(duplicates=self.model.ids)
+        tail = engine.recovery_point(duplicates=self.model.ids)
         if tail is not None:
-            # `doubt_about`, for a stream without other publishers.
+            # `find_ambiguity`, for a stream without other publishers.
             if tail.behind is None or tail.sequence + tail.behind != len(
                 self.model.stored
             ):
                 engine.fail(errors.JetStreamError("it cannot be known"))
                 return
-            engine.settled()
+            engine.confirm_tail()
         if engine.state is State.BROKEN:
             for n in reversed(self.sent[engine.received :]):
                 self.todo.appendleft(n)
             self.sent.clear()
             self.batch += 1
-            engine.restarts(reconnected=self.reconnected)
+            engine.restart(reconnected=self.reconnected)
             self.reconnected = False
         if engine.state not in (State.IDLE, State.OPEN):
             return
@@ -157,10 +157,10 @@ class Client:
             self.sent.append(n)
             self.write(APPEND if len(self.sent) > 1 else START, len(self.sent), n)
             engine.sent = len(self.sent)
-            engine.wrote()
+            engine.record_sent()
         elif not self.todo and engine.state is State.OPEN:
             self.write(END, len(self.sent) + 1)
-            engine.ends()
+            engine.end()
         elif not self.todo and engine.state is State.IDLE:
             engine.ended_empty()
 
@@ -172,7 +172,7 @@ class Client:
         if self.there:
             batch, *message = self.there.popleft()
             if not drop:
-                for said in self.model.take(batch, *message):
+                for said in self.model.handle(batch, *message):
                     self.back.append((batch, *said))
 
     def hear(self, *, drop: bool = False) -> None:
@@ -181,7 +181,9 @@ class Client:
             if batch != self.batch:
                 return
             if not drop:
-                self.engine.take(answer(sequence, op, body), repeatable=self.model.ids)
+                self.engine.handle(
+                    answer(sequence, op, body), repeatable=self.model.ids
+                )
             elif body is not None and body.get("type") == "gap":
                 self.unheard.update(self.sent[body["last_seq"] - 1 : body["seq"] - 1])
             elif body is not None and "error" in body and sequence:

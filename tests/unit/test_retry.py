@@ -12,16 +12,16 @@ import jsync
 from jsync import Retry, errors
 from jsync._fast import encode_headers, parse_headers
 from jsync.jetstream.retries.engine import (
-    Origin,
+    MessageOrigin,
+    as_text,
     dead_letter_headers,
+    format_error,
     one_line,
     original_headers,
-    text_of,
-    words_of,
 )
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-ORIGIN = Origin("ORDERS", "billing", 17, WHEN, 5, "orders.paid")
+ORIGIN = MessageOrigin("ORDERS", "billing", 17, WHEN, 5, "orders.paid")
 
 
 def test_the_delays_are_taken_in_turn_and_the_last_one_stays() -> None:
@@ -31,7 +31,7 @@ def test_the_delays_are_taken_in_turn_and_the_last_one_stays() -> None:
 
 
 def test_a_factor_makes_the_last_delay_grow_up_to_the_longest() -> None:
-    retry = Retry(delays=[1, 10], factor=2, longest=60, attempts=None)
+    retry = Retry(delays=[1, 10], factor=2, max_delay=60, attempts=None)
     assert [retry.delay(attempt) for attempt in range(1, 8)] == [
         *(1, 10, 20, 40, 60, 60, 60),
     ]
@@ -39,7 +39,7 @@ def test_a_factor_makes_the_last_delay_grow_up_to_the_longest() -> None:
 
 
 def test_the_longest_shortens_no_delay_that_was_given() -> None:
-    assert Retry(delays=[7200], longest=60).delay(9) == 7200
+    assert Retry(delays=[7200], max_delay=60).delay(9) == 7200
 
 
 def test_jitter_only_shortens() -> None:
@@ -70,7 +70,7 @@ def test_exceptions_say_whether_another_attempt_is_worth_it() -> None:
         ({"factor": 0.5}, "factor"),
         ({"factor": float("nan")}, "factor"),
         ({"jitter": 2}, "jitter"),
-        ({"longest": -1}, "longest"),
+        ({"max_delay": -1}, "max_delay"),
         ({"retry_on": [OSError]}, "retry_on"),
         ({"give_up_on": "ValueError"}, "give_up_on"),
         ({"dead_letter": "dead.*"}, "dead_letter"),
@@ -98,7 +98,7 @@ def test_an_invalid_policy_is_rejected(bad: Any, words: str) -> None:
 def test_a_message_ends_before_the_server_strands_it(
     config: jsync.ConsumerConfig | None, most: int
 ) -> None:
-    assert Retry(attempts=5).most_deliveries(config) == most
+    assert Retry(attempts=5).max_deliver(config) == most
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ def test_a_message_ends_before_the_server_strands_it(
 )
 def test_a_consumer_that_does_not_fit_is_rejected(config: jsync.ConsumerConfig) -> None:
     with pytest.raises(errors.ConfigError, match=r"max_deliver|ack_policy"):
-        Retry(attempts=5).most_deliveries(config)
+        Retry(attempts=5).max_deliver(config)
 
 
 def test_for_ever_fits_no_consumer_with_a_limit() -> None:
     with pytest.raises(errors.ConfigError, match="attempts=None"):
-        Retry(attempts=None).most_deliveries(jsync.ConsumerConfig(max_deliver=50))
+        Retry(attempts=None).max_deliver(jsync.ConsumerConfig(max_deliver=50))
 
 
 # Dead letters -------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def letter(headers: Any = None, size: int = 4096) -> dict[str, list[str]]:
 
 def test_a_dead_letter_names_its_origin_and_its_reason() -> None:
     found = {name: values[0] for name, values in letter().items()}
-    text = text_of(found.pop("Dead-Letter-Traceback"))
+    text = as_text(found.pop("Dead-Letter-Traceback"))
     assert text.startswith("Traceback")
     assert text.endswith("ValueError: two\nlines")
     assert found == {
@@ -196,7 +196,7 @@ def test_any_text_can_be_sent(text: str) -> None:
 
 @given(st.text(st.sampled_from('\\"\nan\t ')))
 def test_text_comes_back_from_a_header(text: str) -> None:
-    assert text_of(one_line(text)) == text.strip(" ")
+    assert as_text(one_line(text)) == text.strip(" ")
 
 
 def test_an_exception_that_cannot_be_described_is_described() -> None:
@@ -204,6 +204,6 @@ def test_an_exception_that_cannot_be_described_is_described() -> None:
         def __str__(self) -> str:
             raise OSError
 
-    assert words_of(BadError()) == "BadError: its text raised OSError"
+    assert format_error(BadError()) == "BadError: its text raised OSError"
     assert dead_letter_headers(ORIGIN, None, "why", BadError(), WHEN, 100)
-    assert words_of(KeyError()) == "KeyError"
+    assert format_error(KeyError()) == "KeyError"

@@ -33,7 +33,7 @@ from jsync.core.session import MAX_IDLE_INBOXES, Session, SubscriptionEntry
 from jsync.core.sync import AtomicCounter, ForkSafeRLock, Latch, WeakCollection
 from jsync.errors import ConcurrentUseError, ConnectionClosedError
 from jsync.jetstream.atomic.driver import AtomicDriver
-from jsync.jetstream.atomic.lookup import StreamLookup
+from jsync.jetstream.atomic.stream_lookup import StreamLookup
 from jsync.jetstream.groups.driver import Membership, MessageInHand
 from jsync.jetstream.keyvalue.election import Election
 from jsync.jetstream.keyvalue.live import Live
@@ -495,16 +495,16 @@ def test_the_answer_to_the_first_message_is_forgotten_by_any_thread() -> None:
 
     def expect(number: int) -> None:
         # As the driver does:
-        driver._forget_first()
-        with driver._moving:
+        driver._drop_first_ack()
+        with driver._state_lock:
             driver._first = number, cast("Any", None)
 
     barrier: list[Callable[[int], object]] = [
-        lambda _: driver._forget_first(),
-        lambda _: driver._forget_first(),
+        lambda _: driver._drop_first_ack(),
+        lambda _: driver._drop_first_ack(),
     ]
     meet(ROUNDS, expect, *barrier)
-    driver._forget_first()
+    driver._drop_first_ack()
     assert len(gone) == len(set(gone)) == ROUNDS
 
 
@@ -512,10 +512,10 @@ def test_the_place_in_a_stream_never_goes_back() -> None:
     lookup = StreamLookup(stub(session=stub(reconnects=0)))
 
     def note(shift: int) -> Callable[[int], object]:
-        return lambda number: lookup.note("S", 2 * number + shift)
+        return lambda number: lookup.record_sequence("S", 2 * number + shift)
 
     meet(ROUNDS, note(0), note(1), note(0))
-    assert lookup.floors() == {"S": 2 * ROUNDS - 1}
+    assert lookup.min_sequences() == {"S": 2 * ROUNDS - 1}
 
 
 # Key-value ------------------------------------------------------------------------------

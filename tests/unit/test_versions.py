@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jsync.core.protocol import ServerInfo
-from jsync.jetstream.publishing.options import newer_options
+from jsync.jetstream.publishing.options import required_features
 from jsync.jetstream.versions import (
     lacking,
     line_of_config,
@@ -184,7 +184,7 @@ def test_a_field_may_be_older_than_some_of_its_values() -> None:
 def test_options_list_the_newer_ones(
     options: PublishOptions, newer: dict[str, ServerVersion]
 ) -> None:
-    assert newer_options(options) == newer
+    assert required_features(options) == newer
 
 
 def test_options_need_the_version_that_their_docstring_names() -> None:
@@ -200,4 +200,4 @@ def test_options_need_the_version_that_their_docstring_names() -> None:
         if found := re.search(r"Since\s+nats-server\s+(2\.\d+)", words):
             said[name] = parse_version(found[1])
     values: Any = dict.fromkeys(said, NOON)
-    assert newer_options(values) == said
+    assert required_features(values) == said

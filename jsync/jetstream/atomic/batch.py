@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...models import PubAck
     from ...models.publish import PublishOptions
     from ..api import API
-    from .lookup import StreamLookup
+    from .stream_lookup import StreamLookup
 
     BatchMessage: TypeAlias = tuple[str, Data] | tuple[str, Data, PublishOptions]
 
@@ -120,7 +120,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
     ) -> None:
         deadline = self._deadline(timeout)
         with self._turn:
-            self._driver.take(subject, data, options, deadline)
+            self._driver.add(subject, data, options, deadline)
             try:
                 self._send_due(ack, deadline)
             except BaseException as error:
@@ -184,7 +184,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
         deadline = self._deadline(timeout)
         with self._turn:
             if subject is not None:
-                self._driver.take(subject, data, options, deadline)
+                self._driver.add(subject, data, options, deadline)
             elif data or options:
                 raise ConfigError("a last message needs a subject")
             return self._driver.commit(deadline, self.resolve)
@@ -197,7 +197,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
         you drop an open batch, Python discards it.
         """
         self._session.write_buffer.check_process()
-        if self._driver.give_up(BatchState.DISCARDED):
+        if self._driver.abandon(BatchState.DISCARDED):
             self._flow(0)
             self._driver.release()
 
@@ -277,8 +277,8 @@ class AtomicBatch(NotCopyable, AtomicAdder):
         deadline = self._deadline(timeout)
         driver, rest = self._driver, iter(messages)
         with self._turn:
-            while other := driver.take_plain(rest):
-                driver.take(*read_message(other[0]), deadline)
+            while other := driver.add_plain(rest):
+                driver.add(*read_message(other[0]), deadline)
             return driver.commit(deadline, self.resolve)
 
     def _deadline(self, timeout: float | None = None) -> float:

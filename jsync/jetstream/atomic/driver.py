@@ -22,12 +22,12 @@ from ...errors import (
     PermissionsError,
     UnsupportedFeatureError,
 )
-from ..publishing.options import newer_options
-from ..publishing.overload import TOO_MANY_REQUESTS, pause_after
+from ..publishing.backoff import TOO_MANY_REQUESTS, backoff_delay
+from ..publishing.options import required_features
 from ..publishing.publish import RETRIES, RETRY_SECONDS, another_answered, no_stream
-from .engine import BatchState, delicate_option, stores_rightly
-from .lookup import ATOMIC_LEVEL
-from .resolve import Origin, find_commit
+from .engine import BatchState, affected_option, has_batch_fix
+from .recovery import BatchOrigin, find_commit
+from .stream_lookup import ATOMIC_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ...models.publish import PublishOptions
     from ..api import API
     from .engine import AtomicEngine
-    from .lookup import KnownStream, StreamLookup
-    from .resolve import Resolver
+    from .recovery import Resolver
+    from .stream_lookup import KnownStream, StreamLookup
 
 WRITE_BYTES = 1 << 16
 """Messages are written in pieces of about this size."""
@@ -56,7 +56,7 @@ _REFUSALS = (
 class AtomicDriver:
     """Sends the messages of one batch.
 
-    One thread at a time may use it, but any thread may call `give_up` and `release`.
+    One thread at a time may use it, but any thread may call `abandon` and `release`.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class AtomicDriver:
         self._ack_first = ack_first
         # Held while the engine changes its state, never while we wait. Re-entrant: a
         # signal handler may discard the batch on the thread that holds the lock.
-        self._moving = ForkSafeRLock()
+        self._state_lock = ForkSafeRLock()
         self._known: KnownStream | None = None
-        self._origin: Origin | None = None
-        self._floors: dict[str, int] = {}
+        self._origin: BatchOrigin | None = None
+        self._min_sequences: dict[str, int] = {}
         self._first: tuple[int, Waiter] | None = None
         """The reply token and the waiter of the first message, if no call waits for it."""
         self._written = False
@@ -81,25 +81,25 @@ class AtomicDriver:
     def __repr__(self) -> str:
         return f"<AtomicDriver of batch {self._engine.id} to {self._origin}>"
 
-    def take(
+    def add(
         self, subject: str, data: Data, options: PublishOptions, deadline: float
     ) -> None:
         """Check a message, and add it to the batch."""
         if options:
             self._engine.check_open()
-            self._api.require(newer_options(options))
-            if option := delicate_option(options):
-                self._check_delicate(option, subject, options, deadline)
+            self._api.require(required_features(options))
+            if option := affected_option(options):
+                self._check_affected(option, subject, options, deadline)
         self._engine.add(subject, data, options, self._session.write_buffer.max_payload)
 
-    def take_plain(self, messages: Iterator[object]) -> tuple[object, ...]:
+    def add_plain(self, messages: Iterator[object]) -> tuple[object, ...]:
         """Add pairs of subject and data, up to the first message that is not such a pair.
 
         Returns a tuple with that message, or an empty one if all were added.
         """
         return self._engine.add_plain(messages, self._session.write_buffer.max_payload)
 
-    def _check_delicate(
+    def _check_affected(
         self, option: str, subject: str, options: PublishOptions, deadline: float
     ) -> None:
         known = self._known
@@ -108,7 +108,7 @@ class AtomicDriver:
                 subject, options.get("expected_stream"), deadline - monotonic()
             )
         version = known.version if known is not None else ""
-        if not stores_rightly(version):
+        if not has_batch_fix(version):
             raise UnsupportedFeatureError(
                 f"{option}: only nats-server 2.12.12 and later, and 2.14.3 and later, store "
                 "it correctly in a batch, and the server of the stream is "
@@ -120,35 +120,35 @@ class AtomicDriver:
 
     def fail(self, error: BaseException) -> None:
         """End the batch after a failed `add`, since the server may miss a message of it."""
-        if self.give_up(BatchState.FAILED):
+        if self.abandon(BatchState.FAILED):
             self._engine.failure = error
         self.release()
 
-    def give_up(self, state: BatchState) -> bool:
+    def abandon(self, state: BatchState) -> bool:
         """End an open batch without a commit. Return False if it is not open."""
-        with self._moving:
+        with self._state_lock:
             if self._engine.state is not BatchState.OPEN:
                 return False
-            self._engine.move(state)
+            self._engine.transition(state)
             return True
 
-    def _move(self, state: BatchState) -> None:
-        with self._moving:
-            self._engine.move(state)
+    def _transition(self, state: BatchState) -> None:
+        with self._state_lock:
+            self._engine.transition(state)
 
     def release(self) -> None:
         """Make the server drop the batch, if it can be reached. Raises nothing."""
         engine = self._engine
-        self._forget_first()
+        self._drop_first_ack()
         # A server without batch support would store the discard message as data.
         if engine.sent and (engine.confirmed or self._known is not None):
-            gap = engine.gap()
+            gap = engine.gap_message()
             with contextlib.suppress(Error):
                 write_entries(self._session.write_buffer, [gap], 0, 1, urgent=False)
 
     # Sending --------------------------------------------------------------------------
 
-    def _check_line(self, deadline: float) -> None:
+    def _check_connection(self, deadline: float) -> None:
         """Block until connected. Raises `AtomicBatchLostError` if messages may be lost.
 
         After a reconnect the batch can continue only if the server had confirmed all
@@ -169,9 +169,9 @@ class AtomicDriver:
                 "batch: nothing is stored; send the whole batch again"
             ) from session.last_error
         session.wait_connected(deadline)
-        self._origin = Origin.of(session)
+        self._origin = BatchOrigin.of(session)
 
-    def _asks_first(self, entry: BatchEntry, deadline: float) -> bool:
+    def _requires_first_ack(self, entry: BatchEntry, deadline: float) -> bool:
         """Return whether `entry` is a first message that needs an ack before the next one.
 
         A server without batches would store every message. If the lookup finds such a
@@ -179,7 +179,7 @@ class AtomicDriver:
         """
         if entry.sequence > 1:
             return False
-        self._check_line(deadline)
+        self._check_connection(deadline)
         old = self._session.info.api_lvl < ATOMIC_LEVEL
         if (old or not self._ack_first) and self._known is None:
             self._known = self._lookup.atomic(
@@ -189,16 +189,18 @@ class AtomicDriver:
 
     def send(self, entries: list[BatchEntry], ack: bool, deadline: float) -> None:
         for entry in entries:
-            if self._asks_first(entry, deadline) or (ack and entry is entries[-1]):
-                self._ask(entry, deadline)
+            if self._requires_first_ack(entry, deadline) or (
+                ack and entry is entries[-1]
+            ):
+                self._publish_acked(entry, deadline)
             else:
-                self._put(entry, deadline)
+                self._publish(entry, deadline)
 
-    def _put(self, entry: BatchEntry, deadline: float) -> None:
+    def _publish(self, entry: BatchEntry, deadline: float) -> None:
         """Write a message without waiting for an ack."""
         while True:
-            self._check_line(deadline)
-            reply = "" if entry.sequence > 1 else self._expect_first(entry)
+            self._check_connection(deadline)
+            reply = "" if entry.sequence > 1 else self._register_first_ack(entry)
             try:
                 write_entries(
                     self._session.write_buffer, [entry], 0, 1, urgent=False, reply=reply
@@ -208,13 +210,13 @@ class AtomicDriver:
             self._engine.messages.sent = entry.sequence
             return
 
-    def _ask(self, entry: BatchEntry, deadline: float) -> None:
+    def _publish_acked(self, entry: BatchEntry, deadline: float) -> None:
         """Write a message, and block until the server has acknowledged it."""
         reply = self._exchange([entry], deadline)
         try:
             self._engine.confirm(entry.sequence, reply)
         except APIError:
-            self._lookup.forget()
+            self._lookup.clear()
             raise
 
     def _exchange(
@@ -233,7 +235,7 @@ class AtomicDriver:
             if msg.status == TOO_MANY_REQUESTS:
                 self._written = False
                 refusals += 1
-                pause = pause_after(refusals)
+                pause = backoff_delay(refusals)
                 if monotonic() + pause >= deadline:
                     return msg.data
                 self._session.sleep(pause)
@@ -257,7 +259,7 @@ class AtomicDriver:
     ) -> Msg:
         session, last = self._session, entries[-1]
         while True:
-            self._check_line(deadline)
+            self._check_connection(deadline)
             # A new waiter for each attempt: a lost connection has failed the previous
             # one.
             others: list[bytes] = []
@@ -269,7 +271,7 @@ class AtomicDriver:
                 session.open_replies()
                 first_reply = ""
                 if len(entries) > 1 and entries[0].sequence == 1:
-                    first_reply = self._expect_first(entries[0])
+                    first_reply = self._register_first_ack(entries[0])
                 reply = f"{session.reply_mux.prefix}{token}"
                 try:
                     self._write(entries, first_reply, reply, commit)
@@ -285,18 +287,18 @@ class AtomicDriver:
             finally:
                 session.reply_mux.discard(token)
 
-    def _expect_first(self, entry: BatchEntry) -> str:
+    def _register_first_ack(self, entry: BatchEntry) -> str:
         """Return the reply subject of a first message that no call waits for.
 
         The answer says why the server has no batch, which the answer to the commit does
         not say.
         """
-        self._forget_first()
+        self._drop_first_ack()
         waiter = Waiter(
             self._session.write_buffer, entry.subject, others=[], confirms=True
         )
         token = self._session.reply_mux.add(waiter)
-        with self._moving:
+        with self._state_lock:
             self._first = token, waiter
         self._session.open_replies()
         return f"{self._session.reply_mux.prefix}{token}"
@@ -336,23 +338,23 @@ class AtomicDriver:
 
     def commit(self, deadline: float, resolver: Resolver) -> PubAck:
         engine = self._engine
-        with self._moving:
+        with self._state_lock:
             entries, last, header = engine.begin_commit()
         try:
             first = entries[0] if entries else last
-            if self._asks_first(first, deadline) and entries:
-                self._ask(entries.pop(0), deadline)
+            if self._requires_first_ack(first, deadline) and entries:
+                self._publish_acked(entries.pop(0), deadline)
             # Read these before the commit: the batch is stored after these sequences.
-            self._floors = self._lookup.floors()
+            self._min_sequences = self._lookup.min_sequences()
             ack = engine.committed(self._exchange([*entries, last], deadline, header))
         except BaseException as error:
             instead = self._commit_failed(error, resolver)
             if instead is None:
                 raise
             raise instead from error
-        self._move(BatchState.COMMITTED)
-        self._forget_first()
-        self._lookup.note(ack.stream, ack.seq)
+        self._transition(BatchState.COMMITTED)
+        self._drop_first_ack()
+        self._lookup.record_sequence(ack.stream, ack.seq)
         return ack
 
     def _commit_failed(
@@ -364,14 +366,14 @@ class AtomicDriver:
 
         Returns the error to raise instead of `error`, or None.
         """
-        engine, first = self._engine, self._first_refusal()
+        engine, first = self._engine, self._first_error()
         if first is not None or not self._written or isinstance(error, _REFUSALS):
-            self._move(BatchState.FAILED)
-            self._lookup.forget()
+            self._transition(BatchState.FAILED)
+            self._lookup.clear()
             self.release()
             return first
-        self._move(BatchState.UNCLEAR)
-        self._forget_first()
+        self._transition(BatchState.UNCLEAR)
+        self._drop_first_ack()
         if not isinstance(error, Error):
             return None  # Ctrl-C
         return AmbiguousCommitError(
@@ -381,7 +383,7 @@ class AtomicDriver:
             resolver=resolver,
         )
 
-    def _first_refusal(self) -> Error | None:
+    def _first_error(self) -> Error | None:
         """Return the error in the answer to the first message, if it has come."""
         first = self._first
         if first is None or not first[1].done:
@@ -397,9 +399,9 @@ class AtomicDriver:
             return None
         return None
 
-    def _forget_first(self) -> None:
+    def _drop_first_ack(self) -> None:
         # `discard` on another thread may do this at the same time.
-        with self._moving:
+        with self._state_lock:
             first, self._first = self._first, None
         if first is not None:
             self._session.reply_mux.discard(first[0])
@@ -419,13 +421,13 @@ class AtomicDriver:
             self._api,
             engine,
             self._origin,
-            self._floors,
+            self._min_sequences,
             atomic=engine.confirmed > 0 or self._known is not None,
             deadline=deadline,
             resolver=resolver,
         )
         if ack is None:
-            self._move(BatchState.FAILED)
+            self._transition(BatchState.FAILED)
         else:
             engine.pub_ack = ack
-            self._move(BatchState.COMMITTED)
+            self._transition(BatchState.COMMITTED)

@@ -60,7 +60,7 @@ class BatchState(Enum):
     """The commit was sent, and its answer did not come: all or nothing is in the stream."""
 
 
-MOVES: Final = {
+TRANSITIONS: Final = {
     BatchState.OPEN: {
         BatchState.COMMITTING,
         BatchState.DISCARDED,
@@ -96,7 +96,7 @@ class AtomicEngine:
         """The error of a batch that failed before its commit."""
         self.stream: str | None = None
         """The stream that the first message expects."""
-        self.floor: int | None = None
+        self.min_sequence: int | None = None
         """The last sequence of the stream that the first message expects."""
         self._msg_ids: set[str] = set()
 
@@ -127,8 +127,8 @@ class AtomicEngine:
                 f"the batch is {self.state.value}: begin another one"
             )
 
-    def move(self, state: BatchState) -> None:
-        if state not in MOVES[self.state]:
+    def transition(self, state: BatchState) -> None:
+        if state not in TRANSITIONS[self.state]:
             raise AtomicBatchClosedError(f"the batch is {self.state.value} already")
         self.state = state
 
@@ -157,7 +157,7 @@ class AtomicEngine:
                 self._msg_ids.add(msg_id)
             if entry.sequence == 1:
                 self.stream = options.get("expected_stream")
-                self.floor = options.get("expected_last_sequence")
+                self.min_sequence = options.get("expected_last_sequence")
         return entry
 
     def add_plain(
@@ -208,20 +208,20 @@ class AtomicEngine:
         self.check_open()
         if not self.added:
             raise ConfigError("the batch is empty: nothing to commit")
-        self.move(BatchState.COMMITTING)
+        self.transition(BatchState.COMMITTING)
         entries = self.due(last=True)
         if entries:
             return entries[:-1], entries[-1], COMMIT
         return [], self.messages.unstored(self.added + 1), COMMIT_ALL_SENT
 
-    def gap(self) -> BatchEntry:
+    def gap_message(self) -> BatchEntry:
         """Return a message that ends the batch on the server, so that nothing is stored.
 
         If the server has had the first message, no later message begins the batch again.
         """
         return self.messages.unstored(self.added + 2)
 
-    def opening(self) -> BatchEntry:
+    def opening_message(self) -> BatchEntry:
         """Return a message that begins the batch instead of the first message.
 
         A first message that arrives while the server keeps this one ends the batch.
@@ -275,7 +275,7 @@ class AtomicEngine:
 _VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 
 
-def delicate_option(options: PublishOptions) -> str | None:
+def affected_option(options: PublishOptions) -> str | None:
     """Return the first option that some servers store wrongly in a batch, or None."""
     for name in ("incr", "schedule"):
         if options.get(name) is not None:
@@ -283,7 +283,7 @@ def delicate_option(options: PublishOptions) -> str | None:
     return None
 
 
-def stores_rightly(version: str) -> bool:
+def has_batch_fix(version: str) -> bool:
     """Return whether a server stores counters and schedules of a batch correctly.
 
     Before 2.12.12, and from 2.13 to 2.14.2, a counter loses its value permanently, and a
@@ -299,7 +299,7 @@ def stores_rightly(version: str) -> bool:
 # Commits without an answer --------------------------------------------------------------
 
 
-class Placed(NamedTuple):
+class BatchPosition(NamedTuple):
     """A stored message of a batch."""
 
     sequence: int
@@ -308,9 +308,9 @@ class Placed(NamedTuple):
     """Its number in the batch, from 1."""
 
 
-def place_in_batch(
+def parse_batch_headers(
     sequence: int, headers: Mapping[str, str] | None, batch: str
-) -> Placed | None:
+) -> BatchPosition | None:
     """Return the place of a stored message in a batch, or None if it is of another one."""
     if not headers or headers.get("Nats-Batch-Id") != batch:
         return None
@@ -319,10 +319,10 @@ def place_in_batch(
         return None
     number = headers.get("Nats-Batch-Sequence", "")
     is_number = number.isdecimal() and len(number) < 10
-    return Placed(sequence, int(number)) if is_number else None
+    return BatchPosition(sequence, int(number)) if is_number else None
 
 
-def steps(floor: int, last: int, count: int) -> range:
+def search_steps(floor: int, last: int, count: int) -> range:
     """Return sequences that cannot all miss a batch of `count` messages above `floor`.
 
     The messages of a batch have consecutive sequences, so each `count`-th is enough.
@@ -330,7 +330,7 @@ def steps(floor: int, last: int, count: int) -> range:
     return range(floor + count, last + 1, count)
 
 
-def why_absence_proves_nothing(info: StreamInfo, floor: int) -> str | None:
+def inconclusive_reason(info: StreamInfo, floor: int) -> str | None:
     """Return why a batch may have been stored above `floor`, although it is not found.
 
     None if it certainly was not. `info` must have been requested before the search.
@@ -347,7 +347,7 @@ def why_absence_proves_nothing(info: StreamInfo, floor: int) -> str | None:
     return None
 
 
-def has_settled(info: StreamInfo, seconds: float) -> bool:
+def is_applied(info: StreamInfo, seconds: float) -> bool:
     """Return whether the leader has stored all messages that it got `seconds` ago.
 
     A stream without replicas stores immediately. Otherwise the leader needs a majority. A

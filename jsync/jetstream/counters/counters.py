@@ -13,10 +13,10 @@ from ...errors import (
 from ...models import StoredMessage
 from ...models.name import check_literal
 from ..management import stream_info
-from ..publishing.options import newer_options, publish_headers
+from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
 from ..stored import get as stored
-from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastOfEach
+from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastPerSubjectReader
 from .engine import check_amount, lacking, read_entry
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Counters:
             "msg_id": msg_id,
         }
         headers = publish_headers(subject, b"", options)
-        self._api.require(newer_options(options))
+        self._api.require(required_features(options))
         seconds = self._api.seconds(timeout)
         ack = publish(self._api.session, subject, b"", headers, seconds)
         if ack.stream != self._stream:
@@ -162,7 +162,7 @@ class Counters:
         Raises:
             TooManyResultsError: More than 1024 counters match.
         """
-        pages: LastOfEach[StoredMessage] = LastOfEach(
+        pages: LastPerSubjectReader[StoredMessage] = LastPerSubjectReader(
             subjects,
             StoredMessage.from_answer,
             up_to_sequence=None,

@@ -13,7 +13,7 @@ from ...core.resources import NotCopyable
 from ...errors import SubscriptionClosedError
 from ..pulls.consume import ConsumeContext, check_error_policy
 from ..pulls.delivery import Delivery
-from ..retries.driver import Retrier
+from ..retries.driver import RetryHandler
 from .engine import MemberState
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class GroupMember(NotCopyable):
         session = membership.session
         retrier = None
         if retry is not None:
-            retrier = Retrier(
+            retrier = RetryHandler(
                 session, retry, self._consumer_config, self._timeout, membership.report
             )
         name = f"{membership.group}-{membership.member}"

@@ -27,12 +27,12 @@ from ...errors import (
     MessagesUnconfirmedError,
 )
 from ..publishing.arrow import arrow_source, publish_table
+from ..publishing.backoff import backoff_delay
 from ..publishing.options import publish_headers
-from ..publishing.overload import pause_after
 from ..versions import FAST_INGEST
-from .answer import Kind, Operation, read_answer
-from .engine import MAX_REPEATS, OVER, SILENT, IngestEngine, State
-from .tail import doubt_about, is_replicated
+from .engine import MAX_RESTARTS, QUIET, TERMINAL, IngestEngine, State
+from .flow_messages import FlowKind, Operation, parse_flow_message
+from .recovery import find_ambiguity, is_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from ...models.publish import PublishOptions
     from ..api import API
     from ..publishing.arrow import ArrowTable, MessageColumns, Rows
-    from .answer import Answer
+    from .flow_messages import FlowMessage
 
 Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
 """The arguments of `BatchWriter.write`."""
-KeptMessage: TypeAlias = tuple[str, bytes, bytes | None, int]
+RetainedMessage: TypeAlias = tuple[str, bytes, bytes | None, int]
 """A message that `BatchWriter.rewind` puts back to be sent again."""
 
 KEEP_ALIVE: Final = 3.0
@@ -134,18 +134,18 @@ class FastIngest(NotCopyable, MessageAdder):
         )
         # Held while the engine changes its state, never while we wait. Re-entrant: a
         # signal handler may abandon the ingest on the thread that holds the lock.
-        self._turning = ForkSafeRLock()
+        self._state_lock = ForkSafeRLock()
         self._mailbox: Mailbox | None = None
-        self._again: deque[KeptMessage] = deque()
+        self._to_resend: deque[RetainedMessage] = deque()
         self._timer: Timer | None = None
-        self._ticked = 0
+        self._added_before = 0
         self._lost_at = 0.0
         # For each lost connection: the counts of answers and of messages at that
         # moment.
         self._losses: deque[tuple[int, int]] = deque()
-        self._taken = 0
+        self._handled = 0
         self._reconnected = False
-        self._progress = self._asked = 0.0
+        self._progress = self._last_ping = 0.0
         self._wrote = False
         self._written = self._left = 0
         """Bytes written to the connection up to our last message, and bytes sent."""
@@ -223,7 +223,7 @@ class FastIngest(NotCopyable, MessageAdder):
                 # are written as the window allows now.
                 name = names if isinstance(names, str) else names[at]
                 block = None if blocks is None else blocks[at]
-                self._run((name, those[at], block, Operation.APPEND.value))
+                self._drive((name, those[at], block, Operation.APPEND.value))
                 at = self._writer.write_many(names, those, at + 1, blocks, ids)
 
     def _headers_of(
@@ -233,7 +233,7 @@ class FastIngest(NotCopyable, MessageAdder):
 
     def _add(self, message: Message) -> FastPubAck:
         with self._writer:
-            self._run(message)
+            self._drive(message)
             return self._writer.last
 
     # Ending -----------------------------------------------------------------------------
@@ -247,8 +247,8 @@ class FastIngest(NotCopyable, MessageAdder):
             The ack of all messages.
         """
         with self._writer:
-            self._run(end=True)
-        self._leave()
+            self._drive(end=True)
+        self._abandon_batch()
         return self.pub_ack
 
     def commit(
@@ -273,8 +273,8 @@ class FastIngest(NotCopyable, MessageAdder):
             # slows down all other batches until the server restarts.
             operation = Operation.APPEND
         with self._writer:
-            self._run((subject, data, headers, operation.value), end=True)
-        self._leave()
+            self._drive((subject, data, headers, operation.value), end=True)
+        self._abandon_batch()
         return self.pub_ack
 
     def abandon(self) -> None:
@@ -287,7 +287,7 @@ class FastIngest(NotCopyable, MessageAdder):
             IngestClosedError: Raised by a call that waits on another thread.
         """
         self._fail(IngestClosedError("the ingest was abandoned"))
-        self._leave()
+        self._abandon_batch()
 
     @property
     def pub_ack(self) -> PubAck:
@@ -349,25 +349,25 @@ class FastIngest(NotCopyable, MessageAdder):
 
     # The turns of the caller's thread -----------------------------------------------------
 
-    def _run(self, message: Message | None = None, *, end: bool = False) -> None:
+    def _drive(self, message: Message | None = None, *, end: bool = False) -> None:
         """Send the messages to repeat, then `message`, and with `end` the end. Blocks."""
         try:
-            self._run_turns(message, end)
+            self._drive_loop(message, end)
         finally:
-            if self._again:
+            if self._to_resend:
                 self._writer.limit = 0  # a quick `add` would overtake these messages
 
-    def _run_turns(self, message: Message | None, end: bool) -> None:
+    def _drive_loop(self, message: Message | None, end: bool) -> None:
         engine, writer = self._engine, self._writer
-        self._progress = self._asked = monotonic()
+        self._progress = self._last_ping = monotonic()
         self._wrote = True  # a quick `add` may have written since
         if engine.state is State.IDLE and engine.sent:
             # Ctrl-C interrupted us after the first message of a batch was written,
             # before it was counted.
-            with self._turning:
-                engine.wrote()
+            with self._state_lock:
+                engine.record_sent()
         while True:
-            self._take_answers()
+            self._handle_replies()
             state = engine.state
             if state is State.FAILED:
                 self._raise()
@@ -381,24 +381,24 @@ class FastIngest(NotCopyable, MessageAdder):
                 self._restart()
                 continue
             if state in (State.IDLE, State.OPEN):
-                if self._again or message is not None:
-                    again = bool(self._again)
+                if self._to_resend or message is not None:
+                    again = bool(self._to_resend)
                     if self._write(None if again else message):
                         if not again:
                             message = None
                         continue
-                    if self._turns():
+                    if self._roll_over():
                         continue
                 elif not end:
                     return
                 elif state is State.IDLE:
-                    with self._turning:
+                    with self._state_lock:
                         engine.ended_empty()
                     continue
                 elif writer.end():
                     self._wrote = True
-                    with self._turning:
-                        engine.ends()
+                    with self._state_lock:
+                        engine.end()
                     continue
             self._wait()
 
@@ -409,7 +409,7 @@ class FastIngest(NotCopyable, MessageAdder):
         any other cause ends the ingest.
         """
         engine, writer = self._engine, self._writer
-        one: Message = self._again[0] if message is None else message
+        one: Message = self._to_resend[0] if message is None else message
         try:
             if self._mailbox is None:
                 self._begin_or_fail(one)
@@ -417,7 +417,7 @@ class FastIngest(NotCopyable, MessageAdder):
             if message is not None:
                 if writer.write(*message) is None:
                     return False
-            elif not writer.write_again(self._again):
+            elif not writer.write_again(self._to_resend):
                 return False
         except MaxPayloadError as error:
             if message is not None:
@@ -431,43 +431,43 @@ class FastIngest(NotCopyable, MessageAdder):
                     0  # a quick `add` may write only after the start was answered
                 )
         self._wrote = True
-        with self._turning:
+        with self._state_lock:
             if one[-1] == Operation.COMMIT.value:
-                engine.ends()
+                engine.end()
             else:
-                engine.wrote()
+                engine.record_sent()
         return True
 
-    def _turns(self) -> bool:
+    def _roll_over(self) -> bool:
         """End the batch for another one if its acks do not suit its messages."""
         engine, writer = self._engine, self._writer
-        if not engine.ill_paced(writer.under_way, full=writer.full):
+        if not engine.should_roll_over(writer.under_way, full=writer.full):
             return False
         self._size = writer.mean_size
         if not writer.end():
             return False
-        with self._turning:
-            engine.ends(more=True)
+        with self._state_lock:
+            engine.end(more=True)
         return True
 
     def _begin_or_fail(self, message: Message) -> None:
         try:
             self._api.require(FAST_INGEST)
-            self._begin(message)
+            self._begin_batch(message)
         except Error as error:
             if not self._engine.highest:
                 raise
             self._fail(error)
             self._raise()
 
-    def _begin(self, message: Message) -> None:
+    def _begin_batch(self, message: Message) -> None:
         """Subscribe to the answers of a new batch that begins with `message`."""
         session, engine = self._session, self._engine
         self._subject = message[0]
-        engine.begins(self._size or len(message[1]))
+        engine.begin(self._size or len(message[1]))
         # The server identifies a batch by this token alone, across all clients.
         prefix = f"{session.options.inbox_prefix}.{os.urandom(11).hex()}"
-        reply = f"{prefix}.{engine.asked}.{engine.gaps}."
+        reply = f"{prefix}.{engine.requested_flow}.{engine.gaps}."
         sid = session.next_sid()
         mailbox = Mailbox(session.write_buffer, sid)
         interest = SubscriptionEntry(
@@ -475,51 +475,51 @@ class FastIngest(NotCopyable, MessageAdder):
             f"{prefix}.>",
             None,
             mailbox,
-            on_lost=_weakly(self, FastIngest._on_lost),
-            on_connected=_weakly(self, FastIngest._on_connected),
-            on_permission_error=_weakly(self, FastIngest._on_denied),
+            on_lost=_weak_callback(self, FastIngest._on_lost),
+            on_connected=_weak_callback(self, FastIngest._on_connected),
+            on_permission_error=_weak_callback(self, FastIngest._on_denied),
         )
-        self._taken = 0
+        self._handled = 0
         self._losses.clear()
         session.subscribe(interest, piggyback=True)
         self._writer.begin(mailbox, reply.encode())
         # Assign this last: if Ctrl-C interrupts us before, the batch is begun again.
         self._mailbox = mailbox
         if self._timer is None:
-            self._wind_up()
+            self._schedule_keep_alive()
 
-    def _take_answers(self) -> None:
+    def _handle_replies(self) -> None:
         mailbox = self._mailbox
         while mailbox is not None and len(mailbox):
             msg = mailbox.get(0)
-            if msg is not None and not self._take(msg):
+            if msg is not None and not self._handle_reply(msg):
                 return
 
-    def _take(self, msg: Msg) -> bool:
+    def _handle_reply(self, msg: Msg) -> bool:
         """Process an answer. Returns False if the batch is over."""
         engine = self._engine
         try:
-            answer = read_answer(msg.subject, msg.status, msg.data)
+            answer = parse_flow_message(msg.subject, msg.status, msg.data)
         except JetStreamError as error:
-            self._taken += 1
+            self._handled += 1
             self._session.callbacks.report(error)
             return True
         try:
-            if engine.tells_of_gap(answer):
-                self._learn_replicas()
+            if engine.is_gap(answer):
+                self._check_replicas()
         finally:
-            self._account(answer)
-        return engine.state not in SILENT
+            self._apply(answer)
+        return engine.state not in QUIET
 
-    def _account(self, answer: Answer) -> None:
+    def _apply(self, answer: FlowMessage) -> None:
         engine, writer = self._engine, self._writer
-        with self._turning:
-            while self._losses and self._losses[0][0] <= self._taken:
+        with self._state_lock:
+            while self._losses and self._losses[0][0] <= self._handled:
                 engine.disconnected(self._losses.popleft()[1])
-            self._taken += 1
+            self._handled += 1
             before, settled = engine.state, engine.settled_count
-            engine.take(answer, repeatable=writer.repeatable)
-            news = engine.missing.news()
+            engine.handle(answer, repeatable=writer.repeatable)
+            news = engine.missing.take_new()
             writer.limit = engine.limit
         writer.confirm()
         went_on = before in (State.STARTING, State.BLOCKED) and (
@@ -530,17 +530,17 @@ class FastIngest(NotCopyable, MessageAdder):
             self._progress = monotonic()
             self._renewals = 0
         elif (
-            went_on or answer.kind in (Kind.GAP, Kind.ENDED)
-        ) and self._renewals < MAX_REPEATS:
+            went_on or answer.kind in (FlowKind.GAP, FlowKind.ENDED)
+        ) and self._renewals < MAX_RESTARTS:
             # More answers should follow. Do not wait forever for a server that repeats
             # this one.
             self._progress = monotonic()
             self._renewals += 1
         if engine.received:
             self._pauses = 0
-        if (engine.state is State.BREAKING and answer.kind is Kind.REFUSED) or (
-            engine.state is State.ASKING
-            and (before is not State.ASKING or answer.kind is Kind.ENDED)
+        if (engine.state is State.FAILING and answer.kind is FlowKind.REJECTED) or (
+            engine.state is State.CONFIRMING_END
+            and (before is not State.CONFIRMING_END or answer.kind is FlowKind.ENDED)
         ):
             # A refusal leaves a gap, which the next message would reveal. Ping, as
             # there may be no next message.
@@ -548,7 +548,7 @@ class FastIngest(NotCopyable, MessageAdder):
         for missing in news:
             self._report(missing)
 
-    def _learn_replicas(self) -> None:
+    def _check_replicas(self) -> None:
         """Find out once whether the stream is replicated. Blocks for a request.
 
         If it is, messages that did not arrive may have reached another leader. A stream
@@ -581,15 +581,15 @@ class FastIngest(NotCopyable, MessageAdder):
     def _restart(self) -> None:
         """Continue with another batch after the last stored message of the broken one."""
         engine = self._engine
-        if not self._settle():
+        if not self._confirm_tail():
             return
         busy = engine.busy
         if busy is not None and self._was_busy_for_long():
             self._fail(busy)
             return
         again = not engine.received and not self._reconnected
-        self._drop()
-        if not self._writer.rewind(self._again):
+        self._unsubscribe()
+        if not self._writer.rewind(self._to_resend):
             self._fail(
                 JetStreamError(
                     "the messages to send again exceed resume_bytes: raise it, or give a "
@@ -597,12 +597,12 @@ class FastIngest(NotCopyable, MessageAdder):
                 )
             )
             return
-        with self._turning:
-            engine.restarts(reconnected=self._reconnected)
+        with self._state_lock:
+            engine.restart(reconnected=self._reconnected)
         self._reconnected = False
         if busy is not None:
             self._pauses += 1
-            self._pause(pause_after(self._pauses))
+            self._pause(backoff_delay(self._pauses))
         self._progress = monotonic()
         if again and busy is None and engine.state is State.IDLE:
             self._pause(BLOCKED_SECONDS)
@@ -620,14 +620,14 @@ class FastIngest(NotCopyable, MessageAdder):
             self._busy_since = monotonic()
         return monotonic() >= self._busy_since + self._ack_timeout
 
-    def _settle(self) -> bool:
+    def _confirm_tail(self) -> bool:
         """Make sure that no message after the last acknowledged one is stored. Blocks.
 
         Returns False if the state may have changed, so that the caller checks it again.
         Ctrl-C leaves the state as it was.
         """
         engine, writer = self._engine, self._writer
-        tail = engine.tail(duplicates=writer.has_ids)
+        tail = engine.recovery_point(duplicates=writer.has_ids)
         if tail is None:
             return True
         if self._session.state is not ConnectionState.CONNECTED:
@@ -636,7 +636,7 @@ class FastIngest(NotCopyable, MessageAdder):
         after = writer.first_behind()
         deadline = monotonic() + self._ack_timeout
         try:
-            doubt = doubt_about(
+            doubt = find_ambiguity(
                 self._api, tail, None if after is None else after[1], deadline
             )
         except ConnectionLostError:
@@ -651,9 +651,9 @@ class FastIngest(NotCopyable, MessageAdder):
                     f"messages are stored: {doubt}"
                 )
             )
-        with self._turning:
+        with self._state_lock:
             if engine.state is State.BROKEN:
-                engine.settled()
+                engine.confirm_tail()
         return engine.state is State.BROKEN
 
     def _wait(self) -> None:
@@ -671,12 +671,12 @@ class FastIngest(NotCopyable, MessageAdder):
         if self._left < min(left, self._written):
             self._progress = monotonic()  # the server still reads what we have written
         self._left = max(self._left, left)
-        blocked = engine.state in (State.BLOCKED, State.ASKING)
+        blocked = engine.state in (State.BLOCKED, State.CONFIRMING_END)
         pause = BLOCKED_SECONDS if blocked else self._repair
         deadline = self._progress + self._ack_timeout
-        msg = mailbox.get_before(min(deadline, self._asked + pause))
+        msg = mailbox.get_before(min(deadline, self._last_ping + pause))
         if msg is not None:
-            self._take(msg)
+            self._handle_reply(msg)
         elif mailbox.closed:
             self._fail(mailbox.failure or ConnectionClosedError("closed"))
         elif monotonic() >= deadline:
@@ -688,7 +688,7 @@ class FastIngest(NotCopyable, MessageAdder):
                 )
             )
         else:
-            self._asked = monotonic()
+            self._last_ping = monotonic()
             self._ping()
 
     def _await_connected(self) -> None:
@@ -704,41 +704,41 @@ class FastIngest(NotCopyable, MessageAdder):
         except Error as error:
             mailbox = self._mailbox
             self._fail((mailbox and mailbox.failure) or error)
-        self._progress = self._asked = monotonic()
+        self._progress = self._last_ping = monotonic()
 
     def _fail(self, cause: Exception) -> None:
-        with self._turning:
+        with self._state_lock:
             self._engine.fail(cause)
 
     def _raise(self) -> NoReturn:
-        self._leave()
+        self._abandon_batch()
         raise self._engine.error()
 
     # Any thread ---------------------------------------------------------------------------
 
     def _ping(self) -> None:
         state = self._engine.state
-        if state in SILENT:
+        if state in QUIET:
             return
         if state is State.STARTING and self._session.info.api_lvl < BATCHES_LEVEL:
             return
         self._writer.ping()
 
-    def _leave(self) -> None:
+    def _abandon_batch(self) -> None:
         """End the batch on the server, and remove its subscription and its timer."""
         engine = self._engine
-        with self._turning:
-            told = engine.leaves()
+        with self._state_lock:
+            told = engine.abandon()
         if told:
             started = engine.base or engine.msgs
             if started or self._session.info.api_lvl >= BATCHES_LEVEL:
                 with contextlib.suppress(Error):
                     self._writer.end()
-        self._drop()
+        self._unsubscribe()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _drop(self) -> None:
+    def _unsubscribe(self) -> None:
         mailbox, self._mailbox = self._mailbox, None
         self._writer.limit = 0
         if mailbox is not None:
@@ -747,21 +747,21 @@ class FastIngest(NotCopyable, MessageAdder):
 
     # The I/O thread -----------------------------------------------------------------------
 
-    def _wind_up(self) -> None:
+    def _schedule_keep_alive(self) -> None:
         self._timer = self._session.call_later(
-            KEEP_ALIVE, _weakly(self, FastIngest._tick)
+            KEEP_ALIVE, _weak_callback(self, FastIngest._keep_alive)
         )
 
-    def _tick(self, *_: object) -> None:
+    def _keep_alive(self, *_: object) -> None:
         """Keep the batch alive while the caller adds no messages."""
-        if self._engine.state in OVER:
+        if self._engine.state in TERMINAL:
             return
         added = self._engine.highest
-        if added == self._ticked:
+        if added == self._added_before:
             with contextlib.suppress(Error):
                 self._ping()
-        self._ticked = added
-        self._wind_up()
+        self._added_before = added
+        self._schedule_keep_alive()
 
     def _on_lost(self, *_: object) -> None:
         self._lost_at = monotonic()
@@ -800,7 +800,7 @@ class FastIngest(NotCopyable, MessageAdder):
     @finaliser
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            if self._engine.state not in OVER:
+            if self._engine.state not in TERMINAL:
                 self.abandon()
 
     def __repr__(self) -> str:
@@ -812,7 +812,9 @@ class FastIngest(NotCopyable, MessageAdder):
         )
 
 
-def _weakly(ingest: FastIngest, method: Callable[..., None]) -> Callable[..., None]:
+def _weak_callback(
+    ingest: FastIngest, method: Callable[..., None]
+) -> Callable[..., None]:
     """Return a callback that does not keep the ingest alive."""
     there = weakref.ref(ingest)
 

@@ -35,11 +35,11 @@ from ...errors import (
     UnsupportedFeatureError,
 )
 from ...models import PubAck
-from .answer import Kind, Operation
-from .missing import Missing
+from .flow_messages import FlowKind, Operation
+from .missing_messages import MissingMessages
 
 if TYPE_CHECKING:
-    from .answer import Answer
+    from .flow_messages import FlowMessage
 
 Gaps: TypeAlias = Literal["fail", "ok"]
 
@@ -47,16 +47,16 @@ DEFAULT_FLOW: Final = 1000
 """The default of the most messages per ack. Servers ack every 500 messages at least."""
 DEFAULT_WINDOW_BYTES: Final = 8 << 20
 """A stream rejects messages while 128 MiB of all its publishers wait to be stored."""
-VAIN_PINGS: Final = 3
-MUCH_ROOM: Final = 8
+MAX_UNANSWERED_PINGS: Final = 3
+SIZE_SLACK: Final = 8
 """If messages are so many times smaller than a batch has expected, it is ended early, and
 the next batch requests fewer acks."""
 MAX_FLOW: Final = 65535
-MAX_REPEATS: Final = 2
+MAX_RESTARTS: Final = 2
 """The most batches that are begun again without any progress while connected."""
 
 
-class Tail(NamedTuple):
+class RecoveryPoint(NamedTuple):
     """The end of a broken ingest in its stream by the last answer, still to be checked."""
 
     stream: str
@@ -68,7 +68,7 @@ class Tail(NamedTuple):
     """True if this is from a final answer, False if the server had forgotten the batch."""
 
 
-class _Place(NamedTuple):
+class _StoredAt(NamedTuple):
     """One message whose sequence in the stream is known."""
 
     number: int
@@ -83,10 +83,10 @@ class State(Enum):
     STARTING = "its first message has been sent"
     OPEN = "messages may be sent, as many as the window allows"
     BLOCKED = "no stream answers: pings alone are sent"
-    BREAKING = "something is missing or refused: its final answer will come"
-    ASKING = "it is over before its end, says one server: others are asked until none knows it"
+    FAILING = "something is missing or refused: its final answer will come"
+    CONFIRMING_END = "it is over before its end, says one server: others are asked until none knows it"
     BROKEN = "it is over before its end: the rest may be sent in another one"
-    TURNING = "its end has been sent, and another batch follows"
+    ROLLING_OVER = "its end has been sent, and another batch follows"
     ENDING = "its end has been sent"
     ENDED = "all is stored"
     FAILED = "it is over, and not all is stored"
@@ -94,43 +94,43 @@ class State(Enum):
 
 _SENT_END: Final = frozenset(
     {
-        *(State.OPEN, State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN),
+        *(State.OPEN, State.BLOCKED, State.FAILING, State.CONFIRMING_END, State.BROKEN),
         *(State.ENDED, State.FAILED),
     }
 )
-LEGAL: Final[dict[State, frozenset[State]]] = {
+TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.IDLE: frozenset({State.STARTING, State.ENDING, State.ENDED, State.FAILED}),
     State.STARTING: frozenset(
-        {State.OPEN, State.BREAKING, State.ASKING, State.BROKEN, State.FAILED}
+        {State.OPEN, State.FAILING, State.CONFIRMING_END, State.BROKEN, State.FAILED}
     ),
     State.OPEN: frozenset(
         {
-            *(State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN),
-            *(State.TURNING, State.ENDING, State.ENDED, State.FAILED),
+            *(State.BLOCKED, State.FAILING, State.CONFIRMING_END, State.BROKEN),
+            *(State.ROLLING_OVER, State.ENDING, State.ENDED, State.FAILED),
         }
     ),
     State.BLOCKED: frozenset(
         {
-            *(State.OPEN, State.BREAKING, State.ASKING, State.BROKEN),
+            *(State.OPEN, State.FAILING, State.CONFIRMING_END, State.BROKEN),
             *(State.ENDED, State.FAILED),
         }
     ),
-    State.BREAKING: frozenset(
-        {State.OPEN, State.ASKING, State.BROKEN, State.ENDED, State.FAILED}
+    State.FAILING: frozenset(
+        {State.OPEN, State.CONFIRMING_END, State.BROKEN, State.ENDED, State.FAILED}
     ),
-    State.ASKING: frozenset(
-        {State.OPEN, State.BREAKING, State.BROKEN, State.ENDED, State.FAILED}
+    State.CONFIRMING_END: frozenset(
+        {State.OPEN, State.FAILING, State.BROKEN, State.ENDED, State.FAILED}
     ),
     State.BROKEN: frozenset({State.IDLE, State.FAILED}),
-    State.TURNING: _SENT_END,
+    State.ROLLING_OVER: _SENT_END,
     State.ENDING: _SENT_END,
     State.ENDED: frozenset(),
     State.FAILED: frozenset(),
 }
 """The next states of each state. Another move is a fault of the driver or the server."""
 
-OVER: Final = (State.ENDED, State.FAILED)
-SILENT: Final = (State.IDLE, State.BROKEN, *OVER)
+TERMINAL: Final = (State.ENDED, State.FAILED)
+QUIET: Final = (State.IDLE, State.BROKEN, *TERMINAL)
 """The states without an open batch: nothing is sent to the server, and answers are late."""
 
 
@@ -163,12 +163,12 @@ class IngestEngine(IngestCounts):
         self.flow = check_count(flow, "flow", 1, MAX_FLOW)
         self.outstanding = check_count(outstanding, "outstanding", 1, 1 << 16)
         self.window_bytes = check_count(window_bytes, "window_bytes", 1, 1 << 62)
-        self.asked = self.flow
+        self.requested_flow = self.flow
         """The most messages per ack that this batch has requested."""
         self.state = State.IDLE
         self.msgs = 0
         """The number of messages per ack that the server has chosen."""
-        self.missing = Missing()
+        self.missing = MissingMessages()
         """The lost and the unconfirmed messages, with `gaps="ok"`."""
         self.replicated = True
         """True if another leader of the stream may have stored more, with `gaps="ok"`."""
@@ -181,15 +181,15 @@ class IngestEngine(IngestCounts):
         """True if the server may hold a batch of this ingest, which has to be ended."""
         self._most_sent = 0
         self._refusal: tuple[int, Exception] | None = None
-        self._nobody = False
-        self._repeats = 0
+        self._no_stream = False
+        self._restarts = 0
         self._exact = False  # whether we know how much of the broken batch is stored
-        self._place: _Place | None = None
-        self._unsettled = self._final = False
+        self._stored_at: _StoredAt | None = None
+        self._tail_unconfirmed = self._final = False
         # An earlier batch may have stored unacknowledged messages up to this one.
-        self._doubt = 0
+        self._ambiguous_up_to = 0
         # Pings after the last message that brought no progress.
-        self._vain_pings = 0
+        self._unanswered_pings = 0
         # With `gaps="ok"`: the last message before the connection or the leader was
         # lost. Reports of gaps and refusals up to here may be lost, and the stream
         # repeats none.
@@ -204,7 +204,7 @@ class IngestEngine(IngestCounts):
     @property
     def settled_count(self) -> int:
         """The number of messages that are acknowledged or known to be missing."""
-        return self.acked + self.missing.under_way
+        return self.acked + self.missing.in_flight
 
     @property
     def limit(self) -> int:
@@ -215,10 +215,10 @@ class IngestEngine(IngestCounts):
             case State.OPEN:
                 # A missing message never gets an ack, so do not count it as pending.
                 window = self.msgs * self.outstanding
-                return self.received + window + self.missing.under_way
+                return self.received + window + self.missing.in_flight
         return self.sent
 
-    def ill_paced(self, under_way: int, *, full: bool) -> bool:
+    def should_roll_over(self, under_way: int, *, full: bool) -> bool:
         """Return whether a new batch with another number of messages per ack is better.
 
         The first message of a batch sets this number, so it cannot change later.
@@ -228,101 +228,101 @@ class IngestEngine(IngestCounts):
         if self.state is not State.OPEN:
             return False
         if full:
-            return self._stalls() or self.sent < self.received + self.msgs
+            return self._is_stalled() or self.sent < self.received + self.msgs
         if self.sent < self.limit:
             return False
-        return self._stalls() or (
-            self.asked < self.flow
-            and self.msgs >= self.asked
-            and under_way * MUCH_ROOM <= self.window_bytes
+        return self._is_stalled() or (
+            self.requested_flow < self.flow
+            and self.msgs >= self.requested_flow
+            and under_way * SIZE_SLACK <= self.window_bytes
         )
 
-    def tail(self, *, duplicates: bool) -> Tail | None:
+    def recovery_point(self, *, duplicates: bool) -> RecoveryPoint | None:
         """Return the end of the ingest in its stream, to be checked before a retry.
 
         None if no check is needed. `duplicates` says that the stream may have had some of
         the messages before, so that they are acknowledged, but not stored after the others.
         """
-        if self.state is not State.BROKEN or not self._unsettled:
+        if self.state is not State.BROKEN or not self._tail_unconfirmed:
             return None
-        if self._place is None:
+        if self._stored_at is None:
             return None
-        number, stream, sequence = self._place
+        number, stream, sequence = self._stored_at
         behind: int | None = self.acked - number
         if behind and duplicates:
             behind = None
-        return Tail(stream, sequence, behind, self._final)
+        return RecoveryPoint(stream, sequence, behind, self._final)
 
-    def settled(self) -> None:
+    def confirm_tail(self) -> None:
         """Record that no message after the last acknowledged one is stored."""
-        self._unsettled = False
+        self._tail_unconfirmed = False
         self._exact = True
 
-    def _stalls(self) -> bool:
+    def _is_stalled(self) -> bool:
         """Return whether reports of rejections seem lost, so that no ack will make room."""
-        return self.gaps == "ok" and self._vain_pings >= VAIN_PINGS
+        return self.gaps == "ok" and self._unanswered_pings >= MAX_UNANSWERED_PINGS
 
-    def _go(self, state: State) -> None:
-        if state in LEGAL[self.state]:
+    def _transition(self, state: State) -> None:
+        if state in TRANSITIONS[self.state]:
             self.state = state
         elif state is not self.state:
             self.fail(JetStreamError(f"the stream answers out of turn: {self!r}"))
 
     # Sending ----------------------------------------------------------------------------
 
-    def begins(self, size: int) -> None:
+    def begin(self, size: int) -> None:
         """Choose the messages per ack of a new batch of messages of about `size` bytes."""
         fitting = self.window_bytes // (self.outstanding * max(size, 1))
-        self.asked = min(max(fitting, 1), self.flow)
+        self.requested_flow = min(max(fitting, 1), self.flow)
 
-    def wrote(self) -> None:
+    def record_sent(self) -> None:
         """Record that a message was sent."""
         if self.sent == 1:
             self.known_to_server = True
         if self.state is State.IDLE:
-            self._go(State.STARTING)
+            self._transition(State.STARTING)
 
-    def ends(self, *, more: bool = False) -> None:
+    def end(self, *, more: bool = False) -> None:
         """Record that the end of the batch, or its last message as a commit, was sent.
 
         With `more`, another batch follows.
         """
         self.known_to_server = True
-        if self.state not in OVER:
-            self._go(State.TURNING if more else State.ENDING)
+        if self.state not in TERMINAL:
+            self._transition(State.ROLLING_OVER if more else State.ENDING)
 
     def ended_empty(self) -> None:
         """End without a batch: earlier batches stored all messages, or there were none."""
         if self.state is State.IDLE:
-            self._go(State.ENDED)
+            self._transition(State.ENDED)
             ack = self.pub_ack or PubAck()
             self.pub_ack = msgspec.structs.replace(ack, count=self.base)
 
-    def restarts(self, *, reconnected: bool) -> None:
+    def restart(self, *, reconnected: bool) -> None:
         """Prepare another batch for the messages that are not stored.
 
-        Fails instead after `MAX_REPEATS` batches without progress.
+        Fails instead after `MAX_RESTARTS` batches without progress.
         """
         if self.state is not State.BROKEN:
             return
         if self.received or reconnected or self.busy is not None:
-            self._repeats = 0
-        elif self._repeats == MAX_REPEATS:
+            self._restarts = 0
+        elif self._restarts == MAX_RESTARTS:
             self.fail(self._cause_of_break())
             return
         else:
-            self._repeats += 1
+            self._restarts += 1
         self._most_sent = self.highest
         self.msgs = 0
         self._refusal = self.busy = None
-        self._nobody = self._exact = False
-        self._unsettled = self._final = False
-        self._vain_pings = self._cut = 0
+        self._no_stream = self._exact = False
+        self._tail_unconfirmed = self._final = False
+        self._unanswered_pings = self._cut = 0
         self.rebase()
         # Last: if Ctrl-C comes before this line, all of this is repeated.
-        self._go(State.IDLE)
+        self._transition(State.IDLE)
 
-    def leaves(self) -> bool:
+    def abandon(self) -> bool:
         """Return whether an end has to be sent for an open batch. True only once."""
         told = self.known_to_server and self.state is not State.ENDED
         self.known_to_server = False
@@ -330,7 +330,7 @@ class IngestEngine(IngestCounts):
 
     def disconnected(self, sent: int) -> None:
         """Record that the connection broke after `sent` messages."""
-        if self.state not in SILENT:
+        if self.state not in QUIET:
             self._lose_reports(
                 sent,
                 ConnectionLostError(
@@ -346,7 +346,7 @@ class IngestEngine(IngestCounts):
     def _cause_of_break(self) -> Exception:
         if self.busy is not None:
             return self.busy
-        if self._nobody:
+        if self._no_stream:
             return NoStreamResponseError(
                 "no stream takes the message: none has its subject, or JetStream is off"
             )
@@ -356,7 +356,7 @@ class IngestEngine(IngestCounts):
 
     def fail(self, cause: Exception) -> None:
         """Fail with `cause`. Afterwards `error` describes the messages."""
-        if self.state not in OVER:
+        if self.state not in TERMINAL:
             self.state = State.FAILED
             self.cause = cause
             # A start without permission has not reached a stream.
@@ -366,7 +366,7 @@ class IngestEngine(IngestCounts):
         """Return the error for the user, which lists lost and unconfirmed messages."""
         cause = self.cause
         assert cause is not None
-        exact = self._exact and self.acked >= self._doubt
+        exact = self._exact and self.acked >= self._ambiguous_up_to
         if isinstance(cause, IngestClosedError) or (
             # Only the start has been sent.
             self.highest <= 1 and exact and isinstance(cause, _REFUSALS)
@@ -393,7 +393,7 @@ class IngestEngine(IngestCounts):
         elif first <= last:
             unconfirmed += [
                 UnconfirmedRange(*part, cause)
-                for part in self.missing.others(first, last)
+                for part in self.missing.uncovered(first, last)
             ]
         what = f"the ingest ended at message {last}: {cause}"
         if unconfirmed:
@@ -412,91 +412,91 @@ class IngestEngine(IngestCounts):
 
     # Answers ----------------------------------------------------------------------------
 
-    def take(self, answer: Answer, *, repeatable: bool = False) -> None:
+    def handle(self, answer: FlowMessage, *, repeatable: bool = False) -> None:
         """Account for an answer. This may change `state` and `limit`.
 
         `repeatable` says that all unacknowledged messages have a message id, so they can be
         sent again even if they are stored.
         """
-        if self.state in SILENT:
+        if self.state in QUIET:
             return  # a late answer about an ended batch
         match answer.kind:
-            case Kind.FLOW:
-                self._flow(answer)
-            case Kind.GAP:
-                self._gap(answer)
-            case Kind.FAILED:
-                self._failed(answer)
-            case Kind.ENDED:
-                self._ended(answer, repeatable)
-            case Kind.REFUSED:
-                self._refused(answer, repeatable)
-            case Kind.STORED:
-                self._stored(answer)
-            case Kind.NOBODY:
-                self._nobody_there(answer)
+            case FlowKind.ACK:
+                self._on_ack(answer)
+            case FlowKind.GAP:
+                self._on_gap(answer)
+            case FlowKind.ERROR:
+                self._on_error(answer)
+            case FlowKind.ENDED:
+                self._on_end(answer, repeatable)
+            case FlowKind.REJECTED:
+                self._on_rejected(answer, repeatable)
+            case FlowKind.STORED:
+                self._on_stored(answer)
+            case FlowKind.NO_STREAM:
+                self._on_no_stream(answer)
 
-    def tells_of_gap(self, answer: Answer) -> bool:
+    def is_gap(self, answer: FlowMessage) -> bool:
         """Return whether an answer reports missing messages, with `gaps="ok"`."""
-        if self.gaps != "ok" or self.state in SILENT:
+        if self.gaps != "ok" or self.state in QUIET:
             return False
-        if answer.kind is Kind.ENDED and answer.ack is not None:
+        if answer.kind is FlowKind.ENDED and answer.ack is not None:
             return (answer.ack.count or 0) < self.sent
-        return answer.kind is Kind.GAP
+        return answer.kind is FlowKind.GAP
 
-    def _flow(self, answer: Answer) -> None:
+    def _on_ack(self, answer: FlowMessage) -> None:
         if answer.seq > self.received:
-            self._vain_pings = 0
-        elif self._is_last_word(answer):
-            self._vain_pings += 1
+            self._unanswered_pings = 0
+        elif self._answers_last_ping(answer):
+            self._unanswered_pings += 1
         # The answer to a ping, or a late answer, may be older than earlier ones.
         if answer.seq >= self.received:
             self._pass(min(answer.seq, self.sent))
             self.msgs = answer.msgs or self.msgs or 1
         if self.state in (State.STARTING, State.BLOCKED):
-            self._go(State.OPEN)
+            self._transition(State.OPEN)
         elif (
-            self.state in (State.TURNING, State.ENDING)
+            self.state in (State.ROLLING_OVER, State.ENDING)
             and answer.operation is Operation.PING
         ):
             # The batch is alive, so the server has not received its end. If this ping
             # was sent before the end, a second ping does no harm.
-            self._go(State.OPEN)
+            self._transition(State.OPEN)
         elif (
-            self.state in (State.BREAKING, State.ASKING)
+            self.state in (State.FAILING, State.CONFIRMING_END)
             and self._refusal is None
-            and self._is_last_word(answer)
+            and self._answers_last_ping(answer)
         ):
             # Another server leads now, and has the whole batch.
-            self._unsettled = False
-            self._go(State.OPEN)
+            self._tail_unconfirmed = False
+            self._transition(State.OPEN)
 
-    def _is_last_word(self, answer: Answer) -> bool:
+    def _answers_last_ping(self, answer: FlowMessage) -> bool:
         """Return whether this answers a ping that was sent after all messages."""
         return answer.operation is Operation.PING and answer.sequence >= self.sent
 
-    def _gap(self, answer: Answer) -> None:
+    def _on_gap(self, answer: FlowMessage) -> None:
         if self.gaps == "fail":
-            if self.state is not State.ASKING:
-                self._go(State.BREAKING)
+            if self.state is not State.CONFIRMING_END:
+                self._transition(State.FAILING)
             return
         self._not_arrived(answer.last_seq, min(answer.seq - 1, self.sent))
         if self.state is State.BLOCKED:
-            self._go(State.OPEN)
+            self._transition(State.OPEN)
 
-    def _failed(self, answer: Answer) -> None:
+    def _on_error(self, answer: FlowMessage) -> None:
         if answer.error is not None:
             self._message_refused(answer.seq, answer.error)
 
     def _message_refused(self, sequence: int, error: Exception) -> None:
         if self.gaps == "ok":
-            self._miss(sequence, sequence, error)
+            self._add_gap(sequence, sequence, error)
             return
         if self._refusal is None:
             self._refusal = sequence, error
-        self._go(State.BREAKING)
+        self._transition(State.FAILING)
 
-    def _ended(self, answer: Answer, repeatable: bool) -> None:
+    def _on_end(self, answer: FlowMessage, repeatable: bool) -> None:
         """Account for the final answer of a batch.
 
         With `gaps="ok"`, its count does not say which messages are stored. With "fail", a
@@ -508,7 +508,7 @@ class IngestEngine(IngestCounts):
         count = ack.count or 0
         number = self.base + count
         self.known_to_server = False
-        over = self.state is not State.TURNING and (
+        over = self.state is not State.ROLLING_OVER and (
             self.state is State.ENDING
             or answer.operation in (Operation.END, Operation.COMMIT)
         )
@@ -518,46 +518,46 @@ class IngestEngine(IngestCounts):
         else:
             self._receive(min(max(count, self.received), self.sent))
         self.pub_ack = msgspec.structs.replace(ack, count=number)
-        if count and (self._place is None or number >= self._place.number):
-            self._place = _Place(number, ack.stream, ack.seq)
+        if count and (self._stored_at is None or number >= self._stored_at.number):
+            self._stored_at = _StoredAt(number, ack.stream, ack.seq)
         if self._refusal is not None:
             self._exact = self.received + 1 >= self._refusal[0]
             self.fail(self._refusal[1])
         elif self.received == self.sent:
             self._exact = True
-            self._go(State.ENDED if over else State.BROKEN)
+            self._transition(State.ENDED if over else State.BROKEN)
         elif repeatable:
-            self._doubt = self.highest
-            self._go(State.BROKEN)
+            self._ambiguous_up_to = self.highest
+            self._transition(State.BROKEN)
         else:
-            self._unsettled = self._final = True
+            self._tail_unconfirmed = self._final = True
             if self.sent > 1:
                 self.known_to_server = True
-                self._go(State.ASKING)
+                self._transition(State.CONFIRMING_END)
             else:
                 # nats-server 2.14.0 starts a new batch at such a ping, and then ends
                 # it.
-                self._unknown(
+                self._break_or_fail(
                     JetStreamError("the stream does not know the start of the batch")
                 )
 
-    def _unknown(self, error: Exception) -> None:
+    def _break_or_fail(self, error: Exception) -> None:
         """Break, or fail, because no server knows the batch."""
         self.known_to_server = False
-        if self._place is None:
+        if self._stored_at is None:
             self.fail(error)
         else:
-            self._unsettled = True
-            self._go(State.BROKEN)
+            self._tail_unconfirmed = True
+            self._transition(State.BROKEN)
 
-    def _refused(self, answer: Answer, repeatable: bool) -> None:
+    def _on_rejected(self, answer: FlowMessage, repeatable: bool) -> None:
         error = answer.error
         assert error is not None
         if isinstance(error, BatchPublishUnknownBatchIDError):
-            self._forgotten(answer, error, repeatable)
+            self._on_unknown_batch(answer, error, repeatable)
             return
         if type(error) is TooManyRequestsError:
-            self._too_many(answer, error)
+            self._on_overload(answer, error)
             return
         first = answer.sequence == 1 and answer.operation in (
             Operation.START,
@@ -582,7 +582,7 @@ class IngestEngine(IngestCounts):
         else:
             self._message_refused(answer.sequence, error)
 
-    def _too_many(self, answer: Answer, error: APIError) -> None:
+    def _on_overload(self, answer: FlowMessage, error: APIError) -> None:
         """Account for a rejection by a stream that has too much to store.
 
         The stream has not looked at the message.
@@ -597,31 +597,33 @@ class IngestEngine(IngestCounts):
             and self.state is not State.STARTING
             and answer.sequence > 1
         ):
-            self._miss(answer.sequence, answer.sequence, error)
+            self._add_gap(answer.sequence, answer.sequence, error)
             self._block()
             return
         self.busy = error
         if answer.sequence == 1:
             self.known_to_server = False
             self._exact = True
-            self._go(State.BROKEN)
-        elif self.state is not State.ASKING:
+            self._transition(State.BROKEN)
+        elif self.state is not State.CONFIRMING_END:
             # The next message reveals the gap. The batch ends there, and the rest is
             # sent again.
-            self._go(State.BREAKING)
+            self._transition(State.FAILING)
 
-    def _forgotten(self, answer: Answer, error: APIError, repeatable: bool) -> None:
+    def _on_unknown_batch(
+        self, answer: FlowMessage, error: APIError, repeatable: bool
+    ) -> None:
         """Account for the answer of a server that does not know the batch.
 
         The batch was idle for too long or is over, or the server was restarted. After a gap
         or a rejection, each later message gets this answer, too. The final answer is on its
         way then, unless a ping also gets this answer.
         """
-        if self.state is State.ASKING:
-            if self._is_last_word(answer):
-                self._unknown(error)
+        if self.state is State.CONFIRMING_END:
+            if self._answers_last_ping(answer):
+                self._break_or_fail(error)
             return
-        if self.state is State.BREAKING and answer.operation is not Operation.PING:
+        if self.state is State.FAILING and answer.operation is not Operation.PING:
             return
         self.known_to_server = False
         if self._refusal is not None:
@@ -629,20 +631,20 @@ class IngestEngine(IngestCounts):
         elif self.gaps == "ok":
             # The ingest continues with another batch. Unacknowledged messages may be
             # stored or not.
-            self._miss(self.received + 1, self.sent, error, doubtful=True)
+            self._add_gap(self.received + 1, self.sent, error, ambiguous=True)
             self._receive(self.sent)
-            self._go(State.BROKEN)
+            self._transition(State.BROKEN)
         elif repeatable:
-            self._doubt = self.highest
-            self._go(State.BROKEN)
-        elif self._place is None or self._is_last_word(answer):
-            self._unknown(error)
+            self._ambiguous_up_to = self.highest
+            self._transition(State.BROKEN)
+        elif self._stored_at is None or self._answers_last_ping(answer):
+            self._break_or_fail(error)
         else:
             # The messages after it are in flight, and another leader may know the
             # batch.
-            self._go(State.ASKING)
+            self._transition(State.CONFIRMING_END)
 
-    def _stored(self, answer: Answer) -> None:
+    def _on_stored(self, answer: FlowMessage) -> None:
         ack = answer.ack
         assert ack is not None
         self.known_to_server = False
@@ -657,18 +659,18 @@ class IngestEngine(IngestCounts):
             )
         )
 
-    def _nobody_there(self, answer: Answer) -> None:
+    def _on_no_stream(self, answer: FlowMessage) -> None:
         """Account for a missing stream: it was deleted, or its leader is being elected."""
-        self._nobody = True
+        self._no_stream = True
         stores = answer.operation not in (Operation.END, Operation.PING)
         if self.state is State.STARTING:
             if stores:  # otherwise it is a ping, and the start may still be stored
                 self.known_to_server = False
                 self._exact = True
-                self._go(State.BROKEN)
+                self._transition(State.BROKEN)
             return
         if stores and self.gaps == "ok":
-            self._miss(answer.sequence, answer.sequence, None)
+            self._add_gap(answer.sequence, answer.sequence, None)
         if self.state is not State.BLOCKED:
             self._lose_reports(
                 self.sent,
@@ -679,8 +681,8 @@ class IngestEngine(IngestCounts):
         self._block()
 
     def _block(self) -> None:
-        if self.state in (State.OPEN, State.TURNING, State.ENDING):
-            self._go(State.BLOCKED)
+        if self.state in (State.OPEN, State.ROLLING_OVER, State.ENDING):
+            self._transition(State.BLOCKED)
 
     def blocked_error(self) -> Exception:
         """Return the error for an ingest that was blocked for too long."""
@@ -693,30 +695,32 @@ class IngestEngine(IngestCounts):
         was lost while they were under way, it is unknown which ones are stored.
         """
         cut = min(received, self._cut)
-        self._miss(self.received + 1, cut, self._loss, doubtful=True)
+        self._add_gap(self.received + 1, cut, self._loss, ambiguous=True)
         self._receive(received)
 
     def _receive(self, received: int) -> None:
         """Record that the server has acknowledged all messages up to `received`."""
         self.received = received
-        self.missing.settle(self.acked)
+        self.missing.acknowledge(self.acked)
 
     def _not_arrived(self, first: int, last: int) -> None:
         """Record messages that did not arrive.
 
         They are lost, or unconfirmed if another leader may have stored them.
         """
-        self._miss(first, last, None, doubtful=self.replicated)
+        self._add_gap(first, last, None, ambiguous=self.replicated)
 
-    def _miss(
-        self, first: int, last: int, error: Exception | None, *, doubtful: bool = False
+    def _add_gap(
+        self, first: int, last: int, error: Exception | None, *, ambiguous: bool = False
     ) -> None:
-        """Record missing messages of this batch, or with `doubtful` unconfirmed ones.
+        """Record missing messages of this batch, or with `ambiguous` unconfirmed ones.
 
         Acknowledged messages are left out.
         """
         first, last = max(first, self.received + 1), min(last, self.sent)
-        self.missing.add(self.base + first, self.base + last, error, doubtful=doubtful)
+        self.missing.add(
+            self.base + first, self.base + last, error, ambiguous=ambiguous
+        )
 
     def __repr__(self) -> str:
         return (

@@ -20,7 +20,7 @@ from ...errors import (
 )
 from ..buckets.engine import no_bucket
 from ..management import stream_info
-from ..publishing.options import newer_options, publish_headers
+from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
 from ..stored.engine import MAX_SUBJECTS
 from ..stored.get import get_message, get_messages
@@ -343,7 +343,7 @@ class KeyValue(Generic[Value]):
     ) -> int:
         subject = self._subject(key)
         headers = publish_headers(subject, value, options)
-        self._api.require(newer_options(options))
+        self._api.require(required_features(options))
         return publish(self._api.session, subject, value, headers, seconds).seq
 
     def _subject(self, key: str) -> str:

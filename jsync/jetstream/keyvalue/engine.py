@@ -24,8 +24,8 @@ from ...errors import (
 )
 from ...models.name import check_literal
 from ..buckets.engine import no_bucket
-from ..retries.engine import words_of
-from ..stored.engine import LastOfEach
+from ..retries.engine import format_error
+from ..stored.engine import LastPerSubjectReader
 from .codecs import KeyChain, Value, ValueChain, check_key_codec
 
 if TYPE_CHECKING:
@@ -349,7 +349,7 @@ class Layout(Generic[Value]):
     ) -> CodecError:
         return CodecError(
             f"{what} {key!r} in bucket {self.bucket!r} at revision {revision} cannot be "
-            f"decoded: {words_of(error)}; read it without the codec",
+            f"decoded: {format_error(error)}; read it without the codec",
             key=key,
             revision=revision,
         )
@@ -386,7 +386,7 @@ def _mirrored(config: StreamConfig, origin: str) -> str:
     return f"$KV.{origin}."
 
 
-class LastEntries(LastOfEach["Entry"]):
+class LastEntries(LastPerSubjectReader["Entry"]):
     """The last entry of each key, read by batched direct gets, in the form of the bucket."""
 
     def __init__(self, layout: Layout[bytes], subjects: list[str]) -> None:

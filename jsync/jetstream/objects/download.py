@@ -15,7 +15,7 @@ from ...errors import (
     UnsupportedFeatureError,
 )
 from ..ordered.consumer import ordered_consumer
-from ..stored.engine import Range
+from ..stored.engine import SubjectReader
 from ..stored.get import get_message, get_messages
 from ..versions import PENDING_BEHIND
 from .places import Places
@@ -49,7 +49,7 @@ class Chunk(NamedTuple):
 Chunks: TypeAlias = "Generator[Chunk, None, None]"
 
 
-class _Growing(Range):
+class _Growing(SubjectReader):
     """Pages of chunks, each twice as large as the one before."""
 
     def request(self) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def check_header(name: str) -> None:
         raise ConfigError(f"headers: use js.atomic_batch() instead of {name}")
 
 
-def newer_options(options: PublishOptions) -> Needs:
+def required_features(options: PublishOptions) -> Needs:
     """Return the options that are newer than nats-server 2.10, with the version of each.
 
     An older server ignores such an option, but stores the message.
@@ -96,7 +96,7 @@ def newer_options(options: PublishOptions) -> Needs:
     if isinstance(schedule, timedelta) or (
         isinstance(schedule, str) and not schedule.startswith("@at ")
     ):
-        newer["schedule that repeats"] = _REPEATING
+        newer["schedule that repeats"] = _CRON_SINCE
     return newer
 
 
@@ -245,4 +245,4 @@ _SINCE: Final[dict[str, ServerVersion]] = {
     "schedule_rollup": (2, 14),
     "incr": (2, 12),
 }
-_REPEATING: Final[ServerVersion] = (2, 14)
+_CRON_SINCE: Final[ServerVersion] = (2, 14)

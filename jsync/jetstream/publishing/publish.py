@@ -17,7 +17,7 @@ from ...errors import (
 )
 from ...models import decode_pub_ack
 from ..replies import api_error
-from .overload import pause_after
+from .backoff import backoff_delay
 
 if TYPE_CHECKING:
     from ...checks import Seconds
@@ -70,7 +70,7 @@ def publish(
             raise no_ack(subject, timeout, others) from None
         except TooManyRequestsError as busy:
             error = busy
-            wait = pause_after(refusals)
+            wait = backoff_delay(refusals)
             refusals += 1
         except APIError:
             raise

@@ -16,9 +16,9 @@ from ...checks import (
 )
 from ...core.resources import NotCopyable
 from ...errors import ConfigError, Error
-from .acks import PublisherAcks
+from .ack_tracker import AckTracker
 from .arrow import arrow_source, publish_table
-from .options import newer_options, publish_headers
+from .options import publish_headers, required_features
 from .publish import RETRY_FOR_EVER
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...headers import HeadersLike
     from ...models.publish import PublishOptions
     from ..api import API
-    from .acks import OnError
+    from .ack_tracker import OnError
     from .arrow import ArrowTable, MessageColumns
 
 MAX_WINDOW = 1 << 20
@@ -76,7 +76,7 @@ class Publisher(NotCopyable):
         self._api = api
         self._session = api.session
         self._closed = False
-        self._acks = PublisherAcks(
+        self._acks = AckTracker(
             self._session,
             window=window,
             window_bytes=window_bytes,
@@ -194,14 +194,14 @@ class Publisher(NotCopyable):
         """
         source = arrow_source(table, subject, data, columns)
         if columns.get("ttl") is not None:
-            self._api.require(newer_options({"ttl": 1}))
+            self._api.require(required_features({"ttl": 1}))
         return publish_table(source, lambda rows: self._window.publish_rows(*rows))
 
     def _headers(
         self, subject: str, data: Data, options: PublishOptions
     ) -> HeadersLike | None:
         headers = publish_headers(subject, data, options)
-        self._api.require(newer_options(options))
+        self._api.require(required_features(options))
         return headers
 
     # Waiting --------------------------------------------------------------------------
@@ -317,14 +317,14 @@ class Publisher(NotCopyable):
             error.add_note(f"and {failures}")
 
     def _end(self) -> None:
-        self._acks.end()
+        self._acks.close()
         self._closed = True
 
     @finaliser
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             if not self._closed:
-                self._acks.forget()
+                self._acks.detach()
 
     def __repr__(self) -> str:
         if not hasattr(self, "_window"):  # __init__ raised for an invalid option

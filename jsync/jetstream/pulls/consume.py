@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...checks import Seconds
     from ...core.session import Session
     from ...models import ConsumerConfig
-    from ..retries.driver import Retrier
+    from ..retries.driver import RetryHandler
     from .delivery import Delivery
 
 OnException = Literal["continue", "nak", "term", "stop"]
@@ -50,7 +50,7 @@ def check_error_policy(
                 "retry decides what happens to a failed message: leave out on_exception "
                 "and nak_delay"
             )
-        retry.most_deliveries(config)
+        retry.max_deliver(config)
         return None
     if on_exception not in ("continue", "nak", "term", "stop"):
         raise ConfigError(
@@ -108,13 +108,13 @@ class ConsumeContext(NotCopyable):
         name: str,
         workers: int,
         nak_delay: float | None = None,
-        retrier: Retrier | None = None,
+        retrier: RetryHandler | None = None,
         done: Callable[[], None] | None = None,
     ) -> None:
         """`done` is called after each message, whether the handler had it or not."""
         self._delivery = delivery
         if retrier is not None:
-            handler = retrier.guard(handler, delivery.in_hand)
+            handler = retrier.wrap(handler, delivery.in_hand)
         self._handler = handler if done is None else _and_then(handler, done)
         self._retrier = retrier
         self._session = session

@@ -16,7 +16,7 @@ from ...models import ConsumerConfig
 from .. import management
 from ..management import ManagedConsumer
 from ..pulls.consume import ConsumeContext, check_error_policy
-from ..retries.driver import Retrier
+from ..retries.driver import RetryHandler
 from ..retries.engine import extension_interval
 from .driver import PushDelivery
 from .wanted import check_free, check_push
@@ -132,7 +132,7 @@ class PushConsumer(ManagedConsumer):
         retrier = None
         if retry is not None:
             told = delivery.report
-            retrier = Retrier(session, retry, info.config, self._api.timeout, told)
+            retrier = RetryHandler(session, retry, info.config, self._api.timeout, told)
             delivery.keep_alive(
                 extension_interval(info.config.backoff, info.config.ack_wait)
             )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .wanted import Wanted
 
 
-class Reader(NamedTuple):
+class DeliveryOptions(NamedTuple):
     """The options of a subscription's reader: callbacks, acks, limits and patience."""
 
     callback: Callable[[JetStreamMsg], object] | None
@@ -39,11 +39,11 @@ class Reader(NamedTuple):
 
 
 def subscribe(
-    api: API, wanted: Wanted, reader: Reader, timeout: Seconds | None
+    api: API, wanted: Wanted, reader: DeliveryOptions, timeout: Seconds | None
 ) -> PushSubscription:
     api.session.check_not_draining()
     stream = find_stream(api, wanted, timeout)
-    info = look_up(api, stream, wanted, timeout)
+    info = find_consumer(api, stream, wanted, timeout)
     if info is None:
         warn_of_deletion(wanted)
         return _create_and_subscribe(api, stream, wanted, reader, timeout)
@@ -59,7 +59,7 @@ def subscribe(
 
 
 def subscribe_ordered(
-    api: API, wanted: Wanted, reader: Reader, timeout: Seconds | None
+    api: API, wanted: Wanted, reader: DeliveryOptions, timeout: Seconds | None
 ) -> PushSubscription:
     return PushSubscription.open_ordered(
         api,
@@ -79,7 +79,7 @@ def find_stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
     return management.stream_name_by_subject(api, wanted.subject or "", timeout)
 
 
-def look_up(
+def find_consumer(
     api: API, stream: str, wanted: Wanted, timeout: Seconds | None
 ) -> ConsumerInfo | None:
     """Look up the consumer. Returns None if it has to be created."""
@@ -94,7 +94,11 @@ def look_up(
 
 
 def _create_and_subscribe(
-    api: API, stream: str, wanted: Wanted, reader: Reader, timeout: Seconds | None
+    api: API,
+    stream: str,
+    wanted: Wanted,
+    reader: DeliveryOptions,
+    timeout: Seconds | None,
 ) -> PushSubscription:
     config = wanted.config
     if wanted.name is None:
@@ -129,7 +133,7 @@ def _open(
     subject: str,
     name: str,
     wanted: Wanted,
-    reader: Reader,
+    reader: DeliveryOptions,
     timeout: Seconds | None,
 ) -> PushSubscription:
     return PushSubscription.open(

@@ -18,7 +18,7 @@ from ...errors import (
 )
 from ...headers import Headers
 from ..publishing.publish import publish
-from .engine import Origin, dead_letter_headers, extension_interval, words_of
+from .engine import MessageOrigin, dead_letter_headers, extension_interval, format_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ Outcome: TypeAlias = Literal["retried", "dead", "dropped", "kept"]
 because its dead letter was not stored."""
 
 
-class Retrier:
+class RetryHandler:
     """Applies a `Retry` to the messages of one consumer. Any thread may use it."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Retrier:
     ) -> None:
         self._session = session
         self._policy = policy
-        self._most = policy.most_deliveries(config)
+        self._most = policy.max_deliver(config)
         self._interval = (
             extension_interval(None, None)
             if config is None
@@ -68,7 +68,7 @@ class Retrier:
         self._report = report
         self._told = told
 
-    def guard(
+    def wrap(
         self,
         handler: Callable[[JetStreamMsg], object],
         in_hand: dict[JetStreamMsg, None],
@@ -122,14 +122,14 @@ class Retrier:
             if msg.is_acked:
                 return
             if delay is None:
-                self._end(msg, words_of(error), error)
+                self._end(msg, format_error(error), error)
             else:
                 msg.nak(delay)
                 self._told("retried")
 
     def _end(self, msg: JetStreamMsg, reason: str, error: BaseException | None) -> None:
         about = msg.metadata
-        origin = Origin(
+        origin = MessageOrigin(
             about.stream,
             about.consumer,
             about.stream_sequence,
@@ -141,16 +141,16 @@ class Retrier:
         if subject is not None:
             try:
                 with self._kept_alive(msg):
-                    self.bury(origin, msg.data, msg.headers, reason, error)
+                    self.send_dead_letter(origin, msg.data, msg.headers, reason, error)
             except Error as failure:
-                self._report(unburied(origin, subject, failure))
+                self._report(dead_letter_error(origin, subject, failure))
                 delay = self._policy.delay(origin.attempts)
                 msg.nak(min(max(delay, MIN_BURY_DELAY), MAX_BURY_DELAY))
                 self._told("kept")
                 return
         # Not earlier: the server must keep the message until its dead letter is stored.
         msg.term("dead letter" if subject else "given up")
-        self._report(given_up(origin, subject, reason, error))
+        self._report(given_up_error(origin, subject, reason, error))
         self._told("dead" if subject else "dropped")
 
     @contextlib.contextmanager
@@ -174,9 +174,9 @@ class Retrier:
         finally:
             is_over = True
 
-    def bury(
+    def send_dead_letter(
         self,
-        origin: Origin,
+        origin: MessageOrigin,
         data: bytes,
         headers: HeadersLike | None,
         reason: str,
@@ -247,8 +247,8 @@ def _sendable(headers: HeadersLike) -> tuple[HeadersLike, list[str]]:
     return kept, lost
 
 
-def given_up(
-    origin: Origin, subject: str | None, reason: str, error: BaseException | None
+def given_up_error(
+    origin: MessageOrigin, subject: str | None, reason: str, error: BaseException | None
 ) -> RetriesExhaustedError:
     """Return the error for `on_error` when a message has come to its end."""
     where = f"is a dead letter on {subject!r} now" if subject else "was terminated"
@@ -265,7 +265,9 @@ def given_up(
     return failure
 
 
-def unburied(origin: Origin, subject: str, error: Error) -> DeadLetterError:
+def dead_letter_error(
+    origin: MessageOrigin, subject: str, error: Error
+) -> DeadLetterError:
     """Return the error for `on_error` when a dead letter is not stored."""
     failure = DeadLetterError(
         f"cannot store the dead letter of message {origin.sequence} of {origin.stream!r} "

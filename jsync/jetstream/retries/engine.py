@@ -56,7 +56,7 @@ class Retry:
             stands for all later attempts.
         attempts: The number of failures that end the message. None: it never ends.
         factor: Multiply the last delay by this number for each attempt beyond `delays`.
-        longest: The longest delay in seconds that `factor` leads to.
+        max_delay: The longest delay in seconds that `factor` leads to.
         jitter: Shorten each delay by a random part of it, at most this one, from 0 to 1.
         retry_on: The exceptions that are worth another attempt. All others end the message
             at once.
@@ -76,7 +76,7 @@ class Retry:
     delays: Sequence[Seconds] = (1.0, 5.0, 30.0)
     attempts: int | None = 5
     factor: float = 1.0
-    longest: Seconds = 3600.0
+    max_delay: Seconds = 3600.0
     jitter: float = 0.0
     retry_on: type[BaseException] | Failures = (BaseException,)
     give_up_on: type[BaseException] | Failures = ()
@@ -91,7 +91,7 @@ class Retry:
                 f"delays: {delays!r}; give the seconds before each attempt in a list"
             )
         self._set("delays", tuple(_delay(each, "delays") for each in delays))
-        self._set("longest", _delay(self.longest, "longest"))
+        self._set("max_delay", _delay(self.max_delay, "max_delay"))
         factor, jitter = seconds(self.factor, "factor"), seconds(self.jitter, "jitter")
         if not 1 <= factor <= 1000:
             raise ConfigError(f"factor has to be from 1 to 1000, not {self.factor!r}")
@@ -154,9 +154,9 @@ class Retry:
             grown = last * float(self.factor) ** (attempt - len(self.delays))
         except OverflowError:
             grown = float(MAX_DELAY)
-        return max(last, min(grown, float(self.longest)))  # type: ignore[arg-type]
+        return max(last, min(grown, float(self.max_delay)))  # type: ignore[arg-type]
 
-    def most_deliveries(self, config: ConsumerConfig | None) -> int:
+    def max_deliver(self, config: ConsumerConfig | None) -> int:
         """Return the number of deliveries beyond which the handler is not called.
 
         Args:
@@ -230,7 +230,7 @@ def _kinds(value: object, name: str) -> Failures:
 # Dead letters -------------------------------------------------------------------------
 
 
-class Origin(NamedTuple):
+class MessageOrigin(NamedTuple):
     """The origin of a message that was given up: stream, consumer and sequence."""
 
     stream: str
@@ -250,7 +250,7 @@ class Origin(NamedTuple):
 
 
 def dead_letter_headers(
-    origin: Origin,
+    origin: MessageOrigin,
     headers: HeadersLike | None,
     reason: str,
     error: BaseException | None,
@@ -285,7 +285,7 @@ def dead_letter_headers(
         kind = type(error)
         why["Exception"] = f"{kind.__module__}.{kind.__qualname__}"
         if traceback_size:
-            why["Traceback"] = _cut(_traceback(error), traceback_size)
+            why["Traceback"] = _truncate(_traceback(error), traceback_size)
     added = {f"{PREFIX}{name}": [value] for name, value in why.items()}
     return own | added | {"Nats-Msg-Id": [origin.msg_id]}
 
@@ -301,7 +301,7 @@ def original_headers(headers: HeadersLike | None) -> dict[str, list[str]]:
     return own
 
 
-def words_of(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return the type and the text of an exception, even if its `__str__` raises."""
     try:
         text = str(error)
@@ -317,7 +317,7 @@ def one_line(text: str) -> str:
     return printable(text).strip()
 
 
-def text_of(value: str) -> str:
+def as_text(value: str) -> str:
     """Return the text from the value of a header that `one_line` returned."""
     quoted = '"' + value.replace('"', '\\"') + '"'
     try:
@@ -344,10 +344,10 @@ def _traceback(error: BaseException) -> str:
         lines = traceback.format_exception(type(error), error, user_traceback(error))
         return "".join(lines).strip()
     except Exception:  # noqa: BLE001 (the text of an exception is user code)
-        return words_of(error)
+        return format_error(error)
 
 
-def _cut(text: str, size: int) -> str:
+def _truncate(text: str, size: int) -> str:
     """Return the last `size` bytes of a text as the value of a header."""
     escaped = one_line(text).encode()
     if len(escaped) <= size:

@@ -16,10 +16,10 @@ from ...headers import Headers
 from ...models import StoredMessage
 from ...models.name import check_literal
 from ..management import purge_stream, stream_info
-from ..publishing.options import newer_options, publish_headers
+from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
 from ..stored import get as stored
-from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastOfEach
+from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastPerSubjectReader
 from ..versions import CANCEL_AND_PUBLISH
 from .engine import advice, read_schedule
 
@@ -117,7 +117,7 @@ class Schedules:
             "schedule_rollup": rollup,
         }
         written = publish_headers(subject, data, options)
-        self._api.require(newer_options(options))
+        self._api.require(required_features(options))
         seconds = self._api.seconds(timeout)
         try:
             return publish(self._api.session, subject, data, written, seconds)
@@ -180,7 +180,7 @@ class Schedules:
             TooManyResultsError: More than 1024 subjects match.
             DirectGetNotAllowedError: The stream has no `allow_direct`.
         """
-        pages: LastOfEach[StoredMessage] = LastOfEach(
+        pages: LastPerSubjectReader[StoredMessage] = LastPerSubjectReader(
             subjects,
             StoredMessage.from_answer,
             up_to_sequence=None,

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-FUTILE = 3
+MAX_EMPTY_REPLIES = 3
 """Requests in a row without a message after which the read fails."""
 
 PAGE_MESSAGES = 1000
@@ -56,17 +56,17 @@ SINGLE_REPLIES = 2
 """Requests in a row with one message, and then silence, after which the read fails."""
 
 
-class Step(Enum):
+class ReadAction(Enum):
     """The next step after an answer that is not a message."""
 
-    SKIP = "wait for the next answer"
-    ASK = "send the next request"
+    WAIT = "wait for the next answer"
+    REQUEST = "send the next request"
     CONFIRM = "the server has no more, so ask the leader"
     MIRROR = "a mirror answers, so ask what it has"
     END = "everything has come"
 
 
-class Pages(ABC, Generic[Item]):
+class PagedReader(ABC, Generic[Item]):
     """A read in pages: its position, the next request, and the meaning of each answer."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Pages(ABC, Generic[Item]):
         self.answered_by = ""
         return {**self._wanted(), "batch": self._size(), "max_bytes": self._max_bytes}
 
-    def take(self, msg: Msg) -> Item | Step:
+    def take(self, msg: Msg) -> Item | ReadAction:
         """Read an answer as a message or the next step. Raises the error that it reports."""
         if msg.status is not None and not is_stored(msg):
             return self._status(msg)
@@ -108,7 +108,7 @@ class Pages(ABC, Generic[Item]):
             return self._again(DirectGetError("messages were lost on the way"))
         self.answered_by = answer.stream
         if self.whole and answer.stream not in self.whole:
-            return Step.MIRROR
+            return ReadAction.MIRROR
         self._reached(answer.sequence, answer.pending)
         return self._passes(answer) or self._make(msg, answer)
 
@@ -124,7 +124,7 @@ class Pages(ABC, Generic[Item]):
         self._futile = 0
         self._late = False
 
-    def interrupted(self, error: Error) -> Step:
+    def interrupted(self, error: Error) -> ReadAction:
         """Handle the loss of the rest of a page. Raises `error` if a retry is useless."""
         if isinstance(error, errors.TimeoutError):
             # A server that is gone may have taken the request with it. If that happens
@@ -186,14 +186,14 @@ class Pages(ABC, Generic[Item]):
         return self._batch
 
     @abstractmethod
-    def _passes(self, answer: DirectAnswer) -> Step | None:
+    def _passes(self, answer: DirectAnswer) -> ReadAction | None:
         """Return None if the message is wanted, else the next step."""
 
-    def _nothing(self, msg: Msg) -> Step:
+    def _nothing(self, msg: Msg) -> ReadAction:
         """Return the next step after a 404."""
-        return Step.CONFIRM
+        return ReadAction.CONFIRM
 
-    def _status(self, msg: Msg) -> Step:
+    def _status(self, msg: Msg) -> ReadAction:
         if msg.status == 404:
             return self._nothing(msg)
         if msg.status != 204:
@@ -202,23 +202,23 @@ class Pages(ABC, Generic[Item]):
         if _number(headers, "Nats-Last-Sequence") == self._previous:
             # For last messages, nats-server 2.11 reports one too few.
             if max(self.pending, _number(headers, "Nats-Num-Pending")) == 0:
-                return Step.CONFIRM
+                return ReadAction.CONFIRM
             if self._previous:
-                return Step.ASK
+                return ReadAction.REQUEST
         return self._again(DirectGetError("messages were lost on the way"))
 
-    def _again(self, error: Error) -> Step:
+    def _again(self, error: Error) -> ReadAction:
         if not self._previous:
             self._futile += 1
-            if self._futile >= FUTILE:
+            if self._futile >= MAX_EMPTY_REPLIES:
                 raise error
-        return Step.ASK
+        return ReadAction.REQUEST
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._next or 'the beginning'}>"
 
 
-class Range(Pages[StoredMessage]):
+class SubjectReader(PagedReader[StoredMessage]):
     """A read of all messages of a subject, in the order of the stream."""
 
     def __init__(
@@ -275,20 +275,20 @@ class Range(Pages[StoredMessage]):
             bounds.append(max(1, self._up_to_sequence - first + 1))
         return min(bounds)
 
-    def _passes(self, answer: DirectAnswer) -> Step | None:
+    def _passes(self, answer: DirectAnswer) -> ReadAction | None:
         if self._up_to_sequence is not None:
             if answer.sequence > self._up_to_sequence:
-                return Step.END
+                return ReadAction.END
             self.done = answer.sequence == self._up_to_sequence
         if self._up_to_time is not None and answer.timestamp >= self._up_to_time:
-            return Step.END
+            return ReadAction.END
         if self._left is not None:
             self._left -= 1
             self.done = self.done or self._left == 0
         return None
 
 
-class LastOfEach(Pages[Item]):
+class LastPerSubjectReader(PagedReader[Item]):
     """A read of the last message of each subject, in the order of their sequences."""
 
     def __init__(
@@ -331,19 +331,19 @@ class LastOfEach(Pages[Item]):
     def is_complete(self) -> bool:
         return self._given.issuperset(self._wanted_subjects)
 
-    def _passes(self, answer: DirectAnswer) -> Step | None:
+    def _passes(self, answer: DirectAnswer) -> ReadAction | None:
         # A later page includes messages that were published in the meantime, so no
         # subject is missed if it gets a new last message. Subjects that were already
         # returned come again.
         subject = answer.subject
         if subject in self._given:
-            return Step.SKIP
+            return ReadAction.WAIT
         self._given.add(subject)
         return None
 
-    def _nothing(self, msg: Msg) -> Step:
+    def _nothing(self, msg: Msg) -> ReadAction:
         if "results" in msg.status_text.lower():
-            return Step.CONFIRM
+            return ReadAction.CONFIRM
         # The server has deleted a message between its look-up and its read.
         return self._again(direct_error(404, msg.status_text))
 

@@ -35,7 +35,7 @@ from ..management import stream_info
 from ..publishing.publish import RETRY_SECONDS
 from ..stream_end.driver import stream_rest
 from ..versions import DIRECT_BATCH, GET_BY_TIME
-from .engine import Step, direct_error
+from .engine import ReadAction, direct_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ...checks import Seconds
     from ..api import API
-    from .engine import Item, Pages
+    from .engine import Item, PagedReader
 
 MIN_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.02, 0.5
 """The first and the longest pause before servers that lag behind the leader are retried."""
@@ -168,7 +168,7 @@ def _is_literal(subject: str) -> bool:
 def get_messages(
     api: API,
     stream: str,
-    pages: Pages[Item],
+    pages: PagedReader[Item],
     timeout: Seconds | None,
     *,
     alone: bool = False,
@@ -185,36 +185,38 @@ def get_messages(
 
 
 def _read(
-    api: API, stream: str, pages: Pages[Item], seconds: float, alone: bool
+    api: API, stream: str, pages: PagedReader[Item], seconds: float, alone: bool
 ) -> Iterator[Item]:
     session = api.session
     subject = f"{api.prefix}.DIRECT.GET.{stream}"
     until = monotonic() + seconds
     pause = MIN_POLL_INTERVAL
-    step = Step.ASK
+    step = ReadAction.REQUEST
     pages.whole.add(stream)
-    while step is not Step.END:
+    while step is not ReadAction.END:
         data = _encode(pages.request())
         mailbox, token = open_request(session, subject, data, deadline_after(seconds))
-        step = Step.SKIP
+        step = ReadAction.WAIT
         try:
-            while step is Step.SKIP:
+            while step is ReadAction.WAIT:
                 if items := pages.take_ready(mailbox):
                     yield from items
                     pause = MIN_POLL_INTERVAL
                     until = monotonic() + seconds
                 try:
                     msg = mailbox.next(seconds)
-                    answer: Item | Step = pages.take(msg)
-                    if answer is Step.MIRROR and _is_whole(api, stream, pages, until):
+                    answer: Item | ReadAction = pages.take(msg)
+                    if answer is ReadAction.MIRROR and _is_whole(
+                        api, stream, pages, until
+                    ):
                         answer = pages.take(msg)
                 except (ConnectionLostError, errors.TimeoutError) as error:
                     answer = pages.interrupted(error)
                     until = monotonic() + seconds
                 except DirectGetNotAllowedError as error:
                     _await_server(api, stream, error, until)
-                    answer = Step.ASK
-                if isinstance(answer, Step):
+                    answer = ReadAction.REQUEST
+                if isinstance(answer, ReadAction):
                     step = answer
                     continue
                 pause = MIN_POLL_INTERVAL
@@ -224,8 +226,8 @@ def _read(
                     return
         finally:
             session.reply_mux.discard(token)
-        if step is Step.MIRROR:
-            step = Step.ASK
+        if step is ReadAction.MIRROR:
+            step = ReadAction.REQUEST
             if monotonic() + pause >= until:
                 raise DirectGetNotAllowedError(
                     f"mirror {pages.answered_by!r} answers direct gets of stream {stream!r}, "
@@ -234,11 +236,11 @@ def _read(
                 )
             session.sleep(pause)
             pause = min(2 * pause, MAX_POLL_INTERVAL)
-        if step is Step.CONFIRM and alone and pages.answered_by == stream:
+        if step is ReadAction.CONFIRM and alone and pages.answered_by == stream:
             return
-        if step is Step.CONFIRM:
+        if step is ReadAction.CONFIRM:
             left = _left(api, stream, pages, seconds)
-            step = Step.END if left is None else Step.ASK
+            step = ReadAction.END if left is None else ReadAction.REQUEST
             if left is not None:
                 if monotonic() + pause >= until:
                     raise errors.TimeoutError(
@@ -249,7 +251,7 @@ def _read(
                 pause = min(2 * pause, MAX_POLL_INTERVAL)
 
 
-def _is_whole(api: API, stream: str, pages: Pages[Any], until: float) -> bool:
+def _is_whole(api: API, stream: str, pages: PagedReader[Any], until: float) -> bool:
     """Ask whether the mirror that answers lacks no message before its end. Blocks."""
     name = pages.answered_by
     try:
@@ -271,7 +273,7 @@ def _is_whole(api: API, stream: str, pages: Pages[Any], until: float) -> bool:
     return True
 
 
-def _left(api: API, stream: str, pages: Pages[Any], seconds: float) -> int | None:
+def _left(api: API, stream: str, pages: PagedReader[Any], seconds: float) -> int | None:
     """Ask the leader for a message that the server lacks. Return its sequence, or None.
 
     Blocks.

@@ -1,6 +1,6 @@
 """The acks, failures and retries of a publisher's messages.
 
-The session refers to `PublisherAcks`, never to the `Publisher` or the `Connection`. A
+The session refers to `AckTracker`, never to the `Publisher` or the `Connection`. A
 publisher that you drop can therefore be collected while its messages still get their acks.
 """
 
@@ -20,7 +20,7 @@ from ...errors import (
     WriteTimeoutError,
 )
 from ...models import PubAck
-from .overload import pause_after
+from .backoff import backoff_delay
 from .publish import no_stream, read_ack
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 RESEND_AFTER = 2.0
 """Seconds without an answer after which a publisher with `resend` sends a message again."""
-LINGER_SECONDS = 1.0
+ACK_CHECK_INTERVAL = 1.0
 """Seconds between two checks whether a dropped publisher has all of its acks."""
 
 
-class PublisherAcks:
+class AckTracker:
     """The window of a publisher, with the timers, retries and callbacks that it needs."""
 
     def __init__(
@@ -60,8 +60,8 @@ class PublisherAcks:
         self._ack_timeout = ack_timeout
         self._timer: Timer | None = None
         self._retry_timer: Timer | None = None
-        self._start_timer: Timer | None = None
-        self._forgotten = False
+        self._resend_timer: Timer | None = None
+        self._detached = False
         self._sid = session.next_sid()
         prefix = f"{session.inbox}{self._sid}."
         self.window = AckWindow(
@@ -75,14 +75,14 @@ class PublisherAcks:
             pub_ack=PubAck,
             read_ack=read_ack,
             no_stream=no_stream,
-            backoff=pause_after,
+            backoff=backoff_delay,
             retry_attempts=retry_attempts,
             retry_wait=retry_wait,
         )
         self.window.watched = on_error is not None
-        self.window.on_done = self._done
-        self.window.on_timer = self._watch
-        self.window.on_refused = self._plan_retry
+        self.window.on_done = self._on_done
+        self.window.on_timer = self._start_timer
+        self.window.on_refused = self._schedule_retry
         session.write_buffer.check_process()
         session.subscribe(
             SubscriptionEntry(
@@ -91,19 +91,19 @@ class PublisherAcks:
                 None,
                 self.window,
                 on_lost=self.window.lost,
-                on_connected=self._connected,
+                on_connected=self._on_connected,
                 on_permission_error=lambda error: self.window.deny(
                     error.subject, error
                 ),
-                on_closed=self._closed,
+                on_closed=self._on_closed,
             ),
             piggyback=True,
         )
 
     def __repr__(self) -> str:
-        return f"<PublisherAcks {self.window!r}>"
+        return f"<AckTracker {self.window!r}>"
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._session.write_buffer.check_process()
         self._session.unsubscribe(self._sid, deferred=True)
         self.window.close(
@@ -113,7 +113,7 @@ class PublisherAcks:
             ),
             PublisherClosedError("the publisher is closed: the message was not sent"),
         )
-        for timer in (self._timer, self._retry_timer, self._start_timer):
+        for timer in (self._timer, self._retry_timer, self._resend_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -140,27 +140,27 @@ class PublisherAcks:
         if error is not None:
             raise error
 
-    def forget(self) -> None:
+    def detach(self) -> None:
         """End automatically after the last ack, because the publisher was dropped.
 
         A finaliser calls this, so it neither blocks nor raises.
         """
-        self._forgotten = True  # first: from here on `_closed` reports
+        self._detached = True  # first: from here on `_on_closed` reports
         if self._session.state is ConnectionState.CLOSED:
             self._report()
         else:
-            self._session.call_soon(self._linger)
+            self._session.call_soon(self._wait_for_acks)
 
-    def _linger(self) -> None:
+    def _wait_for_acks(self) -> None:
         if self.window.pending:
-            self._session.call_later(LINGER_SECONDS, self._linger)
+            self._session.call_later(ACK_CHECK_INTERVAL, self._wait_for_acks)
             return
-        self.end()
+        self.close()
         self._report()
 
-    def _closed(self, error: Exception) -> None:
+    def _on_closed(self, error: Exception) -> None:
         self.window.close(error)
-        if self._forgotten:
+        if self._detached:
             self._report()
 
     def _report(self) -> None:
@@ -171,11 +171,11 @@ class PublisherAcks:
 
     # Calls of the window --------------------------------------------------------------
 
-    def _done(self) -> None:
-        if not self._session.callbacks.submit_unbounded(self._call_back):
-            self._call_back()
+    def _on_done(self) -> None:
+        if not self._session.callbacks.submit_unbounded(self._run_callbacks):
+            self._run_callbacks()
 
-    def _call_back(self) -> None:
+    def _run_callbacks(self) -> None:
         """Run the callbacks of finished messages.
 
         Runs on the connection's callback thread, or on the caller's if that one has ended.
@@ -198,7 +198,7 @@ class PublisherAcks:
             for callback in callbacks:
                 yield "a callback of a publish", partial(callback, future)
 
-    def _watch(self) -> None:
+    def _start_timer(self) -> None:
         self._call_later(self._ack_timeout)
 
     def _call_later(self, seconds: float) -> None:
@@ -212,13 +212,13 @@ class PublisherAcks:
         if due is not None:
             self._call_later(due - monotonic())
             if self.window.resend and self.window.doubt(RESEND_AFTER):
-                self._start_sending_again()
+                self._start_resending()
 
-    def _connected(self) -> None:
+    def _on_connected(self) -> None:
         if self.window.connected():
-            self._start_sending_again()
+            self._start_resending()
 
-    def _plan_retry(self) -> None:
+    def _schedule_retry(self) -> None:
         if self._retry_timer is not None:
             self._retry_timer.cancel()
         seconds = self.window.retry_in()
@@ -227,22 +227,22 @@ class PublisherAcks:
 
     def _retry(self) -> None:
         if self.window.retry():
-            self._start_sending_again()
-        self._plan_retry()
+            self._start_resending()
+        self._schedule_retry()
 
-    def _start_sending_again(self) -> None:
+    def _start_resending(self) -> None:
         # Use a thread: the write buffer may fill up, and the I/O thread must not block.
         name = f"{self._session.name}-publisher-{self._sid}"
-        if self._start_timer is not None:
-            self._start_timer.cancel()
+        if self._resend_timer is not None:
+            self._resend_timer.cancel()
         try:
-            self._session.thread_factory.start(name, self._send_again)
+            self._session.thread_factory.start(name, self._resend)
         except RuntimeError:  # no thread could be started now
-            self._start_timer = self._session.call_later(
-                NO_THREAD_SECONDS, self._start_sending_again
+            self._resend_timer = self._session.call_later(
+                NO_THREAD_SECONDS, self._start_resending
             )
 
-    def _send_again(self) -> None:
+    def _resend(self) -> None:
         while True:
             try:
                 return self.window.send_again()

@@ -54,7 +54,7 @@ class StreamLookup:
         self._lock = ForkSafeRLock()
         self._reconnects = -1
         self._known: dict[str, KnownStream] = {}
-        self._floors: dict[str, int] = {}
+        self._min_sequences: dict[str, int] = {}
         self._unknowable = False
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class StreamLookup:
         if unknowable:
             return None
         try:
-            name = stream or self._name(subject, timeout)
+            name = stream or self._find_name(subject, timeout)
             if name is None:
                 return None
             reply = self._api.request(f"STREAM.INFO.{name}", timeout=timeout)
@@ -98,34 +98,36 @@ class StreamLookup:
             with self._lock:
                 self._unknowable = self._reconnects == reconnects
             return None
-        known = self._judge(StreamInfo.from_wire(reply))
+        known = self._check_stream(StreamInfo.from_wire(reply))
         with self._lock:
             # After a reconnect, the reply of the former server is not cached.
             if self._reconnects == reconnects:
                 self._known[known.name] = known
         return known
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget the streams, because one has changed. The next batch looks it up again."""
         with self._lock:
             self._known = {}
 
-    def note(self, stream: str, sequence: int) -> None:
+    def record_sequence(self, stream: str, sequence: int) -> None:
         """Record that the last sequence of a stream is at least `sequence`."""
         with self._lock:
-            self._floors[stream] = max(sequence, self._floors.get(stream, 0))
+            self._min_sequences[stream] = max(
+                sequence, self._min_sequences.get(stream, 0)
+            )
 
-    def floors(self) -> dict[str, int]:
+    def min_sequences(self) -> dict[str, int]:
         """Return a sequence for each stream that it has certainly reached by now."""
         with self._lock:
-            return self._floors.copy()
+            return self._min_sequences.copy()
 
-    def _name(self, subject: str, timeout: float) -> str | None:
+    def _find_name(self, subject: str, timeout: float) -> str | None:
         reply = self._api.request("STREAM.NAMES", {"subject": subject}, timeout=timeout)
         names = part_of(reply, "streams", list[str](), list[str])
         return names[0] if len(names) == 1 else None
 
-    def _judge(self, info: StreamInfo) -> KnownStream:
+    def _check_stream(self, info: StreamInfo) -> KnownStream:
         config = info.config
         name = config.name or ""
         metadata = config.metadata or {}
@@ -141,7 +143,7 @@ class StreamLookup:
                 f"stream {name!r} has no_ack, so it cannot confirm a batch: turn no_ack "
                 "off"
             )
-        self.note(name, info.state.last_seq)
+        self.record_sequence(name, info.state.last_seq)
         return KnownStream(
             name, tuple(config.subjects or ()), metadata.get("_nats.ver", "")
         )

@@ -23,29 +23,29 @@ from ..stream_end.driver import stream_end
 if TYPE_CHECKING:
     from ...models import StreamInfo
     from ..api import API
-    from .engine import Tail
+    from .engine import RecoveryPoint
 
 MAX_MESSAGES: Final = 1000
 """The most messages of other publishers that are read."""
 
 
-def doubt_about(
-    api: API, tail: Tail, data: bytes | None, deadline: float
+def find_ambiguity(
+    api: API, point: RecoveryPoint, data: bytes | None, deadline: float
 ) -> str | None:
-    """Return why the stream may hold more of the ingest than `tail` says, or None if not.
+    """Return why the stream may hold more of the ingest than `point` says, or None if not.
 
     `data` is the payload of the next message of the ingest, which would be stored first, or
     None if it is unknown. Blocks until `deadline` at most. Raises `ConnectionError` if the
     connection is lost or closed.
     """
     try:
-        info = stream_end(api, tail.stream, deadline).info
-        if tail.final and (info.config.num_replicas or 1) == 1:
+        info = stream_end(api, point.stream, deadline).info
+        if point.final and (info.config.num_replicas or 1) == 1:
             return None  # no other server has ever led the stream
         last = info.state.last_seq
-        if tail.behind is not None and last == tail.sequence + tail.behind:
+        if point.behind is not None and last == point.sequence + point.behind:
             return None
-        return _doubt_among(api, tail, info, data, deadline)
+        return _find_ambiguity_among(api, point, info, data, deadline)
     except errors.ConnectionError:
         raise
     except Error as error:
@@ -76,35 +76,37 @@ def is_replicated(api: API, subject: str, deadline: float) -> bool:
             return True
 
 
-def _doubt_among(
-    api: API, tail: Tail, info: StreamInfo, data: bytes | None, deadline: float
+def _find_ambiguity_among(
+    api: API,
+    point: RecoveryPoint,
+    info: StreamInfo,
+    data: bytes | None,
+    deadline: float,
 ) -> str | None:
-    """Return why one of the messages after `tail` may be the next one of the ingest."""
+    """Return why one of the messages after `point` may be the next one of the ingest."""
     last = info.state.last_seq
-    if last < tail.sequence:
-        return f"stream {tail.stream!r} was deleted and created again"
-    behind = f"{last - tail.sequence} messages follow {tail.sequence} in stream {tail.stream!r}"
-    if last - tail.sequence > MAX_MESSAGES or data is None:
+    if last < point.sequence:
+        return f"stream {point.stream!r} was deleted and created again"
+    behind = f"{last - point.sequence} messages follow {point.sequence} in stream {point.stream!r}"
+    if last - point.sequence > MAX_MESSAGES or data is None:
         return f"{behind}, and may belong to the ingest"
     if info.config.allow_msg_counter:
         return f"{behind}, which stores counters, and may belong to the ingest"
-    for sequence in range(tail.sequence + 1, last + 1):
+    for sequence in range(point.sequence + 1, last + 1):
         try:
             found = get_message(
                 api,
-                tail.stream,
+                point.stream,
                 sequence=sequence,
                 direct=False,
                 timeout=deadline - monotonic(),
             )
         except MessageNotFoundError:
             return (
-                f"message {sequence} of stream {tail.stream!r} is gone, and may have "
+                f"message {sequence} of stream {point.stream!r} is gone, and may have "
                 "belonged to the ingest"
             )
         # Compare the data: mappings and transforms change subjects.
         if found.data == data:
-            return (
-                f"message {sequence} of stream {tail.stream!r} may belong to the ingest"
-            )
+            return f"message {sequence} of stream {point.stream!r} may belong to the ingest"
     return None

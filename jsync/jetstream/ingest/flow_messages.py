@@ -29,37 +29,37 @@ class Operation(Enum):
     PING = 4
 
 
-class Kind(Enum):
+class FlowKind(Enum):
     """The kind of an answer."""
 
-    FLOW = "so far has been received, and so many may be under way"
+    ACK = "so far has been received, and so many may be under way"
     GAP = "messages did not arrive"
-    FAILED = "a message was refused"
+    ERROR = "a message was refused"
     ENDED = "the batch is over"
-    REFUSED = "an error of the message that it answers"
+    REJECTED = "an error of the message that it answers"
     STORED = "a message was stored, as one of no batch"
-    NOBODY = "no stream takes the subject"
+    NO_STREAM = "no stream takes the subject"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FlowMessage:
     """One answer of the server, on the reply subject of the message that caused it."""
 
-    kind: Kind
+    kind: FlowKind
     sequence: int
     """The sequence of the answered message."""
     operation: Operation
     seq: int = 0
-    """FLOW: the last received message. GAP: the message that came. FAILED: the rejected one."""
+    """ACK: the last received message. GAP: the message that came. ERROR: the rejected one."""
     last_seq: int = 0
     """The message that should have come (GAP)."""
     msgs: int = 0
-    """The number of messages per ack from now on (FLOW)."""
+    """The number of messages per ack from now on (ACK)."""
     error: APIError | None = None
     ack: PubAck | None = None
 
 
-class _Wire(msgspec.Struct):
+class _WireMessage(msgspec.Struct):
     """All fields that an answer may have. Its kind follows from the fields that are set."""
 
     type: str | None = None
@@ -75,14 +75,14 @@ class _Wire(msgspec.Struct):
     val: str | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Wire).decode
+_decode: Final = msgspec.json.Decoder(_WireMessage).decode
 _MAX_SEQUENCE: Final = (1 << 63) - 1
 """The highest sequence that an answer may have."""
 _MAX_MESSAGES: Final = (1 << 32) - 1
 """The most messages per ack. Sums with a sequence still fit into 64 bits."""
 
 
-def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
+def parse_flow_message(subject: str, status: int | None, data: bytes) -> FlowMessage:
     """Read an answer. Raises `JetStreamError` if the message is none.
 
     A status without a body is a 503 (no responders). Others have one, such as 429.
@@ -95,7 +95,7 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
     except (IndexError, ValueError) as error:
         raise JetStreamError(f"not a reply subject of a batch: {subject!r}") from error
     if status is not None and not data:
-        return Answer(Kind.NOBODY, sequence, operation)
+        return FlowMessage(FlowKind.NO_STREAM, sequence, operation)
     try:
         wire = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -113,19 +113,23 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")
     match wire.type:
         case "ack":
-            return Answer(Kind.FLOW, sequence, operation, seq=wire.seq, msgs=wire.msgs)
+            return FlowMessage(
+                FlowKind.ACK, sequence, operation, seq=wire.seq, msgs=wire.msgs
+            )
         case "gap":
-            return Answer(
-                Kind.GAP, sequence, operation, seq=wire.seq, last_seq=wire.last_seq
+            return FlowMessage(
+                FlowKind.GAP, sequence, operation, seq=wire.seq, last_seq=wire.last_seq
             )
         case "err":
-            return Answer(Kind.FAILED, sequence, operation, seq=wire.seq, error=failure)
+            return FlowMessage(
+                FlowKind.ERROR, sequence, operation, seq=wire.seq, error=failure
+            )
         case None:
             pass
         case other:
             raise JetStreamError(f"a batch cannot be answered with {other!r}")
     if failure is not None:
-        return Answer(Kind.REFUSED, sequence, operation, error=failure)
+        return FlowMessage(FlowKind.REJECTED, sequence, operation, error=failure)
     ack = PubAck(
         stream=wire.stream,
         seq=wire.seq,
@@ -135,5 +139,5 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
         count=wire.count if wire.batch is not None else None,
         val=wire.val,
     )
-    kind = Kind.ENDED if wire.batch is not None else Kind.STORED
-    return Answer(kind, sequence, operation, ack=ack)
+    kind = FlowKind.ENDED if wire.batch is not None else FlowKind.STORED
+    return FlowMessage(kind, sequence, operation, ack=ack)

@@ -19,10 +19,10 @@ from ...errors import (
 from ...models import PubAck, StoredMessage, StreamInfo
 from ..replies import api_error, decoded, part_of
 from .engine import (
-    has_settled,
-    place_in_batch,
-    steps,
-    why_absence_proves_nothing,
+    inconclusive_reason,
+    is_applied,
+    parse_batch_headers,
+    search_steps,
 )
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from ..._fast import BatchEntry
     from ...core.session import Session
     from ..api import API
-    from .engine import AtomicEngine, Placed
+    from .engine import AtomicEngine, BatchPosition
 
     Resolver: TypeAlias = Callable[[float | None], PubAck | None]
 
-POLL_SECONDS = 0.1
+POLL_INTERVAL = 0.1
 MAX_STEPS = 100_000
 """The most messages that are read."""
 MAX_DELETED = 1_000_000
@@ -47,7 +47,7 @@ _ENDED = frozenset({10174, 10176})
 _TOO_MANY = 10210
 
 
-class Origin(NamedTuple):
+class BatchOrigin(NamedTuple):
     """The connection and the server that a batch was sent to."""
 
     reconnects: int
@@ -56,12 +56,12 @@ class Origin(NamedTuple):
     cluster: str
 
     @classmethod
-    def of(cls, session: Session) -> Origin:
+    def of(cls, session: Session) -> BatchOrigin:
         url = session.server.url if session.server is not None else ""
         info = session.info
         return cls(session.reconnects, url, info.server_id, info.cluster)
 
-    def has_read(self, now: Origin) -> bool:
+    def has_read(self, now: BatchOrigin) -> bool:
         """Return whether the server has read all that was sent, or never will.
 
         The same server process has read it before it reads anything newer. A process that
@@ -72,7 +72,7 @@ class Origin(NamedTuple):
             return True
         return self.url == now.url and not self.cluster and not now.cluster
 
-    def has_the_same_streams(self, now: Origin) -> bool:
+    def has_the_same_streams(self, now: BatchOrigin) -> bool:
         if self.cluster:
             return self.cluster == now.cluster
         return self.has_read(now)
@@ -81,8 +81,8 @@ class Origin(NamedTuple):
 def find_commit(
     api: API,
     engine: AtomicEngine,
-    origin: Origin,
-    floors: dict[str, int],
+    origin: BatchOrigin,
+    min_sequences: dict[str, int],
     *,
     atomic: bool,
     deadline: float,
@@ -90,7 +90,7 @@ def find_commit(
 ) -> PubAck | None:
     """Find out whether a batch is stored, for `AtomicBatch.resolve`. Blocks.
 
-    `floors` has sequences that the streams had reached before the commit. `atomic` says
+    `min_sequences` has sequences that the streams had reached before the commit. `atomic` says
     that the server of the stream is known to have batches: a server without them would
     store the message that makes a server reject the rest of a batch.
 
@@ -100,18 +100,18 @@ def find_commit(
     Raises:
         AmbiguousCommitError: The result is still unknown.
     """
-    search = Search(api, engine, deadline, resolver)
+    search = CommitSearch(api, engine, deadline, resolver)
     fenced = atomic and search.fence(origin)
     fenced_at = monotonic()
     stream = search.find_stream()
-    floor = engine.floor
+    floor = engine.min_sequence
     if floor is None:
-        floor = floors.get(stream, 0)
+        floor = min_sequences.get(stream, 0)
     while True:
         # Request this before the search, so that a message which the search does not find
         # was never there.
         info = search.info()
-        settled = has_settled(info, monotonic() - fenced_at)
+        settled = is_applied(info, monotonic() - fenced_at)
         placed = search.by_subject()
         if placed is None and settled:
             placed = search.by_steps(floor, info.state.last_seq)
@@ -124,17 +124,17 @@ def find_commit(
                 batch=engine.id,
                 count=engine.added,
             )
-        if not fenced or not origin.has_the_same_streams(search.here):
-            search.give_up("it is not there, but may still be under way")
-        reason = why_absence_proves_nothing(info, floor)
+        if not fenced or not origin.has_the_same_streams(search.connected_server):
+            search.fail("it is not there, but may still be under way")
+        reason = inconclusive_reason(info, floor)
         if reason is not None:
-            search.give_up(f"it is not there, but {reason}")
+            search.fail(f"it is not there, but {reason}")
         if settled:
             return None
-        api.session.sleep(POLL_SECONDS)
+        api.session.sleep(POLL_INTERVAL)
 
 
-class Search:
+class CommitSearch:
     """The requests of one `find_commit`, with one deadline for all of them."""
 
     def __init__(
@@ -148,11 +148,11 @@ class Search:
         self._opened = False
 
     @property
-    def here(self) -> Origin:
+    def connected_server(self) -> BatchOrigin:
         """The server that we are connected to now."""
-        return Origin.of(self._api.session)
+        return BatchOrigin.of(self._api.session)
 
-    def fence(self, origin: Origin) -> bool:
+    def fence(self, origin: BatchOrigin) -> bool:
         """Make the server reject messages of the batch that it has not read yet.
 
         If the server has had the first message, or can no longer get it, a message that
@@ -166,18 +166,22 @@ class Search:
         engine, session = self._engine, self._api.session
         while True:
             session.wait_connected(self._deadline)
-            here = self.here
+            here = self.connected_server
             ordered = here.reconnects == origin.reconnects or (
                 here.server_id != origin.server_id and origin.has_read(here)
             )
-            entry = engine.gap() if engine.confirmed or ordered else engine.opening()
+            entry = (
+                engine.gap_message()
+                if engine.confirmed or ordered
+                else engine.opening_message()
+            )
             err_code = self._send(entry)
             self._opened = err_code is None
-            if here.reconnects != self.here.reconnects:
+            if here.reconnects != self.connected_server.reconnects:
                 continue  # the probe may have gone over another connection
             # The stream has too many batches, but drops old ones in time, so try again.
             if err_code == _TOO_MANY:
-                session.sleep(min(POLL_SECONDS, self._left()))
+                session.sleep(min(POLL_INTERVAL, self._remaining()))
                 continue
             return origin.has_read(here) if self._opened else err_code in _ENDED
 
@@ -191,14 +195,14 @@ class Search:
                 self._api.session,
                 entry.subject,
                 b"",
-                self._left(),
+                self._remaining(),
                 {
                     "Nats-Batch-Id": self._engine.id,
                     "Nats-Batch-Sequence": str(entry.sequence),
                 },
             )
         except NoRespondersError:
-            self.give_up("no stream takes its subject now")
+            self.fail("no stream takes its subject now")
         if not reply.data:
             return None
         answer = decoded(reply.data)
@@ -208,62 +212,64 @@ class Search:
     def release(self) -> None:
         """End the batch that `fence` began, since a stream has room for few batches."""
         if self._opened:
-            gap = self._engine.gap()
+            gap = self._engine.gap_message()
             with contextlib.suppress(Error):
                 write_buffer = self._api.session.write_buffer
                 write_entries(write_buffer, [gap], 0, 1, urgent=False)
 
     def find_stream(self) -> str:
         if self._stream is None:
-            names = self._ask("STREAM.NAMES", {"subject": self._engine.last_subject})
+            names = self._request(
+                "STREAM.NAMES", {"subject": self._engine.last_subject}
+            )
             found = part_of(names, "streams", list[str](), list[str])
             if len(found) != 1:
-                self.give_up("the API does not know which stream takes its subject")
+                self.fail("the API does not know which stream takes its subject")
             self._stream = found[0]
         return self._stream
 
     def info(self) -> StreamInfo:
         """Get the state of the stream from its leader, with the deleted sequences."""
         try:
-            info = StreamInfo.from_wire(self._ask(f"STREAM.INFO.{self._stream}"))
+            info = StreamInfo.from_wire(self._request(f"STREAM.INFO.{self._stream}"))
             if 0 < info.state.num_deleted <= MAX_DELETED:
                 info = StreamInfo.from_wire(
-                    self._ask(f"STREAM.INFO.{self._stream}", {"deleted_details": True})
+                    self._request(
+                        f"STREAM.INFO.{self._stream}", {"deleted_details": True}
+                    )
                 )
         except StreamNotFoundError:
-            self.give_up(f"stream {self._stream!r} is gone")
+            self.fail(f"stream {self._stream!r} is gone")
         return info
 
-    def by_subject(self) -> Placed | None:
+    def by_subject(self) -> BatchPosition | None:
         """Find the last message on the subject of the commit, if it is of the batch."""
-        return self._look({"last_by_subj": self._engine.last_subject})
+        return self._get_message({"last_by_subj": self._engine.last_subject})
 
-    def by_steps(self, floor: int, last: int) -> Placed | None:
+    def by_steps(self, floor: int, last: int) -> BatchPosition | None:
         """Find a message of the batch between the sequences `floor + 1` and `last`."""
         if last - floor > MAX_STEPS * self._engine.added:
-            self.give_up(
-                f"{last - floor} messages may hold it, too many to look through"
-            )
-        for sequence in steps(floor, last, self._engine.added):
-            if placed := self._look({"seq": sequence}):
+            self.fail(f"{last - floor} messages may hold it, too many to look through")
+        for sequence in search_steps(floor, last, self._engine.added):
+            if placed := self._get_message({"seq": sequence}):
                 return placed
         return None
 
-    def _look(self, which: dict[str, Any]) -> Placed | None:
+    def _get_message(self, which: dict[str, Any]) -> BatchPosition | None:
         try:
-            reply = self._ask(f"STREAM.MSG.GET.{self._stream}", which)
+            reply = self._request(f"STREAM.MSG.GET.{self._stream}", which)
         except MessageNotFoundError:
             return None
         found = part_of(reply, "message", dict[str, Any](), dict[str, Any])
         message = StoredMessage.from_api(self._stream or "", found)
-        return place_in_batch(message.sequence, message.headers, self._engine.id)
+        return parse_batch_headers(message.sequence, message.headers, self._engine.id)
 
-    def _ask(
+    def _request(
         self, subject: str, payload: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        return self._api.request(subject, payload, timeout=self._left())
+        return self._api.request(subject, payload, timeout=self._remaining())
 
-    def _left(self) -> float:
+    def _remaining(self) -> float:
         left = self._deadline - monotonic()
         if left <= 0:
             raise errors.TimeoutError(
@@ -271,7 +277,7 @@ class Search:
             )
         return left
 
-    def give_up(self, reason: str) -> NoReturn:
+    def fail(self, reason: str) -> NoReturn:
         self.release()
         engine = self._engine
         raise AmbiguousCommitError(

@@ -14,7 +14,7 @@ MAX_RANGES: Final = 10_000
 """The most ranges that are kept of lost messages, and also of unconfirmed ones."""
 
 
-class Missing:
+class MissingMessages:
     """Messages that are certainly not stored (lost), or may be stored (unconfirmed)."""
 
     def __init__(self) -> None:
@@ -22,34 +22,34 @@ class Missing:
         self.lost_count = 0
         self.unconfirmed: list[UnconfirmedRange] = []
         self.unconfirmed_count = 0
-        self.under_way = 0
+        self.in_flight = 0
         """The number of missing messages after the last acknowledged one."""
         # The missing ranges, in order.
         self._ranges: list[tuple[int, int]] = []
-        self._news: list[LostRange | UnconfirmedRange] = []
+        self._new: list[LostRange | UnconfirmedRange] = []
 
     def add(
-        self, first: int, last: int, error: Exception | None, *, doubtful: bool
+        self, first: int, last: int, error: Exception | None, *, ambiguous: bool
     ) -> None:
         """Add messages, except those that were added before.
 
         The server may report messages one by one, and then once more as a gap. With
-        `doubtful`, the messages may be stored.
+        `ambiguous`, the messages may be stored.
         """
-        for begin, end in self.others(first, last):
+        for begin, end in self.uncovered(first, last):
             insort(self._ranges, (begin, end))
             count = end - begin + 1
-            self.under_way += count
-            if doubtful:
+            self.in_flight += count
+            if ambiguous:
                 self.unconfirmed_count += count
-                _note(self.unconfirmed, UnconfirmedRange(begin, end, error))
-                self._news.append(UnconfirmedRange(begin, end, error))
+                _insert(self.unconfirmed, UnconfirmedRange(begin, end, error))
+                self._new.append(UnconfirmedRange(begin, end, error))
             else:
                 self.lost_count += count
-                _note(self.lost, LostRange(begin, end, error))
-                self._news.append(LostRange(begin, end, error))
+                _insert(self.lost, LostRange(begin, end, error))
+                self._new.append(LostRange(begin, end, error))
 
-    def settle(self, acked: int) -> None:
+    def acknowledge(self, acked: int) -> None:
         """Record that all messages up to `acked` are acknowledged, or missing."""
         if self._ranges:
             self._ranges = [
@@ -57,9 +57,9 @@ class Missing:
                 for first, last in self._ranges
                 if last > acked
             ]
-            self.under_way = sum(last - first + 1 for first, last in self._ranges)
+            self.in_flight = sum(last - first + 1 for first, last in self._ranges)
 
-    def others(self, first: int, last: int) -> list[tuple[int, int]]:
+    def uncovered(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the parts of an unacknowledged range that are not missing."""
         pieces = []
         for begin, end in self._ranges:
@@ -72,19 +72,19 @@ class Missing:
             pieces.append((first, last))
         return pieces
 
-    def news(self) -> list[LostRange | UnconfirmedRange]:
+    def take_new(self) -> list[LostRange | UnconfirmedRange]:
         """Take the ranges that were added since the last call."""
-        news, self._news = self._news, []
+        news, self._new = self._new, []
         return news
 
     def __repr__(self) -> str:
-        return f"<Missing {self.lost_count} lost, {self.unconfirmed_count} unconfirmed>"
+        return f"<MissingMessages {self.lost_count} lost, {self.unconfirmed_count} unconfirmed>"
 
 
 _Range = TypeVar("_Range", LostRange, UnconfirmedRange)
 
 
-def _note(ranges: list[_Range], one: _Range) -> None:
+def _insert(ranges: list[_Range], one: _Range) -> None:
     """Insert a range in order, or extend the range before it if they are adjacent."""
     at = bisect_left(ranges, one.first, key=_first)
     before = ranges[at - 1] if at else None

@@ -11,7 +11,7 @@ INITIAL_BACKOFF: Final = 0.05
 MAX_BACKOFF: Final = 1.0
 
 
-def pause_after(refusals: int) -> float:
+def backoff_delay(refusals: int) -> float:
     """Return the seconds to wait after a number of rejections in a row.
 
     The wait grows, and has a random part, because many clients are rejected at the same
