@@ -108,14 +108,14 @@ from .jetstream.keyvalue.codecs import (
 from .jetstream.keyvalue.config import KeyValueConfig
 from .jetstream.keyvalue.election import Election
 from .jetstream.keyvalue.engine import Entry
-from .jetstream.keyvalue.live import Live
+from .jetstream.keyvalue.live_view import LiveView
 from .jetstream.keyvalue.lock import Lock
 from .jetstream.keyvalue.status import KeyValueStatus
 from .jetstream.keyvalue.watch import Watch
-from .jetstream.objects.check import StoreCheck
 from .jetstream.objects.config import ObjectStoreConfig
 from .jetstream.objects.engine import ObjectInfo, ObjectLink
 from .jetstream.objects.files import ObjectReader, ObjectWriter
+from .jetstream.objects.repair import StoreCheck
 from .jetstream.objects.status import ObjectStoreStatus
 from .jetstream.objects.store import ObjectStore
 from .jetstream.objects.watch import ObjectWatch
@@ -238,7 +238,7 @@ __all__ = [
     "KeyValueStatus",
     "Entry",
     "Watch",
-    "Live",
+    "LiveView",
     "Lock",
     "Election",
     "AESGCM",

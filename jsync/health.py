@@ -4,7 +4,7 @@
   loss of that server. `Connection.is_connected` has it. A server that falls silent is noticed by
   pings, so `connected` may be wrong for as long as `ping_interval` times `max_pings_out`.
 - A live view is **current** while it has all changes up to a moment that the leader of its stream
-  has confirmed. `Live.is_current` and `Live.age` have it.
+  has confirmed. `LiveView.is_current` and `LiveView.age` have it.
 - A worker is **ready** while it is connected and handles messages, and while the server has
   confirmed each of its consumers, and each of its memberships, within the last `READY_SECONDS`.
 - A process is **alive** while it has given a sign of life within the last `ALIVE_SECONDS`. No server

@@ -181,7 +181,7 @@ def lag(settings: Settings, stream: str, group: str) -> None:
     """Show how many messages of each partition are not acknowledged yet."""
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
-        counts, uncopied = found.lag(), found.uncopied()
+        counts, uncopied = found.lag(), found.source_lag()
     owners = found.config.assignment()
     if settings.json:
         rows = [
@@ -206,7 +206,7 @@ def add(settings: Settings, stream: str, group: str, members: tuple[str, ...]) -
     """Add members to an elastic group."""
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
-        found.add(*members)
+        found.add_members(*members)
         _show(settings, found)
 
 
@@ -223,7 +223,7 @@ def drop(
         found = settings.jetstream(nc).consumer_group(stream, group)
         names = ", ".join(members)
         confirm(f"Drop {names} from group {group} of {stream}?", force=force)
-        found.drop(*members)
+        found.delete_members(*members)
         _show(settings, found)
 
 
@@ -241,7 +241,7 @@ def map_(
         found = settings.jetstream(nc).consumer_group(stream, group)
         if found.config.member_names:
             confirm(f"Replace the members of group {group} of {stream}?", force=force)
-        found.map(given)
+        found.set_mappings(given)
         _show(settings, found)
 
 
@@ -254,7 +254,7 @@ def unmap(settings: Settings, stream: str, group: str, force: bool) -> None:
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
         confirm(f"Leave group {group} of {stream} without members?", force=force)
-        found.map({})
+        found.set_mappings({})
         _show(settings, found)
 
 

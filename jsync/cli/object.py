@@ -189,7 +189,7 @@ def get(
         if output == "-":
             with found.open(name) as source:
                 target = byte_output()
-                for part in source.parts():
+                for part in source.iter_chunks():
                     target.write(bytes(part))
                 target.flush()
             return

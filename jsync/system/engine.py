@@ -45,7 +45,7 @@ OPTIONS: Final[dict[str, frozenset[str]]] = {
     }.items()
 } | {"PROFILEZ": frozenset(("name", "debug", "duration"))}
 _FILTERS: Final = frozenset(ServerFilter.__annotations__)
-_DASHED: Final = {
+_HYPHENATED: Final = {
     "js_enabled_only": "js-enabled-only",
     "js_server_only": "js-server-only",
     "js_meta_only": "js-meta-only",
@@ -53,7 +53,7 @@ _DASHED: Final = {
 """Options that have dashes on the wire."""
 
 
-class Answer(msgspec.Struct):
+class ServerReply(msgspec.Struct):
     """A parsed reply of a server."""
 
     server: SystemServer
@@ -68,7 +68,7 @@ def subject(endpoint: str, server: str = ALL) -> str:
     return f"$SYS.REQ.SERVER.{server}.{endpoint}"
 
 
-def checked_filter(given: dict[str, Any]) -> dict[str, Any]:
+def check_filter(given: dict[str, Any]) -> dict[str, Any]:
     """Return the filter of servers without None. Raises `TypeError` for an unknown name."""
     return _known(given, _FILTERS, "a filter of servers")
 
@@ -79,7 +79,7 @@ def request(
     """Return the payload of a request. Raises `TypeError` for an unknown option."""
     known = OPTIONS.get(endpoint, frozenset())
     wanted = _known(options, known, f"an option of {endpoint.lower()}")
-    body = {_DASHED.get(name, name): value for name, value in wanted.items()}
+    body = {_HYPHENATED.get(name, name): value for name, value in wanted.items()}
     try:
         return msgspec.json.encode({**body, **(servers or {})})
     except (TypeError, UnicodeEncodeError) as error:
@@ -93,7 +93,7 @@ def _known(given: dict[str, Any], names: frozenset[str], what: str) -> dict[str,
     return {name: value for name, value in given.items() if value is not None}
 
 
-def read(endpoint: str, data: bytes) -> Answer:
+def read(endpoint: str, data: bytes) -> ServerReply:
     """Parse a reply. Raises `JetStreamError` if it is not a server's reply."""
     try:
         reply = msgspec.json.decode(data, type=dict[str, Any])
@@ -107,19 +107,19 @@ def read(endpoint: str, data: bytes) -> Answer:
     told = _object(reply.get("error"))
     if endpoint == "PROFILEZ" and (words := found.pop("error", "")):
         told = {"code": 400, "description": words}
-    refused = _refused(server, told) if told else None
+    refused = _request_error(server, told) if told else None
     if endpoint == "PROFILEZ":
         found["profile"] = _bytes(found.get("profile"))
     elif (names := _NAMED.get(endpoint)) is not None:
         found = {names: found}
-    return Answer(server, found, refused)
+    return ServerReply(server, found, refused)
 
 
 _NAMED: Final = {"IPQUEUESZ": "queues", "RAFTZ": "groups"}
 """Replies that are a dict by name, with the field of the model that takes the dict."""
 
 
-def _refused(server: SystemServer, told: dict[str, Any]) -> SystemRequestError:
+def _request_error(server: SystemServer, told: dict[str, Any]) -> SystemRequestError:
     code = told.get("code")
     code = code if isinstance(code, int) else 0
     words = str(told.get("description", "")) or "rejected"

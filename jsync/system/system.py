@@ -92,7 +92,7 @@ class System:
         self, owner: HasSession, servers: ServerFilter, timeout: Seconds, stall: Seconds
     ) -> None:
         self._owner = owner
-        self._filter = engine.checked_filter(dict(servers))
+        self._filter = engine.check_filter(dict(servers))
         self._timeout = seconds(timeout, "timeout")
         self._stall = seconds(stall, "stall")
 

@@ -200,14 +200,14 @@ class _Request(msgspec.Struct):
     header: dict[str, list[str]] = {}
 
 
-class _Told(msgspec.Struct):
+class _TraceMessage(msgspec.Struct):
     server: dict[str, Any] = {}
     request: _Request = msgspec.field(default_factory=_Request)
     hops: int = 0
     events: list[dict[str, Any]] = []
 
 
-_decode: Final = msgspec.json.Decoder(_Told).decode
+_decode: Final = msgspec.json.Decoder(_TraceMessage).decode
 
 
 def read_hop(data: bytes) -> TraceHop:

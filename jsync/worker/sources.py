@@ -160,7 +160,7 @@ class FromGroup:
     def withdraw(self) -> None:
         """Drop the member, unless it was in the group before."""
         if self._was_added:
-            self._group.drop(self._member)
+            self._group.delete_members(self._member)
 
     def begin(
         self, call: Calls, report: Callable[[Exception], object]
@@ -189,7 +189,7 @@ class FromGroup:
         if self._group.kind == "static":
             return sum(info.pending for info in infos), unacked
         # A member that is not running has no consumer, so count by the streams.
-        stored = sum(self._group.lag().values()) + self._group.uncopied()
+        stored = sum(self._group.lag().values()) + self._group.source_lag()
         return max(0, stored - unacked), unacked
 
 
@@ -211,7 +211,7 @@ def _admit(group: ConsumerGroup, member: str) -> None:
             f"group {group.name!r} has no member {member!r}, only {names}; pass one of "
             "them as member"
         )
-    group.add(member)
+    group.add_members(member)
     if not group.config.partitions_of(member):  # another program added too many
         raise ConfigError(
             f"group {group.name!r} has more members than its {group.config.partitions} "

@@ -129,7 +129,7 @@ def test_a_lock_is_waited_for_while_the_cluster_has_no_quorum(
         return real(lock)
 
     monkeypatch.setattr(jsync.Lock, "_try", counted)
-    monkeypatch.setattr(lock_module, "LOOK", 0.5)
+    monkeypatch.setattr(lock_module, "RETRY_INTERVAL", 0.5)
     bucket.put("lock", b"another holder")
     with connect([whole.servers[0].url], Events()) as nc:
         js = nc.jetstream(timeout=2.0)

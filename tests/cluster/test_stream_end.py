@@ -235,7 +235,7 @@ def test_a_cut_off_live_copy_is_not_current(routed: RoutedCluster, unique: str) 
 
 def hosted_by(
     server: LocalServer, bucket: jsync.KeyValue, stream: str, cluster: Cluster
-) -> jsync.Live:
+) -> jsync.LiveView:
     """Return a live copy whose consumer is on that server."""
     while True:
         view = bucket.live(on_error=Recorder())

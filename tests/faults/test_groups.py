@@ -220,9 +220,9 @@ class World:
         name = self.dice.choice("ab")
         while self.running[name]:
             self.running[name].pop().process.kill()
-        self.group.drop(name)
+        self.group.delete_members(name)
         self.await_done()
-        self.group.add(name)
+        self.group.add_members(name)
         self.running[name] = [self._begun(name) for _ in "12"]
 
     def freeze_an_instance(self) -> None:
@@ -233,12 +233,12 @@ class World:
         os.kill(victim.pid, signal.SIGSTOP)
         try:
             if self.dice.random() < 0.5:
-                self.other.drop(name)
+                self.other.delete_members(name)
             self.await_done()
         finally:
             os.kill(victim.pid, signal.SIGCONT)
         self.frozen.setdefault(victim.pid, []).append((begun, time.time_ns()))
-        self.group.add("a", "b")
+        self.group.add_members("a", "b")
 
     def kill_the_server(self) -> None:
         self.server.kill()
@@ -249,7 +249,7 @@ class World:
         """Their names come first, so they would take all partitions."""
         names = [f"A{number}" for number in range(PARTITIONS)]
         with pytest.raises(errors.ConfigError, match="more members"):
-            self.other.add(*names)
+            self.other.add_members(*names)
 
     def delete_another_group(self) -> None:
         """Each step is lost once. The operator repeats the deletion, and nothing is left."""
@@ -273,13 +273,13 @@ class World:
         """Two operators at the same time."""
         numbers = [*range(PARTITIONS)]
         self.dice.shuffle(numbers)
-        mapped = Thread(self.other.map, {"a": numbers[:2], "b": numbers[2:]})
+        mapped = Thread(self.other.set_mappings, {"a": numbers[:2], "b": numbers[2:]})
         with contextlib.suppress(errors.ConfigError):  # it may have mappings already
-            self.group.add("b")
+            self.group.add_members("b")
         mapped.result()
         self.await_done()
-        self.group.map({})
-        self.other.add("a", "b")
+        self.group.set_mappings({})
+        self.other.add_members("a", "b")
 
     def end_a_reader(self) -> None:
         """A thread gets a message and ends, and another one stops the member."""

@@ -521,14 +521,14 @@ def test_each_reads_and_changes_the_groups_of_the_other(
         peer("group_add", **where, members=["a", "b"])
         group = js.consumer_group(unique, creator)
         assert sorted(group.config.members) == ["a", "b"]
-        members = group.add("c")
+        members = group.add_members("c")
         assert sorted(members) == ["a", "b", "c"]
         config = peer("group_config", **where)
         assert (config["partitions"], config["members"]) == (4, list(members))
         peer("group_map", **where, mappings={"a": [0, 3], "b": [1, 2]})
         mappings = js.consumer_group(unique, creator).config.mappings
         assert mappings == {"a": (0, 3), "b": (1, 2)}
-        group.map({"c": [0, 1, 2, 3]})
+        group.set_mappings({"c": [0, 1, 2, 3]})
         assert peer("group_config", **where)["mappings"] == {"c": [0, 1, 2, 3]}
     assert sorted(peer("group_list", stream=unique)["names"]) == ["them", "us"]
     assert sorted(g.name for g in js.consumer_groups(unique)) == ["them", "us"]

@@ -167,7 +167,7 @@ def test_a_group_of_orbit_go_has_members_of_both(
         assert log.by("py")
         assert log.by("go")
         # jsync changes the members, and the Go member follows.
-        assert group.drop("py") == ("go",)
+        assert group.delete_members("py") == ("go",)
         publish(js, orders, range(10, 20))
         log.await_numbers(orders, 20)
         assert member.partitions == ()

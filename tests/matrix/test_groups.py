@@ -50,7 +50,7 @@ def test_members_share_a_group_since_2_11(
 
     with group.join("a") as a, group.join("b") as b:
         with a.consume(handle), b.consume(handle):
-            group.add("b")
+            group.add_members("b")
             wait_for(lambda: sum(map(len, seen.copy().values())) == 40, LONG)
             assert (a.partitions, b.partitions) == ((0, 1), (2, 3))
     assert all(numbers == [0, 1, 2, 3] for numbers in seen.values())

@@ -229,7 +229,7 @@ def test_damaged_groups_hide_no_group(
     listed = {group.name: group for group in js.consumer_groups(unique)}
     assert listed["m"].config == good.config
     assert (
-        js.consumer_group(unique, "m").add("b") == ("a", "b")
+        js.consumer_group(unique, "m").add_members("b") == ("a", "b")
         if (kind == "elastic")
         else True
     )

@@ -257,8 +257,8 @@ def test_a_worker_that_does_not_fit_its_group_does_not_start(
         started("g", f"{stream.name}.other")
     with pytest.raises(errors.ConfigError, match="no member 'b', only a"):
         started("g")
-    group.map({})
-    group.add("c")
+    group.set_mappings({})
+    group.add_members("c")
     with pytest.raises(errors.ConfigError, match="more members than its 1 partitions"):
         started("g")
     # `b` would come before `c`, and take its partition.
@@ -402,9 +402,9 @@ def test_a_member_without_partitions_is_not_ready(
     app.handle(subjects, group="g", member="a")(lambda _: None)
     with app.start(nc) as running:
         wait_for(lambda: running.ready)
-        group.drop("a")
+        group.delete_members("a")
         wait_for(lambda: not running.ready)
-        group.add("a")
+        group.add_members("a")
         wait_for(lambda: running.ready)
     js.delete_consumer_group(stream.name, "g")
 

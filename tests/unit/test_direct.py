@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from jsync import errors
 from jsync._fast import Mailbox, Msg, WriteBuffer
-from jsync.jetstream.keyvalue.engine import LastEntries, Layout
+from jsync.jetstream.keyvalue.engine import BucketLayout, LastEntries
 from jsync.jetstream.stored.engine import (
     MAX_EMPTY_REPLIES,
     LastPerSubjectReader,
@@ -417,7 +417,7 @@ def taken(answers: list[Msg], pages: LastEntries) -> list[tuple[str, bytes]]:
 
 
 def entries() -> LastEntries:
-    layout: Layout = Layout(StreamConfig(name="KV_B"), "$JS.API")
+    layout: BucketLayout = BucketLayout(StreamConfig(name="KV_B"), "$JS.API")
     pages = LastEntries(layout, ["$KV.B.>"])
     pages.request()
     return pages

@@ -14,17 +14,17 @@ import jsync
 from jsync import ConsumerGroupConfig, MemberState, errors, testing
 from jsync._fast import take_partition
 from jsync.jetstream.groups.engine import (
-    Handover,
-    fault_of,
+    HandoverAction,
+    decide_handover,
     group_config,
     group_stream,
-    handover,
     is_stale,
     member_consumer,
-    moved,
     pull_seconds,
     read_config,
     subjects_of,
+    transition,
+    validate,
     with_mappings,
     with_members,
     write_config,
@@ -222,7 +222,7 @@ def test_nothing_that_is_stored_raises_another_error(stored: bytes) -> None:
     ],
 )
 def test_written_records_are_read_again(group: ConsumerGroupConfig) -> None:
-    assert fault_of(group) is None
+    assert validate(group) is None
     assert read_config(group.kind, write_config(group), "O.g") == group
 
 
@@ -249,13 +249,13 @@ def test_a_change_of_members_keeps_all_other_stored_fields() -> None:
 
 def test_running_members_follow_changes_of_members_alone() -> None:
     group = config(filters={"o.*": (1,)}, members=("a",))
-    assert group.fits(with_members(group, ["b"]))
-    assert group.fits(with_mappings(group, {"b": range(6)}))
-    assert not group.fits(config(filters={"o.*": ()}, members=("a",)))
-    assert not group.fits(config(partitions=7, filters={"o.*": (1,)}))
+    assert group.is_compatible(with_members(group, ["b"]))
+    assert group.is_compatible(with_mappings(group, {"b": range(6)}))
+    assert not group.is_compatible(config(filters={"o.*": ()}, members=("a",)))
+    assert not group.is_compatible(config(partitions=7, filters={"o.*": (1,)}))
     static = config(kind="static", members=("a",))
-    assert static.fits(config(kind="static", members=("a",)))
-    assert not static.fits(config(kind="static", members=("b",)))
+    assert static.is_compatible(config(kind="static", members=("a",)))
+    assert not static.is_compatible(config(kind="static", members=("b",)))
 
 
 # Streams and consumers ----------------------------------------------------------------
@@ -345,22 +345,22 @@ def consumer_info(pin: str | None = None, **fields: Any) -> ConsumerInfo:
 @pytest.mark.parametrize(
     ("info", "mine", "waited", "decision"),
     [
-        (consumer_info("me"), True, 0.0, Handover.DELETE),
-        (consumer_info("me", num_ack_pending=1), True, 0.0, Handover.WAIT),
+        (consumer_info("me"), True, 0.0, HandoverAction.DELETE),
+        (consumer_info("me", num_ack_pending=1), True, 0.0, HandoverAction.WAIT),
         # A message that was returned with a delay stays pending.
-        (consumer_info("me", num_ack_pending=1), True, 1.0, Handover.DELETE),
-        (consumer_info("other"), True, 9.0, Handover.LEAVE),
-        (consumer_info(None), True, 0.0, Handover.DELETE),
-        (consumer_info(None), False, 0.0, Handover.DELETE),
-        (consumer_info(None, num_waiting=1), True, 9.0, Handover.LEAVE),
+        (consumer_info("me", num_ack_pending=1), True, 1.0, HandoverAction.DELETE),
+        (consumer_info("other"), True, 9.0, HandoverAction.LEAVE),
+        (consumer_info(None), True, 0.0, HandoverAction.DELETE),
+        (consumer_info(None), False, 0.0, HandoverAction.DELETE),
+        (consumer_info(None, num_waiting=1), True, 9.0, HandoverAction.LEAVE),
         # Another instance handles the message, so no other member may get it.
-        (consumer_info(None, num_ack_pending=1), False, 9.0, Handover.LEAVE),
+        (consumer_info(None, num_ack_pending=1), False, 9.0, HandoverAction.LEAVE),
     ],
 )
 def test_a_consumer_is_deleted_when_nothing_of_it_is_under_way(
-    info: ConsumerInfo, mine: bool, waited: float, decision: Handover
+    info: ConsumerInfo, mine: bool, waited: float, decision: HandoverAction
 ) -> None:
-    assert handover(info, "me", mine=mine, waited=waited) is decision
+    assert decide_handover(info, "me", has_received=mine, waited=waited) is decision
 
 
 def test_a_message_is_stale_once_the_server_may_have_given_it_away() -> None:
@@ -384,7 +384,7 @@ def test_a_member_that_has_ended_stays_so() -> None:
 
 def moves(state: MemberState, to: MemberState) -> bool:
     try:
-        return moved(state, to) is to
+        return transition(state, to) is to
     except AssertionError:
         return False
 

@@ -16,7 +16,7 @@ from jsync.headers import Headers
 from jsync.jetstream.buckets.engine import check_bucket
 from jsync.jetstream.keyvalue.config import KeyValueConfig
 from jsync.jetstream.keyvalue.engine import (
-    Layout,
+    BucketLayout,
     check_filter,
     check_key,
     operation_of,
@@ -100,7 +100,7 @@ def test_headers_give_the_operation_of_a_key(
 def test_a_prefix_is_put_before_the_subjects_of_writes_alone(
     prefix: str, read: str, write: str
 ) -> None:
-    layout = Layout(StreamConfig(name="KV_B"), prefix)
+    layout = BucketLayout(StreamConfig(name="KV_B"), prefix)
     assert (layout.bucket, layout.read, layout.write) == ("B", read, write)
     assert layout.filters(()) == [read + ">"]
     assert layout.filters(("a", "b.*")) == [read + "a", read + "b.*"]
@@ -125,12 +125,12 @@ def test_a_mirror_has_the_subjects_of_its_origin_unless_it_moves_them(
     mirror: dict[str, Any], origin: str, read: str
 ) -> None:
     source = StreamSource.from_any(mirror, {})
-    layout = Layout(StreamConfig(name="KV_B", mirror=source), "$JS.API")
+    layout = BucketLayout(StreamConfig(name="KV_B", mirror=source), "$JS.API")
     assert (layout.bucket, layout.origin, layout.read) == ("B", origin, read)
 
 
 def test_a_marker_is_a_deleted_key_with_its_revision() -> None:
-    layout = Layout(StreamConfig(name="KV_B"), "$JS.API")
+    layout = BucketLayout(StreamConfig(name="KV_B"), "$JS.API")
     message = StoredMessage(
         subject="$KV.B.a.b",
         sequence=7,
@@ -212,7 +212,7 @@ def test_a_configuration_comes_back_from_its_stream() -> None:
     config = KeyValueConfig.from_any(None, fields)
     stream = config.stream()
     server = {**(stream.metadata or {}), "_nats.level": "3"}
-    assert KeyValueConfig.of_stream(stream.replace(metadata=server)) == config
+    assert KeyValueConfig.from_stream_config(stream.replace(metadata=server)) == config
 
 
 # Codecs -------------------------------------------------------------------------------

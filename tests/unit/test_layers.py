@@ -114,7 +114,7 @@ PURE = {
     "jetstream.keyvalue.lease",
     "jetstream.keyvalue.status",
     "jetstream.objects.config",
-    "jetstream.objects.places",
+    "jetstream.objects.chunk_index",
     "jetstream.objects.status",
     "jetstream.paging",
     "jetstream.publishing.options",

@@ -16,9 +16,11 @@ import jsync
 from jsync import errors
 from jsync.core.callbacks import ThreadFactory
 from jsync.headers import Headers
+from jsync.jetstream.objects.chunk_index import SCAN_LIMIT, ChunkIndex
 from jsync.jetstream.objects.config import ObjectStoreConfig
+from jsync.jetstream.objects.digest import INLINE_CHUNKS, BackgroundDigest
 from jsync.jetstream.objects.engine import (
-    Layout,
+    StoreLayout,
     check_object,
     decode_name,
     deleted_info,
@@ -29,15 +31,13 @@ from jsync.jetstream.objects.engine import (
     new_nuid,
     tokens_of,
 )
-from jsync.jetstream.objects.hashing import INLINE, Hashing
-from jsync.jetstream.objects.places import NEAR, Places
 from jsync.jetstream.objects.upload import Upload
 from jsync.models import StoredMessage, StreamConfig
 
 from ..servers import wait_for
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-LAYOUT = Layout(ObjectStoreConfig(bucket="B").stream())
+LAYOUT = StoreLayout(ObjectStoreConfig(bucket="B").stream())
 
 
 def stored(data: bytes, revision: int = 7) -> StoredMessage:
@@ -250,9 +250,9 @@ def test_a_store_is_its_stream_and_back() -> None:
         compression=True,
         metadata={"a": "b"},
     )
-    assert ObjectStoreConfig.of_stream(config.stream()) == config
+    assert ObjectStoreConfig.from_stream_config(config.stream()) == config
     own = StreamConfig(name="OBJ_B", metadata={"_nats.level": "1"}, max_bytes=-1)
-    assert ObjectStoreConfig.of_stream(own) == ObjectStoreConfig(
+    assert ObjectStoreConfig.from_stream_config(own) == ObjectStoreConfig(
         bucket="B", compression=False
     )
 
@@ -288,9 +288,9 @@ def test_chunks_in_another_order_are_noticed(sequences: list[int]) -> None:
         put.add(b"chunk")
 
 
-@pytest.mark.parametrize("count", [0, 1, INLINE, INLINE + 1, 500])
+@pytest.mark.parametrize("count", [0, 1, INLINE_CHUNKS, INLINE_CHUNKS + 1, 500])
 def test_a_digest_is_the_same_on_every_thread(count: int) -> None:
-    hashing = Hashing(ThreadFactory(), "digest")
+    hashing = BackgroundDigest(ThreadFactory(), "digest")
     for number in range(count):
         hashing.update(b"%d" % number)
     data = b"".join(b"%d" % number for number in range(count))
@@ -299,7 +299,7 @@ def test_a_digest_is_the_same_on_every_thread(count: int) -> None:
 
 def test_a_dropped_digest_leaves_no_thread() -> None:
     before = threading.active_count()
-    hashing = Hashing(ThreadFactory(), "digest")
+    hashing = BackgroundDigest(ThreadFactory(), "digest")
     for _ in range(100):
         hashing.update(b"1")
     del hashing
@@ -307,7 +307,7 @@ def test_a_dropped_digest_leaves_no_thread() -> None:
 
 
 def test_a_digest_that_ctrl_c_cut_short_is_dropped_in_silence() -> None:
-    hashing = Hashing.__new__(Hashing)
+    hashing = BackgroundDigest.__new__(BackgroundDigest)
     hashing.__del__()
 
 
@@ -329,24 +329,24 @@ class Chunks:
                 return sequence, len(self.sequences) - 1 - number
         return None
 
-    def find(self, places: Places, index: int) -> int | None:
+    def find(self, places: ChunkIndex, index: int) -> int | None:
         """Return the sequence of a chunk as a download finds it, or None if the chunk is missing."""
-        places.begin(index)
+        places.start(index)
         while True:
-            asked = places.guess(index)
+            asked = places.next_probe(index)
             answer = self.at(asked)
             if answer is None:
-                if places.nothing(asked):
+                if places.observe_none(asked):
                     continue
                 return None
-            found = places.saw(asked, *answer, index)
+            found = places.observe(asked, *answer, index)
             if found is None:
                 return None
-            if places.leads_to(found, index):
+            if places.should_scan(found, index):
                 sequence = answer[0]
                 while found < index:
                     sequence, following = self.at(sequence + 1) or (0, 0)
-                    if places.followed(sequence, following) is None:
+                    if places.observe_next(sequence, following) is None:
                         return None
                     found += 1
                 return sequence
@@ -363,7 +363,7 @@ def test_every_chunk_is_found_wherever_others_stand_between(
 ) -> None:
     sequences = [sum(gaps[: n + 1]) for n in range(len(gaps))]
     chunks = Chunks(sequences)
-    places = Places(len(gaps), sequences[-1] + behind, trusted=trusted)
+    places = ChunkIndex(len(gaps), sequences[-1] + behind, trusted=trusted)
     for index in wanted:
         index %= len(gaps)
         assert chunks.find(places, index) == sequences[index]
@@ -380,16 +380,16 @@ def test_a_mirror_with_some_chunks_misplaces_none(
     gaps = [gap for gap, _ in chunks]
     sequences = [sum(gaps[: n + 1]) for n in range(len(gaps))]
     mirrored = [each for each, (_, has) in zip(sequences, chunks, strict=True) if has]
-    places = Places(len(gaps), sequences[-1] + 1, trusted=trusted)
+    places = ChunkIndex(len(gaps), sequences[-1] + 1, trusted=trusted)
     for index in data.draw(st.lists(st.integers(0, len(gaps) - 1), max_size=5)):
-        places.begin(index)
+        places.start(index)
         for _ in range(100):
-            asked = places.guess(index)
+            asked = places.next_probe(index)
             own = data.draw(st.booleans())
             answer = Chunks(sequences if own else mirrored).at(asked)
             if answer is None:
                 break  # the leader has it, so the next server is asked
-            found = places.saw(asked, *answer, index, own=own)
+            found = places.observe(asked, *answer, index, own=own)
             if found is None:
                 break
             assert sequences[found] == answer[0]
@@ -401,7 +401,7 @@ def test_a_mirror_with_some_chunks_misplaces_none(
 def test_a_chunk_among_no_others_is_found_at_once(trusted: bool) -> None:
     sequences = list(range(1001, 9001))
     chunks = Chunks(sequences)
-    places = Places(8000, 9001, trusted=trusted)
+    places = ChunkIndex(8000, 9001, trusted=trusted)
     assert chunks.find(places, 7999) == 9000
     assert chunks.questions == 2  # the first chunk, and this one
     assert chunks.find(places, 17) == 1018
@@ -410,7 +410,7 @@ def test_a_chunk_among_no_others_is_found_at_once(trusted: bool) -> None:
 
 def test_a_chunk_after_a_rename_is_found_with_few_requests() -> None:
     chunks = Chunks(list(range(1001, 9001)))
-    places = Places(8000, 10_000_000, trusted=True)
+    places = ChunkIndex(8000, 10_000_000, trusted=True)
     assert chunks.find(places, 4000) == 5001
     assert chunks.questions <= 4
 
@@ -422,7 +422,7 @@ def test_no_chunk_is_taken_for_another_when_one_is_missing(
     missing %= count
     sequences = [n + 1 for n in range(count) if n != missing]
     for trusted in (False, True):
-        places = Places(count, count + 1, trusted=trusted)
+        places = ChunkIndex(count, count + 1, trusted=trusted)
         for index in wanted:
             index %= count
             found = Chunks(sequences).find(places, index)
@@ -430,8 +430,8 @@ def test_no_chunk_is_taken_for_another_when_one_is_missing(
 
 
 def test_a_short_seek_reads_on_to_its_place() -> None:
-    places = Places(100, 10_000, trusted=True)
-    places.begin(NEAR)
-    assert places.saw(places.guess(NEAR), 5, 99, NEAR) == 0
-    assert places.leads_to(0, NEAR)
-    assert not places.leads_to(0, NEAR + 1)
+    places = ChunkIndex(100, 10_000, trusted=True)
+    places.start(SCAN_LIMIT)
+    assert places.observe(places.next_probe(SCAN_LIMIT), 5, 99, SCAN_LIMIT) == 0
+    assert places.should_scan(0, SCAN_LIMIT)
+    assert not places.should_scan(0, SCAN_LIMIT + 1)

@@ -34,9 +34,9 @@ from jsync.core.sync import AtomicCounter, ForkSafeRLock, Latch, WeakCollection
 from jsync.errors import ConcurrentUseError, ConnectionClosedError
 from jsync.jetstream.atomic.driver import AtomicDriver
 from jsync.jetstream.atomic.stream_lookup import StreamLookup
-from jsync.jetstream.groups.driver import Membership, MessageInHand
+from jsync.jetstream.groups.member_loop import AckExtender, Membership
 from jsync.jetstream.keyvalue.election import Election
-from jsync.jetstream.keyvalue.live import Live
+from jsync.jetstream.keyvalue.live_view import LiveView
 from jsync.jetstream.keyvalue.lock import Lock
 from jsync.jetstream.ordered.batch import FetchState, OrderedFetch
 from jsync.jetstream.ordered.engine import State
@@ -541,10 +541,10 @@ class Still:
 
 
 def test_every_thread_that_waits_for_a_revision_is_woken() -> None:
-    live: Live[bytes] = Live(cast("Any", Still()), "B", str, 1.0)
+    live: LiveView[bytes] = LiveView(cast("Any", Still()), "B", str, 1.0)
     meet(
         ROUNDS,
-        lambda number: live._reached(number + 1),
+        lambda number: live._on_revision(number + 1),
         lambda number: live.wait_for(number + 1, LONG),
         lambda number: live.wait_for(number + 1, LONG),
     )
@@ -623,16 +623,16 @@ def test_a_message_in_hand_has_one_timer() -> None:
         timers.append(call)
         return call
 
-    in_hand = MessageInHand(stub(call_later=call_later), 30.0)
+    in_hand = AckExtender(stub(call_later=call_later), 30.0)
     msg = cast("Any", stub(is_acked=False, in_progress=lambda: None))
-    in_hand.hold(msg)
+    in_hand.start(msg)
 
     def tick(_: int) -> None:
         timers.pop(0)()
 
     def next_one(_: int) -> None:
-        in_hand.let_go()
-        in_hand.hold(msg)
+        in_hand.stop()
+        in_hand.start(msg)
 
     meet(ROUNDS, tick, next_one)
     assert len(timers) == 1
@@ -644,7 +644,7 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
     for _ in range(ROUNDS):
         member = object.__new__(Membership)
         member._flags = ForkSafeRLock()
-        member._wake, member._pull = Latch(box), None
+        member._woken, member._pull = Latch(box), None
         member._stopping = False
         members.append(member)
 
@@ -652,10 +652,10 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
         """Do what `take` does while the member has no partitions."""
         member = members[number]
         with member._flags:
-            member._wake = Latch(box)
+            member._woken = Latch(box)
         with member._flags:
             stopping = member._stopping
-        return stopping or member._wake.wait(LONG)
+        return stopping or member._woken.wait(LONG)
 
     results = meet(ROUNDS, lambda number: members[number].stop(), read)
     assert all(results[1])

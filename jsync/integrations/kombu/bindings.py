@@ -88,7 +88,7 @@ class Bindings:
         self._options = options
         self._lock = threading.Lock()
         self._bucket: jsync.KeyValue | None = None
-        self._view: jsync.Live[bytes] | None = None
+        self._view: jsync.LiveView[bytes] | None = None
         self._table = Table(-1, {}, {})
         self._declared: dict[str, str] = {}
         """The types of the exchanges that this process has declared."""
@@ -96,7 +96,7 @@ class Bindings:
 
     # The bucket -----------------------------------------------------------------------
 
-    def _opened(self) -> tuple[jsync.KeyValue, jsync.Live[bytes]]:
+    def _opened(self) -> tuple[jsync.KeyValue, jsync.LiveView[bytes]]:
         with self._lock:
             if self._view is not None and _has_ended(self._view):
                 self._view = None  # the bucket was deleted, so create it again
@@ -286,7 +286,7 @@ def _read(value: bytes) -> Binding | None:
     return binding if binding.kind in KINDS and binding.exchange else None
 
 
-def _has_ended(view: jsync.Live[bytes]) -> bool:
+def _has_ended(view: jsync.LiveView[bytes]) -> bool:
     """Return whether a copy of the bucket is no longer updated."""
     try:
         view.wait_for(view.revision + 1, 0)

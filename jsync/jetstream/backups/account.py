@@ -84,7 +84,7 @@ def backup_streams(
                 where / stream,
                 consumers=consumers,
                 check=check,
-                on_progress=_of_stream(on_progress, stream),
+                on_progress=_with_stream(on_progress, stream),
                 timeout=timeout,
             )
         except (Error, OSError) as error:
@@ -93,7 +93,7 @@ def backup_streams(
                 (where / stream).rmdir()
         else:
             made.append(found)
-    _raise(failed, f"not backed up ({len(made)} others are in {where})")
+    _raise_failures(failed, f"not backed up ({len(made)} others are in {where})")
     return AccountBackup(where, made, skipped)
 
 
@@ -128,7 +128,7 @@ def restore_streams(
     if (where / META).exists():
         raise ConfigError(f"{where} is the backup of one stream: use restore_stream")
     # Verify first that the backup is whole and each stream new, then create the streams.
-    wanted = {place: _stream_in(place) for place in places}
+    wanted = {place: _stream_name(place) for place in places}
     if not wanted:
         raise ConfigError(f"{where} holds no backups")
     existing = set(stream_names(api, None, None)).intersection(wanted.values())
@@ -149,18 +149,18 @@ def restore_streams(
                 place,
                 name=None,
                 config=config,
-                on_progress=_of_stream(on_progress, stream),
+                on_progress=_with_stream(on_progress, stream),
                 timeout=timeout,
             )
         except (Error, OSError) as error:
             failed[stream] = _reason(error)
         else:
             made.append(info)
-    _raise(failed, f"not restored ({len(made)} others are)")
+    _raise_failures(failed, f"not restored ({len(made)} others are)")
     return made
 
 
-def _stream_in(place: Path) -> str:
+def _stream_name(place: Path) -> str:
     """Read the name of the stream in a backup. Raises `ConfigError` if it is not whole."""
     try:
         return read_manifest((place / META).read_bytes(), str(place / META)).stream
@@ -170,7 +170,7 @@ def _stream_in(place: Path) -> str:
         ) from None
 
 
-def _of_stream(told: StreamProgress | None, stream: str) -> Progress | None:
+def _with_stream(told: StreamProgress | None, stream: str) -> Progress | None:
     if told is None:
         return None
     return lambda done, total: told(stream, done, total)
@@ -180,7 +180,7 @@ def _reason(error: Exception) -> str:
     return " ".join([str(error), *getattr(error, "__notes__", ())])
 
 
-def _raise(failed: dict[str, str], what: str) -> None:
+def _raise_failures(failed: dict[str, str], what: str) -> None:
     if failed:
         reasons = "; ".join(f"{stream}: {words}" for stream, words in failed.items())
         raise BackupError(f"streams {what}: {reasons}")

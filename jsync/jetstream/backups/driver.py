@@ -22,10 +22,10 @@ from .engine import (
     CHUNK,
     META,
     OLD_ARCHIVE,
-    Chunks,
+    ArchiveChunks,
     Manifest,
     archive_name,
-    is_whole,
+    is_complete,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ CHUNK_SECONDS = 30.0
 """The most seconds to wait for a chunk."""
 _PENDING_BYTES: Final = 1 << 26
 """The buffer, far larger than the data that a server sends before it gets an ack."""
-_AGAIN: Final = "begin again"
+_RETRY_HINT: Final = "begin again"
 
 
 class StreamBackup(msgspec.Struct, frozen=True):
@@ -85,13 +85,13 @@ def backup(
         # Subscribe before the request, because a server waits two seconds for it.
         with subscribe(api.owner, inbox, max_pending_bytes=_PENDING_BYTES) as sub:
             reconnects = api.session.reconnects
-            reply = _ask(api, f"STREAM.SNAPSHOT.{stream}", wanted, timeout)
+            reply = _request_snapshot(api, f"STREAM.SNAPSHOT.{stream}", wanted, timeout)
             config = part_of(reply, "config", dict[str, Any](), dict[str, Any])
             state = part_of(reply, "state", dict[str, Any](), dict[str, Any])
             if config.get("name") != stream:
                 raise BackupError(f"the server sent another stream than {stream}")
             expected = StreamState.from_wire(state)
-            digest, size, chunks = hashlib.sha256(), 0, Chunks()
+            digest, size, chunks = hashlib.sha256(), 0, ArchiveChunks()
             while not chunks.ended:
                 msg = _next(sub, api, reconnects, timeout)
                 data = chunks.take(msg)
@@ -102,8 +102,10 @@ def backup(
                 size += len(data)
                 if on_progress is not None:
                     on_progress(size, expected.bytes)
-        if not is_whole(file, size):
-            raise BackupError(f"the archive ends too early, at {size} bytes: {_AGAIN}")
+        if not is_complete(file, size):
+            raise BackupError(
+                f"the archive ends too early, at {size} bytes: {_RETRY_HINT}"
+            )
         manifest = Manifest(config, state, size, digest.hexdigest())
         check_unused(where)  # another program may have written one meanwhile
         _publish(file, partial, where / archive_name(file))
@@ -160,15 +162,15 @@ def _next(sub: Subscription, api: API, reconnects: int, timeout: float) -> Msg:
         msg = sub.next(timeout)
     except errors.TimeoutError as late:
         raise errors.TimeoutError(
-            f"the server sent no chunk of the backup within {timeout} s: {_AGAIN}"
+            f"the server sent no chunk of the backup within {timeout} s: {_RETRY_HINT}"
         ) from late
     # Chunks can be lost with a connection, and the server does not number the last one.
     if api.session.reconnects != reconnects:
-        raise BackupError(f"the connection was lost during the backup: {_AGAIN}")
+        raise BackupError(f"the connection was lost during the backup: {_RETRY_HINT}")
     return msg
 
 
-def _ask(
+def _request_snapshot(
     api: API, subject: str, wanted: dict[str, Any], timeout: float
 ) -> dict[str, Any]:
     try:

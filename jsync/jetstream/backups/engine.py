@@ -43,7 +43,7 @@ def archive_name(archive: IO[bytes]) -> str:
     return OLD_ARCHIVE if _FIRST_OF_TAR in archive.read(_HEAD) else ARCHIVE
 
 
-class Chunks:
+class ArchiveChunks:
     """The chunks of an archive in their order. Servers number all but the last one."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Chunks:
         return msg.data
 
 
-def is_whole(archive: IO[bytes], size: int) -> bool:
+def is_complete(archive: IO[bytes], size: int) -> bool:
     """Return whether an archive of `size` bytes consists of whole frames of its compression.
 
     A frame has a type, and its length in three bytes (S2, an extension of Snappy).

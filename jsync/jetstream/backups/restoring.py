@@ -42,7 +42,7 @@ from .engine import (
     UNFINISHED,
     Manifest,
     archive_name,
-    is_whole,
+    is_complete,
     read_manifest,
     subjects_of,
     unfinished,
@@ -64,7 +64,7 @@ _PARTS_OF_TIMEOUT: Final = 3
 _NO_RESPONDERS: Final = 503
 _NAME_IN_USE: Final = 10130
 _MAX_CLEANUP_SECONDS: Final = 5.0
-_LOOKS: Final = (0.0, 0.05, 0.2, 0.5)
+_POLL_DELAYS: Final = (0.0, 0.05, 0.2, 0.5)
 """Pauses before each look for a stream that the server may still be creating."""
 
 
@@ -184,7 +184,7 @@ class _Restore:
 
     def _clean_up(self, error: BaseException, *, hidden: bool) -> None:
         """Remove the part on the server, or add a note to the error that it may be left."""
-        if hidden and not self._is_gone(ended=isinstance(error, APIError)):
+        if hidden and not self._is_deleted(ended=isinstance(error, APIError)):
             error.add_note(
                 f"a part of stream {self._stream} may be left on the server, without its "
                 "subjects: delete it before you restore it again"
@@ -275,20 +275,20 @@ class _Restore:
                 # The update can be repeated, and may have been done.
                 if monotonic() > deadline:
                     raise
-                sleep(_LOOKS[-1])
+                sleep(_POLL_DELAYS[-1])
 
     def _stop(self, subject: str) -> None:
         """Make the server end the restore, by a chunk without the reply subject it needs."""
         with contextlib.suppress(Error):
             self._api.session.write_buffer.publish(subject, b"")
 
-    def _is_gone(self, *, ended: bool) -> bool:
+    def _is_deleted(self, *, ended: bool) -> bool:
         """Delete the part on the server. Return whether certainly nothing of it is left.
 
         `ended` is whether the server itself has ended the restore.
         """
         wait = min(self._timeout, _MAX_CLEANUP_SECONDS)
-        for pause in (0.0,) if ended else _LOOKS:
+        for pause in (0.0,) if ended else _POLL_DELAYS:
             sleep(pause)
             try:
                 info = stream_info(self._api, self._stream, timeout=wait)
@@ -319,7 +319,7 @@ def _verify(archive: Path, manifest: Manifest) -> None:
     with archive.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if manifest.sha256 is None:
-            if not is_whole(file, size):
+            if not is_complete(file, size):
                 raise BackupError(f"{archive} was cut off, at {size} bytes")
         elif hashlib.file_digest(file, "sha256").hexdigest() != manifest.sha256:
             raise BackupError(

@@ -44,7 +44,7 @@ def update(
         if fields is None:
             stream = with_kept(stream, info.config)
             return management.update_stream(api, stream, {}, timeout)
-        before = wanted.of_stream(info.config)
+        before = wanted.from_stream_config(info.config)
         changes = before.updated(fields).stream().changes_from(before.stream())
         return management.update_stream(
             api, None, {"name": stream.name, **changes}, timeout

@@ -55,7 +55,7 @@ class BucketConfig(Protocol):
         """Make the configuration of the bucket's stream."""
 
     @classmethod
-    def of_stream(cls, config: StreamConfig) -> Self:
+    def from_stream_config(cls, config: StreamConfig) -> Self:
         """Read the configuration of a bucket from that of its stream."""
 
     def updated(self, changes: Mapping[str, Any]) -> Self:

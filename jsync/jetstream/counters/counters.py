@@ -17,7 +17,7 @@ from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
 from ..stored import get as stored
 from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastPerSubjectReader
-from .engine import check_amount, lacking, read_entry
+from .engine import check_amount, missing_settings, read_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ class Counters:
 
     def __init__(self, api: API, stream: str, timeout: Seconds | None) -> None:
         config = stream_info(api, stream, timeout=timeout).config
-        if missing := lacking(config):
+        if missing := missing_settings(config):
             raise CountersNotEnabledError(
                 f"stream {stream} has no {' and no '.join(missing)}: create a stream with "
                 "allow_msg_counter=True and allow_direct=True"

@@ -76,7 +76,7 @@ def check_amount(amount: object) -> int:
     return amount
 
 
-def lacking(config: StreamConfig) -> list[str]:
+def missing_settings(config: StreamConfig) -> list[str]:
     """Return the settings that counters need and that the stream lacks."""
     return [
         name

@@ -121,7 +121,7 @@ class ConsumerGroupConfig:
             for partition in range(self.partitions)
         }
 
-    def fits(self, other: ConsumerGroupConfig) -> bool:
+    def is_compatible(self, other: ConsumerGroupConfig) -> bool:
         """Return whether a running member can change to another configuration.
 
         Args:
@@ -173,7 +173,7 @@ def group_config(
         max_buffered_bytes=max_buffered_bytes,
         format=format_,
     )
-    fault = fault_of(config)
+    fault = validate(config)
     if fault is not None:
         raise ConfigError(fault)
     return config
@@ -238,13 +238,13 @@ def with_mappings(
 
 
 def _checked(config: ConsumerGroupConfig) -> ConsumerGroupConfig:
-    fault = fault_of(config)
+    fault = validate(config)
     if fault is not None:
         raise ConfigError(fault)
     return config
 
 
-def fault_of(config: ConsumerGroupConfig) -> str | None:
+def validate(config: ConsumerGroupConfig) -> str | None:
     """Return why a configuration breaks the rules of orbit.go, or None if it does not."""
     try:
         for each in (*config.members, *config.mappings):
@@ -256,7 +256,7 @@ def fault_of(config: ConsumerGroupConfig) -> str | None:
     if not 1 <= config.partitions <= MAX_PARTITIONS:
         return f"partitions: from 1 to {MAX_PARTITIONS}, not {config.partitions}"
     for each, numbers in config.filters.items():
-        fault = _fault_of_filter(config, each, numbers)
+        fault = _validate_filter(config, each, numbers)
         if fault is not None:
             return fault
     if config.format == "0.1" and config.kind == "elastic" and len(config.filters) != 1:
@@ -267,10 +267,10 @@ def fault_of(config: ConsumerGroupConfig) -> str | None:
         return "members and mappings: give one of them"
     if config.kind == "static" and not (config.members or config.mappings):
         return "a static group needs its members, or mappings, when it is created"
-    return _fault_of_mappings(config)
+    return _validate_mappings(config)
 
 
-def _fault_of_filter(
+def _validate_filter(
     config: ConsumerGroupConfig, filter_: str, numbers: tuple[int, ...]
 ) -> str | None:
     if config.kind == "static":
@@ -292,7 +292,7 @@ def _fault_of_filter(
     return None
 
 
-def _fault_of_mappings(config: ConsumerGroupConfig) -> str | None:
+def _validate_mappings(config: ConsumerGroupConfig) -> str | None:
     if not config.mappings:
         return None
     used = [number for numbers in config.mappings.values() for number in numbers]
@@ -379,7 +379,7 @@ def read_config(kind: GroupKind, data: bytes, which: str) -> ConsumerGroupConfig
         if old or (kind == "static" and stored.filter is not None)
         else "0.2",
     )
-    fault = fault_of(config)
+    fault = validate(config)
     if len(mapped) != len(config.mappings):
         fault = "mappings: a member is named twice"
     if fault is not None and not (kind == "static" and fault.startswith("a static")):
@@ -590,7 +590,7 @@ class MemberState(Enum):
     """It gets no more messages."""
 
 
-_MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
+_TRANSITIONS: Final[dict[MemberState, frozenset[MemberState]]] = {
     MemberState.JOINING: frozenset(
         {
             MemberState.IDLE,
@@ -606,13 +606,13 @@ _MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
 }
 
 
-def moved(state: MemberState, to: MemberState) -> MemberState:
+def transition(state: MemberState, to: MemberState) -> MemberState:
     """Return the next state. Raises `AssertionError` if the move does not exist."""
-    assert to in _MOVES[state], f"no move from {state} to {to}"
+    assert to in _TRANSITIONS[state], f"no move from {state} to {to}"
     return to
 
 
-class Handover(Enum):
+class HandoverAction(Enum):
     """The next step for the consumer of a member whose partitions have changed."""
 
     DELETE = "nothing is under way: delete the consumer"
@@ -620,9 +620,14 @@ class Handover(Enum):
     LEAVE = "another instance is served: it sees to that"
 
 
-def handover(
-    info: ConsumerInfo, pin: str, *, mine: bool, waited: float, patience: float = 0.5
-) -> Handover:
+def decide_handover(
+    info: ConsumerInfo,
+    pin: str,
+    *,
+    has_received: bool,
+    waited: float,
+    patience: float = 0.5,
+) -> HandoverAction:
     """Decide on the next step by the server's info of the consumer, after `waited` seconds.
 
     `pin` is the id that the server gave this instance, and `mine` says whether this
@@ -633,14 +638,14 @@ def handover(
     """
     served = next((each.pinned_client_id for each in info.priority_groups or ()), None)
     if served and served != pin:
-        return Handover.LEAVE
+        return HandoverAction.LEAVE
     if not served and info.num_waiting:
-        return Handover.LEAVE
-    if info.num_ack_pending and not mine:
-        return Handover.LEAVE
+        return HandoverAction.LEAVE
+    if info.num_ack_pending and not has_received:
+        return HandoverAction.LEAVE
     if info.num_ack_pending and waited < patience:
-        return Handover.WAIT
-    return Handover.DELETE
+        return HandoverAction.WAIT
+    return HandoverAction.DELETE
 
 
 def is_stale(sent: float, now: float, ack_wait: float) -> bool:

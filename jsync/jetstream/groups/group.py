@@ -16,7 +16,6 @@ from ...errors import (
 from ...models import check_name
 from .. import management
 from ..consumer import Consumer
-from .driver import Membership
 from .engine import (
     ACK_WAIT,
     GroupMemberInfo,
@@ -30,6 +29,7 @@ from .engine import (
     write_config,
 )
 from .member import GroupMember
+from .member_loop import Membership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -104,13 +104,13 @@ class ConsumerGroup(NotCopyable):
         try:
             entry = self._bucket.get(self._key)
         except KeyNotFoundError as error:
-            raise no_group(self._stream, self._name) from error
+            raise group_not_found_error(self._stream, self._name) from error
         self._config = read_config(self._kind, entry.value, self._key)
         return entry.value, entry.revision
 
     # Members --------------------------------------------------------------------------
 
-    def add(self, *members: str) -> tuple[str, ...]:
+    def add_members(self, *members: str) -> tuple[str, ...]:
         """Add members to an elastic group. Running members share the partitions again.
 
         Blocks. A member that is in the group already stays.
@@ -137,7 +137,7 @@ class ConsumerGroup(NotCopyable):
 
         return self._change(change).members
 
-    def drop(self, *members: str) -> tuple[str, ...]:
+    def delete_members(self, *members: str) -> tuple[str, ...]:
         """Drop members from an elastic group. Others get their partitions.
 
         Blocks. A dropped member that still runs finishes its message, and then waits until
@@ -161,7 +161,7 @@ class ConsumerGroup(NotCopyable):
 
         return self._change(change).members
 
-    def map(self, mappings: Mapping[str, Iterable[int]]) -> None:
+    def set_mappings(self, mappings: Mapping[str, Iterable[int]]) -> None:
         """Give each member of an elastic group its partitions, instead of equal shares.
 
         Blocks.
@@ -179,8 +179,8 @@ class ConsumerGroup(NotCopyable):
     def _check_list(self, config: ConsumerGroupConfig) -> None:
         if config.mappings:
             raise ConfigError(
-                f"group {self._name!r} has mappings: change them with map, or end them "
-                "with map({})"
+                f"group {self._name!r} has mappings: change them with set_mappings, or end them "
+                "with set_mappings({})"
             )
 
     def _check_room(self, config: ConsumerGroupConfig) -> None:
@@ -188,7 +188,7 @@ class ConsumerGroup(NotCopyable):
             raise ConfigError(
                 f"group {self._name!r} would have more members than its "
                 f"{config.partitions} partitions: {', '.join(config.members)}; first drop "
-                "members that do not run any more, with ConsumerGroup.drop or jsync group drop"
+                "members that do not run any more, with ConsumerGroup.delete_members or jsync group drop"
             )
 
     def _change(
@@ -253,7 +253,7 @@ class ConsumerGroup(NotCopyable):
     def lag(self) -> dict[int, int]:
         """Count the messages of each partition that are not acknowledged yet. Blocks.
 
-        An elastic group also has messages that its own stream has not copied yet. `uncopied`
+        An elastic group also has messages that its own stream has not copied yet. `source_lag`
         counts those. In a static group on a stream that keeps its messages, the members
         that have not joined yet count from the beginning of the stream.
 
@@ -309,7 +309,7 @@ class ConsumerGroup(NotCopyable):
         management.delete_consumer(self._api, self._reads, info.name)
         return info.num_pending
 
-    def uncopied(self) -> int:
+    def source_lag(self) -> int:
         """Count the messages that the stream of an elastic group has not copied yet. Blocks.
 
         Returns:
@@ -402,7 +402,7 @@ class ConsumerGroup(NotCopyable):
         return f"<ConsumerGroup {self._name!r} of {self._stream!r}, {self._kind}>"
 
 
-def no_group(stream: str, name: str) -> ConsumerGroupNotFoundError:
+def group_not_found_error(stream: str, name: str) -> ConsumerGroupNotFoundError:
     """Return the error for a group that does not exist."""
     return ConsumerGroupNotFoundError(
         f"stream {stream!r} has no consumer group {name!r}; create it with "

@@ -36,7 +36,7 @@ from .engine import (
     stream_of,
     write_config,
 )
-from .group import ConsumerGroup, no_group
+from .group import ConsumerGroup, group_not_found_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -140,7 +140,7 @@ class ConsumerGroupManager(KeyValueManager):
             # A marker that is older than the configuration shows no deletion of it.
             if isinstance(error, KeyDeletedError) and error.revision > seen:
                 self._delete_rest(wanted.kind, stream, name)
-            raise no_group(stream, name) from error
+            raise group_not_found_error(stream, name) from error
         return ConsumerGroup(self._api, bucket, wanted.kind, stream, name, stored)
 
     def _group_bucket(self, kind: GroupKind) -> KeyValue:
@@ -167,8 +167,8 @@ class ConsumerGroupManager(KeyValueManager):
         try:
             existing = read_config(wanted.kind, bucket.get(key).value, key)
         except KeyNotFoundError as error:
-            raise no_group(stream, name) from error
-        if not wanted.fits(existing):
+            raise group_not_found_error(stream, name) from error
+        if not wanted.is_compatible(existing):
             raise ConsumerGroupExistsError(
                 f"consumer group {key!r} exists as {existing!r}; bind to it with "
                 "consumer_group, or delete it first"
@@ -198,7 +198,7 @@ class ConsumerGroupManager(KeyValueManager):
                 bucket = self._group_bucket(each)
                 config = read_config(each, bucket.get(key).value, key)
                 return ConsumerGroup(self._api, bucket, each, stream, name, config)
-        raise no_group(stream, name)
+        raise group_not_found_error(stream, name)
 
     def delete_consumer_group(
         self, stream: str, name: str, *, kind: GroupKind | None = None
@@ -225,7 +225,7 @@ class ConsumerGroupManager(KeyValueManager):
             for each in kinds:
                 if delete(each, stream, name):
                     return
-        raise no_group(stream, name)
+        raise group_not_found_error(stream, name)
 
     def _delete_stored(self, kind: GroupKind, stream: str, name: str) -> bool:
         """Delete a group whose configuration exists. Return False if it does not."""

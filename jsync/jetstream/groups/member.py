@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...models import ConsumerConfig
     from ..pulls.consume import OnException
     from ..retries.engine import Retry
-    from .driver import Membership
+    from .member_loop import Membership
 
 
 class GroupMember(NotCopyable):
@@ -157,7 +157,7 @@ class GroupMember(NotCopyable):
             )
         name = f"{membership.group}-{membership.member}"
         return ConsumeContext(
-            _MemberFeed(self, membership),
+            _MemberDelivery(self, membership),
             handler,
             on_exception,
             session,
@@ -193,13 +193,13 @@ class GroupMember(NotCopyable):
     @finaliser
     def __del__(self) -> None:
         if hasattr(self, "_membership"):
-            self._membership.forget()
+            self._membership.detach()
 
     def __repr__(self) -> str:
         return f"<GroupMember {self._membership!r}>"
 
 
-class _MemberFeed(Delivery):
+class _MemberDelivery(Delivery):
     """The source of messages for a `ConsumeContext`."""
 
     logger = logging.getLogger("jsync.consume")
@@ -208,7 +208,7 @@ class _MemberFeed(Delivery):
         self._member = member  # a member without references would leave
         self._membership = membership
         self.in_hand = {}  # stays empty, as the membership asks for more time itself
-        self.mailbox = cast("JetStreamMailbox", _Backlog(membership))
+        self.mailbox = cast("JetStreamMailbox", _OneMessageMailbox(membership))
 
     @property
     def name(self) -> str:
@@ -230,7 +230,7 @@ class _MemberFeed(Delivery):
         return []
 
 
-class _Backlog:
+class _OneMessageMailbox:
     """A replacement for a mailbox that has one message at a time."""
 
     def __init__(self, membership: Membership) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from cryptography.hazmat.primitives.ciphers import aead
 
-_FORM: Final = 1
+_VERSION: Final = 1
 _NONCE: Final = 12
 _TAG: Final = 16
 _KEY_SIZES: Final = (16, 24, 32)
@@ -63,10 +63,12 @@ class AESGCM:
         Returns:
             The bytes to store.
         """
-        head = bytes((_FORM, len(self._id))) + self._id
+        head = bytes((_VERSION, len(self._id))) + self._id
         nonce = secrets.token_bytes(_NONCE)
         try:
-            body = self._ciphers[self._id].encrypt(nonce, data, _bound(head, place))
+            body = self._ciphers[self._id].encrypt(
+                nonce, data, _associated_data(head, place)
+            )
         except TypeError:
             raise ConfigError(
                 f"value: bytes to encrypt, not {type(data).__name__}; put a codec before "
@@ -89,7 +91,7 @@ class AESGCM:
         """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - of an extra
 
-        if len(data) < 2 + _NONCE + _TAG or data[0] != _FORM:
+        if len(data) < 2 + _NONCE + _TAG or data[0] != _VERSION:
             raise ValueError("it is not encrypted by AES-GCM")
         end = 2 + data[1]
         head, nonce, body = data[:end], data[end : end + _NONCE], data[end + _NONCE :]
@@ -98,7 +100,7 @@ class AESGCM:
             name = head[2:].decode(errors="backslashreplace")
             raise ValueError(f"it is encrypted with another key, of id {name!r}")
         try:
-            return cipher.decrypt(nonce, body, _bound(head, place))
+            return cipher.decrypt(nonce, body, _associated_data(head, place))
         except (InvalidTag, ValueError):
             raise ValueError(
                 "it was changed, or encrypted with another key or for another place"
@@ -111,7 +113,7 @@ class AESGCM:
         return f"<AESGCM with key {self._id.decode()!r}>"
 
 
-def _bound(head: bytes, place: str) -> bytes:
+def _associated_data(head: bytes, place: str) -> bytes:
     """Return the data that is not encrypted, but authenticated, so that it cannot change."""
     return head + place.encode(errors="surrogateescape")
 

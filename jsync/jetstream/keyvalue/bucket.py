@@ -34,9 +34,9 @@ from .engine import (
     revision_in,
 )
 from .lease import check_ttl
-from .live import Live
+from .live_view import LiveView
 from .lock import Lock
-from .markers import MARKERS_STAY, purge_markers
+from .markers import MARKER_RETENTION, purge_markers
 from .status import KeyValueStatus
 from .watch import Watch
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ...errors import LockLostError
     from ...models.publish import TTL, PublishOptions
     from ..api import API
-    from .engine import Entry, Layout
+    from .engine import BucketLayout, Entry
 
 
 class KeyValue(Generic[Value]):
@@ -57,7 +57,7 @@ class KeyValue(Generic[Value]):
     the context. Besides the errors that each call names, it raises those of `JetStream`.
     """
 
-    def __init__(self, api: API, layout: Layout[Value], *, direct: bool) -> None:
+    def __init__(self, api: API, layout: BucketLayout[Value], *, direct: bool) -> None:
         self._api = api
         self._layout = layout
         self._direct = direct
@@ -114,7 +114,7 @@ class KeyValue(Generic[Value]):
             CodecError: Raised by reading: a value cannot be decoded.
             ConfigError: An object is no codec.
         """
-        layout: Layout[Any] = self._layout.coded(values, keys)
+        layout: BucketLayout[Any] = self._layout.with_codecs(values, keys)
         return KeyValue(self._api, layout, direct=self._direct)
 
     def _from_leader(self) -> KeyValue[Value]:
@@ -147,7 +147,7 @@ class KeyValue(Generic[Value]):
         """
         seconds = self._api.seconds(timeout)
         subject = self._subject(key)
-        data = self._layout.data(key, value)
+        data = self._layout.encode(key, value)
         return publish(self._api.session, subject, data, None, seconds).seq
 
     def create(
@@ -190,7 +190,10 @@ class KeyValue(Generic[Value]):
             }
             try:
                 return self._publish(
-                    key, self._layout.data(key, value), options, deadline - monotonic()
+                    key,
+                    self._layout.encode(key, value),
+                    options,
+                    deadline - monotonic(),
                 )
             except WrongLastSequenceError as error:
                 entry = self._newest(key, deadline)
@@ -234,7 +237,7 @@ class KeyValue(Generic[Value]):
         options: PublishOptions = {
             "expected_last_subject_sequence": check_int(last, "last", 0)
         }
-        return self._write(key, self._layout.data(key, value), options, timeout)
+        return self._write(key, self._layout.encode(key, value), options, timeout)
 
     def delete(
         self, key: str, *, last: int | None = None, timeout: float | None = None
@@ -296,7 +299,7 @@ class KeyValue(Generic[Value]):
         return self._write(key, b"", options, timeout)
 
     def purge_deletes(
-        self, *, older_than: float = MARKERS_STAY, timeout: float | None = None
+        self, *, older_than: float = MARKER_RETENTION, timeout: float | None = None
     ) -> int:
         """Remove delete markers, and the remaining history of their keys.
 
@@ -383,7 +386,7 @@ class KeyValue(Generic[Value]):
         deadline = self._api.seconds(timeout)
         entry = self._get(key, revision, deadline, direct=self._direct)
         if entry is None:
-            raise self._layout.missing(key, revision)
+            raise self._layout.key_not_found_error(key, revision)
         return self._layout.value(entry)
 
     def get_many(
@@ -427,7 +430,7 @@ class KeyValue(Generic[Value]):
 
         Reads from the leader if the bucket does not allow direct gets.
         """
-        layout: Layout[bytes] = self._layout.coded()
+        layout: BucketLayout[bytes] = self._layout.with_codecs()
         try:
             if self._direct:
                 pages = LastEntries(layout, subjects)
@@ -444,7 +447,7 @@ class KeyValue(Generic[Value]):
                         )
                     )
         except StreamNotFoundError as error:
-            raise layout.gone() from error
+            raise layout.not_found_error() from error
 
     def history(self, key: str, *, timeout: float | None = None) -> list[Entry[Value]]:
         """Get all kept revisions of a key, delete markers included.
@@ -462,7 +465,7 @@ class KeyValue(Generic[Value]):
             BucketNotFoundError: The bucket was deleted.
             InvalidKeyError: The key is not allowed. Nothing is sent.
         """
-        plain: Layout[bytes] = self._layout.coded()
+        plain: BucketLayout[bytes] = self._layout.with_codecs()
         changes = open_changes(
             *(self._api, plain, (self._layout.key(key),)),
             include_history=True,
@@ -471,7 +474,7 @@ class KeyValue(Generic[Value]):
         with Watch(changes) as watch:
             entries = list(watch.initial())
         if not entries:
-            raise self._layout.missing(key)
+            raise self._layout.key_not_found_error(key)
         return self._layout.decode(entries)
 
     def keys(self, *filters: str, timeout: float | None = None) -> Iterator[str]:
@@ -553,7 +556,7 @@ class KeyValue(Generic[Value]):
         *filters: str,
         on_error: Callable[[Exception], object] | None = None,
         timeout: float | None = None,
-    ) -> Live[Value]:
+    ) -> LiveView[Value]:
         """Keep a copy of keys and values here, which a watch keeps current.
 
         Blocks until the copy is complete.
@@ -575,7 +578,7 @@ class KeyValue(Generic[Value]):
             self._api, self._layout, filters, on_error=on_error, timeout=seconds
         )
         left = max(0.0, deadline - monotonic())
-        return Live(changes, self.bucket, self._layout.stored, left)
+        return LiveView(changes, self.bucket, self._layout.stored, left)
 
     def lock(
         self,

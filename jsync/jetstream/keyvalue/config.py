@@ -104,7 +104,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
             )
 
     @classmethod
-    def of_stream(cls, config: StreamConfig) -> Self:
+    def from_stream_config(cls, config: StreamConfig) -> Self:
         """Read the configuration of a bucket from that of its stream.
 
         Args:

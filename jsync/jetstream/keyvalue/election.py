@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...errors import LockLostError
     from .lock import Lock
 
-PAUSE = 1.0
+ERROR_BACKOFF = 1.0
 """Seconds until a candidate that met an error tries again."""
 
 
@@ -41,10 +41,10 @@ class Election(StopOnExit, NotCopyable):
     ) -> None:
         self._session = session
         self._on_elected, self._on_lost = on_elected, on_lost
-        self._lock = make(self._lose)
+        self._lock = make(self._step_down)
         # Guards the two below. Re-entrant, because a signal handler may call `stop` while
         # this thread holds it.
-        self._leads = ForkSafeRLock()
+        self._term_lock = ForkSafeRLock()
         self._term: Latch | None = None
         self._stopped = False
         self._finished = Latch(session.write_buffer)
@@ -52,7 +52,7 @@ class Election(StopOnExit, NotCopyable):
         self._failure: Error | None = None
         # The thread of the election, and that of the lock once it has reported a loss.
         self._thread: threading.Thread | None = None
-        self._teller: threading.Thread | None = None
+        self._lock_thread: threading.Thread | None = None
         # Acquire here, so that a permanent error is raised to the caller.
         won = self._lock.acquire(0)
         try:
@@ -93,7 +93,7 @@ class Election(StopOnExit, NotCopyable):
             ConfigError: `timeout` is no number of seconds. The candidacy goes on.
         """
         timeout = seconds(timeout, "timeout")
-        with self._leads:
+        with self._term_lock:
             self._stopped = True
             term = self._term
         self._lock.cancel()
@@ -105,7 +105,7 @@ class Election(StopOnExit, NotCopyable):
     @property
     def _is_current(self) -> bool:
         """True if the caller is a callback of this election."""
-        return threading.current_thread() in (self._thread, self._teller)
+        return threading.current_thread() in (self._thread, self._lock_thread)
 
     def _stop_before(self, deadline: float) -> None:
         """Stop at the end of a drain, because a callback could not release the lock later."""
@@ -117,8 +117,8 @@ class Election(StopOnExit, NotCopyable):
         self._thread = threading.current_thread()
         try:
             while not self._stopped:
-                if won or self._wins():
-                    self._lead()
+                if won or self._try_acquire():
+                    self._run_leader()
                 won = False
         except ConnectionClosedError:
             pass  # the caller of close knows
@@ -127,7 +127,7 @@ class Election(StopOnExit, NotCopyable):
             self._lock.release()
             self._finished.set()
 
-    def _wins(self) -> bool:
+    def _try_acquire(self) -> bool:
         try:
             won = self._lock.acquire()
             self._failure = None
@@ -138,12 +138,12 @@ class Election(StopOnExit, NotCopyable):
             if type(error) is not type(self._failure):
                 self._session.callbacks.report(error)
             self._failure = error
-            Latch(self._session.write_buffer).wait(PAUSE)
+            Latch(self._session.write_buffer).wait(ERROR_BACKOFF)
             return False
 
-    def _lead(self) -> None:
+    def _run_leader(self) -> None:
         term = Latch(self._session.write_buffer)
-        with self._leads:
+        with self._term_lock:
             self._term = term
             if self._stopped:
                 term.set()
@@ -159,9 +159,9 @@ class Election(StopOnExit, NotCopyable):
         self._end(term)
         self._lock.release()
 
-    def _lose(self, error: LockLostError) -> None:
+    def _step_down(self, error: LockLostError) -> None:
         """End the term, on the thread of the lock, which notices a loss in time."""
-        self._teller = threading.current_thread()
+        self._lock_thread = threading.current_thread()
         self._session.callbacks.report(error)
         term = self._term
         if term is not None:
@@ -169,7 +169,7 @@ class Election(StopOnExit, NotCopyable):
 
     def _end(self, term: Latch) -> None:
         """End a term, and call `on_lost` if that was not done before."""
-        with self._leads:
+        with self._term_lock:
             ended = self._term is not term
             self._term = None
         term.set()

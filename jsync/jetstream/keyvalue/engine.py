@@ -120,7 +120,7 @@ def operation_of(headers: Mapping[str, str] | None) -> Operation:
     return "PUT"
 
 
-class Layout(Generic[Value]):
+class BucketLayout(Generic[Value]):
     """The stream of a bucket, and the subjects of its keys."""
 
     __slots__ = (
@@ -172,13 +172,13 @@ class Layout(Generic[Value]):
             keys = tuple(self._keys.encode_filter(key) for key in keys)
         return [self.read + check_filter(key) for key in keys] or [self.read + ">"]
 
-    def coded(
+    def with_codecs(
         self,
         values: tuple[ValueCodec[Coded] | ValueCodec[bytes] | ValueCipher, ...] = (),
         keys: KeyCodec | Sequence[KeyCodec] | None = None,
-    ) -> Layout[Coded]:
+    ) -> BucketLayout[Coded]:
         """Make a layout of this bucket with codecs for its values and keys."""
-        layout = cast("Layout[Coded]", copy.copy(self))
+        layout = cast("BucketLayout[Coded]", copy.copy(self))
         layout._values = ValueChain(values) if values else None
         if keys is not None and not isinstance(keys, Sequence):
             check_key_codec(keys)
@@ -205,7 +205,7 @@ class Layout(Generic[Value]):
                     check_key(key)
         return list(dict.fromkeys([prefix + key for key in some]))
 
-    def data(self, key: str, value: Value | Data) -> Data:
+    def encode(self, key: str, value: Value | Data) -> Data:
         """Encode a value as the bytes that the bucket stores for that key."""
         if self._values is None:
             return cast("Data", value)
@@ -243,7 +243,7 @@ class Layout(Generic[Value]):
             operation=operation,
         )
 
-    def found(self, msg: Msg, answer: DirectAnswer) -> Entry[Value]:
+    def decode_direct(self, msg: Msg, answer: DirectAnswer) -> Entry[Value]:
         """Read one message of a batched direct get as an entry.
 
         Raises `CodecError` if it cannot be decoded.
@@ -318,7 +318,7 @@ class Layout(Generic[Value]):
         """Return the name of an entry for an error."""
         return entry.key
 
-    def gone(self) -> BucketNotFoundError:
+    def not_found_error(self) -> BucketNotFoundError:
         """Make the error for a bucket that does not exist."""
         return no_bucket(self.bucket)
 
@@ -365,7 +365,9 @@ class Layout(Generic[Value]):
             operation=entry.operation,
         )
 
-    def missing(self, key: str, revision: int | None = None) -> KeyNotFoundError:
+    def key_not_found_error(
+        self, key: str, revision: int | None = None
+    ) -> KeyNotFoundError:
         """Make the error for a key, or for its revision, that the bucket does not have."""
         which = "" if revision is None else f" at revision {revision}"
         return KeyNotFoundError(
@@ -373,7 +375,7 @@ class Layout(Generic[Value]):
         )
 
     def __repr__(self) -> str:
-        return f"<Layout of {self.bucket!r}>"
+        return f"<BucketLayout of {self.bucket!r}>"
 
 
 def _mirrored(config: StreamConfig, origin: str) -> str:
@@ -389,8 +391,8 @@ def _mirrored(config: StreamConfig, origin: str) -> str:
 class LastEntries(LastPerSubjectReader["Entry"]):
     """The last entry of each key, read by batched direct gets, in the form of the bucket."""
 
-    def __init__(self, layout: Layout[bytes], subjects: list[str]) -> None:
-        super().__init__(subjects, layout.found)
+    def __init__(self, layout: BucketLayout[bytes], subjects: list[str]) -> None:
+        super().__init__(subjects, layout.decode_direct)
         self._layout = layout
 
     def take_ready(self, mailbox: Mailbox) -> list[Entry]:

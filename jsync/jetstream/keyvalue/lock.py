@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ... import errors
 from ...core.callbacks import as_callback_error
+from ...core.clock import boottime
 from ...core.deadline import deadline_after
 from ...core.resources import NotCopyable
 from ...core.sync import ForkSafeRLock, Latch
@@ -38,29 +39,18 @@ if TYPE_CHECKING:
     from .engine import Entry
     from .watch import Watch
 
-LOOK = 5.0
+RETRY_INTERVAL = 5.0
 """Seconds until the next attempt, if no release of the lock was seen before."""
 MIN_SECONDS = 1.0
 """Seconds for a request even if `acquire` has less time left. A create that is abandoned
 before its answer comes may leave a lock without a holder until it expires."""
-PAUSE = 0.5
+ERROR_BACKOFF = 0.5
 """Seconds until the next attempt after servers could not answer."""
 MARKER_TTL = 60
 """Seconds after which the marker of a release expires."""
 
-if hasattr(time, "CLOCK_BOOTTIME"):
 
-    def now() -> float:
-        """Return the seconds of a clock that also runs while the machine sleeps."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-else:  # pragma: no cover - not on Linux
-
-    def now() -> float:
-        return time.monotonic()
-
-
-class State(Enum):
+class LockState(Enum):
     """The state of a lock object."""
 
     FREE = "it does not hold the lock, and nobody waits for it here"
@@ -69,16 +59,16 @@ class State(Enum):
     RELEASING = "a thread gives the lock back"
 
 
-MOVES: Final = {
-    State.FREE: {State.ACQUIRING},
-    State.ACQUIRING: {State.FREE, State.HELD},
-    State.HELD: {State.RELEASING},
-    State.RELEASING: {State.FREE, State.HELD},
+TRANSITIONS: Final = {
+    LockState.FREE: {LockState.ACQUIRING},
+    LockState.ACQUIRING: {LockState.FREE, LockState.HELD},
+    LockState.HELD: {LockState.RELEASING},
+    LockState.RELEASING: {LockState.FREE, LockState.HELD},
 }
 """The states that may follow each state. One thread at a time acquires, and one releases."""
 
 
-class Keys(Protocol):
+class LockBucket(Protocol):
     """The bucket of a lock, of plain keys and bytes: a `KeyValue`."""
 
     @property
@@ -113,7 +103,7 @@ class Lock(NotCopyable):
 
     def __init__(
         self,
-        bucket: Keys,
+        bucket: LockBucket,
         session: Session,
         key: str,
         ttl: int,
@@ -131,10 +121,10 @@ class Lock(NotCopyable):
         """The deadline of the current `acquire`."""
         # Guards the state, the lease, the watch and its cancellation. Re-entrant, because
         # a signal handler may run while this thread holds it.
-        self._turning = ForkSafeRLock()
-        self._state = State.FREE
+        self._state_lock = ForkSafeRLock()
+        self._state = LockState.FREE
         self._lease: Lease | None = None
-        self._keeper: threading.Thread | None = None
+        self._renew_thread: threading.Thread | None = None
         self._cancelled = Latch(session.write_buffer)
         self._watch: Watch | None = None
         # The error of the last attempt, if it had no answer.
@@ -150,7 +140,7 @@ class Lock(NotCopyable):
     def held(self) -> bool:
         """True while you hold the lock, by the clock of this machine."""
         lease = self._lease
-        return lease is not None and lease.is_held(now())
+        return lease is not None and lease.is_held(boottime())
 
     @property
     def token(self) -> int:
@@ -163,14 +153,14 @@ class Lock(NotCopyable):
         lease = self._lease
         if lease is None:
             raise LockNotHeldError(f"lock not held: {self._key!r}; acquire it first")
-        if not lease.is_held(now()):
+        if not lease.is_held(boottime()):
             raise self._lost()
         return lease.token
 
     @property
     def remaining(self) -> float:
         """Seconds until the lock ends without a renewal. 0 if you do not hold it."""
-        lease, moment = self._lease, now()
+        lease, moment = self._lease, boottime()
         if lease is None or not lease.is_held(moment):
             return 0.0
         return max(0.0, lease.ends - moment)
@@ -194,7 +184,7 @@ class Lock(NotCopyable):
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         deadline = None if timeout is None else deadline_after(timeout)
-        if not self._turn(State.ACQUIRING):
+        if not self._transition(LockState.ACQUIRING):
             raise ConcurrentUseError(
                 f"lock is in use: {self._key!r}; make another one for another holder"
             )
@@ -202,12 +192,12 @@ class Lock(NotCopyable):
         try:
             lease = self._acquire(deadline)
             if lease is None:
-                self._turn(State.FREE)
+                self._transition(LockState.FREE)
             else:
-                self._hold(lease)
+                self._start_renewal(lease)
         except BaseException:
             # For one, Ctrl-C, or no thread could be started.
-            self._undo(lease)
+            self._release_unclaimed(lease)
             raise
         return lease is not None
 
@@ -218,18 +208,18 @@ class Lock(NotCopyable):
         once = deadline is not None and deadline <= time.monotonic()
         self._deadline = None if once else deadline
         while (lease := self._try()) is None:
-            left = LOOK if deadline is None else deadline - time.monotonic()
+            left = RETRY_INTERVAL if deadline is None else deadline - time.monotonic()
             if left <= 0 or self._cancelled.is_set:
                 return None
-            self._await_release(min(left, LOOK))
+            self._await_release(min(left, RETRY_INTERVAL))
         return lease
 
-    def _limit(self) -> dict[str, float]:
+    def _request_timeout(self) -> dict[str, float]:
         """Return the timeout of the next request of `acquire`, if the default is too long."""
         left = math.inf
         if self._deadline is not None:
             left = self._deadline - time.monotonic()
-        return {} if left >= LOOK else {"timeout": max(left, MIN_SECONDS)}
+        return {} if left >= RETRY_INTERVAL else {"timeout": max(left, MIN_SECONDS)}
 
     def _failed(self, error: Error) -> None:
         """Report that an attempt had no answer, unless the last one had the same error."""
@@ -237,20 +227,20 @@ class Lock(NotCopyable):
             self._session.callbacks.report(error)
         self._failure = error
 
-    def _hold(self, lease: Lease) -> None:
+    def _start_renewal(self, lease: Lease) -> None:
         """Start the thread that renews a lease."""
         self._released = Latch(self._session.write_buffer)
         self._finished = Latch(self._session.write_buffer)
-        with self._turning:
+        with self._state_lock:
             self._lease = lease
-            self._turn(State.HELD)
+            self._transition(LockState.HELD)
         name = f"{self._session.name}-{self._bucket.bucket}-lock"
-        self._session.thread_factory.start(name, lambda: self._keep(lease))
+        self._session.thread_factory.start(name, lambda: self._renew_loop(lease))
 
-    def _undo(self, lease: Lease | None) -> None:
+    def _release_unclaimed(self, lease: Lease | None) -> None:
         """Release the lease of an `acquire` that ends by an exception."""
-        with self._turning:
-            if self._turn(State.FREE):
+        with self._state_lock:
+            if self._transition(LockState.FREE):
                 self._lease = None
         if self._lease is not None:
             self._finished.set()  # do not wait for the thread, which may not exist
@@ -258,17 +248,17 @@ class Lock(NotCopyable):
         elif lease is not None:
             self._purge(lease)
 
-    def _turn(self, state: State) -> bool:
-        """Change to `state` if `MOVES` allows it. Return whether it does."""
-        with self._turning:
-            if state not in MOVES[self._state]:
+    def _transition(self, state: LockState) -> bool:
+        """Change to `state` if `TRANSITIONS` allows it. Return whether it does."""
+        with self._state_lock:
+            if state not in TRANSITIONS[self._state]:
                 return False
             self._state = state
             return True
 
     def cancel(self) -> None:
         """End an `acquire` that waits on another thread. Later ones do not wait."""
-        with self._turning:
+        with self._state_lock:
             self._cancelled.set()
             watch = self._watch
         if watch is not None:
@@ -277,18 +267,18 @@ class Lock(NotCopyable):
     def release(self) -> None:
         """Give the lock back. Does nothing if you do not hold it."""
         lease = self._lease
-        if lease is None or not self._turn(State.RELEASING):
+        if lease is None or not self._transition(LockState.RELEASING):
             return
         try:
             self._released.set()
-            if threading.current_thread() is not self._keeper:
+            if threading.current_thread() is not self._renew_thread:
                 self._finished.wait(lease.ttl)
         except BaseException:  # Ctrl-C: it may be released again
-            self._turn(State.HELD)
+            self._transition(LockState.HELD)
             raise
-        with self._turning:
+        with self._state_lock:
             self._lease = None
-            self._turn(State.FREE)
+            self._transition(LockState.FREE)
         self._purge(lease)
 
     def _purge(self, lease: Lease) -> None:
@@ -299,10 +289,10 @@ class Lock(NotCopyable):
 
     def _try(self) -> Lease | None:
         """Create the key. Return the lease, or None if another holder has the lock."""
-        sent = now()
+        sent = boottime()
         try:
             revision = self._bucket.create(
-                self._key, self._owner, ttl=self._ttl, **self._limit()
+                self._key, self._owner, ttl=self._ttl, **self._request_timeout()
             )
         except KeyExistsError:
             self._failure = None
@@ -312,9 +302,9 @@ class Lock(NotCopyable):
             self._failure = None
             return Lease(self._ttl, revision, sent)
         # A create without an answer may have been stored.
-        sent = now()
+        sent = boottime()
         with contextlib.suppress(Error):
-            entry = self._bucket.get(self._key, **self._limit())
+            entry = self._bucket.get(self._key, **self._request_timeout())
             if entry.value == self._owner:
                 seconds = self._ttl / 2
                 revision = self._renew(self._owner, entry.revision, seconds)
@@ -325,8 +315,8 @@ class Lock(NotCopyable):
         """Wait until the key is deleted or expires, but at most for `seconds`."""
         deadline = time.monotonic() + seconds
         try:
-            with self._bucket.watch(self._key, **self._limit()) as watch:
-                with self._turning:
+            with self._bucket.watch(self._key, **self._request_timeout()) as watch:
+                with self._state_lock:
                     self._watch = watch
                     if self._cancelled.is_set:
                         return
@@ -340,53 +330,53 @@ class Lock(NotCopyable):
             # Without a quorum a watch is refused immediately.
             left = deadline - time.monotonic()
             if left > 0:
-                self._cancelled.wait(min(left, PAUSE))
+                self._cancelled.wait(min(left, ERROR_BACKOFF))
 
     # The thread that renews the lease -------------------------------------------------
 
-    def _keep(self, lease: Lease) -> None:
+    def _renew_loop(self, lease: Lease) -> None:
         """Renew the lease until it is released or lost."""
-        self._keeper = threading.current_thread()
+        self._renew_thread = threading.current_thread()
         try:
-            while lease.is_held(now()):
-                wait = min(lease.renew_at, lease.ends) - now()
+            while lease.is_held(boottime()):
+                wait = min(lease.renew_at, lease.ends) - boottime()
                 if self._released.wait(max(0.0, wait)):
                     return
-                if lease.is_held(now()) and now() >= lease.renew_at:
+                if lease.is_held(boottime()) and boottime() >= lease.renew_at:
                     self._extend(lease)
         finally:
             self._finished.set()
-        self._tell(self._lost())
+        self._notify_lost(self._lost())
 
     def _extend(self, lease: Lease) -> None:
-        sent = now()
+        sent = boottime()
         seconds = min(lease.ends - sent, lease.ttl / 3)
         try:
             revision = self._renew(self._owner, lease.revision, seconds)
         except WrongRevisionError:
-            self._look(lease)
+            self._check_holder(lease)
         except ConnectionClosedError:
             lease.lost = True
         except Error:
-            lease.failed(now())
+            lease.failed(boottime())
         else:
-            lease.renewed(revision, sent, now())
+            lease.renewed(revision, sent, boottime())
 
-    def _look(self, lease: Lease) -> None:
+    def _check_holder(self, lease: Lease) -> None:
         """Read the changed key: the lock is lost, unless an unanswered renewal was stored."""
         try:
             entry = self._bucket.get(self._key)
         except KeyNotFoundError:
             lease.lost = True
         except Error:
-            lease.failed(now())
+            lease.failed(boottime())
         else:
             if entry.value == self._owner and entry.revision > lease.revision:
                 lease.revision = entry.revision  # and renew the lease immediately
             elif entry.value != self._owner:
                 lease.lost = True
             else:
-                lease.failed(now())  # a lagging replica answered
+                lease.failed(boottime())  # a lagging replica answered
 
     def _lost(self) -> LockLostError:
         return LockLostError(
@@ -394,7 +384,7 @@ class Lock(NotCopyable):
             "that it guards"
         )
 
-    def _tell(self, error: LockLostError) -> None:
+    def _notify_lost(self, error: LockLostError) -> None:
         if self._on_lost is None:
             self._session.callbacks.report(error)
             return

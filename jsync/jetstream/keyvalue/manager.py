@@ -8,7 +8,7 @@ from ...errors import InvalidBucketError
 from ..buckets import driver as buckets
 from .bucket import KeyValue
 from .config import KeyValueConfig
-from .engine import STREAM_PREFIX, Layout
+from .engine import STREAM_PREFIX, BucketLayout
 from .status import KeyValueStatus
 
 if TYPE_CHECKING:
@@ -186,5 +186,5 @@ class KeyValueManager:
         )
 
     def _bound(self, info: StreamInfo) -> KeyValue:
-        layout = Layout(info.config, self._api.prefix)
+        layout = BucketLayout(info.config, self._api.prefix)
         return KeyValue(self._api, layout, direct=bool(info.config.allow_direct))

@@ -13,13 +13,13 @@ from .watch import Watch
 
 if TYPE_CHECKING:
     from ..api import API
-    from .engine import Layout
+    from .engine import BucketLayout
 
-MARKERS_STAY = 30 * 60.0
+MARKER_RETENTION = 30 * 60.0
 
 
 def purge_markers(
-    api: API, layout: Layout, older_than: float, timeout: float | None
+    api: API, layout: BucketLayout, older_than: float, timeout: float | None
 ) -> int:
     """Do the work of `KeyValue.purge_deletes`. Return the number of removed markers.
 

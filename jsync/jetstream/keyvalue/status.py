@@ -16,7 +16,7 @@ class KeyValueStatus:
     def __init__(self, info: StreamInfo) -> None:
         self.stream_info = info
         """Everything that the server says of the bucket's stream."""
-        self.config = KeyValueConfig.of_stream(info.config)
+        self.config = KeyValueConfig.from_stream_config(info.config)
         """The configuration of the bucket."""
 
     @property

@@ -39,7 +39,7 @@ class ObjectStoreConfig(Model, kw_only=True, frozen=True):
         check_bucket(self.bucket)
 
     @classmethod
-    def of_stream(cls, config: StreamConfig) -> Self:
+    def from_stream_config(cls, config: StreamConfig) -> Self:
         """Read the configuration of a store from its stream.
 
         Args:

@@ -18,20 +18,20 @@ from ..ordered.consumer import ordered_consumer
 from ..stored.engine import SubjectReader
 from ..stored.get import get_message, get_messages
 from ..versions import PENDING_BEHIND
-from .places import Places
+from .chunk_index import ChunkIndex
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any, TypeAlias
 
-    from .driver import Objects
     from .engine import ObjectInfo
+    from .repository import ObjectRepository
 
 WINDOW_BYTES = 8 << 20
 """The most bytes of one request, and so the most that are in flight or buffered here."""
 LAG_SECONDS = 0.05
 """Seconds until a replica that lacks a chunk is asked for it again."""
-MAX_QUESTIONS = 200
+MAX_REQUESTS = 200
 """The most requests for one chunk. Fewer find it even among 2^64 messages."""
 
 
@@ -49,7 +49,7 @@ class Chunk(NamedTuple):
 Chunks: TypeAlias = "Generator[Chunk, None, None]"
 
 
-class _Growing(SubjectReader):
+class _GrowingPages(SubjectReader):
     """Pages of chunks, each twice as large as the one before."""
 
     def request(self) -> dict[str, Any]:
@@ -62,28 +62,28 @@ class Download:
     """The chunks of one object. One thread at a time uses it."""
 
     def __init__(
-        self, objects: Objects, info: ObjectInfo, timeout: float | None
+        self, objects: ObjectRepository, info: ObjectInfo, timeout: float | None
     ) -> None:
         self._objects = objects
         self._info = info
         self._seconds = objects.api.seconds(timeout)
         self._subject = objects.layout.chunk_subject(info.nuid)
-        self._places = Places(
+        self._chunk_index = ChunkIndex(
             info.chunks, info.revision, trusted=not objects.layout.replicated
         )
         self._stream: Chunks | None = None
         self._direct = True
-        self._late: float | None = None
+        self._deadline: float | None = None
         self.index = 0
         """The number of the next chunk, from 0."""
 
-    def go_to(self, index: int) -> None:
+    def seek(self, index: int) -> None:
         """Make another chunk the next one, without a request."""
         if index != self.index:
             self.close()
             self.index = index
 
-    def take(self, ahead: int) -> bytes:
+    def next_chunk(self, ahead: int) -> bytes:
         """Wait for the next chunk and return its bytes.
 
         Args:
@@ -94,7 +94,7 @@ class Download:
                 chunk = self._find(ahead) if self._stream is None else self._follow()
                 if chunk is not None:
                     self.index += 1
-                    self._late = None
+                    self._deadline = None
                     return chunk.data
                 self._wait_for_it()
         except BaseException:
@@ -107,25 +107,25 @@ class Download:
         chunk = next(self._stream, None)
         if chunk is None:
             return None
-        place = self._places.followed(*chunk[:2], own=chunk.own)
+        place = self._chunk_index.observe_next(*chunk[:2], own=chunk.own)
         return None if place is None else chunk
 
     def _find(self, ahead: int) -> Chunk | None:
         """Search the stream for the next chunk. None if it is missing."""
-        places, index = self._places, self.index
-        places.begin(index)
-        for _ in range(MAX_QUESTIONS):
-            asked = places.guess(index)
+        places, index = self._chunk_index, self.index
+        places.start(index)
+        for _ in range(MAX_REQUESTS):
+            asked = places.next_probe(index)
             stream, chunk = self._open(asked, ahead)
             if chunk is None:
-                if places.nothing(asked):
+                if places.observe_none(asked):
                     continue
                 return None
-            found = places.saw(asked, *chunk[:2], index, own=chunk.own)
+            found = places.observe(asked, *chunk[:2], index, own=chunk.own)
             if found is None:
                 stream.close()
                 return None
-            if not places.leads_to(found, index):
+            if not places.should_scan(found, index):
                 stream.close()
                 continue
             self._stream = stream
@@ -169,7 +169,7 @@ class Download:
             yield Chunk(message.sequence, 0, message.data)
 
     def _pages(self, sequence: int, ahead: int) -> Chunks:
-        pages = _Growing(
+        pages = _GrowingPages(
             self._subject, sequence=sequence, max_bytes=min(ahead, WINDOW_BYTES)
         )
         layout = self._objects.layout
@@ -209,13 +209,13 @@ class Download:
             )
         if current.renamed_to is not None and self.is_empty():
             # A former name, left by a rename: the object itself was replaced or deleted.
-            raise objects.layout.missing(name, deleted=False)
+            raise objects.layout.object_not_found_error(name, deleted=False)
         if self._direct and objects.direct_pages:
             self._direct = False  # the answer may be from an older server
             return
-        if self._late is None:
-            self._late = monotonic() + self._seconds
-        if not objects.layout.replicated or monotonic() >= self._late:
+        if self._deadline is None:
+            self._deadline = monotonic() + self._seconds
+        if not objects.layout.replicated or monotonic() >= self._deadline:
             raise ObjectIncompleteError(
                 f"chunk {self.index + 1} of {self._info.chunks} is missing, or the store "
                 f"has more chunks: {name!r} in store {objects.layout.bucket!r}; put the "

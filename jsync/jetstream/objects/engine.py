@@ -134,7 +134,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
 
 
 class _Read(msgspec.Struct):
-    """An info as any client may have stored it. `Layout` checks each field."""
+    """An info as any client may have stored it. `StoreLayout` checks each field."""
 
     name: Any = None
     nuid: Any = None
@@ -299,7 +299,7 @@ def encode_info(info: ObjectInfo) -> bytes:
         raise ConfigError(f"not valid Unicode: {error.object!r:.100}") from error
 
 
-class Layout:
+class StoreLayout:
     """The stream of a store, and the subjects in it."""
 
     __slots__ = (
@@ -328,9 +328,9 @@ class Layout:
         self.on_bad: Callable[[InvalidObjectInfoError, bytes], object] | None = None
         """Called by a decoder for a message that is no info, and that the watch skips."""
 
-    def passing_over(
+    def with_on_bad(
         self, on_bad: Callable[[InvalidObjectInfoError, bytes], object]
-    ) -> Layout:
+    ) -> StoreLayout:
         """Make a copy for a watch that passes messages that cannot be read to `on_bad`."""
         layout = copy.copy(self)
         layout.on_bad = on_bad
@@ -416,7 +416,7 @@ class Layout:
     def label(self, info: ObjectInfo) -> str:
         return info.name
 
-    def gone(self) -> BucketNotFoundError:
+    def not_found_error(self) -> BucketNotFoundError:
         return no_bucket(self.bucket)
 
     # Infos ----------------------------------------------------------------------------
@@ -464,7 +464,9 @@ class Layout:
             **fields,
         )
 
-    def missing(self, name: str, *, deleted: bool) -> ObjectNotFoundError:
+    def object_not_found_error(
+        self, name: str, *, deleted: bool
+    ) -> ObjectNotFoundError:
         """Make the error for an object that the store does not have."""
         if deleted:
             return ObjectDeletedError(
@@ -475,7 +477,7 @@ class Layout:
         )
 
     def __repr__(self) -> str:
-        return f"<Layout of {self.bucket!r}>"
+        return f"<StoreLayout of {self.bucket!r}>"
 
 
 def _other_token(token: str, name: str) -> str | None:
@@ -595,7 +597,7 @@ def is_former(info: ObjectInfo, other: ObjectInfo) -> bool:
     return info.nuid == other.nuid and info.revision < other.revision
 
 
-def gone_info(bucket: str, name: str, there: ObjectInfo | None = None) -> ObjectInfo:
+def missing_info(bucket: str, name: str, there: ObjectInfo | None = None) -> ObjectInfo:
     """Make the info of a deleted object that is otherwise unknown, to replace `there`."""
     return ObjectInfo(
         name=name,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-    from .driver import Objects
     from .engine import ObjectInfo
+    from .repository import ObjectRepository
     from .upload import Upload
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ObjectReader(_File):
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectRepository,
         info: ObjectInfo,
         timeout: float | None,
         ahead: int | None,
@@ -62,7 +62,7 @@ class ObjectReader(_File):
         self._ahead = READ_AHEAD if ahead is None else ahead
         self._download = Download(objects, info, timeout)
         self._lock = ForkSafeRLock()
-        self._begin_check()
+        self._start_check()
         self._failure: ObjectReadError | None = None
         self._position = 0
         self._chunk = memoryview(b"")
@@ -126,7 +126,7 @@ class ObjectReader(_File):
                 wanted -= len(part)
             return buffer.getvalue()
 
-    def parts(self) -> Iterator[memoryview]:
+    def iter_chunks(self) -> Iterator[memoryview]:
         """Iterate over the rest of the object, chunk by chunk, without a copy.
 
         You may keep the parts.
@@ -251,20 +251,20 @@ class ObjectReader(_File):
         """Fetch the chunk of the position. Return the offset of the position in it."""
         at = self._position - self._start
         while not 0 <= at < len(self._chunk):
-            self._aim(at)
+            self._seek_chunk(at)
             self._next_chunk(wanted)
             at = self._position - self._start
         return at
 
-    def _aim(self, at: int) -> None:
+    def _seek_chunk(self, at: int) -> None:
         """Choose the next chunk: the one of the position, or one before it to read on from."""
         size = self._size
         if size is not None:
             index = self._position // size
-            self._download.go_to(index)
+            self._download.seek(index)
             self._start = index * size
         elif at < 0 or not self._download.index:
-            self._download.go_to(0)
+            self._download.seek(0)
             self._start = 0
         else:
             self._start += len(self._chunk)
@@ -276,13 +276,13 @@ class ObjectReader(_File):
         if index >= info.chunks:
             raise self._failed(self._wrong_size("fewer"))
         known = self._size or 0
-        data = download.take(max(self._ahead, wanted + known, 2 * known))
+        data = download.next_chunk(max(self._ahead, wanted + known, 2 * known))
         if self._size is not None and len(data) != min(
             self._size, info.size - index * self._size
         ):
             # Some chunks do not have the size that the info of the object states.
             self._size, self._regular = None, False
-            download.go_to(0)
+            download.seek(0)
             return
         if self._size is None and not index and self._regular:
             self._size = self._chunk_size(len(data))
@@ -302,7 +302,7 @@ class ObjectReader(_File):
 
     # Checking -------------------------------------------------------------------------
 
-    def _begin_check(self) -> None:
+    def _start_check(self) -> None:
         self._hash = hashlib.sha256()
         self._hashed = 0  # the number of hashed chunks
         self._hashed_bytes = 0
@@ -326,7 +326,7 @@ class ObjectReader(_File):
         No chunk with bytes may follow, and the digest must match.
         """
         while self._hashed < self._info.chunks:
-            self._check(self._download.take(READ_AHEAD))
+            self._check(self._download.next_chunk(READ_AHEAD))
         expected = known_digest(self._info.digest)
         if expected is None and not self._info.chunks and not self._download.is_empty():
             raise self._failed(self._wrong_size("more"))
@@ -355,9 +355,9 @@ class ObjectReader(_File):
     def _failed(self, error: ObjectReadError) -> ObjectReadError:
         """Record the error, so that further reads raise it, too, until a `seek`."""
         self._failure = error
-        self._begin_check()
+        self._start_check()
         self._download.close()
-        self._download.go_to(0)
+        self._download.seek(0)
         return error
 
     # The position ---------------------------------------------------------------------
@@ -503,7 +503,7 @@ class ObjectWriter(_File):
                 at += size
             self._rest += view[at:]
         except BaseException as error:
-            self._undo(error)
+            self._abort(error)
             raise
         return len(view)
 
@@ -524,20 +524,20 @@ class ObjectWriter(_File):
                 self._rest = bytearray()
             self._info = self._upload.finish()
         except BaseException as error:
-            self._undo(error)
+            self._abort(error)
             raise
         super().close()
 
     def discard(self) -> None:
         """Abandon the put. Nothing is stored, and the chunks are removed. Blocks."""
         if not self.closed:
-            self._undo(None)
+            self._abort(None)
 
-    def _undo(self, error: BaseException | None) -> None:
+    def _abort(self, error: BaseException | None) -> None:
         # Close first: after this line the file can no longer become an object.
         super().close()
         self._rest = bytearray()
-        self._upload.undo(error)
+        self._upload.abort(error)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -552,7 +552,7 @@ class ObjectWriter(_File):
         if error is None:
             self.close()
         elif not self.closed:
-            self._undo(error)
+            self._abort(error)
 
     def __enter__(self) -> Self:
         self._check_open()
@@ -563,7 +563,7 @@ class ObjectWriter(_File):
         upload = getattr(self, "_upload", None)
         if upload is not None and not self.closed:
             super().close()
-            upload.abandon()
+            upload.abort_nowait()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.tell()} bytes so far"

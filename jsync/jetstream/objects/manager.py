@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..buckets import driver as buckets
 from .config import ObjectStoreConfig
-from .driver import Objects, open_objects
-from .engine import STREAM_PREFIX, Layout
+from .engine import STREAM_PREFIX, StoreLayout
+from .repository import ObjectRepository, open_repository
 from .status import ObjectStoreStatus
 from .store import ObjectStore
 
@@ -128,7 +128,7 @@ class ObjectStoreManager:
             InvalidBucketNameError: No store may have that name. Nothing is sent.
         """
         seconds = self._api.seconds(timeout)
-        return ObjectStore(open_objects(self._api, bucket, seconds))
+        return ObjectStore(open_repository(self._api, bucket, seconds))
 
     def delete_object_store(
         self, bucket: str, *, timeout: Seconds | None = None
@@ -180,4 +180,4 @@ class ObjectStoreManager:
         )
 
     def _opened(self, info: StreamInfo) -> ObjectStore:
-        return ObjectStore(Objects(self._api, Layout(info.config)))
+        return ObjectStore(ObjectRepository(self._api, StoreLayout(info.config)))

@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ...errors import WrongLastSequenceError
-from .engine import gone_info, is_former
+from .engine import is_former, missing_info
 
 if TYPE_CHECKING:
-    from .driver import Objects
     from .engine import ObjectInfo
+    from .repository import ObjectRepository
 
 ABANDONED_AFTER = 2.0
 """Seconds without a change after which the rename of a marked info counts as abandoned."""
-PAUSE_SECONDS = 0.05
+RETRY_INTERVAL = 0.05
 
 
 def claim(
-    objects: Objects, name: str, seconds: float, deadline: float
+    objects: ObjectRepository, name: str, seconds: float, deadline: float
 ) -> ObjectInfo | None:
     """Get the last info of a name from the leader, free of renames, for a change of the name.
 
@@ -46,19 +46,21 @@ def claim(
             forget_former(objects, info, seconds)
             return info
         if moved_to(objects, info, seconds) is not None:
-            return gone_info(objects.layout.bucket, name)  # at revision 0
+            return missing_info(objects.layout.bucket, name)  # at revision 0
         if may_change(objects, info, seconds, deadline):
             return info
         check_time(objects, name, deadline)
 
 
-def forget_former(objects: Objects, info: ObjectInfo, seconds: float) -> None:
+def forget_former(objects: ObjectRepository, info: ObjectInfo, seconds: float) -> None:
     """Remove the former name of an object, if a rename has left it."""
     if info.renamed_from is not None:
         objects.remove_before(info.renamed_from, info.revision, seconds)
 
 
-def moved_to(objects: Objects, marked: ObjectInfo, seconds: float) -> ObjectInfo | None:
+def moved_to(
+    objects: ObjectRepository, marked: ObjectInfo, seconds: float
+) -> ObjectInfo | None:
     """Return the info of the new name if the rename has stored it, else None.
 
     If it has, also remove the info of the former name, which completes the rename.
@@ -71,7 +73,7 @@ def moved_to(objects: Objects, marked: ObjectInfo, seconds: float) -> ObjectInfo
 
 
 def may_change(
-    objects: Objects, marked: ObjectInfo, seconds: float, deadline: float
+    objects: ObjectRepository, marked: ObjectInfo, seconds: float, deadline: float
 ) -> bool:
     """Wait for a rename in progress, and block it if it seems abandoned.
 
@@ -80,14 +82,14 @@ def may_change(
     """
     given_up = min(monotonic() + ABANDONED_AFTER, deadline)
     while monotonic() < given_up:
-        objects.api.session.sleep(PAUSE_SECONDS)
+        objects.api.session.sleep(RETRY_INTERVAL)
         later = objects.last(marked.name, seconds)
         if later is None or later.revision != marked.revision:
             return False
     return _keeps_out(objects, marked, seconds)
 
 
-def _keeps_out(objects: Objects, marked: ObjectInfo, seconds: float) -> bool:
+def _keeps_out(objects: ObjectRepository, marked: ObjectInfo, seconds: float) -> bool:
     """Give the new name another revision, so that the rename fails. False: it was quicker."""
     name = marked.renamed_to or ""
     there = objects.occupied(name, seconds)
@@ -97,14 +99,14 @@ def _keeps_out(objects: Objects, marked: ObjectInfo, seconds: float) -> bool:
         if not is_former(there, marked):
             return True  # another object has the name, so the rename fails anyway
     last = 0 if there is None else there.revision
-    gone = gone_info(objects.layout.bucket, name, there)
+    gone = missing_info(objects.layout.bucket, name, there)
     with contextlib.suppress(WrongLastSequenceError):
         objects.put_info(gone, last, seconds)
         return True
     return False
 
 
-def check_time(objects: Objects, name: str, deadline: float) -> None:
+def check_time(objects: ObjectRepository, name: str, deadline: float) -> None:
     """Raise `TimeoutError` at the deadline of a change that others have kept from success."""
     if monotonic() >= deadline:
         raise errors.TimeoutError(

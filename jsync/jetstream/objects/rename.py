@@ -10,16 +10,16 @@ import msgspec
 
 from ...core.deadline import deadline_after
 from ...errors import ObjectExistsError, WrongLastSequenceError
-from .driver import SURE_SECONDS
 from .engine import is_former, new_nuid
 from .marks import check_time, forget_former, may_change, moved_to
+from .repository import VERIFY_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from .driver import Objects
     from .engine import ObjectInfo
+    from .repository import ObjectRepository
 
 
 class Rename:
@@ -27,7 +27,7 @@ class Rename:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectRepository,
         name: str,
         wanted: str,
         changes: Mapping[str, Any],
@@ -48,7 +48,7 @@ class Rename:
         """Rename the object. Blocks until the new name is stored."""
         objects, began = self._objects, monotonic()
         while True:
-            current = objects.existing(self._name, self._seconds)
+            current = objects.last_or_raise(self._name, self._seconds)
             if current.renamed_to is not None and current.revision != self._mark:
                 moved = moved_to(objects, current, self._seconds)
                 if moved is not None:
@@ -57,7 +57,7 @@ class Rename:
                     check_time(objects, self._name, self._deadline)
                     continue
             forget_former(objects, current, self._seconds)
-            last, there = self._look(current)
+            last, there = self._check_new_name(current)
             if there is not None:
                 objects.remove_info(current, self._seconds)
                 return self._completed(there)
@@ -69,7 +69,7 @@ class Rename:
     def _may_change(self, current: ObjectInfo) -> bool:
         return may_change(self._objects, current, self._seconds, self._deadline)
 
-    def _look(self, current: ObjectInfo) -> tuple[int, ObjectInfo | None]:
+    def _check_new_name(self, current: ObjectInfo) -> tuple[int, ObjectInfo | None]:
         """Return the last revision of the new name, and its info if it is this object already.
 
         Raises:
@@ -122,33 +122,33 @@ class Rename:
         )
         revision = objects.put_info(info, last, self._seconds)
         info = objects.stored(info, revision)
-        if monotonic() - began > SURE_SECONDS and not objects.has_chunks(
+        if monotonic() - began > VERIFY_AFTER and not objects.has_chunks(
             info, self._seconds
         ):
             # Another client has deleted or replaced the object in between.
-            objects.take_back(info, None, self._seconds)
-            raise objects.layout.missing(self._name, deleted=True)
+            objects.roll_back(info, None, self._seconds)
+            raise objects.layout.object_not_found_error(self._name, deleted=True)
         objects.remove_info(marked, self._seconds)
         return info
 
     def _completed(self, there: ObjectInfo) -> ObjectInfo:
         """Complete a rename that was cut short after it had stored the new name."""
         if there.name != self._wanted:
-            raise self._objects.layout.missing(self._name, deleted=False)
+            raise self._objects.layout.object_not_found_error(self._name, deleted=False)
         if not self._changes:
             return there
 
         def make() -> tuple[ObjectInfo, int]:
-            now = self._objects.existing(self._wanted, self._seconds)
+            now = self._objects.last_or_raise(self._wanted, self._seconds)
             return msgspec.structs.replace(now, **self._changes), now.revision
 
-        return self._objects.change(make, self._seconds)
+        return self._objects.compare_and_set(make, self._seconds)
 
     def __repr__(self) -> str:
         return f"<Rename of {self._name!r} to {self._wanted!r}>"
 
 
-def object_exists(objects: Objects, name: str) -> ObjectExistsError:
+def object_exists(objects: ObjectRepository, name: str) -> ObjectExistsError:
     """Make the error for a name that another object has."""
     return ObjectExistsError(
         f"object exists: {name!r} in store {objects.layout.bucket!r}; delete it first, or "

@@ -17,7 +17,7 @@ class ObjectStoreStatus:
     def __init__(self, info: StreamInfo) -> None:
         self.stream_info = info
         """All that the server tells about the stream of the store."""
-        self.config = ObjectStoreConfig.of_stream(info.config)
+        self.config = ObjectStoreConfig.from_stream_config(info.config)
         """The configuration of the store."""
 
     @property

@@ -34,9 +34,7 @@ from ...errors import (
 )
 from ..management import stream_info, update_stream
 from ..watching.driver import open_changes
-from .check import StoreCheck, check_store
 from .download import WINDOW_BYTES
-from .driver import Objects, open_objects
 from .engine import (
     CHUNK_SIZE,
     ObjectInfo,
@@ -52,6 +50,8 @@ from .engine import (
 from .files import ObjectReader, ObjectWriter
 from .marks import claim
 from .rename import Rename, object_exists
+from .repair import StoreCheck, check_store
+from .repository import ObjectRepository, open_repository
 from .status import ObjectStoreStatus
 from .upload import Upload
 from .watch import ObjectWatch
@@ -84,7 +84,7 @@ class ObjectStore:
     `JetStream`.
     """
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectRepository) -> None:
         self._objects = objects
 
     @property
@@ -264,7 +264,7 @@ class ObjectStore:
             self._copy(name, buffer, progress, timeout, by_leader)
             return buffer.getvalue()
 
-        return _again(read)
+        return _retry_read(read)
 
     def get_file(
         self,
@@ -317,7 +317,7 @@ class ObjectStore:
                 raise
             return info
 
-        return _again(read)
+        return _retry_read(read)
 
     def _copy(
         self,
@@ -330,7 +330,7 @@ class ObjectStore:
         check_optional_callable(progress, "progress")
         with self._reader(name, timeout, WINDOW_BYTES, by_leader) as reader:
             size = reader.info.size
-            for part in reader.parts():
+            for part in reader.iter_chunks():
                 while len(part):
                     part = part[target.write(part) :]
                 if progress is not None:
@@ -420,7 +420,7 @@ class ObjectStore:
                 raise LinkError(f"{name!r} is a link that leads to no object")
             try:
                 if link.bucket != objects.layout.bucket:
-                    objects = open_objects(objects.api, link.bucket, seconds)
+                    objects = open_repository(objects.api, link.bucket, seconds)
                 info = objects.info(link.name, seconds, by_leader=by_leader)
             except (InvalidBucketNameError, InvalidObjectNameError) as error:
                 raise LinkError(
@@ -520,7 +520,7 @@ class ObjectStore:
         """
         check_optional_callable(callback, "callback")
         objects = self._objects
-        layout = objects.layout.passing_over(
+        layout = objects.layout.with_on_bad(
             lambda error, _: objects.report(error, on_error)
         )
         changes = open_changes(
@@ -585,13 +585,13 @@ class ObjectStore:
         def make() -> tuple[ObjectInfo, int]:
             current = claim(objects, name, seconds, deadline)
             if current is None or isinstance(current, UnreadableInfo):
-                current = objects.existing(name, seconds)
+                current = objects.last_or_raise(name, seconds)
             if current.deleted:
-                raise objects.layout.missing(name, deleted=True)
+                raise objects.layout.object_not_found_error(name, deleted=True)
             changes.update(renamed_to=None, renamed_from=None)
             return msgspec.structs.replace(current, **changes), current.revision
 
-        return objects.change(make, seconds)
+        return objects.compare_and_set(make, seconds)
 
     def delete(
         self, name: str, *, last: int | None = None, timeout: Seconds | None = None
@@ -631,7 +631,7 @@ class ObjectStore:
             else:
                 current = claim(objects, name, seconds, deadline)
             if current is None:
-                raise objects.layout.missing(name, deleted=False)
+                raise objects.layout.object_not_found_error(name, deleted=False)
             if last not in (None, current.revision):
                 raise WrongRevisionError(
                     f"{name!r} in store {self.bucket!r} is at revision "
@@ -640,9 +640,9 @@ class ObjectStore:
                 )
             return deleted_info(current), current.revision
 
-        gone = objects.change(make, seconds)
+        gone = objects.compare_and_set(make, seconds)
         if current is not None:
-            objects.drop_chunks(current, seconds)
+            objects.purge_chunks(current, seconds)
         return gone
 
     # Links ----------------------------------------------------------------------------
@@ -706,7 +706,7 @@ class ObjectStore:
         check_object(name)
         seconds = self._objects.api.seconds(timeout)
         if isinstance(store, str):
-            store = ObjectStore(open_objects(self._objects.api, store, seconds))
+            store = ObjectStore(open_repository(self._objects.api, store, seconds))
         if not isinstance(store, ObjectStore):
             raise ConfigError(f"store: an object store or its name, not {store!r}")
         return self._put_link(name, ObjectLink(bucket=store.bucket), seconds)
@@ -729,7 +729,7 @@ class ObjectStore:
             token = there.subject_token
             return msgspec.structs.replace(info, subject_token=token), there.revision
 
-        return self._objects.change(make, seconds)
+        return self._objects.compare_and_set(make, seconds)
 
     # The store ------------------------------------------------------------------------
 
@@ -769,7 +769,7 @@ class ObjectStore:
                 self._objects, age, check_bool(remove, "remove"), seconds
             )
         except StreamNotFoundError as error:
-            raise self._objects.layout.gone() from error
+            raise self._objects.layout.not_found_error() from error
 
     def seal(self, *, timeout: Seconds | None = None) -> ObjectStoreStatus:
         """Seal the store permanently. Nobody can change anything in it afterwards.
@@ -790,7 +790,7 @@ class ObjectStore:
                 update_stream(self._objects.api, None, fields, timeout)
             )
         except StreamNotFoundError as error:
-            raise layout.gone() from error
+            raise layout.not_found_error() from error
 
     def status(self, *, timeout: Seconds | None = None) -> ObjectStoreStatus:
         """Get the size and the configuration of the store.
@@ -808,14 +808,14 @@ class ObjectStore:
         try:
             info = stream_info(self._objects.api, layout.stream, timeout=timeout)
         except StreamNotFoundError as error:
-            raise layout.gone() from error
+            raise layout.not_found_error() from error
         return ObjectStoreStatus(info)
 
     def __repr__(self) -> str:
         return f"<ObjectStore {self.bucket!r}>"
 
 
-def _again(read: Callable[[bool], Read]) -> Read:
+def _retry_read(read: Callable[[bool], Read]) -> Read:
     """Call `read` again, up to `RETRIES` times, while the object is replaced during the read.
 
     A server may be behind for a while, so only the first attempt may use the info of any

@@ -18,34 +18,34 @@ from ...errors import (
     Error,
     ObjectIncompleteError,
 )
-from .driver import SURE_SECONDS
+from .digest import BackgroundDigest
 from .engine import digest_text
-from .hashing import Hashing
 from .marks import claim
+from .repository import VERIFY_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import PubAckFuture
     from ...core.requests import Data
-    from .driver import Objects
     from .engine import ObjectInfo
+    from .repository import ObjectRepository
 
 
-class State(Enum):
+class UploadState(Enum):
     """The state of a put, which only changes to the next one."""
 
-    SENDING = "nothing refers to its chunks"
-    TELLING = "its info was sent, and may be stored"
+    UPLOADING = "nothing refers to its chunks"
+    COMMITTING = "its info was sent, and may be stored"
     STORED = "it is an object"
-    TAKEN_BACK = "somebody has removed chunks of it, so the former object is back"
+    ROLLED_BACK = "somebody has removed chunks of it, so the former object is back"
 
 
-MOVES: Final = {
-    State.SENDING: {State.TELLING},
-    State.TELLING: {State.STORED},
-    State.STORED: {State.TAKEN_BACK},
-    State.TAKEN_BACK: set[State](),
+TRANSITIONS: Final = {
+    UploadState.UPLOADING: {UploadState.COMMITTING},
+    UploadState.COMMITTING: {UploadState.STORED},
+    UploadState.STORED: {UploadState.ROLLED_BACK},
+    UploadState.ROLLED_BACK: set[UploadState](),
 }
 
 
@@ -54,7 +54,7 @@ class Upload:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectRepository,
         info: ObjectInfo,
         timeout: float | None,
         progress: Callable[[int], object] | None,
@@ -66,23 +66,25 @@ class Upload:
         self._publish = objects.publisher.publish
         self._subject = objects.layout.chunk_subject(info.nuid)
         session = objects.api.session
-        self._hashing = Hashing(session.thread_factory, f"{session.name}-object-digest")
+        self._digest = BackgroundDigest(
+            session.thread_factory, f"{session.name}-object-digest"
+        )
         self._waiting: deque[PubAckFuture] = deque()
-        self._state = State.SENDING
+        self._state = UploadState.UPLOADING
         self._stored = 0  # the sequence of the last stored chunk
         self._chunks = 0
         self._began = monotonic()
         self.size = 0
 
-    def _turn(self, state: State) -> None:
-        assert state in MOVES[self._state]
+    def _transition(self, state: UploadState) -> None:
+        assert state in TRANSITIONS[self._state]
         self._state = state
 
     def add(self, chunk: Data) -> None:
         """Send a chunk, once there is room in the window."""
         self._waiting.append(self._publish(self._subject, chunk))
         self._chunks += 1
-        self._hashing.update(chunk)
+        self._digest.update(chunk)
         self.size += len(chunk)
         while self._waiting and self._waiting[0].done():
             self._take_ack()
@@ -103,7 +105,7 @@ class Upload:
         name = self._info.name
         # Request the info while the acks are pending. If the answer is stale, the server
         # rejects the new info, and `claim` asks the leader.
-        current = objects.likely(name, timeout)
+        current = objects.last_from_any_replica(name, timeout)
         is_plain = current is None or not (current.renamed_to or current.renamed_from)
         while self._waiting:
             self._take_ack()
@@ -111,7 +113,7 @@ class Upload:
             self._info,
             size=self.size,
             chunks=self._chunks,
-            digest=digest_text(self._hashing.digest()),
+            digest=digest_text(self._digest.digest()),
         )
 
         asked = [current] if is_plain else []
@@ -129,16 +131,16 @@ class Upload:
             token = current.subject_token
             return msgspec.structs.replace(info, subject_token=token), current.revision
 
-        self._turn(State.TELLING)
-        stored = objects.change(make, timeout)
-        self._turn(State.STORED)
-        if monotonic() - self._began > SURE_SECONDS:
-            self._make_sure(stored, current)
+        self._transition(UploadState.COMMITTING)
+        stored = objects.compare_and_set(make, timeout)
+        self._transition(UploadState.STORED)
+        if monotonic() - self._began > VERIFY_AFTER:
+            self._verify_chunks(stored, current)
         if current is not None:
-            objects.drop_chunks(current, timeout)
+            objects.purge_chunks(current, timeout)
         return stored
 
-    def _make_sure(self, stored: ObjectInfo, former: ObjectInfo | None) -> None:
+    def _verify_chunks(self, stored: ObjectInfo, former: ObjectInfo | None) -> None:
         """Verify that all chunks are stored, since a check may have removed them as remains.
 
         If some are missing, put the former object back and raise `ObjectIncompleteError`.
@@ -147,26 +149,26 @@ class Upload:
         try:
             if objects.has_chunks(stored, timeout):
                 return
-            objects.take_back(stored, former, timeout)
+            objects.roll_back(stored, former, timeout)
         except Error as error:
             raise AmbiguousPutError(
                 f"{stored.name!r} is stored in store {stored.bucket!r}, but perhaps not with "
                 f"all of its chunks: {error}; get it, or put it again"
             ) from error
-        self._turn(State.TAKEN_BACK)
+        self._transition(UploadState.ROLLED_BACK)
         raise ObjectIncompleteError(
             f"chunks of {stored.name!r} were removed from store {stored.bucket!r} before the "
             "put was complete, by a check with a shorter older_than or by the ttl of the "
             "store; the former object is back. Put the object again"
         )
 
-    def undo(self, error: BaseException | None) -> None:
+    def abort(self, error: BaseException | None) -> None:
         """Remove the sent chunks, because the put has failed by `error`, or was discarded."""
-        self._hashing.stop()
+        self._digest.stop()
         certain = isinstance(error, Error) and not isinstance(error, AmbiguousPutError)
-        if self._state is State.TELLING and not certain:
+        if self._state is UploadState.COMMITTING and not certain:
             return  # the chunks may belong to an object
-        if self._state is State.STORED or not self._chunks:
+        if self._state is UploadState.STORED or not self._chunks:
             return
         objects = self._objects
         try:
@@ -185,9 +187,9 @@ class Upload:
                 "ObjectStore.check() removes them"
             )
 
-    def abandon(self) -> None:
+    def abort_nowait(self) -> None:
         """Request the removal of the sent chunks without waiting. For use in a finaliser."""
-        if self._state is not State.SENDING or not self._chunks:
+        if self._state is not UploadState.UPLOADING or not self._chunks:
             return
         layout, api = self._objects.layout, self._objects.api
         write_buffer = api.session.write_buffer

@@ -97,7 +97,7 @@ def read_schedule(message: StoredMessage) -> Schedule | None:
     )
 
 
-def advice(
+def error_hint(
     err_code: int,
     schedule: object,
     target: str,

@@ -21,7 +21,7 @@ from ..publishing.publish import publish
 from ..stored import get as stored
 from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastPerSubjectReader
 from ..versions import CANCEL_AND_PUBLISH
-from .engine import advice, read_schedule
+from .engine import error_hint, read_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -122,7 +122,7 @@ class Schedules:
         try:
             return publish(self._api.session, subject, data, written, seconds)
         except MessageScheduleInvalidError as error:
-            about = advice(error.err_code, schedule, target, source, time_zone)
+            about = error_hint(error.err_code, schedule, target, source, time_zone)
             raise MessageScheduleInvalidError(
                 f"{error}{about}",
                 code=error.code,
@@ -154,10 +154,10 @@ class Schedules:
                 timeout=timeout,
             )
         except MessageNotFoundError as nothing:
-            raise self._none(subject) from nothing
+            raise self._not_found_error(subject) from nothing
         found = read_schedule(message)
         if found is None:
-            raise self._none(subject)
+            raise self._not_found_error(subject)
         return found
 
     def list(
@@ -221,7 +221,7 @@ class Schedules:
             timeout=timeout,
         )
         if not purged:
-            raise self._none(subject)
+            raise self._not_found_error(subject)
         return found
 
     def cancel_and_publish(
@@ -276,9 +276,9 @@ class Schedules:
         try:
             return publish(self._api.session, target, data, written, seconds)
         except WrongLastSequenceError as changed:
-            raise self._none(subject) from changed
+            raise self._not_found_error(subject) from changed
 
-    def _none(self, subject: str) -> ScheduleNotFoundError:
+    def _not_found_error(self, subject: str) -> ScheduleNotFoundError:
         return ScheduleNotFoundError(
             f"stream {self._stream} has no schedule on {subject!r}: it was cancelled, or "
             "has published already"

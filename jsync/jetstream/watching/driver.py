@@ -99,7 +99,7 @@ def open_changes(
     try:
         info = place.make(deadline)
     except StreamNotFoundError as error:
-        raise layout.gone() from error
+        raise layout.not_found_error() from error
     cursor.began(info)
     start = 0 if revision is None else revision - 1
     initial = Initial(0)
@@ -310,7 +310,7 @@ class Changes(Generic[Item]):
         """Raise an error in the words of the user. Remember it if it ends the watch."""
         if self._mailbox.closed and type(error) is type(self._mailbox.failure):
             if isinstance(error, StreamNotFoundError):
-                gone = self._layout.gone()
+                gone = self._layout.not_found_error()
                 gone.__cause__ = error
                 error = gone
             self.error = error

@@ -66,5 +66,5 @@ class Watched(Protocol[Item]):
     def label(self, entry: Item, /) -> str:
         """Return the name of an entry for an error."""
 
-    def gone(self) -> StreamNotFoundError:
+    def not_found_error(self) -> StreamNotFoundError:
         """Make the error for a stream that does not exist."""

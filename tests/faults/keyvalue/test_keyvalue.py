@@ -15,7 +15,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.keyvalue.lock import now as clock
+from jsync.core.clock import boottime as clock
 
 from ...proxy import FaultProxy
 from ...server.support import Recorder, Thread

@@ -16,8 +16,8 @@ import pytest
 import jsync
 from jsync import errors
 from jsync.jetstream.objects import marks
-from jsync.jetstream.objects.driver import Objects
 from jsync.jetstream.objects.engine import encode_name
+from jsync.jetstream.objects.repository import ObjectRepository
 
 from ...routed import RoutedCluster
 from ...server.objects.support import chunks_of
@@ -432,13 +432,13 @@ def world(
 ) -> Iterator[Callable[..., World]]:
     # Clients take the mark of a rename for abandoned, while it is only slow, or is cut short.
     monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.05)
-    choose, put = campaign.random("slow"), Objects.put_info
+    choose, put = campaign.random("slow"), ObjectRepository.put_info
 
     def pause(probability: float) -> None:
         if choose.random() < probability:
             time.sleep(choose.uniform(0, 0.3))
 
-    def put_info(self: Objects, info: jsync.ObjectInfo, *args: Any) -> int:
+    def put_info(self: ObjectRepository, info: jsync.ObjectInfo, *args: Any) -> int:
         is_step = info.renamed_from is not None  # the second one of a rename
         pause(0.5 if is_step else 0.05)
         if is_step and choose.random() < 0.15:
@@ -449,7 +449,7 @@ def world(
         pause(0.5 if is_step or info.renamed_to is not None else 0)
         return revision
 
-    monkeypatch.setattr(Objects, "put_info", put_info)
+    monkeypatch.setattr(ObjectRepository, "put_info", put_info)
     with contextlib.ExitStack() as running:
 
         def make(urls: list[str], replicas: int) -> World:

@@ -111,7 +111,7 @@ class Model:
             if read.get(key, 0) < revision:
                 self.wrong(f"{name}: {key} at {read.get(key)}, not {revision}")
 
-    def judge_live(self, name: str, view: jsync.Live, max_age: float) -> None:
+    def judge_live(self, name: str, view: jsync.LiveView, max_age: float) -> None:
         """Nothing that was acknowledged before the age of the copy may be missing in it."""
         now = time.monotonic()
         since, current = now - view.age, view.is_current

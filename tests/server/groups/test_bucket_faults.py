@@ -90,9 +90,9 @@ def test_a_server_that_is_behind_hides_no_change(js: jsync.JetStream) -> None:
     mirror(js)
     stored = js.key_value(ELASTIC)._from_leader()
     for _ in range(4):
-        assert group.add("b") == ("a", "b")
+        assert group.add_members("b") == ("a", "b")
         assert b'"b"' in stored.get("S.g").value
-        assert group.drop("b") == ("a",)
+        assert group.delete_members("b") == ("a",)
         assert b'"b"' not in stored.get("S.g").value
 
 

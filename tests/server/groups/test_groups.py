@@ -14,7 +14,7 @@ import pytest
 import jsync
 from jsync import MemberState, Retry, errors
 from jsync.jetstream import management
-from jsync.jetstream.groups import driver
+from jsync.jetstream.groups import member_loop
 
 from ...servers import wait_for
 from ..support import LONG, SOON, Recorder, Thread
@@ -106,8 +106,8 @@ def refuse_consumers(js: jsync.JetStream, stream: str) -> None:
 
 
 def refill(group: jsync.ConsumerGroup, name: str) -> None:
-    group.map({})
-    group.add(name)
+    group.set_mappings({})
+    group.add_members(name)
 
 
 # Groups -------------------------------------------------------------------------------
@@ -174,20 +174,20 @@ def test_a_group_whose_stream_cannot_be_made_is_not_there(
 
 
 def test_members_are_added_dropped_and_mapped(group: jsync.ConsumerGroup) -> None:
-    assert group.add("b", "a") == ("b", "a")
-    assert group.add("a") == ("b", "a")
+    assert group.add_members("b", "a") == ("b", "a")
+    assert group.add_members("a") == ("b", "a")
     assert [m.partitions for m in group.members()] == [(0, 1, 2), (3, 4, 5)]
-    assert group.drop("b", "z") == ("a",)
+    assert group.delete_members("b", "z") == ("a",)
     assert group.config.partitions_of("a") == (0, 1, 2, 3, 4, 5)
-    group.map({"x": [0, 5], "y": [1, 2, 3, 4]})
+    group.set_mappings({"x": [0, 5], "y": [1, 2, 3, 4]})
     assert group.info().mappings == {"x": (0, 5), "y": (1, 2, 3, 4)}
-    for change in (group.add, group.drop):
+    for change in (group.add_members, group.delete_members):
         with pytest.raises(errors.ConfigError, match="mappings"):
             change("a")
     with pytest.raises(errors.ConfigError, match="without a member"):
-        group.map({"x": [0]})
-    group.map({})
-    assert group.add("a") == ("a",)
+        group.set_mappings({"x": [0]})
+    group.set_mappings({})
+    assert group.add_members("a") == ("a",)
 
 
 def test_changes_by_many_at_once_are_all_done(
@@ -195,7 +195,9 @@ def test_changes_by_many_at_once_are_all_done(
 ) -> None:
     names = [f"m{number}" for number in range(6)]
     groups = [js.consumer_group(group.stream_name, "g") for _ in names]
-    adding = [Thread(g.add, name) for g, name in zip(groups, names, strict=True)]
+    adding = [
+        Thread(g.add_members, name) for g, name in zip(groups, names, strict=True)
+    ]
     for each in adding:
         each.result()
     assert sorted(group.info().members) == names
@@ -206,10 +208,10 @@ def test_lag_counts_unacknowledged_messages_by_partition(
 ) -> None:
     publish(js, orders, range(3))
     wait_for(lambda: sum(group.lag().values()) == 3 * len(KEYS))
-    assert group.uncopied() == 0
+    assert group.source_lag() == 0
     lag = group.lag()
     assert list(lag) == [0, 1, 2, 3, 4, 5]
-    group.add("a")
+    group.add_members("a")
     with group.join("a") as member:
         for msg in itertools.islice(member, 9):
             msg.ack()
@@ -223,7 +225,7 @@ def test_members_share_the_messages_and_keep_each_key_in_order(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     log = Log()
-    group.add("a", "b")
+    group.add_members("a", "b")
     with group.join("a") as a, group.join("b") as b:
         with a.consume(log.handler("a")), b.consume(log.handler("b")):
             publish(js, orders, range(20))
@@ -238,7 +240,7 @@ def test_keys_stay_in_order_and_alone_through_joins_and_leaves(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     log, names = Log(), ["a", "b", "c", "d"]
-    group.add("a")
+    group.add_members("a")
     with contextlib.ExitStack() as stack:
         members = [stack.enter_context(group.join(name)) for name in names]
         for member in members:
@@ -255,10 +257,10 @@ def test_keys_stay_in_order_and_alone_through_joins_and_leaves(
             log.await_numbers(orders, published)
             assert sum(bool(member.partitions) for member in members) == active
 
-        step(lambda: group.add("b"), 2)
-        step(lambda: group.add("c", "d"), 4)
-        step(lambda: group.drop("a", "b"), 2)
-        step(lambda: group.map({"a": [5, 0], "d": [1, 2, 3, 4]}), 2)
+        step(lambda: group.add_members("b"), 2)
+        step(lambda: group.add_members("c", "d"), 4)
+        step(lambda: group.delete_members("a", "b"), 2)
+        step(lambda: group.set_mappings({"a": [5, 0], "d": [1, 2, 3, 4]}), 2)
         step(lambda: refill(group, "b"), 1)
         assert log.overlaps == []
 
@@ -267,12 +269,12 @@ def test_a_partition_is_not_handed_over_while_its_message_is_handled(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     """The handler takes longer than `ack_wait`, and its consumer must not expire."""
-    group.add("a")
+    group.add_members("a")
     subject = f"{orders}.{KEYS[0]}"
     js.publish(subject, b"1")
     with group.join("a", ack_wait=1) as a, group.join("b", ack_wait=1) as b:
         (first,) = itertools.islice(a, 1)
-        group.map({"b": range(6)})
+        group.set_mappings({"b": range(6)})
         with pytest.raises(errors.TimeoutError):
             b.next(6.0)
         first.ack()
@@ -290,7 +292,7 @@ def test_a_member_waits_until_it_is_added(
     with group.join("a") as member:
         waiting = Thread(member.next, LONG)
         wait_for(lambda: member.state is MemberState.IDLE)
-        group.add("a")
+        group.add_members("a")
         msg = waiting.result()
         assert (msg.subject, msg.data) == (f"{orders}.k", b"1")
         assert msg.metadata.stream == f"{orders}-g"
@@ -306,7 +308,7 @@ def test_a_member_waits_until_it_is_added(
 def test_a_message_without_an_ack_comes_again_before_later_ones_of_its_key(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
-    group.add("a")
+    group.add_members("a")
     for number in (b"1", b"2"):
         js.publish(f"{orders}.k", number)
     with group.join("a", ack_wait=1) as member:
@@ -324,7 +326,7 @@ def test_a_policy_retries_in_order_and_ends_in_a_dead_letter(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     js.create_stream(name=f"{orders}D", subjects=[f"dead.{orders}"], storage="memory")
-    group.add("a")
+    group.add_members("a")
     handled: list[bytes] = []
 
     def handle(msg: jsync.JetStreamMsg) -> None:
@@ -348,7 +350,7 @@ def test_a_policy_retries_in_order_and_ends_in_a_dead_letter(
 def test_a_standby_is_served_once_the_served_instance_leaves_or_steps_down(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
-    group.add("a")
+    group.add_members("a")
     log = Log()
     with contextlib.ExitStack() as stack:
         running = {}
@@ -399,7 +401,7 @@ def test_a_member_continues_after_its_consumer_was_deleted(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     log = Log()
-    group.add("a")
+    group.add_members("a")
     with group.join("a") as member, member.consume(log.handler("a")):
         for number in range(5):
             wait_for(lambda: member.state is MemberState.ACTIVE)
@@ -411,7 +413,7 @@ def test_a_member_continues_after_its_consumer_was_deleted(
 def test_a_drain_of_the_connection_waits_for_the_message_in_hand_and_leaves(
     server: LocalServer, js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
-    group.add("a")
+    group.add_members("a")
     publish(js, orders, range(1))
     handled: list[str] = []
 
@@ -437,7 +439,7 @@ def test_a_drain_of_the_connection_waits_for_the_message_in_hand_and_leaves(
 def test_a_drain_of_the_connection_has_a_member_that_is_iterated_leave(
     server: LocalServer, js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup
 ) -> None:
-    group.add("a")
+    group.add_members("a")
     with jsync.connect(server.url) as nc:
         member = nc.jetstream().consumer_group(orders, "g").join("a")
         reading: Thread[list[jsync.JetStreamMsg]] = Thread(list, member)
@@ -453,7 +455,7 @@ def test_a_drain_of_the_connection_has_a_member_that_is_iterated_leave(
 def test_a_member_that_nobody_holds_leaves_the_group(
     js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup, acked: bool
 ) -> None:
-    group.add("a")
+    group.add_members("a")
     publish(js, orders, range(1))
     before = threading.active_count()
     member = group.join("a", ack_wait=1)
@@ -472,7 +474,7 @@ def test_a_member_that_nobody_holds_leaves_the_group(
 def test_a_handler_keeps_its_member(
     js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup
 ) -> None:
-    group.add("a")
+    group.add_members("a")
     log = Log()
     with group.join("a").consume(log.handler("a")):
         gc.collect()
@@ -499,8 +501,8 @@ def test_a_group_whose_stream_is_gone_ends_its_members(
     orders: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver, "CONFIRM_SECONDS", 0.1)
-    group.add("a")
+    monkeypatch.setattr(member_loop, "CONFIRM_SECONDS", 0.1)
+    group.add_members("a")
     with group.join("a") as member:
         waiting = Thread(lambda: list(member))
         wait_for(lambda: member.state is MemberState.ACTIVE)
@@ -524,8 +526,8 @@ def test_a_member_continues_after_its_stream_is_restored(
             missing.set()
             raise
 
-    monkeypatch.setattr(driver, "put_consumer", put_consumer)
-    group.add("a")
+    monkeypatch.setattr(member_loop, "put_consumer", put_consumer)
+    group.add_members("a")
     with group.join("a") as member:
         waiting = Thread(member.next, LONG)
         wait_for(lambda: member.state is MemberState.ACTIVE)
@@ -543,12 +545,12 @@ def test_a_refused_member_asks_less_and_less(
 ) -> None:
     """The pauses between its requests grow, and a change of the group ends them."""
     refuse_consumers(js, f"{orders}-g")
-    group.add("a")
+    group.add_members("a")
     asked: list[float] = []
     with group.join("a", on_error=lambda _: asked.append(time.monotonic())) as member:
         waiting = Thread(lambda: list(member))
         wait_for(lambda: len(asked) >= 6)
-        assert asked[5] - asked[0] > (1 + 2 + 4 + 8) * driver.INITIAL_BACKOFF
+        assert asked[5] - asked[0] > (1 + 2 + 4 + 8) * member_loop.INITIAL_BACKOFF
         member.stop()
         waiting.result()
 
@@ -560,16 +562,16 @@ def test_a_refused_member_hears_of_changes_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for pause in ("INITIAL_BACKOFF", "MAX_BACKOFF"):
-        monkeypatch.setattr(driver, pause, 3600.0)
+        monkeypatch.setattr(member_loop, pause, 3600.0)
     refuse_consumers(js, f"{orders}-g")
-    group.add("a")
+    group.add_members("a")
     told = Recorder()
     with group.join("a", on_error=told) as member:
         waiting = Thread(lambda: list(member))
         assert isinstance(told.get(), errors.APIError)
-        group.drop("a")
+        group.delete_members("a")
         wait_for(lambda: member.state is MemberState.IDLE)
-        group.add("a")
+        group.add_members("a")
         assert isinstance(told.get(), errors.APIError)
         member.stop()
         waiting.result()
@@ -661,7 +663,7 @@ def test_a_static_group_reads_the_stream_itself(
     assert sum(group.lag().values()) == 5 * len(KEYS)
     with pytest.raises(errors.NotInConsumerGroupError, match="'z'"):
         group.join("z")
-    for change in (group.add, group.drop):
+    for change in (group.add_members, group.delete_members):
         with pytest.raises(errors.ConfigError, match="static"):
             change("a")
     with group.join("a") as a, group.join("b") as b:
@@ -706,17 +708,17 @@ def test_a_static_group_ends_its_members_with_any_change(
 def test_one_member_too_many_changes_nothing(group: jsync.ConsumerGroup) -> None:
     """The names are sorted, so it would take the partitions of another member."""
     names = [f"m{number}" for number in range(6)]
-    group.add(*names)
+    group.add_members(*names)
     with pytest.raises(errors.ConfigError, match="more members than its 6 partitions"):
-        group.add("a")
+        group.add_members("a")
     assert [*group.info().members] == names
-    assert group.add("m1") == (*names,)
+    assert group.add_members("m1") == (*names,)
 
 
 def test_the_message_of_an_ended_thread_goes_to_a_standby(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
-    group.add("a")
+    group.add_members("a")
     js.publish(f"{orders}.k", b"1")
     with group.join("a", ack_wait=1) as first, group.join("a", ack_wait=1) as standby:
         assert Thread(first.next, SOON).result().data == b"1"
@@ -773,7 +775,7 @@ def test_a_deletion_leaves_what_is_not_of_the_group(
 def test_a_group_that_exists_is_returned_as_it_is_stored(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
-    group.add("a")
+    group.add_members("a")
     again = js.create_consumer_group(
         orders, "g", partitions=6, filters={f"{orders}.*": [1]}, members=["b"]
     )

@@ -105,7 +105,9 @@ def held(bucket: jsync.KeyValue) -> dict[str, int]:
 
 
 def await_agreement(
-    bucket: jsync.KeyValue, watched: Iterable[list[int]], views: Iterable[jsync.Live]
+    bucket: jsync.KeyValue,
+    watched: Iterable[list[int]],
+    views: Iterable[jsync.LiveView],
 ) -> int:
     """Wait until watches and live copies agree with the bucket, and return its revisions of `k.`.
 

@@ -88,7 +88,7 @@ def written(writers: Writers, count: int) -> bool:
 HOLDER = """
     import random, sys, jsync
     from jsync import errors
-    from jsync.jetstream.keyvalue.lock import now
+    from jsync.core.clock import boottime
 
     nc = jsync.connect(sys.argv[1], reconnect_wait=0.02, on_error=lambda error: None)
     while True:
@@ -103,13 +103,13 @@ HOLDER = """
             if not lock.acquire(60):
                 break
             token = lock.token
-            first = last = now()
+            first = last = boottime()
             if not lock.held:  # it may have been stopped before the clock was read
                 continue
             print(token, flush=True)
             end = first + random.uniform(0.3, 0.8)
             while last < end:
-                moment = now()
+                moment = boottime()
                 if not lock.held:
                     break
                 last = moment

@@ -143,7 +143,7 @@ def test_a_copy_that_cannot_be_complete_in_time_is_none(
 # What goes without a message ----------------------------------------------------------
 
 
-def agree(view: jsync.Live, bucket: jsync.KeyValue) -> bool:
+def agree(view: jsync.LiveView, bucket: jsync.KeyValue) -> bool:
     return sorted(view) == sorted(bucket.keys())
 
 

@@ -15,9 +15,10 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.core.clock import boottime
 from jsync.core.sync import Latch
 from jsync.jetstream.keyvalue import election as election_module, lock as lock_module
-from jsync.jetstream.keyvalue.lock import State, now
+from jsync.jetstream.keyvalue.lock import LockState
 
 from ...servers import wait_for
 from ...support.connection_faults import Events, connect
@@ -102,8 +103,8 @@ def test_a_lock_waits_no_longer_than_its_timeout(locks: jsync.KeyValue) -> None:
 
 def test_a_lock_outlives_its_ttl_by_renewals(locks: jsync.KeyValue) -> None:
     with locks.lock("a", ttl=4) as lock:
-        began, token = now(), lock.token
-        wait_for(lambda: now() > began + 6)
+        began, token = boottime(), lock.token
+        wait_for(lambda: boottime() > began + 6)
         assert lock.held
         assert lock.token == token
         assert locks.get("a").revision > token
@@ -134,7 +135,7 @@ def test_a_stopped_holder_sees_that_it_has_lost_the_lock(
 ) -> None:
     script = """
         import sys, jsync
-        from jsync.jetstream.keyvalue.lock import now
+        from jsync.core.clock import boottime
         told = []
         nc = jsync.connect(sys.argv[1])
         lock = nc.jetstream().key_value(sys.argv[2]).lock(
@@ -142,9 +143,9 @@ def test_a_stopped_holder_sees_that_it_has_lost_the_lock(
         )
         lock.acquire()
         print(lock.token, flush=True)
-        last, moment = 0.0, now()
+        last, moment = 0.0, boottime()
         while lock.held:  # it may be stopped behind this look
-            last, moment = moment, now()
+            last, moment = moment, boottime()
         while not told:
             pass
         print(last, told[0], lock.held, flush=True)
@@ -154,7 +155,7 @@ def test_a_stopped_holder_sees_that_it_has_lost_the_lock(
         os.kill(child.pid, signal.SIGSTOP)
         lock = locks.lock("a", ttl=2)
         assert lock.acquire(LONG)
-        got = now()
+        got = boottime()
         os.kill(child.pid, signal.SIGCONT)
         last, told, held = child.line().split()
         assert float(last) < got  # the last time that the holder saw its lock
@@ -331,7 +332,7 @@ def test_ctrl_c_at_the_end_of_acquire_leaves_the_lock_free_for_all(
 
 def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> None:
     """Have Ctrl-C come at that place of `acquire`."""
-    turn, start = lock._turn, threading.Thread.start
+    turn, start = lock._transition, threading.Thread.start
     latches = itertools.count(1)
     wanted = 2 if place == "second latch" else 1
 
@@ -340,8 +341,8 @@ def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> Non
             raise KeyboardInterrupt
         return Latch(write_buffer)
 
-    def turned(state: State) -> bool:
-        if state is (State.HELD if place == "held" else State.FREE):
+    def turned(state: LockState) -> bool:
+        if state is (LockState.HELD if place == "held" else LockState.FREE):
             patch.undo()
             raise KeyboardInterrupt
         return turn(state)
@@ -356,7 +357,7 @@ def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> Non
     elif "thread" in place:
         patch.setattr(threading.Thread, "start", started)
     else:
-        patch.setattr(lock, "_turn", turned)
+        patch.setattr(lock, "_transition", turned)
 
 
 # Elections ----------------------------------------------------------------------------
@@ -537,7 +538,7 @@ def test_a_candidate_without_a_bucket_reports_it_once(
     locks: jsync.KeyValue,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(election_module, "PAUSE", 0.05)
+    monkeypatch.setattr(election_module, "ERROR_BACKOFF", 0.05)
     told, elected = Recorder(), Recorder()
     locks.put("a", b"another leader")
     with jsync.connect(server.url, on_error=told) as other:
@@ -596,13 +597,13 @@ def test_an_old_marker_of_a_lagging_server_loses_no_lock(
     )
     wait_for(lambda: js.stream(f"{stream}-far").info().state.messages == len(keys))
     looks, lost = Recorder(), Recorder()
-    real = lock_module.Lock._look
+    real = lock_module.Lock._check_holder
 
     def look(lock: jsync.Lock, lease: Any) -> None:
         real(lock, lease)
         looks(lock.key)
 
-    monkeypatch.setattr(lock_module.Lock, "_look", look)
+    monkeypatch.setattr(lock_module.Lock, "_check_holder", look)
     held = [locks.lock(key, ttl=2, on_lost=lost) for key in keys]
     for lock in held:
         assert lock.acquire(SOON)

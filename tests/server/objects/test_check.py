@@ -9,7 +9,7 @@ import pytest
 
 from jsync import errors
 from jsync.jetstream.objects import upload
-from jsync.jetstream.objects.driver import Objects
+from jsync.jetstream.objects.repository import ObjectRepository
 
 from ...servers import wait_for
 from ..support import Thread
@@ -159,14 +159,14 @@ def test_a_former_name_without_chunks_is_removed(
 def listings(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """Return a list of what happens before the listings of a check, one by one."""
     before: list[Callable[[], object]] = []
-    listed = Objects.infos
+    listed = ObjectRepository.infos
 
-    def infos(self: Objects, *args: Any, **options: Any) -> Any:
+    def infos(self: ObjectRepository, *args: Any, **options: Any) -> Any:
         if before:
             before.pop(0)()
         return listed(self, *args, **options)
 
-    monkeypatch.setattr(Objects, "infos", infos)
+    monkeypatch.setattr(ObjectRepository, "infos", infos)
     return before
 
 
@@ -224,13 +224,13 @@ def test_chunks_that_come_after_the_last_look_stay(
 ) -> None:
     subject = f"$O.{files.bucket}.C.LOST"
     js.publish(subject, b"chunk")
-    remove = Objects.remove_old
+    remove = ObjectRepository.remove_old
 
-    def remove_old(self: Objects, *args: Any) -> int:
+    def remove_old(self: ObjectRepository, *args: Any) -> int:
         js.publish(subject, b"late")
         return remove(self, *args)
 
-    monkeypatch.setattr(Objects, "remove_old", remove_old)
+    monkeypatch.setattr(ObjectRepository, "remove_old", remove_old)
     files.check(older_than=0)
     assert chunks_of(js, files) == {"LOST": 1}
 
@@ -242,7 +242,7 @@ def test_a_put_that_lost_its_chunks_fails_and_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     former: bytes | None,
 ) -> None:
-    monkeypatch.setattr(upload, "SURE_SECONDS", 0.0)
+    monkeypatch.setattr(upload, "VERIFY_AFTER", 0.0)
     if former is not None:
         files.put("a", former)
     file = files.open("a", "wb", chunk_size=1000)

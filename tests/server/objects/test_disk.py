@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from jsync import errors
-from jsync.jetstream.objects import driver
+from jsync.jetstream.objects import repository
 
 from ...support.connection_faults import Events, connect
 from .support import chunks_of, noise
@@ -73,7 +73,7 @@ def test_objects_are_whole_and_remains_are_found_after_a_full_disk(
     own_server: StartServer, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The server sends no ack for a chunk that it cannot write.
-    monkeypatch.setattr(driver, "ACK_SECONDS", 3.0)
+    monkeypatch.setattr(repository, "ACK_SECONDS", 3.0)
     server = own_server(
         binary=disk.binary,
         store_dir=disk.folder / "js",

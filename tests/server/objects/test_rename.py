@@ -10,7 +10,7 @@ import pytest
 
 from jsync import errors
 from jsync.jetstream.objects import marks
-from jsync.jetstream.objects.driver import Objects
+from jsync.jetstream.objects.repository import ObjectRepository
 
 from ..support import Thread
 from .support import chunks_of, noise
@@ -27,15 +27,15 @@ DATA = noise(2500)
 def acts(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object] | None]:
     """What happens before each info that the test's thread stores, one by one."""
     before: list[Callable[[], object] | None] = []
-    put = Objects.put_info
+    put = ObjectRepository.put_info
 
-    def put_info(self: Objects, *args: Any) -> int:
+    def put_info(self: ObjectRepository, *args: Any) -> int:
         act = before.pop(0) if before else None
         if act is not None:
             act()
         return put(self, *args)
 
-    monkeypatch.setattr(Objects, "put_info", put_info)
+    monkeypatch.setattr(ObjectRepository, "put_info", put_info)
     return before
 
 
@@ -87,7 +87,7 @@ def test_a_rename_whose_last_step_is_missing_is_completed(
 ) -> None:
     files.put("a", DATA, chunk_size=1000)
     with monkeypatch.context() as patch:
-        patch.setattr(Objects, "remove_info", lambda *_: cut_short())
+        patch.setattr(ObjectRepository, "remove_info", lambda *_: cut_short())
         with pytest.raises(CutShortError):
             files.update_meta("a", new_name="b")
     assert names(files) == ["a", "b"]
@@ -102,7 +102,7 @@ def test_a_former_name_is_no_object_to_rename(
 ) -> None:
     files.put("a", DATA)
     with monkeypatch.context() as patch:
-        patch.setattr(Objects, "remove_info", lambda *_: cut_short())
+        patch.setattr(ObjectRepository, "remove_info", lambda *_: cut_short())
         with pytest.raises(CutShortError):
             files.update_meta("a", new_name="b")
     with pytest.raises(errors.ObjectNotFoundError):
@@ -218,15 +218,15 @@ def test_a_rename_back_before_the_end_of_the_first_loses_nothing(
     files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.put("a", DATA, chunk_size=1000)
-    remove = Objects.remove_info
+    remove = ObjectRepository.remove_info
     back = [lambda: files.update_meta("b", new_name="a")]
 
-    def remove_info(self: Objects, *args: Any) -> int:
+    def remove_info(self: ObjectRepository, *args: Any) -> int:
         if back:
             back.pop()()
         return remove(self, *args)
 
-    monkeypatch.setattr(Objects, "remove_info", remove_info)
+    monkeypatch.setattr(ObjectRepository, "remove_info", remove_info)
     files.update_meta("a", new_name="b")
     assert not back
     assert (names(files), files.get("a")) == (["a"], DATA)
@@ -241,7 +241,7 @@ def test_renames_that_were_cut_short_one_after_another_lose_nothing(
 ) -> None:
     files.put("a", DATA, chunk_size=1000)
     with monkeypatch.context() as patch:
-        patch.setattr(Objects, "remove_info", lambda *_: cut_short())
+        patch.setattr(ObjectRepository, "remove_info", lambda *_: cut_short())
         for old, new in [("a", "b"), ("b", "c"), ("c", last)]:
             with pytest.raises(CutShortError):
                 files.update_meta(old, new_name=new)
@@ -263,7 +263,7 @@ def test_a_former_name_harms_no_other_one(
 ) -> None:
     files.put("a", DATA, chunk_size=1000)
     with monkeypatch.context() as patch:
-        patch.setattr(Objects, "remove_info", lambda *_: cut_short())
+        patch.setattr(ObjectRepository, "remove_info", lambda *_: cut_short())
         with pytest.raises(CutShortError):
             files.update_meta("a", new_name="b")
     match act:
@@ -290,7 +290,7 @@ def test_the_first_of_three_names_has_no_object(
     for end in ("c", "b"):
         files.put("a", DATA, chunk_size=1000)
         with monkeypatch.context() as patch:
-            patch.setattr(Objects, "remove_info", lambda *_: cut_short())
+            patch.setattr(ObjectRepository, "remove_info", lambda *_: cut_short())
             with pytest.raises(CutShortError):
                 files.update_meta("a", new_name="b")
         if end == "c":

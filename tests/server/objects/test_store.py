@@ -13,8 +13,8 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.objects.driver import Objects
 from jsync.jetstream.objects.engine import digest_text
+from jsync.jetstream.objects.repository import ObjectRepository
 
 from ...servers import wait_for
 from ..support import LONG, Thread
@@ -301,7 +301,9 @@ def test_a_put_after_an_old_answer_replaces_the_newest_object(
     old = files.put("a", b"first")
     files.put("a", b"second")
     answers = [old if known else None]
-    monkeypatch.setattr(Objects, "likely", lambda *_: answers.pop())
+    monkeypatch.setattr(
+        ObjectRepository, "last_from_any_replica", lambda *_: answers.pop()
+    )
     newest = files.put("a", b"third")
     assert not answers
     assert files.get("a") == b"third"

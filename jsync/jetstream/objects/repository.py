@@ -33,7 +33,7 @@ from ..watching.driver import open_changes
 from .engine import (
     ROLLUP,
     STREAM_PREFIX,
-    Layout,
+    StoreLayout,
     UnreadableInfo,
     check_object,
     deleted_info,
@@ -60,8 +60,8 @@ ACK_SECONDS = 30.0
 RESEND_AFTER = 2.0
 """Seconds without an answer after which an info is sent again."""
 
-PAUSE_SECONDS = 0.1
-SURE_SECONDS = 1.0
+RETRY_INTERVAL = 0.1
+VERIFY_AFTER = 1.0
 """Seconds after which a put or a rename verifies that its chunks are still in the store.
 
 A check removes no younger chunks, unless its `older_than` is less."""
@@ -69,19 +69,19 @@ A check removes no younger chunks, unless its `older_than` is less."""
 Answer = TypeVar("Answer")
 
 
-def open_objects(api: API, bucket: str, timeout: float | None) -> Objects:
+def open_repository(api: API, bucket: str, timeout: float | None) -> ObjectRepository:
     """Look up the store of that name.
 
     Blocks. Raises `BucketNotFoundError` if there is none.
     """
     info = buckets.find(api, STREAM_PREFIX, bucket, timeout)
-    return Objects(api, Layout(info.config))
+    return ObjectRepository(api, StoreLayout(info.config))
 
 
-class Objects:
+class ObjectRepository:
     """The messages of a store. Any thread may use it."""
 
-    def __init__(self, api: API, layout: Layout) -> None:
+    def __init__(self, api: API, layout: StoreLayout) -> None:
         self.api = api
         self.layout = layout
         self.direct_pages = layout.direct
@@ -129,7 +129,7 @@ class Objects:
         if direct and (info is None or info.deleted):
             info = self.last(name, timeout)
         if info is None or (info.deleted and not include_deleted):
-            raise layout.missing(name, deleted=info is not None)
+            raise layout.object_not_found_error(name, deleted=info is not None)
         return info
 
     def infos(
@@ -140,7 +140,7 @@ class Objects:
         on_bad: Callable[[InvalidObjectInfoError, bytes], object],
     ) -> Iterator[ObjectInfo]:
         """Iterate over the infos of the store. Messages that are no infos go to `on_bad`."""
-        layout = self.layout.passing_over(on_bad)
+        layout = self.layout.with_on_bad(on_bad)
         changes = open_changes(
             *(self.api, layout, ()), ignore_deletes=not deleted, timeout=timeout
         )
@@ -172,14 +172,16 @@ class Objects:
         return self._newest(name, get, self.layout.info)
 
     def occupied(self, name: str, timeout: float | None) -> ObjectInfo | None:
-        """Get the last info of a name from the leader, to replace it (`Layout.occupied`)."""
+        """Get the last info of a name from the leader, to replace it (`StoreLayout.occupied`)."""
 
         def get(subject: str) -> StoredMessage | None:
             return self._last(subject, timeout, False)
 
         return self._newest(name, get, self.layout.occupied)
 
-    def likely(self, name: str, timeout: float | None) -> ObjectInfo | None:
+    def last_from_any_replica(
+        self, name: str, timeout: float | None
+    ) -> ObjectInfo | None:
         """Get the last info of a name from any server. Quicker than `occupied`, may be old."""
         layout = self.layout
 
@@ -191,14 +193,14 @@ class Objects:
                 return self._newest(name, get, layout.occupied)
         return self.occupied(name, timeout)
 
-    def existing(self, name: str, timeout: float | None) -> ObjectInfo:
+    def last_or_raise(self, name: str, timeout: float | None) -> ObjectInfo:
         """Get an info from the leader.
 
         Raises `ObjectNotFoundError` if there is none, or if the object was deleted.
         """
         info = self.last(name, timeout)
         if info is None or info.deleted:
-            raise self.layout.missing(name, deleted=info is not None)
+            raise self.layout.object_not_found_error(name, deleted=info is not None)
         return info
 
     def _newest(
@@ -247,9 +249,9 @@ class Objects:
         except MessageNotFoundError:
             return None
         except StreamNotFoundError as error:
-            raise self.layout.gone() from error
+            raise self.layout.not_found_error() from error
 
-    def change(
+    def compare_and_set(
         self, make: Callable[[], tuple[ObjectInfo, int]], timeout: float | None
     ) -> ObjectInfo:
         """Store the info that `make` returns, together with the revision that it replaces.
@@ -307,7 +309,7 @@ class Objects:
                 if not unclear:
                     raise
                 if isinstance(error, PASSING) and monotonic() < deadline:
-                    session.sleep(PAUSE_SECONDS)
+                    session.sleep(RETRY_INTERVAL)
                     continue
                 if (stored := self._stored(subject, data, seconds)) is not None:
                     return stored
@@ -325,7 +327,7 @@ class Objects:
                 return message.sequence
         return None
 
-    def take_back(
+    def roll_back(
         self, info: ObjectInfo, former: ObjectInfo | None, timeout: float | None
     ) -> None:
         """Replace a stored info with that of the former object, or with a deletion.
@@ -364,7 +366,7 @@ class Objects:
         for token in tokens_of(name):
             self._purge(self.layout.infos + token, revision, timeout)
 
-    def drop_chunks(self, info: ObjectInfo, timeout: float | None) -> None:
+    def purge_chunks(self, info: ObjectInfo, timeout: float | None) -> None:
         """Remove the chunks of an info that was replaced or deleted. Errors are reported."""
         if not info.chunks:
             return
@@ -390,7 +392,7 @@ class Objects:
                 timeout=seconds,
             )
 
-        return self._retried(purge, timeout)
+        return self._request_until(purge, timeout)
 
     # Counting -------------------------------------------------------------------------
 
@@ -407,7 +409,7 @@ class Objects:
                 subjects_filter=subject,
             )
 
-        info = self._retried(ask, timeout)
+        info = self._request_until(ask, timeout)
         counts = {
             name.removeprefix(prefix): count
             for name, count in (info.state.subjects or {}).items()
@@ -421,7 +423,7 @@ class Objects:
         counts, _ = self.count_chunks(self.layout.chunk_subject(info.nuid), timeout)
         return counts.get(info.nuid, 0) == info.chunks
 
-    def _retried(
+    def _request_until(
         self, call: Callable[[float], Answer], timeout: float | None
     ) -> Answer:
         """Send a request, and repeat it until `timeout` while no server answers."""
@@ -430,11 +432,11 @@ class Objects:
             try:
                 return call(max(deadline - monotonic(), 0.001))
             except StreamNotFoundError as error:
-                raise self.layout.gone() from error
+                raise self.layout.not_found_error() from error
             except PASSING:
                 if monotonic() >= deadline:
                     raise
-                self.api.session.sleep(PAUSE_SECONDS)
+                self.api.session.sleep(RETRY_INTERVAL)
 
     def __repr__(self) -> str:
-        return f"<Objects of {self.layout.bucket!r}>"
+        return f"<ObjectRepository of {self.layout.bucket!r}>"

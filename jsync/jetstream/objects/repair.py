@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from ...errors import InvalidObjectInfoError
     from ...models import StoredMessage
-    from .driver import Objects
     from .engine import ObjectInfo
+    from .repository import ObjectRepository
 
 CONFIRM_SECONDS = 1.0
 """Seconds from the first listing to the second one, unless `older_than` is shorter.
@@ -63,7 +63,7 @@ class Orphan(NamedTuple):
 
 
 def check_store(
-    objects: Objects, older_than: float, remove: bool, timeout: float | None
+    objects: ObjectRepository, older_than: float, remove: bool, timeout: float | None
 ) -> StoreCheck:
     """Do the work of `ObjectStore.check`.
 
@@ -82,7 +82,7 @@ class _Check:
 
     def __init__(
         self,
-        objects: Objects,
+        objects: ObjectRepository,
         counts: Mapping[str, int],
         limit: datetime,
         timeout: float | None,

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-NEAR = 4
+SCAN_LIMIT = 4
 """The most chunks that are read and dropped, because a search would cost more."""
 
 
-class Place(NamedTuple):
+class ChunkPosition(NamedTuple):
     """The number of a chunk, from 0, with its stream sequence or an upper bound of it."""
 
     number: int
     sequence: int
 
 
-class Places:
+class ChunkIndex:
     """The known sequences of `chunks` chunks, all below `end`.
 
     Sequences rise with the number. So between the chunk at `low` and the bound `high`, each
@@ -36,34 +36,34 @@ class Places:
         self._chunks = chunks
         self._trusted = trusted
         self._end = end
-        self._first: Place | None = None
-        self._low: Place | None = None
-        self._high = Place(chunks, end)
-        self._asked = 0
+        self._first: ChunkPosition | None = None
+        self._low: ChunkPosition | None = None
+        self._high = ChunkPosition(chunks, end)
+        self._probes = 0
 
-    def begin(self, index: int) -> None:
+    def start(self, index: int) -> None:
         """Begin the search for a chunk."""
-        self._asked = 0
+        self._probes = 0
         if self._low is not None and self._low.number >= index:
             self._low = self._first
-        self._high = Place(self._chunks, self._end)
+        self._high = ChunkPosition(self._chunks, self._end)
 
-    def guess(self, index: int) -> int:
-        """Choose the sequence to request next. The first chunk found there goes to `saw`."""
+    def next_probe(self, index: int) -> int:
+        """Choose the sequence to request next. The first chunk found there goes to `observe`."""
         low = self._low
         if index == 0 or low is None:
             return 1
         if low.number == index - 1:
             return low.sequence + 1
-        if not self._is_sure(index):
+        if not self._is_exact(index):
             return low.sequence + 1
         least, most = self._bounds(low, index)
-        self._asked += 1
-        if least >= most or self._asked == 1:
+        self._probes += 1
+        if least >= most or self._probes == 1:
             return most
-        return least if self._asked == 2 else (least + most) // 2
+        return least if self._probes == 2 else (least + most) // 2
 
-    def saw(
+    def observe(
         self,
         asked: int,
         sequence: int,
@@ -98,15 +98,15 @@ class Places:
         if found < 0 or not self._fits(found, following, own):
             return None
         if found > index:
-            self._high = Place(found, asked)
+            self._high = ChunkPosition(found, asked)
         else:
             self._read(found, sequence)
         return found
 
-    def followed(
+    def observe_next(
         self, sequence: int, following: int, *, own: bool = True
     ) -> int | None:
-        """Record the chunk after the last one. Return its number, or None as `saw` does."""
+        """Record the chunk after the last one. Return its number, or None as `observe` does."""
         index = 0 if self._low is None else self._low.number + 1
         if not self._fits(index, following, own):
             return None
@@ -124,33 +124,33 @@ class Places:
             return True
         return own and not self._trusted and index > 0 and expected > 0
 
-    def nothing(self, asked: int) -> bool:
+    def observe_none(self, asked: int) -> bool:
         """Record that no chunk is at or after `asked`. False: the chunk is missing."""
-        self._high = Place(self._chunks, asked)
+        self._high = ChunkPosition(self._chunks, asked)
         return self._low is not None and asked > self._low.sequence + 1
 
-    def leads_to(self, found: int, index: int) -> bool:
+    def should_scan(self, found: int, index: int) -> bool:
         """Return whether to read on from the found chunk to the wanted one."""
         if found > index:
             return False
-        return index - found <= NEAR or not self._is_sure(index)
+        return index - found <= SCAN_LIMIT or not self._is_exact(index)
 
-    def _is_sure(self, index: int) -> bool:
-        """Return whether `guess` can find the chunk faster than reading on would."""
+    def _is_exact(self, index: int) -> bool:
+        """Return whether `next_probe` can find the chunk faster than reading on would."""
         if self._trusted or self._low is None:
             return True
         least, most = self._bounds(self._low, index)
         return least == most
 
     def _read(self, index: int, sequence: int) -> None:
-        self._low = Place(index, sequence)
+        self._low = ChunkPosition(index, sequence)
         if index == 0:
             self._first = self._low
 
-    def _bounds(self, low: Place, index: int) -> tuple[int, int]:
+    def _bounds(self, low: ChunkPosition, index: int) -> tuple[int, int]:
         """Return the least and the greatest sequence that the chunk may have."""
         least = low.sequence + index - low.number
         return least, max(least, self._high.sequence - (self._high.number - index))
 
     def __repr__(self) -> str:
-        return f"<Places of {self._chunks} chunks from {self._low} to {self._high}>"
+        return f"<ChunkIndex of {self._chunks} chunks from {self._low} to {self._high}>"

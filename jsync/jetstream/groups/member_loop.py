@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ..._fast import Pin, take_partition
+from ...core.clock import boottime
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import (
     APIError,
@@ -39,7 +40,6 @@ from ...errors import (
     WorkQueueConsumerError,
 )
 from ..consumer import Consumer
-from ..keyvalue.lock import now
 from ..management import delete_consumer, put_consumer
 from ..pulls.engine import fetch_request
 from ..pulls.inbox import PullTarget
@@ -48,18 +48,18 @@ from ..pulls.priority import PriorityOptions
 from ..pulls.pull import Pull
 from ..retries.engine import extension_interval
 from .engine import (
-    Handover,
+    HandoverAction,
     MemberState,
     consumer_name,
-    handover,
+    decide_handover,
     is_stale,
     key_of,
     member_consumer,
-    moved,
     priority_group,
     pull_seconds,
     read_config,
     stream_of,
+    transition,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ logger = logging.getLogger("jsync.consume")
 INITIAL_BACKOFF: Final = 0.02
 MAX_BACKOFF: Final = 0.5
 """Seconds between two checks whether partitions are free. The pause doubles up to this."""
-_FINAL: Final = (
+_PERMANENT_ERRORS: Final = (
     InvalidConsumerGroupError,
     ConnectionClosedError,
     ConsumerGroupChangedError,
@@ -91,7 +91,7 @@ _FINAL: Final = (
 """The errors that end a member."""
 
 
-class MessageInHand:
+class AckExtender:
     """The message that is being handled, for which the server is asked for more time.
 
     This stops if the thread that got the message ends, as no thread will acknowledge it.
@@ -107,13 +107,13 @@ class MessageInHand:
         self._holder: threading.Thread | None = None
         self._timer: Timer | None = None
 
-    def hold(self, msg: JetStreamMsg) -> None:
+    def start(self, msg: JetStreamMsg) -> None:
         with self._lock:
             self._msg, self._holder = msg, threading.current_thread()
             if self._timer is None:
                 self._timer = self._session.call_later(self._interval, self._extend)
 
-    def let_go(self) -> None:
+    def stop(self) -> None:
         self._msg = None
 
     def __bool__(self) -> bool:
@@ -165,7 +165,7 @@ class Membership:
         self._on_error = on_error or session.options.on_error
         self._config: ConsumerGroupConfig | None = None
         self._revision = 0
-        self._told = 0  # the newest revision that the watch has delivered
+        self._watched_revision = 0  # the newest revision that the watch has delivered
         self._partitions: tuple[int, ...] = ()
         self._consumer: Consumer | None = None
         self._target: PullTarget | None = None
@@ -173,18 +173,18 @@ class Membership:
             1, None, pull_seconds(ack_wait), None
         )
         self._seconds = pull_seconds(ack_wait)
-        self._mine = False
-        self._pause = INITIAL_BACKOFF
+        self._has_received = False
+        self._backoff = INITIAL_BACKOFF
         self._missing_since: float | None = None
-        self._in_hand = MessageInHand(session, ack_wait)
+        self._ack_extender = AckExtender(session, ack_wait)
         # Protects the pull, the latch and the flags below. Re-entrant, since a signal
         # handler may stop the member on the thread that holds the lock.
         self._flags = ForkSafeRLock()
         self._pull: Pull | None = None
-        self._wake = Latch(session.write_buffer)
+        self._woken = Latch(session.write_buffer)
         self._changed = False
         self._stopping = False
-        self._forgotten = False
+        self._detached = False
         self._watch_error: Error | None = None
         self._reading = threading.Lock()
         self._reader: threading.Thread | None = None
@@ -195,10 +195,10 @@ class Membership:
         """Opens once the member has left."""
         self._watch: Watch[bytes] = bucket.watch(self._key, on_error=self.report)
         try:
-            self._look()
+            self._read_config()
             session.register_drainable(self)
             session.thread_factory.start(
-                f"{session.name}-{group}-{member}", self._follow
+                f"{session.name}-{group}-{member}", self._watch_config
             )
         except BaseException:
             self._watch.stop()
@@ -215,7 +215,7 @@ class Membership:
         """Make the member end after the current message."""
         with self._flags:
             self._stopping = True
-        self._rouse()
+        self._wake()
 
     def leave(self) -> None:
         """Stop the member, and end it here unless a thread still reads or has a message."""
@@ -224,15 +224,15 @@ class Membership:
             return
         try:
             if self._reader is threading.current_thread():
-                self._in_hand.let_go()
-            if self.state is not MemberState.ENDED and not self._in_hand:
+                self._ack_extender.stop()
+            if self.state is not MemberState.ENDED and not self._ack_extender:
                 self._end(None)
         finally:
             self._reading.release()
 
-    def forget(self) -> None:
+    def detach(self) -> None:
         """Leave because the member was dropped. For finalisers, so it takes no lock."""
-        self._forgotten = True
+        self._detached = True
         self.session.call_soon(self._watch.stop)  # makes the watching thread leave
 
     def silence(self) -> None:
@@ -253,9 +253,9 @@ class Membership:
 
     def report(self, error: Exception) -> None:
         """Report an error that does not end the member to `on_error`, and log it."""
-        self.session.callbacks.submit(self._tell, error)
+        self.session.callbacks.submit(self._notify_error, error)
 
-    def _tell(self, error: Exception) -> None:
+    def _notify_error(self, error: Exception) -> None:
         logger.warning(
             *("%s.%s, member %s: %s: %s", self.stream, self.group, self.member),
             *(type(error).__name__, error),
@@ -263,31 +263,31 @@ class Membership:
         if self._on_error is not None:
             self._on_error(error)
 
-    def _rouse(self) -> None:
+    def _wake(self) -> None:
         """Wake the reading thread to check the flags."""
         with self._flags:
-            wake, pull = self._wake, self._pull
+            wake, pull = self._woken, self._pull
         wake.set()
         if pull is not None:
             pull.close()
 
     # The thread that watches ----------------------------------------------------------
 
-    def _follow(self) -> None:
+    def _watch_config(self) -> None:
         try:
             for entry in self._watch:
-                self._told = entry.revision
+                self._watched_revision = entry.revision
                 if entry.revision > self._revision:
                     with self._flags:
                         self._changed = True
-                    self._rouse()
+                    self._wake()
         except Error as error:
             with self._flags:
                 self._watch_error = error
-        if self._forgotten:
-            self._in_hand.let_go()
+        if self._detached:
+            self._ack_extender.stop()
             self.leave()
-        self._rouse()
+        self._wake()
 
     # The thread that reads ------------------------------------------------------------
 
@@ -303,12 +303,12 @@ class Membership:
             )
         try:
             self._reader = threading.current_thread()
-            self._in_hand.let_go()
+            self._ack_extender.stop()
             while self.state is not MemberState.ENDED:
                 # Create the latch before reading the flags, so that no change is missed.
                 with self._flags:
-                    self._wake = Latch(self.session.write_buffer)
-                msg = self._turn(deadline)
+                    self._woken = Latch(self.session.write_buffer)
+                msg = self._run_once(deadline)
                 if msg is not None:
                     return msg
                 if deadline is not None and monotonic() >= deadline:
@@ -317,7 +317,7 @@ class Membership:
         finally:
             self._reading.release()
 
-    def _turn(self, deadline: float | None) -> JetStreamMsg | None:
+    def _run_once(self, deadline: float | None) -> JetStreamMsg | None:
         try:
             with self._flags:
                 stopping, failed = self._stopping, self._watch_error
@@ -329,29 +329,31 @@ class Membership:
             elif failed is not None:
                 self._end(failed)
             elif changed:
-                self._revise()
+                self._rebalance()
             elif self.state is MemberState.JOINING:
                 self._join()
             elif self.state is MemberState.ACTIVE:
                 return self._next(deadline)
             elif self.state is MemberState.WAITING:
-                self._rest(deadline)
-                self._move(MemberState.JOINING)
+                self._wait_backoff(deadline)
+                self._transition(MemberState.JOINING)
             else:
                 self._wait(None, deadline)
         except StreamNotFoundError as error:
-            self._miss(error, deadline)
-        except _FINAL as error:
+            self._on_stream_missing(error, deadline)
+        except _PERMANENT_ERRORS as error:
             self._end(error)
         except Error as error:
             if isinstance(error, APIError | NoRespondersError | PullError):
                 self.report(error)
             with self._flags:
                 self._changed = True  # once more
-            self._rest(deadline)
+            self._wait_backoff(deadline)
         return None
 
-    def _miss(self, error: StreamNotFoundError, deadline: float | None) -> None:
+    def _on_stream_missing(
+        self, error: StreamNotFoundError, deadline: float | None
+    ) -> None:
         """End if the stream, or the bucket of groups, is missing for `CONFIRM_SECONDS`.
 
         Does not end before, because the servers of a cluster may not know all streams right
@@ -368,27 +370,27 @@ class Membership:
         if isinstance(error, BucketNotFoundError):
             with self._flags:
                 self._changed = True  # once more
-        self._rest(deadline)
+        self._wait_backoff(deadline)
 
-    def _move(self, to: MemberState) -> None:
+    def _transition(self, to: MemberState) -> None:
         if to is not MemberState.JOINING:
             self._missing_since = None
-        self.state = moved(self.state, to)
+        self.state = transition(self.state, to)
 
     def _wait(self, seconds: float | None, deadline: float | None) -> None:
         """Wait until the latch is set, for `seconds` at most, and not past `deadline`."""
         if deadline is not None:
             left = max(0.0, deadline - monotonic())
             seconds = left if seconds is None else min(seconds, left)
-        self._wake.wait(seconds)
+        self._woken.wait(seconds)
 
-    def _rest(self, deadline: float | None = None) -> None:
-        self._wait(self._pause, deadline)
-        self._pause = min(2 * self._pause, MAX_BACKOFF)
+    def _wait_backoff(self, deadline: float | None = None) -> None:
+        self._wait(self._backoff, deadline)
+        self._backoff = min(2 * self._backoff, MAX_BACKOFF)
 
     # The configuration ----------------------------------------------------------------
 
-    def _look(self) -> bool:
+    def _read_config(self) -> bool:
         """Read the configuration. Returns False if the group was deleted."""
         try:
             entry = self._bucket.get(self._key)
@@ -406,7 +408,7 @@ class Membership:
         if entry.revision < self._revision:
             return True  # a former leader answered
         config = read_config(self.kind, entry.value, self._key)
-        if self._config is not None and not self._config.fits(config):
+        if self._config is not None and not self._config.is_compatible(config):
             raise ConsumerGroupChangedError(
                 f"consumer group {self._key!r} has changed beyond its members; join again"
             )
@@ -420,50 +422,50 @@ class Membership:
 
     def _is_deleted(self) -> bool:
         with contextlib.suppress(Error):
-            return not self._look()
+            return not self._read_config()
         return False
 
-    def _revise(self) -> None:
+    def _rebalance(self) -> None:
         """Read the configuration again, after a change or an error."""
         before = self._revision
         try:
-            found = self._look()
+            found = self._read_config()
         except Error as error:
             if isinstance(error, ConsumerGroupChangedError | InvalidConsumerGroupError):
-                self._let_go_of_consumer()
+                self._release_consumer()
             raise
         if not found:
             self._end(None, deleted=True)
             return
-        if self._revision < self._told:
+        if self._revision < self._watched_revision:
             with self._flags:
                 self._changed = True  # a former leader answered
-            self._rest()
+            self._wait_backoff()
             return
         assert self._config is not None
         partitions = self._config.partitions_of(self.member)
         if self._revision > before:
-            self._pause = INITIAL_BACKOFF
+            self._backoff = INITIAL_BACKOFF
         if self.state is MemberState.ACTIVE:
             if partitions == self._partitions:
                 self._missing_since = None
                 return
-            self._let_go_of_consumer()
+            self._release_consumer()
         if self.state is not MemberState.JOINING:
-            self._move(MemberState.JOINING)
+            self._transition(MemberState.JOINING)
 
     # The consumer ---------------------------------------------------------------------
 
     def _join(self) -> None:
         """Create the consumer, or wait if another member or instance has the partitions."""
-        if not self._look():
+        if not self._read_config():
             self._end(None, deleted=True)
             return
         config = self._config
         assert config is not None
         self._partitions = config.partitions_of(self.member)
         if not self._partitions:
-            self._move(MemberState.IDLE)
+            self._transition(MemberState.IDLE)
             return
         wanted = member_consumer(
             config, self.group, self.member, self._ack_wait, self._max_ack_pending
@@ -471,7 +473,9 @@ class Membership:
         try:
             info = put_consumer(self._api, self._reads, "create", wanted, {}, None)
         except WorkQueueConsumerError:
-            self._move(MemberState.WAITING)  # for the former member of these partitions
+            self._transition(
+                MemberState.WAITING
+            )  # for the former member of these partitions
             return
         except ConsumerExistsError as error:
             if self.kind == "static":
@@ -480,9 +484,9 @@ class Membership:
             # The consumer belongs to another instance, or to an earlier run of this
             # one.
             self._consumer = Consumer(self._api, self._reads, self._consumer_name)
-            self._mine = False
-            self._let_go_of_consumer()
-            self._move(MemberState.WAITING)
+            self._has_received = False
+            self._release_consumer()
+            self._transition(MemberState.WAITING)
             return
         self._consumer = Consumer(self._api, self._reads, self._consumer_name, info)
         self._target = PullTarget(
@@ -493,11 +497,11 @@ class Membership:
             pin=Pin(),
             max_ack_pending=self._max_ack_pending,
         )
-        self._mine = False
-        self._pause = INITIAL_BACKOFF
-        self._move(MemberState.ACTIVE)
+        self._has_received = False
+        self._backoff = INITIAL_BACKOFF
+        self._transition(MemberState.ACTIVE)
 
-    def _let_go_of_consumer(self) -> None:
+    def _release_consumer(self) -> None:
         """Delete the consumer if the server serves this instance.
 
         After a change of the partitions, another consumer may have to read them from an
@@ -510,15 +514,15 @@ class Membership:
         begun = monotonic()
         try:
             while True:
-                decision = handover(
+                decision = decide_handover(
                     consumer.info(),
                     self._pin(),
-                    mine=self._mine,
+                    has_received=self._has_received,
                     waited=monotonic() - begun,
                 )
-                if decision is Handover.LEAVE:
+                if decision is HandoverAction.LEAVE:
                     return
-                if decision is Handover.DELETE:
+                if decision is HandoverAction.DELETE:
                     delete_consumer(self._api, self._reads, consumer.name)
                     return
                 self.session.sleep(INITIAL_BACKOFF / 4)
@@ -542,7 +546,7 @@ class Membership:
         if deadline is not None:
             seconds = min(seconds, max(0.01, deadline - monotonic()))
             request = request.with_expiry(seconds)
-        sent = now()
+        sent = boottime()
         pull = Pull(self._target, request, seconds)
         with self._flags:
             self._pull = pull
@@ -555,40 +559,40 @@ class Membership:
             # Another instance with a newer configuration deleted it, or the group was
             # deleted.
             self._consumer = None
-            self._move(MemberState.JOINING)
-            self._rest(deadline)
+            self._transition(MemberState.JOINING)
+            self._wait_backoff(deadline)
         finally:
             with self._flags:
                 self._pull = None
             pull.close()
         if msg is None:
             return None
-        if is_stale(sent, now(), self._ack_wait):
+        if is_stale(sent, boottime(), self._ack_wait):
             return None
-        self._mine = True
-        self._pause = INITIAL_BACKOFF
+        self._has_received = True
+        self._backoff = INITIAL_BACKOFF
         take_partition(msg)
-        self._in_hand.hold(msg)
+        self._ack_extender.start(msg)
         return msg
 
     # The end --------------------------------------------------------------------------
 
     def _end(self, error: Error | None, *, deleted: bool = False) -> None:
         """End the member, and hand over to a waiting instance without a delay."""
-        self._in_hand.let_go()
+        self._ack_extender.stop()
         self.error = self.error or error
-        self._move(MemberState.ENDED)
+        self._transition(MemberState.ENDED)
         with contextlib.suppress(Error):
             if self._consumer is not None and self.error is None:
                 if deleted:
-                    self._let_go_of_consumer()
+                    self._release_consumer()
                 else:
-                    self._step_aside(self._consumer)
+                    self._hand_over(self._consumer)
         with contextlib.suppress(Error):
             self._watch.stop()
         self.finished.set()
 
-    def _step_aside(self, consumer: Consumer) -> None:
+    def _hand_over(self, consumer: Consumer) -> None:
         """Return the pin, so that the server immediately serves another instance.
 
         If no instance of an elastic member waits, the consumer is deleted. The next member

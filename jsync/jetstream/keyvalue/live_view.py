@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..watching.driver import Changes
     from .engine import Entry
 
-TICK = 1.0
+CHECK_INTERVAL = 1.0
 """The most seconds between two searches for keys that have gone without a message."""
 LIST_AFTER = 5.0
 """The least seconds between two listings of the keys of the bucket."""
@@ -34,7 +34,7 @@ MAX_LIST_AFTER = 300.0
 """The most seconds between two listings, after several that have found nothing to drop."""
 
 
-class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
+class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
     """A copy of keys and values in memory: reading never waits for the server.
 
     `KeyValue.live` returns it. Any thread may read it. Leaving the `with` block stops
@@ -69,13 +69,15 @@ class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
         self._current = changes.current(lambda: Applied(self._revision, self._unbroken))
         self._expiry = Expiry(changes.max_age)
         self._first = 0  # the first sequence of the stream at the last look at entries
-        self._look_at = 0.0  # no earlier look for entries that the stream has dropped
+        self._next_check = (
+            0.0  # no earlier look for entries that the stream has dropped
+        )
         self._list_at, self._list_after = 0.0, LIST_AFTER
         # The first sequence and the counts of messages at the last comparison.
         self._removed: tuple[int, int, int] | None = None
         changes.entries.reads_ttl = True
         try:
-            changes.run(self._apply, bad=self._drop, tick=self._tick)
+            changes.run(self._apply, bad=self._drop, tick=self._check)
             changes.handed_over.wait(timeout)
         except BaseException:
             self.stop()
@@ -201,19 +203,19 @@ class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
         else:
             self._remove(key)
             self._markers[key] = entry.revision
-        self._reached(entry.revision)
+        self._on_revision(entry.revision)
 
     def _drop(self, error: CodecError) -> None:
         """Drop a key whose new value cannot be decoded."""
         self._remove(error.key)
         self._markers[error.key] = error.revision
-        self._reached(error.revision)
+        self._on_revision(error.revision)
 
     def _remove(self, key: str) -> None:
         self._values.pop(key, None)
         self._entries.pop(key, None)
 
-    def _reached(self, revision: int) -> None:
+    def _on_revision(self, revision: int) -> None:
         with self._lock:
             if revision != self._revision + 1:
                 self._unbroken = revision - 1
@@ -222,7 +224,7 @@ class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
         for waiter in reached:
             waiter.set(None)
 
-    def _tick(self) -> float:
+    def _check(self) -> float:
         """Drop keys that have gone without a message. Return seconds until the next tick."""
         changes = self._changes
         if changes.finished.is_set:
@@ -232,13 +234,13 @@ class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
                 waiting = list(self._waiting)
             for waiter in waiting:
                 waiter.set(None)
-            return TICK
+            return CHECK_INTERVAL
         self._follow_stream()
         self._expire()
         next_us = self._expiry.next_us
         if next_us is None:
-            return TICK
-        return min(TICK, max(0.0, (next_us - self._server_us()) / 1e6))
+            return CHECK_INTERVAL
+        return min(CHECK_INTERVAL, max(0.0, (next_us - self._server_us()) / 1e6))
 
     def _server_us(self) -> int:
         """Return the time of the server, in microseconds since 1970."""
@@ -263,11 +265,11 @@ class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
             return
         self._expiry.follow(end.info.config.max_age, self._entries.values())
         now = monotonic()
-        if end.first > self._first and now >= self._look_at:
+        if end.first > self._first and now >= self._next_check:
             self._first = end.first
             self._drop_where(lambda revision: revision < end.first)
             # Spend at most a hundredth of the time on these looks.
-            self._look_at = monotonic() + 100 * (monotonic() - now)
+            self._next_check = monotonic() + 100 * (monotonic() - now)
         if now >= self._list_at and self._may_have_lost(end):
             self._drop_unlisted()
 
@@ -322,4 +324,4 @@ class Live(StopOnExit, NotCopyable, Mapping[str, Value]):
 
     def __repr__(self) -> str:
         state = "current" if self.is_current else "not current"
-        return f"<Live {len(self)} keys of bucket {self._bucket!r}, {state}>"
+        return f"<LiveView {len(self)} keys of bucket {self._bucket!r}, {state}>"

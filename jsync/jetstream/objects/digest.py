@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from ...core.callbacks import ThreadFactory
     from ...core.requests import Data
 
-INLINE = 8
+INLINE_CHUNKS = 8
 """The number of chunks that starts the thread. For fewer it costs more than it saves."""
 MAX_QUEUED = 32
 """The most chunks that may wait in the queue of the thread."""
 
 
-class Hashing:
+class BackgroundDigest:
     """A SHA-256 of chunks, computed on a separate thread if there are many of them.
 
     The queues are implemented in C, so Ctrl-C cannot leave a lock behind.
@@ -39,7 +39,7 @@ class Hashing:
     def update(self, chunk: Data) -> None:
         """Add a chunk. Blocks while `MAX_QUEUED` chunks wait to be hashed."""
         self._chunks += 1
-        if self._waiting is None and self._chunks == INLINE:
+        if self._waiting is None and self._chunks == INLINE_CHUNKS:
             # No thread could be started: hash on this thread.
             with contextlib.suppress(RuntimeError):
                 self._start()
