@@ -17,7 +17,7 @@ from jsync._fast import (
     IOLoop,
     JetStreamMailbox,
     Mailbox,
-    Messages,
+    MessageIterator,
     Parser,
     WriteBuffer,
     parse_ack_subject,
@@ -60,7 +60,8 @@ def bench_line(benchmark: BenchmarkFixture, size: int, jetstream: bool) -> None:
     def run() -> int:
         io_loop.decrypted(chunk)
         return sum(
-            1 for _, _ in zip(range(COUNT), Messages(mailbox, None), strict=False)
+            1
+            for _, _ in zip(range(COUNT), MessageIterator(mailbox, None), strict=False)
         )
 
     assert benchmark(run) == COUNT

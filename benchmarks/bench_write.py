@@ -18,7 +18,7 @@ from jsync._fast import (
     IOLoop,
     JetStreamMailbox,
     JetStreamMsg,
-    Messages,
+    MessageIterator,
     WriteBuffer,
     encode_headers,
     encode_publish,
@@ -145,7 +145,9 @@ def bench_ack(benchmark: BenchmarkFixture) -> None:
             io_loop.decrypted(chunk)
             taken = [
                 msg
-                for _, msg in zip(range(COUNT), Messages(mailbox, None), strict=False)
+                for _, msg in zip(
+                    range(COUNT), MessageIterator(mailbox, None), strict=False
+                )
                 if isinstance(msg, JetStreamMsg)
             ]
             return (taken,), {}

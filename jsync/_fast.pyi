@@ -80,7 +80,7 @@ class Msg:
         """The number of an inline status such as 503. None for published messages."""
     @property
     def status_text(self) -> str:
-        """The text after `status`, such as `No Messages`. Otherwise empty."""
+        """The text after `status`, such as `No MessageIterator`. Otherwise empty."""
     @property
     def size(self) -> int:
         """The bytes of subject, reply, headers and payload together."""
@@ -290,7 +290,7 @@ class Parser:
 class Sink: ...
 
 @final
-class Order:
+class SequenceChecker:
     def __init__(
         self,
         after: int,
@@ -309,23 +309,23 @@ class Order:
     def take_ran_dry(self) -> bool: ...
 
 @final
-class Trail:
+class GapTracker:
     @property
     def consumer_sequence(self) -> int: ...
     @property
     def stream_sequence(self) -> int: ...
-    def begin(self, consumer_sequence: int, stream_sequence: int) -> bool: ...
-    def heard(self, consumer_sequence: int, stream_sequence: int) -> bool: ...
+    def start(self, consumer_sequence: int, stream_sequence: int) -> bool: ...
+    def on_heartbeat(self, consumer_sequence: int, stream_sequence: int) -> bool: ...
     def take_gaps(self) -> list[tuple[int, int, int, int]]: ...
 
 @final
-class Pin:
+class PinId:
     @property
     def id(self) -> str: ...
-    def drop(self, refused: str) -> None: ...
+    def clear(self, refused: str) -> None: ...
 
 @final
-class Columns:
+class RowBuffer:
     def __init__(
         self,
         columns: Sequence[str] | None = None,
@@ -423,7 +423,7 @@ class ArrowBatch:
 class ArrowStream: ...
 
 @final
-class BlockWriter: ...
+class HeaderBlockWriter: ...
 
 @final
 class ArrowSource:
@@ -443,10 +443,10 @@ class ArrowSource:
         tuple[str | list[str], list[bytes], list[bytes | None] | None, bool] | None
     ): ...
 
-def arrow_schema(columns: Columns) -> object:
+def arrow_schema(columns: RowBuffer) -> object:
     """Return the schema of these columns, as a capsule."""
 
-def arrow_stream(columns: Columns, batches: Iterator[ArrowBatch]) -> object:
+def arrow_stream(columns: RowBuffer, batches: Iterator[ArrowBatch]) -> object:
     """Return a stream of batches that have these columns, as a capsule."""
 
 @disjoint_base
@@ -507,14 +507,14 @@ class Mailbox(Sink):
 class JetStreamMailbox(Mailbox):
     holds_acks: bool
     ackless: bool
-    pin: Pin | None
+    pin: PinId | None
     on_credit: Callable[[], object] | None
     on_status: Callable[[Msg], object] | None
     on_order: Callable[[], object] | None
     on_control: Callable[[Msg], object] | None
     on_end: Callable[[], object] | None
-    trail: Trail | None
-    order: Order | None
+    trail: GapTracker | None
+    order: SequenceChecker | None
     lent: bool
 
     def __init__(
@@ -534,8 +534,8 @@ class JetStreamMailbox(Mailbox):
     def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]: ...
     def give_credit(self, messages: int, size: int) -> bool: ...
     @property
-    def columns(self) -> Columns | None: ...
-    def use_columns(self, columns: Columns) -> None: ...
+    def columns(self) -> RowBuffer | None: ...
+    def use_columns(self, columns: RowBuffer) -> None: ...
     def await_rows(self, rows: int, size: int, deadline: float) -> bool: ...
     def take_rows(self, *, whole: bool = False) -> ArrowBatch: ...
 
@@ -549,7 +549,7 @@ class PreparedRequest:
     def send(self, on_status: Callable[[Msg], object], deadline: float) -> Any: ...
 
 @final
-class Messages:
+class MessageIterator:
     def __init__(
         self,
         mailbox: Mailbox,
@@ -562,7 +562,7 @@ class Messages:
     def __next__(self) -> Msg: ...
 
 @disjoint_base
-class RowsReader:
+class ArrowIterator:
     """The part of reading Arrow batches that Ctrl-C cannot interrupt.
 
     `_fill` of a subclass has a batch taken by `_take`, or returns at the end. If Ctrl-C
@@ -577,7 +577,7 @@ class RowsReader:
     def __iter__(self) -> Self: ...
     def __next__(self) -> ArrowBatch: ...
 
-class TimedRowsReader(RowsReader):
+class TimedArrowIterator(ArrowIterator):
     """Reads Arrow batches, each with a timeout."""
 
     def next(self, timeout: Seconds | None = 5.0) -> ArrowBatch:
@@ -600,7 +600,7 @@ class TimedRowsReader(RowsReader):
 # Answers to direct gets -----------------------------------------------------------
 
 @final
-class DirectAnswer:
+class DirectGetReply:
     @property
     def stream(self) -> str: ...
     @property
@@ -624,7 +624,7 @@ class DirectAnswer:
     @property
     def operation(self) -> Literal["PUT", "DEL", "PURGE"]: ...
 
-def read_direct(msg: Msg, *, batched: bool = False) -> DirectAnswer | None:
+def read_direct(msg: Msg, *, batched: bool = False) -> DirectGetReply | None:
     """Read an answer to a direct get of one message, or of several (`batched`).
 
     Return None if it is none of several. Raises `ValueError` if it is no stored message.
@@ -642,14 +642,14 @@ def read_entries(
 
     Stop at anything that is no entry, and at an entry that does not follow the one
     before it, which for the first entry is sequence `previous`. `make` and `prefix` are
-    as in `Entries`.
+    as in `EntryReader`.
 
     Returns:
         The entries, the last sequence, and the number of entries still to come after it.
     """
 
 @final
-class Initial:
+class InitialState:
     def __init__(
         self,
         expected: int,
@@ -670,7 +670,7 @@ class Initial:
     def all_came(self) -> None: ...
 
 @final
-class Entries(Generic[_Given]):
+class EntryReader(Generic[_Given]):
     once: bool
     """True to leave out a value if one of its key came among the initial entries."""
     reads_ttl: bool
@@ -681,7 +681,7 @@ class Entries(Generic[_Given]):
     def __init__(
         self,
         mailbox: JetStreamMailbox,
-        initial: Initial,
+        initial: InitialState,
         make: Callable[..., Any],
         bucket: str,
         prefix: str,
@@ -716,7 +716,7 @@ class Entries(Generic[_Given]):
 class EntryIterator(Generic[_Item]):
     def __init__(
         self,
-        entries: Entries[Any],
+        entries: EntryReader[Any],
         wait: Callable[[], Any],
         *,
         initial: bool = False,
@@ -853,14 +853,14 @@ class PubAckFuture:
         """
 
 @disjoint_base
-class AckSlots(Sink):
+class PendingAcks(Sink):
     @property
     def pending(self) -> int: ...
     @property
     def published(self) -> int: ...
 
 @final
-class AckWindow(AckSlots):
+class AckWindow(PendingAcks):
     def __init__(
         self,
         write_buffer: WriteBuffer,
@@ -930,10 +930,10 @@ class AckWindow(AckSlots):
     def expire(self) -> float | None: ...
     def lost(self, error: Exception) -> None: ...
     def connected(self) -> bool: ...
-    def send_again(self) -> None: ...
+    def resend_now(self) -> None: ...
     def retry(self) -> bool: ...
     def retry_in(self) -> float | None: ...
-    def doubt(self, seconds: float) -> bool: ...
+    def resend_due(self, seconds: float) -> bool: ...
     def deny(self, subject: str, error: Exception) -> None: ...
     def flush(self, timeout: float | None) -> bool: ...
     def close(self, error: Exception, refusal: Exception | None = None) -> None: ...
@@ -1032,7 +1032,7 @@ class WriteBuffer:
     def flush(self) -> None: ...
 
 @disjoint_base
-class PlainPublisher:
+class CorePublisher:
     """The part of `Connection` that runs once for each message."""
 
     def __init__(self, write_buffer: WriteBuffer) -> None: ...
@@ -1071,7 +1071,7 @@ class PlainPublisher:
 # Atomic batches -------------------------------------------------------------------
 
 @final
-class BatchEntry:
+class BatchMessage:
     @property
     def sequence(self) -> int:
         """Its number in the batch, from 1."""
@@ -1096,13 +1096,13 @@ class BatchEntry:
         """Return the HPUB of this message, with the `commit` header behind its own."""
 
 @final
-class BatchMessages:
+class BatchQueue:
     sent: int
     """The number of messages that have been sent, from the first on."""
     @property
     def added(self) -> int: ...
     @property
-    def waiting(self) -> list[BatchEntry]:
+    def waiting(self) -> list[BatchMessage]:
         """The messages that have been added and not been sent."""
     @property
     def last_subject(self) -> str:
@@ -1111,14 +1111,14 @@ class BatchMessages:
     def subjects(self) -> set[str]:
         """The subjects of all its messages."""
     def __init__(self, header: bytes, most: int | None, commit_size: int) -> None:
-        """`header` is as for `BatchEntry`. Each message has room for a commit header."""
+        """`header` is as for `BatchMessage`. Each message has room for a commit header."""
     def add(
         self,
         subject: str,
         data: bytes | bytearray | memoryview,
         headers: HeadersLike | None,
         max_payload: int,
-    ) -> BatchEntry:
+    ) -> BatchMessage:
         """Check a message and let it wait. If this raises, nothing has changed."""
     def add_plain(
         self, messages: Iterator[object], max_payload: int
@@ -1127,26 +1127,26 @@ class BatchMessages:
 
         Return that item, if there is one.
         """
-    def due(self, *, last: bool) -> list[BatchEntry]:
+    def due(self, *, last: bool) -> list[BatchMessage]:
         """Take the messages that wait, the last one only if `last`."""
-    def unstored(self, sequence: int) -> BatchEntry:
+    def unstored(self, sequence: int) -> BatchMessage:
         """Make a message without data, on the subject of the last one."""
 
 @final
-class Turn:
+class ThreadGuard:
     def __enter__(self) -> None:
         """Raises `ConcurrentUseError` if another call is under way."""
     def __exit__(self, *exc_info: object) -> None: ...
 
 @disjoint_base
-class AtomicAdder:
+class AtomicBatchBase:
     """The part of `AtomicBatch` that runs once for each message."""
 
-    def __init__(self, messages: BatchMessages, write_buffer: WriteBuffer) -> None: ...
+    def __init__(self, messages: BatchQueue, write_buffer: WriteBuffer) -> None: ...
     @property
-    def _messages(self) -> BatchMessages: ...
+    def _messages(self) -> BatchQueue: ...
     @property
-    def _turn(self) -> Turn: ...
+    def _guard(self) -> ThreadGuard: ...
     def _flow(self, connections: int) -> None:
         """Write messages without options immediately, on this connection only."""
     def add(
@@ -1191,10 +1191,10 @@ class AtomicAdder:
                 names the messages that it has stored.
         """
 
-def entries_within(entries: list[BatchEntry], begin: int, size: int) -> int: ...
+def entries_within(entries: list[BatchMessage], begin: int, size: int) -> int: ...
 def write_entries(
     write_buffer: WriteBuffer,
-    entries: list[BatchEntry],
+    entries: list[BatchMessage],
     begin: int,
     end: int,
     *,
@@ -1230,7 +1230,7 @@ class FastPubAck:
     def __hash__(self) -> int: ...
 
 @disjoint_base
-class IngestCounts:
+class IngestCounters:
     base: int
     """Messages of the batches before this one."""
     sent: int
@@ -1242,13 +1242,13 @@ class IngestCounts:
     def rebase(self) -> None: ...
 
 @final
-class BatchWriter:
+class IngestWriter:
     limit: int
 
     def __init__(
-        self, write_buffer: WriteBuffer, counts: IngestCounts, keep: int, window: int
+        self, write_buffer: WriteBuffer, counts: IngestCounters, keep: int, window: int
     ) -> None: ...
-    def __enter__(self) -> BatchWriter: ...
+    def __enter__(self) -> IngestWriter: ...
     def __exit__(self, *exc_info: object) -> None: ...
     @property
     def under_way(self) -> int: ...
@@ -1301,12 +1301,12 @@ class BatchWriter:
     def end(self) -> bool: ...
 
 @disjoint_base
-class MessageAdder:
+class FastIngestBase:
     """The part of `FastIngest` that runs once for each message."""
 
-    def __init__(self, writer: BatchWriter) -> None: ...
+    def __init__(self, writer: IngestWriter) -> None: ...
     @property
-    def _writer(self) -> BatchWriter: ...
+    def _writer(self) -> IngestWriter: ...
     def add(
         self,
         subject: str,
@@ -1344,7 +1344,7 @@ class MessageAdder:
             IngestClosedError: The ingest has ended.
         """
 
-def finaliser(method: Callable[[Any], None]) -> Callable[[Any], None]: ...
+def safe_finalizer(method: Callable[[Any], None]) -> Callable[[Any], None]: ...
 def forks() -> int: ...
 def os_strerror(code: int) -> str: ...
 def monotonic_ns() -> int: ...

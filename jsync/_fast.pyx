@@ -15,11 +15,11 @@ One extension module in parts, each with one idea, lowest first:
     records.pxi    the records of TLS, ours and the server's: TLSRecords
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
     plain_publisher.pxi  core publishes of a connection's users
-    batch.pxi      messages of atomic batches: BatchEntry
+    batch.pxi      messages of atomic batches: BatchMessage, BatchQueue
     message.pxi    Msg, JetStreamMsg and the ack subject's Metadata
     ack_reader.pxi ack subjects, one after the other
-    order.pxi      the order of a consumer's messages, and missing ones: Order, Trail
-    pin.pxi        the pin id of a priority group: Pin
+    order.pxi      the order of messages, and missing ones: SequenceChecker, GapTracker
+    pin.pxi        the pin id of a priority group: PinId
     columns.pxi    messages as rows of columns, without an object for each: Columns
     arrow.pxi      columns in the Arrow C data interface: ArrowBatch
     arrow_stream.pxi  streams of these columns
@@ -27,9 +27,9 @@ One extension module in parts, each with one idea, lowest first:
     event.pxi      events that the parser and the I/O loop report: Event
     mailbox.pxi    messages that wait for their reader: Mailbox
     jetstream_mailbox.pxi  messages of a consumer that wait: JetStreamMailbox
-    messages.pxi   iterators over mailboxes: Messages
-    direct.pxi     answers to direct gets: DirectAnswer
-    entry.pxi      messages of key-value buckets as entries: Initial, Entries
+    messages.pxi   iterators over mailboxes: MessageIterator
+    direct.pxi     answers to direct gets: DirectGetReply
+    entry.pxi      messages of key-value buckets as entries: InitialState, EntryReader
     plain_ack.pxi  acks of the usual form, and how to recognise answers of a stream
     replies.pxi    waiters for an answer, and how it finds them: Waiter, ReplyMux
     question.pxi   a request that is sent many times: PreparedRequest

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from . import errors
-from ._fast import Mailbox, PlainPublisher
+from ._fast import CorePublisher, Mailbox
 from .checks import seconds
 from .contexts import connect_keywords
 from .core.deadline import deadline_after
@@ -380,7 +380,7 @@ def _refuse_gevent() -> None:
         )
 
 
-class Connection(PlainPublisher):
+class Connection(CorePublisher):
     """A connection to NATS. `jsync.connect` returns it. Any thread may use it.
 
     At the end of a `with` block the connection drains for at most `drain_timeout`

@@ -15,7 +15,7 @@ from jsync._fast import (
     IOLoop,
     JetStreamMailbox,
     JetStreamMsg,
-    Messages,
+    MessageIterator,
     Parser,
     WriteBuffer,
 )
@@ -46,7 +46,7 @@ def line(
 
     def run() -> None:
         reader.decrypted(chunk)
-        messages = Messages(mailbox, None)
+        messages = MessageIterator(mailbox, None)
         if use is None:
             for _, _ in zip(range(COUNT), messages, strict=False):
                 pass

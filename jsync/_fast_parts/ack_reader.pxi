@@ -26,12 +26,12 @@ cdef extern from *:
 cdef struct AckNumbers:
     uint64_t stream_sequence, consumer_sequence, timestamp, pending
 
-cdef struct AckReader:
+cdef struct AckSubjectReader:
     char beginning[128]  # up to the stream sequence
     Py_ssize_t size
 
 
-cdef inline bint next_number(
+cdef inline bint read_number(
     const char** p, const char* end, uint64_t* number
 ) noexcept nogil:
     """Read digits up to a dot or the end, and move behind it. False for any other text."""
@@ -55,7 +55,7 @@ cdef inline bint next_number(
 
 
 cdef bint read_ack(
-    AckReader* reader, const char* s, Py_ssize_t n, AckNumbers* ack
+    AckSubjectReader* reader, const char* s, Py_ssize_t n, AckNumbers* ack
 ) noexcept nogil:
     """Read an ack subject. Return False for any other subject."""
     cdef AckSubject parts
@@ -66,10 +66,10 @@ cdef bint read_ack(
         reader.size
         and n > reader.size
         and memcmp(s, reader.beginning, reader.size) == 0
-        and next_number(&p, end, &ack.stream_sequence)
-        and next_number(&p, end, &ack.consumer_sequence)
-        and next_number(&p, end, &ack.timestamp)
-        and next_number(&p, end, &ack.pending)
+        and read_number(&p, end, &ack.stream_sequence)
+        and read_number(&p, end, &ack.consumer_sequence)
+        and read_number(&p, end, &ack.timestamp)
+        and read_number(&p, end, &ack.pending)
         and p == end + 1  # the rest is checked below
     ):
         return True

@@ -86,7 +86,7 @@ cdef struct SchemaRoom:  # the memory that a schema owns
     ArrowSchema* pointers[MAX_CHILDREN]
 
 cdef struct ArrayRoom:
-    Chunk* chunk
+    ColumnChunk* chunk
     const void* buffers[MAX_BUFFERS]
     ArrowArray children[MAX_CHILDREN]
     ArrowArray* pointers[MAX_CHILDREN]
@@ -146,7 +146,7 @@ cdef bint make_column_schema(ArrowSchema* out, int column) noexcept nogil:
     )
 
 
-cdef bint make_batch_schema(ArrowSchema* out, Shape* shape) noexcept nogil:
+cdef bint make_batch_schema(ArrowSchema* out, ColumnLayout* shape) noexcept nogil:
     cdef int i
     if not make_schema(out, b"+s", b"", False, shape.width):
         return False
@@ -174,7 +174,7 @@ cdef void release_array(ArrowArray* array) noexcept nogil:
 
 
 cdef bint make_array(
-    ArrowArray* out, Chunk* chunk, int64_t length, int children, int buffers,
+    ArrowArray* out, ColumnChunk* chunk, int64_t length, int children, int buffers,
     const void* first, const void* second, const void* third,
 ) noexcept nogil:
     """Make an array with empty children, which the caller makes next."""
@@ -201,12 +201,12 @@ cdef bint make_array(
 
 
 cdef bint make_values(
-    ArrowArray* out, Chunk* chunk, int64_t length, Values* values
+    ArrowArray* out, ColumnChunk* chunk, int64_t length, ValueBuffer* values
 ) noexcept nogil:
     return make_array(out, chunk, length, 0, 3, NULL, values.ends, values.bytes)
 
 
-cdef bint make_headers(ArrowArray* out, Chunk* chunk) noexcept nogil:
+cdef bint make_headers(ArrowArray* out, ColumnChunk* chunk) noexcept nogil:
     cdef ArrowArray* entries
     cdef ArrowArray* lists
     if not make_array(
@@ -225,7 +225,7 @@ cdef bint make_headers(ArrowArray* out, Chunk* chunk) noexcept nogil:
     )
 
 
-cdef bint make_column(ArrowArray* out, Chunk* chunk, int column) noexcept nogil:
+cdef bint make_column(ArrowArray* out, ColumnChunk* chunk, int column) noexcept nogil:
     if column == SUBJECTS:
         return make_values(out, chunk, chunk.rows, &chunk.subjects)
     if column == PAYLOADS:
@@ -237,7 +237,9 @@ cdef bint make_column(ArrowArray* out, Chunk* chunk, int column) noexcept nogil:
     return make_headers(out, chunk)
 
 
-cdef bint make_batch(ArrowArray* out, Chunk* chunk, Shape* shape) noexcept nogil:
+cdef bint make_batch(
+    ArrowArray* out, ColumnChunk* chunk, ColumnLayout* shape
+) noexcept nogil:
     cdef int i
     if not make_array(out, chunk, chunk.rows, shape.width, 1, NULL, NULL, NULL):
         return False
@@ -265,7 +267,7 @@ cdef void drop_array(object capsule) noexcept:
     PyMem_RawFree(array)
 
 
-cdef object schema_capsule(Shape* shape):
+cdef object schema_capsule(ColumnLayout* shape):
     cdef ArrowSchema* schema = <ArrowSchema*>PyMem_RawCalloc(1, sizeof(ArrowSchema))
     if schema == NULL:
         raise MemoryError
@@ -275,7 +277,7 @@ cdef object schema_capsule(Shape* shape):
     return PyCapsule_New(schema, "arrow_schema", drop_schema)
 
 
-cdef object array_capsule(Chunk* chunk, Shape* shape):
+cdef object array_capsule(ColumnChunk* chunk, ColumnLayout* shape):
     cdef ArrowArray* array = <ArrowArray*>PyMem_RawCalloc(1, sizeof(ArrowArray))
     if array == NULL:
         raise MemoryError
@@ -309,19 +311,19 @@ cdef class ArrowBatch:
     You can acknowledge a batch like its messages, from any thread. See `JetStreamMsg`.
     """
 
-    cdef Chunk* first
-    cdef Shape shape
+    cdef ColumnChunk* first
+    cdef ColumnLayout shape
     cdef size_t rows, bytes_in_all
     cdef WriteBuffer write_buffer
     cdef bint acks, together, done
-    cdef Chunk* acked      # where to continue acks that an error has cut short
+    cdef ColumnChunk* acked      # where to continue acks that an error has cut short
     cdef size_t acked_row
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         raise TypeError("a batch comes from fetch, arrow_batches or read_arrow")
 
     def __dealloc__(self):
-        cdef Chunk* chunk
+        cdef ColumnChunk* chunk
         while self.first != NULL:
             chunk = self.first
             self.first = chunk.next
@@ -351,7 +353,7 @@ cdef class ArrowBatch:
     def last_sequence(self) -> int | None:
         """The highest stream sequence. None for an empty batch."""
         cdef uint64_t highest = 0
-        cdef Chunk* chunk = self.first
+        cdef ColumnChunk* chunk = self.first
         while chunk != NULL:
             highest = max(highest, chunk.highest)
             chunk = chunk.next
@@ -365,7 +367,7 @@ cdef class ArrowBatch:
         0 if `headers` is not among the columns.
         """
         cdef size_t count = 0
-        cdef Chunk* chunk = self.first
+        cdef ColumnChunk* chunk = self.first
         while chunk != NULL:
             count += chunk.unreadable
             chunk = chunk.next
@@ -448,8 +450,8 @@ cdef class ArrowBatch:
         return self.done and self.acks
 
     cdef int acknowledge_highest(self) except -1:
-        cdef Chunk* chunk = self.first
-        cdef Chunk* best = NULL
+        cdef ColumnChunk* chunk = self.first
+        cdef ColumnChunk* best = NULL
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -465,7 +467,7 @@ cdef class ArrowBatch:
             leave(&here)
 
     cdef int acknowledge(self, bytes data, bint terminal) except -1:
-        cdef Chunk* chunk
+        cdef ColumnChunk* chunk
         cdef size_t row
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -491,7 +493,7 @@ cdef class ArrowBatch:
             leave(&here)
 
     cdef int answer(
-        self, Chunk* chunk, size_t row, const char* data, Py_ssize_t size
+        self, ColumnChunk* chunk, size_t row, const char* data, Py_ssize_t size
     ) except -1:
         cdef int32_t begin = chunk.replies.ends[row]
         return self.write_buffer.write_ack(
@@ -499,10 +501,10 @@ cdef class ArrowBatch:
         )
 
 
-cdef ArrowBatch batch_of(Columns columns, Chunk* chunks, WriteBuffer write_buffer):
+cdef ArrowBatch batch_of(RowBuffer columns, ColumnChunk* chunks, WriteBuffer write_buffer):
     """Make a batch that takes over `chunks`, which may be NULL."""
     cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
-    cdef Chunk* chunk = chunks
+    cdef ColumnChunk* chunk = chunks
     batch.first = chunks
     batch.shape = columns.shape
     batch.write_buffer = write_buffer

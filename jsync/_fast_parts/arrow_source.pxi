@@ -159,7 +159,7 @@ cdef object as_text(bytes raw):
 
 
 @cython.final
-cdef class BlockWriter:
+cdef class HeaderBlockWriter:
     """Writes header blocks, one after the other, into the same buffer."""
 
     cdef char* data
@@ -257,7 +257,7 @@ cdef class ArrowSource:
     cdef int option_count
     cdef bint has_ids    # one option is a column of message ids
     cdef bytes constant
-    cdef BlockWriter block
+    cdef HeaderBlockWriter block
 
     @cython.annotation_typing(False)
     def __init__(
@@ -287,7 +287,7 @@ cdef class ArrowSource:
         self.check(self.stream.get_schema(self.stream, &self.schema))
         if bytes(self.schema.format) != b"+s":
             raise ConfigError("a table has columns: this is a single one")
-        self.block = BlockWriter()
+        self.block = HeaderBlockWriter()
         self.checked = {}
         self.check_header = check_header
         self.subject = subject

@@ -26,16 +26,16 @@ cdef class ArrowStream:
 
     cdef object batches
     cdef ArrowBatch batch  # the one being read, which may consist of several record batches
-    cdef Chunk* next       # its record batch that comes next
-    cdef Shape shape
+    cdef ColumnChunk* next       # its record batch that comes next
+    cdef ColumnLayout shape
     cdef object error      # why reading failed
     cdef bytes text        # of `error`
     cdef const char* last_error  # `text` for C, or ENDED
     cdef object interrupt  # Ctrl-C or another exception of a signal handler, for the user
-    cdef bint raised       # `interrupt` was raised, though a finaliser may have lost it
+    cdef bint raised       # `interrupt` was raised, though a finalizer may have lost it
 
     @staticmethod
-    cdef ArrowStream of(batches, Shape* shape):
+    cdef ArrowStream of(batches, ColumnLayout* shape):
         cdef ArrowStream stream = ArrowStream.__new__(ArrowStream)
         stream.batches = iter(batches)
         stream.shape = shape[0]
@@ -111,7 +111,7 @@ cdef int raise_interrupt(void* waiting) except -1:
 
 cdef int stream_schema(ArrowArrayStream* out, ArrowSchema* schema) noexcept nogil:
     # The shape never changes, so this needs no GIL.
-    cdef Shape* shape = &(<ArrowStream><PyObject*>out.private_data).shape
+    cdef ColumnLayout* shape = &(<ArrowStream><PyObject*>out.private_data).shape
     return 0 if make_batch_schema(schema, shape) else ERROR_MEMORY
 
 
@@ -205,9 +205,9 @@ cdef object stream_capsule(ArrowStream stream):
     return PyCapsule_New(out, "arrow_array_stream", drop_stream)
 
 
-def arrow_schema(columns: Columns) -> object:
+def arrow_schema(columns: RowBuffer) -> object:
     return schema_capsule(&columns.shape)
 
 
-def arrow_stream(columns: Columns, batches: "Iterator[ArrowBatch]") -> object:
+def arrow_stream(columns: RowBuffer, batches: "Iterator[ArrowBatch]") -> object:
     return stream_capsule(ArrowStream.of(batches, &columns.shape))

@@ -5,7 +5,7 @@ cdef bytes NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
 @cython.final
 @cython.freelist(64)
-cdef class BatchEntry:
+cdef class BatchMessage:
     """A message of an atomic batch."""
 
     cdef readonly uint64_t sequence
@@ -49,7 +49,7 @@ cdef class BatchEntry:
         return 0
 
     def __repr__(self) -> str:
-        return f"<BatchEntry {self.sequence} on {self.subject!r}, {self.size} bytes>"
+        return f"<BatchMessage {self.sequence} on {self.subject!r}, {self.size} bytes>"
 
     @property
     def size(self) -> int:
@@ -87,7 +87,7 @@ cdef class BatchEntry:
 
 
 @cython.final
-cdef class BatchMessages:
+cdef class BatchQueue:
     """The messages of an atomic batch: how many there are, and those that wait."""
 
     cdef bytes header
@@ -109,7 +109,7 @@ cdef class BatchMessages:
 
     def __repr__(self) -> str:
         return (
-            f"<BatchMessages {self.added} added, {self.sent} sent, "
+            f"<BatchQueue {self.added} added, {self.sent} sent, "
             f"{len(self.waiting)} waiting>"
         )
 
@@ -120,14 +120,14 @@ cdef class BatchMessages:
         data: "bytes | bytearray | memoryview",
         headers: "HeadersLike | None",
         max_payload: int,
-    ) -> BatchEntry:
+    ) -> BatchMessage:
         entry = self.checked(subject, data, headers, max_payload)
         self.waiting.append(entry)
         self.count(entry)
         return entry
 
     def add_plain(self, messages: "Iterator[object]", max_payload: int) -> tuple:
-        cdef BatchEntry entry
+        cdef BatchMessage entry
         cdef tuple pair
         for message in messages:
             if type(message) is not tuple or len(<tuple>message) != 2:
@@ -138,9 +138,9 @@ cdef class BatchMessages:
             self.count(entry)
         return ()
 
-    cdef BatchEntry checked(self, subject, data, headers, size_t max_payload):
+    cdef BatchMessage checked(self, subject, data, headers, size_t max_payload):
         """Make the next message. Raises an error if the server would refuse it."""
-        cdef BatchEntry entry
+        cdef BatchMessage entry
         cdef Py_ssize_t n = 0
         cdef size_t size
         if subject is not self.last_subject and subject not in self.subjects:
@@ -150,7 +150,7 @@ cdef class BatchMessages:
                 f"a batch has at most {self.most} messages; a server that is set up for "
                 "more takes them with max_messages=None"
             )
-        entry = BatchEntry.__new__(BatchEntry)
+        entry = BatchMessage.__new__(BatchMessage)
         entry.encode(self.header, self.added + 1, subject, data, headers)
         size = entry.sized() + self.commit_size
         if size > max_payload:
@@ -160,7 +160,7 @@ cdef class BatchMessages:
             )
         return entry
 
-    cdef int count(self, BatchEntry entry) except -1:
+    cdef int count(self, BatchMessage entry) except -1:
         if entry.subject is not self.last_subject:
             self.subjects.add(entry.subject)
             self.last_subject = entry.subject
@@ -172,18 +172,18 @@ cdef class BatchMessages:
         self.waiting = [] if last or not entries else [entries.pop()]
         return entries
 
-    def unstored(self, sequence: int) -> BatchEntry:
-        return BatchEntry(self.header, sequence, self.last_subject)
+    def unstored(self, sequence: int) -> BatchMessage:
+        return BatchMessage(self.header, sequence, self.last_subject)
 
 
 @cython.final
-cdef class Turn:
+cdef class ThreadGuard:
     """Lets one thread at a time into a batch, and raises an error in the others."""
 
     cdef int taken
 
     def __repr__(self) -> str:
-        return f"<Turn {'taken' if self.taken else 'free'}>"
+        return f"<ThreadGuard {'taken' if self.taken else 'free'}>"
 
     cdef int take(self) except -1:
         if swap_int(&self.taken, True):
@@ -199,18 +199,18 @@ cdef class Turn:
         store_int(&self.taken, False)
 
 
-@cython.no_gc_clear  # a finaliser may still add
-cdef class AtomicAdder:
+@cython.no_gc_clear  # a finalizer may still add
+cdef class AtomicBatchBase:
     """The part of `AtomicBatch` that runs once for each message."""
 
-    cdef readonly BatchMessages _messages
-    cdef readonly Turn _turn
+    cdef readonly BatchQueue _messages
+    cdef readonly ThreadGuard _guard
     cdef WriteBuffer write_buffer
     cdef uint64_t flowing  # `connections` of the write buffer, 0: check each message
 
-    def __init__(self, messages: BatchMessages, write_buffer: WriteBuffer) -> None:
+    def __init__(self, messages: BatchQueue, write_buffer: WriteBuffer) -> None:
         self._messages = messages
-        self._turn = Turn()
+        self._guard = ThreadGuard()
         self.write_buffer = write_buffer
 
     def _flow(self, connections: int) -> None:
@@ -258,8 +258,8 @@ cdef class AtomicAdder:
             AtomicBatchUnsupportedError: The server has no atomic batches. The error
                 names the messages that it has stored.
         """
-        cdef BatchMessages messages = self._messages
-        cdef BatchEntry entry, held
+        cdef BatchQueue messages = self._messages
+        cdef BatchMessage entry, held
         if (
             options or ack or timeout is not None
             or self.flowing == 0 or self.flowing != glance_number(&self.write_buffer.opened)
@@ -267,14 +267,14 @@ cdef class AtomicAdder:
         ):
             self._add(subject, data, options, ack, timeout)
             return
-        self._turn.take()
+        self._guard.take()
         if PARALLEL and PyList_GET_SIZE(messages.waiting) != 1:
-            # Another thread added a message between the check and the turn.
-            store_int(&self._turn.taken, False)
+            # Another thread added a message between the check and the guard.
+            store_int(&self._guard.taken, False)
             self._add(subject, data, options, ack, timeout)
             return
         try:
-            held = <BatchEntry>messages.waiting[0]
+            held = <BatchMessage>messages.waiting[0]
             entry = messages.checked(
                 subject, data, None, glance_size(&self.write_buffer.most_payload)
             )
@@ -290,10 +290,10 @@ cdef class AtomicAdder:
                 self._fail(error)
                 raise
         finally:
-            store_int(&self._turn.taken, False)
+            store_int(&self._guard.taken, False)
 
 
-cdef bint put_entry(WriteBuffer write_buffer, BatchEntry entry) except -1:
+cdef bint put_entry(WriteBuffer write_buffer, BatchMessage entry) except -1:
     """Write an entry that requests no answer, in chunks. Return False if not connected."""
     cdef PublishFrame frame
     entry.describe(&frame, entry.block, NULL, 0)
@@ -304,7 +304,7 @@ def entries_within(entries: list, begin: int, size: int) -> int:
     """Return the end of the entries from `begin` on that make up about `size` bytes."""
     cdef Py_ssize_t end = begin, count = len(entries), left = size
     while end < count and left > 0:
-        left -= (<BatchEntry?>entries[end]).sized()
+        left -= (<BatchMessage?>entries[end]).sized()
         end += 1
     return end
 
@@ -327,19 +327,19 @@ def write_entries(
     cdef const char* first_subject = utf8(first_reply, &first_size)
     cdef const char* reply_subject = utf8(reply, &reply_size)
     cdef size_t total = 0
-    cdef BatchEntry entry
+    cdef BatchMessage entry
     cdef PublishFrame* frames
     cdef char* out
     cdef bytes closing
     if last < 0:
         return
-    closing = (<BatchEntry?>written[last]).block_with(commit)
+    closing = (<BatchMessage?>written[last]).block_with(commit)
     frames = <PublishFrame*>PyMem_RawMalloc((last + 1) * sizeof(PublishFrame))
     if frames == NULL:
         raise MemoryError
     try:
         for i in range(last + 1):
-            entry = <BatchEntry?>written[i]
+            entry = <BatchMessage?>written[i]
             if i == last:
                 entry.describe(&frames[i], closing, reply_subject, reply_size)
             else:

@@ -26,25 +26,25 @@ cdef enum:  # columns
 cdef tuple COLUMN_NAMES = ("subject", "data", "sequence", "timestamp", "headers")
 
 cdef enum:
-    # Offsets have 32 bits. Text that is not UTF-8 may grow threefold when it is mended.
+    # Offsets have 32 bits. Text that is not UTF-8 may grow threefold when it is repaired.
     MAX_DATA = 0x7FFFFFFF
     MAX_TEXT = 0x1FFFFFFF
     FIRST_ROWS = 256
     FIRST_BYTES = 16 * 1024
 
-cdef struct Values:  # values of variable length, one behind the other
+cdef struct ValueBuffer:  # values of variable length, one behind the other
     int32_t* ends    # where each value begins, and then where the last one ends
     char* bytes
     size_t size, room
 
-cdef struct Chunk:
+cdef struct ColumnChunk:
     long holders
-    Chunk* next
+    ColumnChunk* next
     size_t rows, room
     size_t wire          # bytes, as the server counts them
     uint64_t* sequences
     int64_t* timestamps
-    Values subjects, payloads, blocks, replies
+    ValueBuffer subjects, payloads, blocks, replies
     bint plain           # all subjects are ASCII
     uint64_t highest     # highest stream sequence
     size_t highest_row
@@ -54,7 +54,7 @@ cdef struct Chunk:
     size_t without_headers, unreadable, entries, entry_room, value_count, value_room
     int32_t* entry_ends
     int32_t* value_ends
-    Values names, values
+    ValueBuffer names, values
 
 cdef struct Frame:  # a message in the parser's buffer or in an object
     const char* subject
@@ -63,18 +63,18 @@ cdef struct Frame:  # a message in the parser's buffer or in an object
     const char* data
     size_t subject_size, reply_size, block_size, data_size
 
-cdef struct Shape:  # the columns that are wanted, in order
+cdef struct ColumnLayout:  # the columns that are wanted, in order
     int width
     int column[COLUMNS_IN_ALL]
     bint has[COLUMNS_IN_ALL]
 
 
-cdef void values_free(Values* values) noexcept nogil:
+cdef void values_free(ValueBuffer* values) noexcept nogil:
     PyMem_RawFree(values.ends)
     PyMem_RawFree(values.bytes)
 
 
-cdef void chunk_let_go(Chunk* chunk) noexcept nogil:
+cdef void chunk_let_go(ColumnChunk* chunk) noexcept nogil:
     if chunk == NULL or not jsync_let_go(&chunk.holders):
         return
     PyMem_RawFree(chunk.sequences)
@@ -99,7 +99,7 @@ cdef bint resize(void** block, size_t size) noexcept nogil:
     return True
 
 
-cdef bint values_rows(Values* values, size_t rows) noexcept nogil:
+cdef bint values_rows(ValueBuffer* values, size_t rows) noexcept nogil:
     """Make room for the ends of `rows` values."""
     cdef bint first = values.ends == NULL
     if not resize(<void**>&values.ends, (rows + 1) * sizeof(int32_t)):
@@ -109,7 +109,7 @@ cdef bint values_rows(Values* values, size_t rows) noexcept nogil:
     return True
 
 
-cdef bint values_room(Values* values, size_t more) noexcept nogil:
+cdef bint values_room(ValueBuffer* values, size_t more) noexcept nogil:
     cdef size_t room = values.room * 2 if values.room else FIRST_BYTES
     if values.size + more <= values.room:
         return True
@@ -122,7 +122,7 @@ cdef bint values_room(Values* values, size_t more) noexcept nogil:
 
 
 cdef inline void values_add(
-    Values* values, size_t row, const char* s, size_t n
+    ValueBuffer* values, size_t row, const char* s, size_t n
 ) noexcept nogil:
     """Add a value. The caller has made room for it."""
     if n:
@@ -131,7 +131,7 @@ cdef inline void values_add(
     values.ends[row + 1] = <int32_t>values.size
 
 
-cdef bint values_fit(Values* values) noexcept nogil:
+cdef bint values_fit(ValueBuffer* values) noexcept nogil:
     """Give back the room that is not used, if it is much."""
     if values.room - values.size > values.room // 4:
         if not resize(<void**>&values.bytes, values.size):
@@ -153,14 +153,16 @@ cdef bint is_ascii(const char* s, size_t n) noexcept nogil:
     return bits & 0x8080808080808080ULL == 0
 
 
-cdef bytes mended(const char* s, size_t n):
+cdef bytes repair_utf8(const char* s, size_t n):
     """Return the text as UTF-8, with U+FFFD in place of invalid bytes."""
     return decode_text(s, n).encode("utf-8", "surrogateescape").decode(
         "utf-8", "replace"
     ).encode()
 
 
-cdef bint chunk_rows(Chunk* chunk, Shape* shape, bint replies, size_t rows) noexcept nogil:
+cdef bint chunk_rows(
+    ColumnChunk* chunk, ColumnLayout* shape, bint replies, size_t rows
+) noexcept nogil:
     """Make room for `rows` rows."""
     if (
         shape.has[SEQUENCES]
@@ -183,11 +185,11 @@ cdef enum:
     MAX_LINES = 64  # of a header block that is read without objects
 
 
-cdef int add_text(Values* values, size_t row, const char* s, size_t n) except -1:
+cdef int add_text(ValueBuffer* values, size_t row, const char* s, size_t n) except -1:
     """Add text that must be UTF-8, and mend it if it is not."""
     cdef bytes text
     if not is_ascii(s, n):
-        text = mended(s, n)
+        text = repair_utf8(s, n)
         s, n = PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
     if not values_room(values, n):
         raise MemoryError
@@ -195,7 +197,7 @@ cdef int add_text(Values* values, size_t row, const char* s, size_t n) except -1
     return 0
 
 
-cdef int add_entry(Chunk* chunk, const char* name, size_t size) except -1:
+cdef int add_entry(ColumnChunk* chunk, const char* name, size_t size) except -1:
     cdef size_t room = chunk.entry_room * 2 if chunk.entry_room else FIRST_ROWS
     if chunk.entries == chunk.entry_room:
         if not resize(
@@ -209,7 +211,7 @@ cdef int add_entry(Chunk* chunk, const char* name, size_t size) except -1:
     return 0
 
 
-cdef int add_header(Chunk* chunk, const char* value, size_t size) except -1:
+cdef int add_header(ColumnChunk* chunk, const char* value, size_t size) except -1:
     """Add a value to the last entry."""
     cdef size_t room = chunk.value_room * 2 if chunk.value_room else FIRST_ROWS
     if chunk.value_count == chunk.value_room:
@@ -222,7 +224,7 @@ cdef int add_header(Chunk* chunk, const char* value, size_t size) except -1:
     return 0
 
 
-cdef int add_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
+cdef int add_headers(ColumnChunk* chunk, const char* s, Py_ssize_t n) except -1:
     """Add the headers of one message, with the names in the order of first appearance."""
     cdef HeaderLine lines[MAX_LINES]
     cdef bint done[MAX_LINES]
@@ -255,7 +257,7 @@ cdef int add_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
     return 0
 
 
-cdef int add_many_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
+cdef int add_many_headers(ColumnChunk* chunk, const char* s, Py_ssize_t n) except -1:
     cdef bytes raw
     _, _, headers, error = parse_headers(PyBytes_FromStringAndSize(s, n))
     if error is not None:
@@ -269,7 +271,7 @@ cdef int add_many_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
     return 0
 
 
-cdef int chunk_headers(Chunk* chunk) except -1:
+cdef int chunk_headers(ColumnChunk* chunk) except -1:
     """Turn the header blocks into a column: null without a readable block."""
     cdef size_t row, bitmap = (chunk.rows + 7) // 8
     cdef const char* s
@@ -294,12 +296,12 @@ cdef int chunk_headers(Chunk* chunk) except -1:
     return 0
 
 
-cdef int mend_subjects(Chunk* chunk) except -1:
-    cdef Values whole = chunk.subjects
+cdef int repair_subjects(ColumnChunk* chunk) except -1:
+    cdef ValueBuffer whole = chunk.subjects
     cdef size_t row
     if chunk.plain or whole.ends == NULL:
         return 0
-    memset(&chunk.subjects, 0, sizeof(Values))
+    memset(&chunk.subjects, 0, sizeof(ValueBuffer))
     try:
         if not values_rows(&chunk.subjects, chunk.rows):
             raise MemoryError
@@ -314,13 +316,13 @@ cdef int mend_subjects(Chunk* chunk) except -1:
     return 0
 
 
-cdef int chunk_finish(Chunk* chunk, Shape* shape) except -1:
+cdef int chunk_finish(ColumnChunk* chunk, ColumnLayout* shape) except -1:
     """Complete a chunk: read the headers, mend the text, and give back spare memory."""
-    mend_subjects(chunk)
+    repair_subjects(chunk)
     if shape.has[HEADERS]:
         chunk_headers(chunk)
     values_free(&chunk.blocks)
-    memset(&chunk.blocks, 0, sizeof(Values))
+    memset(&chunk.blocks, 0, sizeof(ValueBuffer))
     if not (
         values_fit(&chunk.subjects) and values_fit(&chunk.payloads)
         and values_fit(&chunk.replies) and values_fit(&chunk.names)
@@ -336,7 +338,7 @@ cdef int chunk_finish(Chunk* chunk, Shape* shape) except -1:
 # The builder ---------------------------------------------------------------------------
 
 @cython.final
-cdef class Columns:
+cdef class RowBuffer:
     """Takes messages as rows of the wanted columns, in chunks of `most_rows`.
 
     With `acks` the rows can be acknowledged, and `together` means that one ack covers all
@@ -344,12 +346,12 @@ cdef class Columns:
     other kind of data as well.
     """
 
-    cdef Shape shape
+    cdef ColumnLayout shape
     cdef bint acks, together
     cdef size_t most_rows, most_data, most_text
-    cdef AckReader reader
-    cdef Chunk* first
-    cdef Chunk* last
+    cdef AckSubjectReader reader
+    cdef ColumnChunk* first
+    cdef ColumnChunk* last
     cdef size_t rows_hint, subject_hint, payload_hint, reply_hint
 
     def __init__(
@@ -388,21 +390,21 @@ cdef class Columns:
         self.clear()
 
     def __repr__(self) -> str:
-        return f"<Columns {', '.join(self.names())}>"
+        return f"<RowBuffer {', '.join(self.names())}>"
 
     cdef list names(self):
         return [COLUMN_NAMES[self.shape.column[i]] for i in range(self.shape.width)]
 
     cdef void clear(self) noexcept:
-        cdef Chunk* chunk
+        cdef ColumnChunk* chunk
         while self.first != NULL:
             chunk = self.first
             self.first = chunk.next
             chunk_let_go(chunk)
         self.last = NULL
 
-    cdef Chunk* begin_empty(self) except NULL:
-        cdef Chunk* chunk = <Chunk*>PyMem_RawCalloc(1, sizeof(Chunk))
+    cdef ColumnChunk* begin_empty(self) except NULL:
+        cdef ColumnChunk* chunk = <ColumnChunk*>PyMem_RawCalloc(1, sizeof(ColumnChunk))
         if chunk == NULL:
             raise MemoryError
         chunk.holders = 1
@@ -412,9 +414,9 @@ cdef class Columns:
             raise MemoryError
         return chunk
 
-    cdef Chunk* begin(self) except NULL:
+    cdef ColumnChunk* begin(self) except NULL:
         """Begin a chunk, which is likely to become as large as the one before."""
-        cdef Chunk* chunk = self.begin_empty()
+        cdef ColumnChunk* chunk = self.begin_empty()
         if not (
             (not self.shape.has[SUBJECTS]
              or values_room(&chunk.subjects, self.subject_hint))
@@ -432,7 +434,7 @@ cdef class Columns:
         return chunk
 
     cdef int append(self, Frame* frame, AckNumbers* ack, size_t wire) except -1:
-        cdef Chunk* chunk = self.last
+        cdef ColumnChunk* chunk = self.last
         cdef size_t row
         if chunk == NULL or chunk.rows >= self.most_rows or (
             chunk.rows and (
@@ -480,9 +482,9 @@ cdef class Columns:
         chunk.rows = row + 1
         return 0
 
-    cdef Chunk* take(self) noexcept:
+    cdef ColumnChunk* take(self) noexcept:
         """Take the oldest chunk. Return NULL if there is none."""
-        cdef Chunk* chunk = self.first
+        cdef ColumnChunk* chunk = self.first
         if chunk != NULL:
             self.first = chunk.next
             chunk.next = NULL
@@ -494,9 +496,9 @@ cdef class Columns:
             self.reply_hint = chunk.replies.size
         return chunk
 
-    cdef void put_back(self, Chunk* chunks) noexcept:
+    cdef void put_back(self, ColumnChunk* chunks) noexcept:
         """Put chunks that were taken, in their order, back in front of the others."""
-        cdef Chunk* last = chunks
+        cdef ColumnChunk* last = chunks
         if chunks == NULL:
             return
         while last.next != NULL:
@@ -520,7 +522,7 @@ cdef int frame_of(Msg msg, Frame* frame) except -1:
     return 0
 
 
-cdef int add_row(Columns columns, Msg msg, size_t size, size_t* bytes_in_all) except -1:
+cdef int add_row(RowBuffer columns, Msg msg, size_t size, size_t* bytes_in_all) except -1:
     """Add a message that came earlier. Return 1, or 0 for a message of no stream."""
     cdef AckNumbers ack
     cdef Frame frame

@@ -108,7 +108,7 @@ cdef bint parse_time(const char* s, Py_ssize_t n, int64_t* microseconds) noexcep
 
 @cython.final
 @cython.freelist(64)
-cdef class DirectAnswer:
+cdef class DirectGetReply:
     """The headers of a server's answer to a direct get, read from a stored message."""
 
     cdef bytes block
@@ -136,7 +136,7 @@ cdef class DirectAnswer:
         return operation_in(self.block) if self.has_own else PUT
 
     def __repr__(self) -> str:
-        return f"<DirectAnswer {self.sequence} on {self.subject!r}>"
+        return f"<DirectGetReply {self.sequence} on {self.subject!r}>"
 
 
 cdef struct Added:
@@ -221,16 +221,16 @@ cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
 
 
 @cython.annotation_typing(False)
-def read_direct(Msg msg not None, *, bint batched = False) -> "DirectAnswer | None":
+def read_direct(Msg msg not None, *, bint batched = False) -> "DirectGetReply | None":
     cdef Added added
     cdef HeaderLine line
-    cdef DirectAnswer answer
+    cdef DirectGetReply answer
     cdef const char* wrong = read_added(msg.block, batched, &added)
     if wrong != NULL:
         raise ValueError((<bytes>wrong).decode())
     if batched and added.found[ADDED_PENDING].name == NULL:
         return None
-    answer = DirectAnswer.__new__(DirectAnswer)
+    answer = DirectGetReply.__new__(DirectGetReply)
     line = added.found[ADDED_SUBJECT]
     answer.subject = decode_text(line.value, line.value_size)
     answer.sequence = added.sequence

@@ -143,7 +143,7 @@ def read_entries(
 
 
 @cython.final
-cdef class Initial:
+cdef class InitialState:
     """The progress of a watch through the entries that were in the bucket when it began.
 
     The entries are complete once the watch has read up to `end`, where the bucket ended
@@ -188,7 +188,7 @@ cdef class Initial:
         PyMem_RawFree(self.slots)
 
     def __repr__(self) -> str:
-        return f"<Initial {'done' if self.done else f'{self.missing} missing'}>"
+        return f"<InitialState {'done' if self.done else f'{self.missing} missing'}>"
 
     @property
     def exact(self) -> bool:
@@ -301,7 +301,7 @@ cdef class Initial:
 
 
 @cython.final
-cdef class Entries:
+cdef class EntryReader:
     """Reads the messages of a mailbox as entries of a bucket. For one thread at a time.
 
     Entries that are already here, and that `initial` need only count, come from an
@@ -309,13 +309,13 @@ cdef class Entries:
     """
 
     cdef JetStreamMailbox mailbox
-    cdef Initial initial
+    cdef InitialState initial
     cdef object make
     cdef str bucket
     cdef Py_ssize_t prefix_size
     cdef object decoded
     cdef bint ignore_deletes
-    cdef AckReader reader
+    cdef AckSubjectReader reader
     cdef uint64_t last
     cdef public bint once
     cdef readonly bint repeated
@@ -327,7 +327,7 @@ cdef class Entries:
     def __init__(
         self,
         JetStreamMailbox mailbox not None,
-        Initial initial not None,
+        InitialState initial not None,
         object make,
         str bucket not None,
         str prefix not None,
@@ -346,7 +346,7 @@ cdef class Entries:
         self.ignore_deletes = ignore_deletes
 
     def __repr__(self) -> str:
-        return f"<Entries of {self.bucket!r} at {self.revision}>"
+        return f"<EntryReader of {self.bucket!r} at {self.revision}>"
 
     @property
     def revision(self) -> int:
@@ -355,7 +355,7 @@ cdef class Entries:
     cdef JetStreamMsg take_ready(self, AckNumbers* ack):
         """Take the next message if it is here and `initial` only counts it, else None."""
         cdef JetStreamMailbox mailbox = self.mailbox
-        cdef Initial initial = self.initial
+        cdef InitialState initial = self.initial
         cdef Msg msg = mailbox.first()
         if msg is None:
             return None
@@ -462,14 +462,14 @@ cdef class EntryIterator:
     `wait` is called for each entry that is not here, and raises `StopIteration` at the end.
     """
 
-    cdef Entries entries
+    cdef EntryReader entries
     cdef object wait
     cdef bint initial, keys
 
     @cython.annotation_typing(False)
     def __init__(
         self,
-        Entries entries not None,
+        EntryReader entries not None,
         object wait,
         *,
         bint initial = False,
@@ -484,7 +484,7 @@ cdef class EntryIterator:
         return self
 
     def __next__(self) -> "Any":
-        cdef Entries entries = self.entries
+        cdef EntryReader entries = self.entries
         if entries.held is not None:
             entry = self.wait()
             return entry.key if self.keys else entry

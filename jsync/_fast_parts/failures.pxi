@@ -6,7 +6,7 @@ cdef enum:
 
 @cython.final
 @cython.internal
-cdef class Failures:
+cdef class UnretrievedErrors:
     """Futures with errors that their user has not received yet."""
 
     cdef list futures

@@ -1,12 +1,12 @@
-# Finalisers. Python prints an exception of a `__del__` and drops it, so a Ctrl-C that hits
-# one would be lost. It is therefore raised again at the end of the finaliser, where no
+# Finalizers. Python prints an exception of a `__del__` and drops it, so a Ctrl-C that hits
+# one would be lost. It is therefore raised again at the end of the finalizer, where no
 # bytecode runs any more that could notice it.
 
 cdef extern from "Python.h":
     void PyErr_SetInterrupt() nogil
 
 
-def finaliser(method: "Callable[[Any], None]") -> "Callable[[Any], None]":
+def safe_finalizer(method: "Callable[[Any], None]") -> "Callable[[Any], None]":
     """Make a `__del__` that does nothing once Python is ending, and loses no Ctrl-C.
 
     At that time connections are closed, and no other thread runs. A Python without the GIL
@@ -18,7 +18,7 @@ def finaliser(method: "Callable[[Any], None]") -> "Callable[[Any], None]":
     import sys
     ending = sys.is_finalizing
 
-    def finalise(self) -> None:
+    def finalize(self) -> None:
         cdef bint interrupted = False
         while not ending():
             try:
@@ -31,5 +31,5 @@ def finaliser(method: "Callable[[Any], None]") -> "Callable[[Any], None]":
         if interrupted:
             PyErr_SetInterrupt()
 
-    finalise.__doc__ = method.__doc__
-    return finalise
+    finalize.__doc__ = method.__doc__
+    return finalize

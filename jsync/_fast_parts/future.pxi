@@ -48,7 +48,7 @@ cdef class PubAckFuture:
     cdef object ack
     cdef object error
     cdef list callbacks
-    cdef Parked* waiting
+    cdef WaitNode* waiting
 
     def __init__(self) -> None:
         raise TypeError("you cannot make a future: a publisher's publish returns one")
@@ -138,7 +138,7 @@ cdef class PubAckFuture:
             return self.pub_ack()
         finally:
             leave(&here)
-            self.window.call_out()
+            self.window.run_callbacks()
 
     @cython.annotation_typing(False)
     def exception(self, timeout: "Seconds | None" = None) -> "Exception | None":
@@ -163,7 +163,7 @@ cdef class PubAckFuture:
             return fresh(self.error)
         finally:
             leave(&here)
-            self.window.call_out()
+            self.window.run_callbacks()
 
     def add_done_callback(self, callback: object) -> None:
         """Call a function when the future is done, or soon if it is done already.
@@ -184,10 +184,10 @@ cdef class PubAckFuture:
                 self.callbacks = []
             self.callbacks.append(callback)
             if self.finished:
-                self.window.tell(self, None, None)
+                self.window.report(self, None, None)
         finally:
             leave(&here)
-            self.window.call_out()
+            self.window.run_callbacks()
 
     cdef object pub_ack(self):
         if self.ack is None:

@@ -12,7 +12,7 @@ cdef enum:
 
 cdef const char* OPERATIONS = b".0.$FI.1.$FI.2.$FI.3.$FI.4.$FI"
 
-cdef struct Kept:  # an unacknowledged message
+cdef struct RetainedMessage:  # an unacknowledged message
     PyObject* subject
     PyObject* data  # NULL: released, so it cannot be retried
     PyObject* block  # the header block, or NULL
@@ -78,7 +78,7 @@ cdef bint has_msg_id(bytes block):
     return b"\nnats-msg-id:" in block.lower()
 
 
-cdef class IngestCounts:
+cdef class IngestCounters:
     """The progress of an ingest. Its writer counts `sent`, its engine everything else."""
 
     # C integers, because the writer reads and counts them for each message.
@@ -110,13 +110,13 @@ cdef class IngestCounts:
 
     def __repr__(self) -> str:
         return (
-            f"<IngestCounts {self.received} of {self.sent} acknowledged, "
+            f"<IngestCounters {self.received} of {self.sent} acknowledged, "
             f"behind {self.base}>"
         )
 
 
 @cython.final
-cdef class BatchWriter:
+cdef class IngestWriter:
     """Writes the messages of an ingest, in one batch after the other.
 
     For one thread at a time, which `with` ensures where it waits, but any thread may call
@@ -124,7 +124,7 @@ cdef class BatchWriter:
     messages are kept, as many as fit into `keep` bytes, and `rewind` returns them.
     """
 
-    cdef IngestCounts counts
+    cdef IngestCounters counts
     cdef WriteBuffer write_buffer
     cdef Mailbox answers
     cdef bytes reply  # `<prefix>.<id>.<flow>.<gaps>.`
@@ -135,7 +135,7 @@ cdef class BatchWriter:
     cdef bint writing
     cdef object subject  # the last one that was checked
     cdef PublishFrame* rows  # `CHUNK_ROWS`, for `write_many`, NULL before its first call
-    cdef Kept* kept
+    cdef RetainedMessage* kept
     cdef size_t capacity, head, count  # of unacknowledged messages
     cdef size_t dropped  # how many of the oldest are released
     cdef size_t kept_bytes, keep, window
@@ -146,7 +146,7 @@ cdef class BatchWriter:
     """True if a message had a message id, whether it is kept or not."""
 
     def __init__(
-        self, write_buffer: WriteBuffer, counts: IngestCounts, keep: int, window: int
+        self, write_buffer: WriteBuffer, counts: IngestCounters, keep: int, window: int
     ) -> None:
         self.write_buffer = write_buffer
         self.counts = counts
@@ -160,11 +160,11 @@ cdef class BatchWriter:
 
     def __repr__(self) -> str:
         return (
-            f"<BatchWriter at {self.counts.sent} of {self.limit}, {self.count} messages of "
-            f"{self.under_way} bytes under way>"
+            f"<IngestWriter at {self.counts.sent} of {self.limit}, {self.count} messages "
+            f"of {self.under_way} bytes under way>"
         )
 
-    def __enter__(self) -> "BatchWriter":
+    def __enter__(self) -> "IngestWriter":
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -260,7 +260,7 @@ cdef class BatchWriter:
             leave(&here)
 
     cdef tuple kept_at(self, size_t i):
-        cdef Kept* one = &self.kept[(self.head + i) & (self.capacity - 1)]
+        cdef RetainedMessage* one = &self.kept[(self.head + i) & (self.capacity - 1)]
         return (
             <object>one.subject, <object>one.data,
             <object>one.block if one.block != NULL else None, one.operation,
@@ -477,7 +477,7 @@ cdef class BatchWriter:
 
     def awaits(self, subject: str) -> bool:
         """Return whether a message to `subject` is unacknowledged."""
-        cdef Kept* one
+        cdef RetainedMessage* one
         cdef size_t i
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -526,10 +526,10 @@ cdef class BatchWriter:
     cdef int grow(self, size_t more) except -1:
         cdef size_t capacity = self.capacity if self.capacity else 1024
         cdef size_t i
-        cdef Kept* grown
+        cdef RetainedMessage* grown
         while capacity < self.count + more:
             capacity *= 2
-        grown = <Kept*>PyMem_RawMalloc(capacity * sizeof(Kept))
+        grown = <RetainedMessage*>PyMem_RawMalloc(capacity * sizeof(RetainedMessage))
         if grown == NULL:
             raise MemoryError
         for i in range(self.count):
@@ -543,7 +543,9 @@ cdef class BatchWriter:
     cdef inline void push(
         self, object subject, bytes data, bytes block, int operation, bint repeatable
     ) noexcept:
-        cdef Kept* one = &self.kept[(self.head + self.count) & (self.capacity - 1)]
+        cdef RetainedMessage* one = &self.kept[
+            (self.head + self.count) & (self.capacity - 1)
+        ]
         Py_INCREF(subject)
         Py_INCREF(data)
         one.subject = <PyObject*>subject
@@ -567,8 +569,8 @@ cdef class BatchWriter:
 
     cdef void drop_oldest(self) noexcept:
         """Release the oldest messages while more bytes are kept than allowed."""
-        cdef Kept* slot
-        cdef Kept one
+        cdef RetainedMessage* slot
+        cdef RetainedMessage one
         while self.kept_bytes > self.keep:
             slot = &self.kept[(self.head + self.dropped) & (self.capacity - 1)]
             one = slot[0]
@@ -579,7 +581,7 @@ cdef class BatchWriter:
 
     cdef void release(self, size_t n) noexcept:
         """Release the first `n` unacknowledged messages."""
-        cdef Kept one
+        cdef RetainedMessage one
         while n:
             n -= 1
             # Take it off the list before dropping a reference, which may run other code.
@@ -594,7 +596,7 @@ cdef class BatchWriter:
                 self.let_go(&one)
             Py_DECREF(<object>one.subject)
 
-    cdef void let_go(self, Kept* one) noexcept:
+    cdef void let_go(self, RetainedMessage* one) noexcept:
         self.kept_bytes -= one.size
         Py_DECREF(<object>one.data)
         if one.block != NULL:
@@ -657,13 +659,13 @@ cdef class BatchWriter:
         frame.ending_size = OPERATION_SIZE
 
 
-@cython.no_gc_clear  # a finaliser may still add
-cdef class MessageAdder:
+@cython.no_gc_clear  # a finalizer may still add
+cdef class FastIngestBase:
     """The part of `FastIngest` that runs once for each message."""
 
-    cdef readonly BatchWriter _writer
+    cdef readonly IngestWriter _writer
 
-    def __init__(self, writer: BatchWriter) -> None:
+    def __init__(self, writer: IngestWriter) -> None:
         self._writer = writer
 
     @cython.annotation_typing(False)

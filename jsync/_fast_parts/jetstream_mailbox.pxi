@@ -8,7 +8,7 @@
 cdef class JetStreamMailbox(Mailbox):
     """The backlog of the messages of a consumer."""
 
-    cdef Order _order
+    cdef SequenceChecker _order
     cdef public bint lent
     """True if the subscription outlives it. Then no event reports that all has come."""
     cdef public bint holds_acks
@@ -19,10 +19,10 @@ cdef class JetStreamMailbox(Mailbox):
     """
     cdef public bint ackless
     """True if the messages to come are from a consumer that wants no acks."""
-    cdef readonly Columns columns
+    cdef readonly RowBuffer columns
     """Takes the messages to come as rows, instead of the backlog. None: not in use."""
     cdef size_t wake_count, wake_bytes  # the reader of rows sleeps until that much is here
-    cdef public Pin pin
+    cdef public PinId pin
     """Learns the pin id of the messages to come. The id is not counted in their size."""
     # A continuous pull counts what its reader takes, and requests more after `credit`. The
     # counts become negative when a message is put back that was counted before.
@@ -30,7 +30,7 @@ cdef class JetStreamMailbox(Mailbox):
     cdef object _on_credit
     cdef object _on_status
     cdef object _on_order
-    cdef Trail _trail
+    cdef GapTracker _trail
     cdef object _on_control
     cdef object _on_end
 
@@ -63,7 +63,7 @@ cdef class JetStreamMailbox(Mailbox):
         return count
 
     @property
-    def order(self) -> Order | None:
+    def order(self) -> SequenceChecker | None:
         """Accepts the next message in order and drops others. None: all are accepted."""
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -73,7 +73,7 @@ cdef class JetStreamMailbox(Mailbox):
             leave(&here)
 
     @order.setter
-    def order(self, order: Order | None) -> None:
+    def order(self, order: SequenceChecker | None) -> None:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -82,7 +82,7 @@ cdef class JetStreamMailbox(Mailbox):
             leave(&here)
 
     @property
-    def trail(self) -> Trail | None:
+    def trail(self) -> GapTracker | None:
         """Learns which messages are missing. None: gaps are not wanted."""
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -92,7 +92,7 @@ cdef class JetStreamMailbox(Mailbox):
             leave(&here)
 
     @trail.setter
-    def trail(self, trail: Trail | None) -> None:
+    def trail(self, trail: GapTracker | None) -> None:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -330,7 +330,7 @@ cdef class JetStreamMailbox(Mailbox):
         return Mailbox.take_rest(self, rest)
 
     cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
-        cdef Trail trail
+        cdef GapTracker trail
         note_time(&self.arrived, io_loop.now)
         # A stored message has an ack subject as its reply, whatever its publisher has set.
         if msg.reply_size == 0 and msg.is_status():
@@ -356,7 +356,7 @@ cdef class JetStreamMailbox(Mailbox):
         if self.ackless:
             msg.ack_state = NEEDLESS
         if self.pin is not None:
-            self.pin.learn(msg)
+            self.pin.update(msg)
         if PARALLEL and self.over:
             return 0
         return self.keep(msg, self.size_of(msg), self.count - self.controls, io_loop)
@@ -444,7 +444,7 @@ cdef class JetStreamMailbox(Mailbox):
         return taken
 
     cdef inline int tell_of_order(self, IOLoop io_loop) except -1:
-        cdef Order order = self._order
+        cdef SequenceChecker order = self._order
         if order.has_news() and not load_int(&order.told):
             store_int(&order.told, True)
             io_loop.events.append((EVENT_ORDER, self))
@@ -479,7 +479,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     # Rows instead of messages ---------------------------------------------------------
 
-    def use_columns(self, columns: Columns) -> None:
+    def use_columns(self, columns: RowBuffer) -> None:
         """Take the messages here, and those to come, as rows."""
         cdef Msg msg
         cdef list before = []
@@ -520,7 +520,7 @@ cdef class JetStreamMailbox(Mailbox):
         ):
             return 0  # no message of a stream: it has no sequence
         if self.pin is not None:
-            self.pin.learn(msg)
+            self.pin.update(msg)
         frame_of(msg, &frame)
         return self.add_row(&frame, &ack, self.size_of(msg), io_loop)
 
@@ -575,9 +575,9 @@ cdef class JetStreamMailbox(Mailbox):
 
     def take_rows(self, *, whole: bool = False) -> ArrowBatch:
         """Return the rows that are here: the next chunk, or the whole of them."""
-        cdef Columns columns = self.columns
-        cdef Chunk* chunks
-        cdef Chunk* last
+        cdef RowBuffer columns = self.columns
+        cdef ColumnChunk* chunks
+        cdef ColumnChunk* last
         cdef bint due = False
         cdef Section here
         # In a forked child the rows are the parent's.
@@ -605,9 +605,9 @@ cdef class JetStreamMailbox(Mailbox):
                 raise
         return batch_of(columns, chunks, self.write_buffer)
 
-    cdef void put_rows_back(self, Columns columns, Chunk* chunks) noexcept:
+    cdef void put_rows_back(self, RowBuffer columns, ColumnChunk* chunks) noexcept:
         """Put back rows that were taken but do not reach the reader, as the next rows."""
-        cdef Chunk* chunk = chunks
+        cdef ColumnChunk* chunk = chunks
         cdef Section here
         enter(&here, <PyObject*>self)
         try:

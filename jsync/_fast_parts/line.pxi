@@ -48,7 +48,7 @@ cdef class IOLoop(Parser):
     cdef int interrupted
     cdef bint takes_more  # the last poll found it writable, and nothing was sent since
     cdef int64_t now
-    cdef bint receiving  # in `receive`, where a finaliser or TLS may let others run
+    cdef bint receiving  # in `receive`, where a finalizer or TLS may let others run
     cdef unsigned long receiver  # id of that thread
     cdef int finished
     cdef int borrowed  # a waiting thread polls the socket

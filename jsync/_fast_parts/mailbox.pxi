@@ -19,25 +19,25 @@ cdef int check_may_wait(WriteBuffer write_buffer) except -1:
     if PyThread_get_thread_ident() == load_ident(&write_buffer.io_thread):
         raise BlockingCallError(
             "a blocking call on the connection's I/O thread would wait for itself; "
-            "finalisers may run there: hand the work to a thread of yours"
+            "finalizers may run there: hand the work to a thread of yours"
         )
     return 0
 
 
-cdef struct Seat:  # the place of a waiting thread
+cdef struct ReaderSlot:  # the place of a waiting thread
     Park park
     bint taken  # from before it parks until it runs again
 
 
-@cython.no_gc_clear  # a finaliser may still read
+@cython.no_gc_clear  # a finalizer may still read
 cdef class Mailbox(Sink):
     """The backlog of one subscription, for `readers` reading threads at a time."""
 
     cdef PyObject** ring  # its size is a power of two, NULL until the first message
     cdef size_t capacity, head, count
     cdef size_t controls  # how many of the items are control messages
-    cdef Seat seat
-    cdef Seat* seats  # `seat`, or several
+    cdef ReaderSlot slot
+    cdef ReaderSlot* slots  # `slot`, or several
     cdef int readers
     cdef int self_reading  # its only reader reads the socket, if no other thread waits
     cdef WriteBuffer write_buffer
@@ -70,13 +70,13 @@ cdef class Mailbox(Sink):
         max_bytes: int = 0,
         readers: int = 1,
     ) -> None:
-        if self.seats != NULL:
+        if self.slots != NULL:
             raise RuntimeError("a mailbox is made once")
         self.readers = readers
-        self.seats = &self.seat
+        self.slots = &self.slot
         if self.readers > 1:
-            self.seats = <Seat*>PyMem_RawCalloc(self.readers, sizeof(Seat))
-            if self.seats == NULL:
+            self.slots = <ReaderSlot*>PyMem_RawCalloc(self.readers, sizeof(ReaderSlot))
+            if self.slots == NULL:
                 raise MemoryError
         self.write_buffer = write_buffer
         self.sid = sid
@@ -89,11 +89,11 @@ cdef class Mailbox(Sink):
         self.drop_messages()
         PyMem_RawFree(self.ring)
         cdef int i
-        if self.seats != NULL:
+        if self.slots != NULL:
             for i in range(self.readers):
-                park_free(&self.seats[i].park)
-            if self.seats != &self.seat:
-                PyMem_RawFree(self.seats)
+                park_free(&self.slots[i].park)
+            if self.slots != &self.slot:
+                PyMem_RawFree(self.slots)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -367,15 +367,15 @@ cdef class Mailbox(Sink):
     cdef inline void wake_one(self) noexcept:
         cdef int i
         for i in range(self.readers):
-            if load_int(&self.seats[i].park.waiting):
-                park_wake(&self.seats[i].park)
+            if load_int(&self.slots[i].park.waiting):
+                park_wake(&self.slots[i].park)
                 return
 
     @cython.final
     cdef void wake_all(self) noexcept:
         cdef int i
         for i in range(self.readers):
-            park_wake(&self.seats[i].park)
+            park_wake(&self.slots[i].park)
 
     # Its readers ----------------------------------------------------------------------
 
@@ -421,54 +421,54 @@ cdef class Mailbox(Sink):
     @cython.final
     cdef bint park(self, int64_t deadline, bint held = False) except -1:
         """Wait until woken, True, or the deadline, perhaps less long with acks held."""
-        cdef Seat* seat
+        cdef ReaderSlot* slot
         if PARALLEL:
-            seat = self.seat_now()
-            if seat == NULL:
+            slot = self.acquire_slot()
+            if slot == NULL:
                 return True
         else:
-            seat = self.free_seat()
-            seat.taken = True
+            slot = self.free_slot()
+            slot.taken = True
         try:
             return wait_for_wake(
-                self.write_buffer, &seat.park, deadline, glance_int(&self.self_reading),
+                self.write_buffer, &slot.park, deadline, glance_int(&self.self_reading),
                 held,
             )
         finally:
             if PARALLEL:
-                self.leave_seat(seat)
+                self.release_slot(slot)
             else:
-                seat.taken = False
+                slot.taken = False
 
     @cython.final
-    cdef Seat* seat_now(self) except? NULL:
-        """Return a seat that is armed, or NULL if something has come meanwhile."""
-        cdef Seat* seat
+    cdef ReaderSlot* acquire_slot(self) except? NULL:
+        """Return a slot that is armed, or NULL if something has come meanwhile."""
+        cdef ReaderSlot* slot
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
             if self.over or self.has_enough():
                 return NULL
-            seat = self.free_seat()
-            park_arm(&seat.park)
-            seat.taken = True
-            return seat
+            slot = self.free_slot()
+            park_arm(&slot.park)
+            slot.taken = True
+            return slot
         finally:
             leave(&here)
 
     @cython.final
-    cdef void leave_seat(self, Seat* seat) noexcept:
+    cdef void release_slot(self, ReaderSlot* slot) noexcept:
         cdef Section here
         enter(&here, <PyObject*>self)
-        seat.taken = False
+        slot.taken = False
         leave(&here)
 
     @cython.final
-    cdef Seat* free_seat(self) except NULL:
+    cdef ReaderSlot* free_slot(self) except NULL:
         cdef int i
         for i in range(self.readers):
-            if not self.seats[i].taken:
-                return &self.seats[i]
+            if not self.slots[i].taken:
+                return &self.slots[i]
         raise ConcurrentUseError(
             "another thread is waiting on this object: it is for one thread at a time"
         )

@@ -2,7 +2,7 @@
 
 
 @cython.final
-cdef class Messages:
+cdef class MessageIterator:
     """Iterates over a mailbox to its end, and keeps `owner` alive meanwhile.
 
     `owner.waited()` is called, and may close the mailbox, when nothing has come by
@@ -28,7 +28,7 @@ cdef class Messages:
         self.silence = <int64_t>(silence * 1e9)
         self.idle = <int64_t>(idle * 1e9)
 
-    def __iter__(self) -> "Messages":
+    def __iter__(self) -> "MessageIterator":
         return self
 
     def __next__(self) -> Msg:
@@ -65,7 +65,7 @@ cdef class Messages:
         return when
 
 
-cdef class RowsReader:
+cdef class ArrowIterator:
     """The part of reading Arrow batches that Ctrl-C cannot interrupt.
 
     `_fill` of a subclass has a batch taken by `_take`, or returns at the end. If Ctrl-C
@@ -89,7 +89,7 @@ cdef class RowsReader:
         """The batch that was taken and not handed over, if there is one."""
         return self.taken
 
-    def __iter__(self) -> "RowsReader":
+    def __iter__(self) -> "ArrowIterator":
         return self
 
     def __next__(self) -> ArrowBatch:
@@ -109,7 +109,7 @@ cdef class RowsReader:
             return None
 
 
-cdef class TimedRowsReader(RowsReader):
+cdef class TimedArrowIterator(ArrowIterator):
     """Reads Arrow batches, each with a timeout."""
 
     def next(self, timeout: "Seconds | None" = 5.0) -> ArrowBatch:

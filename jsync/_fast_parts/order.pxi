@@ -1,16 +1,16 @@
-# Order checks that the messages of a consumer come in their order, each of them once. Trail
-# finds the missing messages of a push consumer.
+# SequenceChecker checks that the messages of a consumer come in their order, each of them
+# once. GapTracker finds the missing messages of a push consumer.
 
-cdef enum:  # the reason for taking nothing more
-    GOING_ON
+cdef enum StopReason:  # for taking nothing more
+    NOT_STOPPED
     AT_GAP
     AT_LAST
 
-cdef tuple HALTS = (None, "gap", "last")
+cdef tuple STOP_REASONS = (None, "gap", "last")
 
 
 @cython.final
-cdef class Order:
+cdef class SequenceChecker:
     """The order in which the messages of one ordered consumer must come.
 
     A mailbox that has an order takes the next message and nothing else. Consumer sequences
@@ -23,11 +23,11 @@ cdef class Order:
     cdef uint64_t consumer, stream  # `consumer_sequence`, `stream_sequence`
     cdef uint64_t last
     cdef bint to_end
-    cdef int halt  # `stopped`: an index of `HALTS`
+    cdef int stop  # `stopped`: an index of `STOP_REASONS`
     cdef size_t passed_over, passed_over_bytes
     cdef int ran_dry
     cdef int told
-    cdef AckReader reader
+    cdef AckSubjectReader reader
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ cdef class Order:
 
     def __repr__(self) -> str:
         return (
-            f"<Order {self.stopped or 'open'}, stream_sequence={self.stream_sequence}, "
+            f"<SequenceChecker {self.stopped or 'open'}, "
+            f"stream_sequence={self.stream_sequence}, "
             f"consumer_sequence={self.consumer_sequence}>"
         )
 
@@ -61,7 +62,7 @@ cdef class Order:
     @property
     def stopped(self) -> str | None:
         """The reason for taking nothing more: `gap` or `last`, or None until then."""
-        return HALTS[load_int(&self.halt)]
+        return STOP_REASONS[load_int(&self.stop)]
 
     def take_passed_over(self) -> tuple[int, int]:
         """Return messages and bytes passed over since the last call."""
@@ -78,7 +79,7 @@ cdef class Order:
 
     cdef inline bint has_news(self) noexcept:
         return (
-            self.halt != GOING_ON
+            self.stop != NOT_STOPPED
             or glance_size(&self.passed_over) != 0
             or load_int(&self.ran_dry)
         )
@@ -86,20 +87,20 @@ cdef class Order:
     cdef bint takes(self, Msg msg) noexcept:
         """Return whether it is the next one, which only a consumer's message can be."""
         cdef AckNumbers ack
-        return self.halt == GOING_ON and read_ack(
+        return self.stop == NOT_STOPPED and read_ack(
             &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
         ) and self.accepts(&ack, msg.wire_size())
 
     cdef bint accepts(self, AckNumbers* ack, size_t size) noexcept:
         """Return whether the message of `size` bytes with these numbers is the next one."""
         cdef bint taken = False
-        if self.halt:
+        if self.stop:
             return False
         if ack.consumer_sequence != self.consumer + 1:
-            store_int(&self.halt, AT_GAP)
+            store_int(&self.stop, AT_GAP)
             return False
         if ack.stream_sequence > self.last:
-            store_int(&self.halt, AT_LAST)
+            store_int(&self.stop, AT_LAST)
             return False
         note_number(&self.consumer, self.consumer + 1)
         if ack.stream_sequence > self.stream:
@@ -109,47 +110,47 @@ cdef class Order:
             add_size(&self.passed_over, 1)
             add_size(&self.passed_over_bytes, size)
         if ack.stream_sequence == self.last:
-            store_int(&self.halt, AT_LAST)
+            store_int(&self.stop, AT_LAST)
         elif self.to_end and ack.pending == 0:
             store_int(&self.ran_dry, True)
         return taken
 
 
 @cython.final
-cdef class Trail:
+cdef class GapTracker:
     """The messages of a push consumer that have not come, by consumer sequence (ADR-15).
 
     Consumer sequences count by one, so that each missing step is a message that was sent
     and lost. A step back is no loss, because a new leader counts from what it knows, and a
-    consumer that was reset from 1. Nothing is missing until `begin` has set its position.
+    consumer that was reset from 1. Nothing is missing until `start` has set its position.
     """
 
     cdef uint64_t consumer, stream  # `consumer_sequence`, `stream_sequence`
-    cdef uint64_t first, first_stream  # of the first message, if it came before `begin`
-    cdef bint begun
+    cdef uint64_t first, first_stream  # of the first message, if it came before `start`
+    cdef bint started
     cdef list gaps
-    cdef AckReader reader
+    cdef AckSubjectReader reader
 
     def __cinit__(self):
         self.gaps = []
 
     def __repr__(self) -> str:
         return (
-            f"<Trail consumer_sequence={self.consumer_sequence}, "
+            f"<GapTracker consumer_sequence={self.consumer_sequence}, "
             f"stream_sequence={self.stream_sequence}>"
         )
 
     @property
     def consumer_sequence(self) -> int:
         """The last consumer sequence that has come, or that a heartbeat has reported."""
-        return self.look(&self.consumer)
+        return self.read(&self.consumer)
 
     @property
     def stream_sequence(self) -> int:
         """The stream sequence that belongs to `consumer_sequence`."""
-        return self.look(&self.stream)
+        return self.read(&self.stream)
 
-    cdef uint64_t look(self, uint64_t* at) noexcept:
+    cdef uint64_t read(self, uint64_t* at) noexcept:
         cdef uint64_t number
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -157,13 +158,13 @@ cdef class Trail:
         leave(&here)
         return number
 
-    def begin(self, consumer_sequence: int, stream_sequence: int) -> bool:
+    def start(self, consumer_sequence: int, stream_sequence: int) -> bool:
         """Set what the consumer had sent before the start. True if there is a gap."""
         cdef uint64_t before = consumer_sequence
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            self.begun = True
+            self.started = True
             if self.first == 0:
                 self.consumer = before
                 self.stream = stream_sequence
@@ -175,7 +176,7 @@ cdef class Trail:
         finally:
             leave(&here)
 
-    def heard(self, consumer_sequence: int, stream_sequence: int) -> bool:
+    def on_heartbeat(self, consumer_sequence: int, stream_sequence: int) -> bool:
         """Take note of the last sequences in a heartbeat. Return whether there is a gap.
 
         Messages behind it in the same read have been followed by then, so a heartbeat is
@@ -185,7 +186,7 @@ cdef class Trail:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if not self.begun or last <= self.consumer:
+            if not self.started or last <= self.consumer:
                 return False
             self.miss(last + 1, stream_sequence + 1)
             self.consumer = last
@@ -220,14 +221,14 @@ cdef class Trail:
             ):
                 return False
             gap = ack.consumer_sequence > self.consumer + 1
-            if self.first == 0 and not self.begun:
+            if self.first == 0 and not self.started:
                 self.first, self.first_stream = ack.consumer_sequence, ack.stream_sequence
                 gap = False
             if gap:
                 self.miss(ack.consumer_sequence, ack.stream_sequence)
             self.consumer = ack.consumer_sequence
             self.stream = ack.stream_sequence
-            return gap and self.begun
+            return gap and self.started
         finally:
             leave(&here)
 

@@ -339,7 +339,7 @@ cdef class WriteBuffer:
         self.fd = self.wake_fd = -1  # these are closed soon, and their numbers reused
         self.drained = 0
         frames_free(&self.fill)
-        if self.sending:  # the caller is a finaliser, and TLS is reading these bytes
+        if self.sending:  # the caller is a finalizer, and TLS is reading these bytes
             self.drain.size = self.drain.run_count = 0
         else:
             frames_free(&self.drain)
@@ -823,7 +823,7 @@ cdef class WriteBuffer:
     cdef inline bint may_send(self) noexcept nogil:
         """Return whether the caller may send. Over TLS signal handlers must not run there.
 
-        On the main thread they would hold up all who send and read. A finaliser may not
+        On the main thread they would hold up all who send and read. A finalizer may not
         send either while its thread is inside `TLSRecords`.
         """
         return self.records is None or (
@@ -850,7 +850,7 @@ cdef class WriteBuffer:
         pthread_mutex_unlock(&self.mutex)
 
     cdef bint is_inside_records(self) noexcept nogil:
-        """Return whether the caller is a finaliser inside encryption or decryption."""
+        """Return whether the caller is a finalizer inside encryption or decryption."""
         cdef bint inside
         pthread_mutex_lock(&self.mutex)
         inside = self.records is not None and self.records.is_mine()
@@ -908,13 +908,13 @@ cdef class WriteBuffer:
                     return 0
                 records.encrypt(plain, size)
                 pthread_mutex_lock(&self.mutex)
-                if self.state != CLOSED:  # a finaliser may have closed it
+                if self.state != CLOSED:  # a finalizer may have closed it
                     self.advance(size, self.wire.on)
                 pthread_mutex_unlock(&self.mutex)
                 if records.left() == 0:
                     return 0
             if fd != self.fd:
-                return 0  # a finaliser has closed the connection
+                return 0  # a finalizer has closed the connection
             n = self.send_encrypted(fd, records)
             error = jsync_errno() if n < 0 else 0
             pthread_mutex_lock(&self.mutex)
@@ -1038,8 +1038,8 @@ cdef class WriteBuffer:
     cdef inline bint is_busy(self) noexcept nogil:
         """Return whether another thread is inside a send.
 
-        A finaliser inside a send of its thread does not count. Nor does a thread that waits
-        for the caller, a finaliser that reads: that thread looks again afterwards.
+        A finalizer inside a send of its thread does not count. Nor does a thread that waits
+        for the caller, a finalizer that reads: that thread looks again afterwards.
         """
         return (
             self.sending and self.sender != PyThread_get_thread_ident()

@@ -38,7 +38,7 @@ cdef enum:  # values of `Park.waiting` without a GIL
     ASLEEP   # on the lock
     POLLING  # in a poll, for `notify_fd`
     READING  # back from the poll, and perhaps the waker itself
-    ROUSED   # a waker is at work on it
+    WAKING   # a waker is at work on it
 
 cdef struct Park:
     PyThread_type_lock lock  # held, so that acquiring it waits until a wake-up releases it
@@ -55,7 +55,7 @@ cdef void park_free(Park* park) noexcept:
 
 cdef inline void park_wake(Park* park) noexcept nogil:
     if PARALLEL:
-        park_rouse(park)
+        park_unpark(park)
     elif park.waiting:
         park.waiting = False
         if not park.reading:
@@ -64,11 +64,11 @@ cdef inline void park_wake(Park* park) noexcept nogil:
             notify(park.notify_fd)
 
 
-cdef void park_rouse(Park* park) noexcept nogil:
+cdef void park_unpark(Park* park) noexcept nogil:
     """Wake it, from any thread, and be done with its memory before it continues."""
     cdef int how = load_int(&park.waiting)
     while how == ASLEEP or how == POLLING or how == READING:
-        if replace_int(&park.waiting, how, ROUSED):
+        if replace_int(&park.waiting, how, WAKING):
             if how == ASLEEP:
                 PyThread_release_lock(park.lock)
             elif how == POLLING:
@@ -165,7 +165,7 @@ cdef bint park_leave(Park* park) noexcept:
 
 cdef void park_settle(Park* park) noexcept:
     """Wait until the waker has finished."""
-    while load_int(&park.waiting) == ROUSED:
+    while load_int(&park.waiting) == WAKING:
         sched_yield()
 
 
@@ -181,7 +181,7 @@ cdef inline void park_begin_reading(Park* park, int fd) noexcept:
 
 cdef inline bint park_waits(Park* park) noexcept:
     if PARALLEL:
-        return AWAKE < load_int(&park.waiting) < ROUSED
+        return AWAKE < load_int(&park.waiting) < WAKING
     return park.waiting
 
 
@@ -218,48 +218,48 @@ cdef inline bint park_end_reading(Park* park) noexcept:
     return woken
 
 
-cdef struct Parked:  # a waiting thread, on the stack of that thread
+cdef struct WaitNode:  # a waiting thread, on the stack of that thread
     PyThread_type_lock lock
     int waiting
-    Parked* next
+    WaitNode* next
 
 
-cdef void crowd_wake(Parked** crowd) noexcept:
+cdef void wait_queue_wake(WaitNode** queue) noexcept:
     """Wake all threads that wait there.
 
     The GIL keeps them, and their memory, where they are. Without a GIL the section of the
-    crowd's owner does that, because both sides are in it.
+    queue's owner does that, because both sides are in it.
     """
-    cdef Parked* one = crowd[0]
-    crowd[0] = NULL
+    cdef WaitNode* one = queue[0]
+    queue[0] = NULL
     while one != NULL:
         store_int(&one.waiting, False)
         PyThread_release_lock(one.lock)
         one = one.next
 
 
-cdef int crowd_wait(
-    Parked** crowd, int64_t deadline, Section* here, object owner
+cdef int wait_queue_wait(
+    WaitNode** queue, int64_t deadline, Section* here, object owner
 ) except -1:
     """Wait among any number of others, until woken or the deadline: see `park_wait`.
 
-    The section `here` of the crowd's owner is left meanwhile, as signal handlers may run.
+    The section `here` of the queue's owner is left meanwhile, as signal handlers may run.
     """
-    cdef Parked me
-    cdef Parked** at
+    cdef WaitNode me
+    cdef WaitNode** at
     me.lock = PyThread_allocate_lock()
     if me.lock == NULL:
         raise MemoryError
     PyThread_acquire_lock_timed(me.lock, 0, 0)
     me.waiting = True
-    me.next = crowd[0]
-    crowd[0] = &me
+    me.next = queue[0]
+    queue[0] = &me
     leave(here)
     try:
         lock_wait(me.lock, deadline, &me.waiting)
     finally:
         enter(here, <PyObject*>owner)
-        at = crowd
+        at = queue
         while me.waiting and at[0] != NULL:
             if at[0] == &me:
                 at[0] = me.next

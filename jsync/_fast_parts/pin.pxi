@@ -30,7 +30,7 @@ cdef size_t pin_size(bytes block) noexcept:
 
 
 @cython.final
-cdef class Pin:
+cdef class PinId:
     """The id by which a server knows its pinned client (ADR-42), learned on arrival."""
 
     cdef bytes raw  # None: not pinned
@@ -50,7 +50,7 @@ cdef class Pin:
             return ""
         return decode_text(PyBytes_AS_STRING(self.raw), PyBytes_GET_SIZE(self.raw))
 
-    def drop(self, refused: str) -> None:
+    def clear(self, refused: str) -> None:
         """Forget an id that the server has refused, but keep a newer one."""
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -60,7 +60,7 @@ cdef class Pin:
         finally:
             leave(&here)
 
-    cdef int learn(self, Msg msg) except -1:
+    cdef int update(self, Msg msg) except -1:
         cdef Py_ssize_t size = pin_line(msg.block)
         cdef const char* at
         cdef Section here
@@ -81,4 +81,4 @@ cdef class Pin:
             leave(&here)
 
     def __repr__(self) -> str:
-        return f"<Pin {self.id or 'none'}>"
+        return f"<PinId {self.id or 'none'}>"

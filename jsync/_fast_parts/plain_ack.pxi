@@ -49,7 +49,7 @@ cdef bint is_of_stream(Msg msg) noexcept:
     )
 
 
-cdef object column(values, str name, Py_ssize_t size=-1):
+cdef object as_list(values, str name, Py_ssize_t size=-1):
     """Return values that can be counted and indexed, as many as there are messages."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise ConfigError(f"{name}: a sequence of values, not one {type(values).__name__}")

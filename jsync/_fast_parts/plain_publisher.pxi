@@ -1,8 +1,8 @@
 # Core publishes of a connection's users.
 
 
-@cython.no_gc_clear  # a finaliser may still publish
-cdef class PlainPublisher:
+@cython.no_gc_clear  # a finalizer may still publish
+cdef class CorePublisher:
     """The part of `Connection` that runs once for each message."""
 
     cdef readonly WriteBuffer _write_buffer

@@ -50,7 +50,7 @@ cdef class TLSRecords:
             PyThread_free_lock(self.lock)
 
     cdef inline bint is_mine(self) noexcept nogil:
-        """Return whether the caller is inside, as a finaliser may be."""
+        """Return whether the caller is inside, as a finalizer may be."""
         return load_ident(&self.holder) == PyThread_get_thread_ident()
 
     cdef inline bint keeps_sender_out(self) noexcept nogil:

@@ -12,11 +12,11 @@ cdef struct Slot:
     uint64_t token           # of the last use: uses times the window, plus the number
     uint32_t before, after   # neighbours in the order of publishing, or the next free one
 
-cdef struct Wide:  # a message that waits for much room, on its thread's stack
-    Wide* next
+cdef struct LargeWaiter:  # a message that waits for much room, on its thread's stack
+    LargeWaiter* next
 
 
-cdef class AckSlots(Sink):
+cdef class PendingAcks(Sink):
     """Messages that wait for their acks, bounded in their number and their bytes."""
 
     cdef Slot* slots
@@ -26,8 +26,8 @@ cdef class AckSlots(Sink):
     cdef bytes prefix               # of reply subjects, with a token behind it
     cdef size_t prefix_size
     cdef uint64_t count_sent        # `published`
-    cdef Parked* stalled            # threads that wait for room
-    cdef Wide* wide                 # the first that waits for much room in bytes
+    cdef WaitNode* stalled            # threads that wait for room
+    cdef LargeWaiter* large_waiters  # the first that waits for much room in bytes
 
     @cython.final
     cdef int make_slots(self, bytes raw, uint32_t size, size_t limit) except -1:
@@ -63,10 +63,10 @@ cdef class AckSlots(Sink):
     @property
     def published(self) -> int:
         """Messages that were written."""
-        return self.look(&self.count_sent)
+        return self.read_count(&self.count_sent)
 
     @cython.final
-    cdef uint64_t look(self, uint64_t* at) noexcept:
+    cdef uint64_t read_count(self, uint64_t* at) noexcept:
         cdef uint64_t number
         cdef Section here
         enter(&here, <PyObject*>self)
@@ -112,11 +112,11 @@ cdef class AckSlots(Sink):
         Py_DECREF(future)  # the slot's reference, while the caller has another one
 
     @cython.final
-    cdef int give_back(self, uint32_t at) except -1:
+    cdef int release_slot(self, uint32_t at) except -1:
         """Free a slot that was not used after all."""
         self.slots[at].after = self.free
         self.free = at
-        crowd_wake(&self.stalled)
+        wait_queue_wake(&self.stalled)
         return 0
 
     @cython.final
@@ -142,16 +142,16 @@ cdef class AckSlots(Sink):
         return self.bytes + future.cost() <= self.limit or self.bytes == 0
 
     @cython.final
-    cdef void queue(self, Wide* me) noexcept:
-        cdef Wide** at = &self.wide
+    cdef void queue(self, LargeWaiter* me) noexcept:
+        cdef LargeWaiter** at = &self.large_waiters
         while at[0] != NULL:
             at = &at[0].next
         at[0] = me
 
     @cython.final
-    cdef void leave_queue(self, Wide* me) noexcept:
-        cdef Wide** at = &self.wide
+    cdef void leave_queue(self, LargeWaiter* me) noexcept:
+        cdef LargeWaiter** at = &self.large_waiters
         while at[0] != me:
             at = &at[0].next
         at[0] = me.next
-        crowd_wake(&self.stalled)
+        wait_queue_wake(&self.stalled)

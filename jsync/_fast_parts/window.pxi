@@ -5,7 +5,7 @@ cdef enum:
 
 
 @cython.final
-cdef class AckWindow(AckSlots):
+cdef class AckWindow(PendingAcks):
     """The messages of a publisher that wait for their acks. Any thread may use it."""
 
     cdef WriteBuffer write_buffer
@@ -24,13 +24,13 @@ cdef class AckWindow(AckSlots):
     cdef uint64_t newest            # the number of the last message that was acked
     cdef int64_t answered           # when the last answer came
     cdef object error               # why it is closed
-    cdef Parked* flushing
+    cdef WaitNode* flushing
     cdef uint64_t flush_mark        # the lowest number that a flush waits for
     cdef object pub_ack, read_ack, no_stream, backoff
     cdef str stream                 # the one that acked last, shared by the futures
-    cdef Failures failures
-    cdef list told                  # (future, callbacks, error or None) for `take_done`
-    cdef int untold, untimed        # `on_done`, or `on_timer`, must be called
+    cdef UnretrievedErrors failures
+    cdef list done                  # (future, callbacks, error or None) for `take_done`
+    cdef int callbacks_due, timer_due        # `on_done`, or `on_timer`, must be called
     cdef public bint watched
     """True if `take_done` reports failures, whether there are callbacks or not."""
     cdef public object on_done
@@ -68,7 +68,7 @@ cdef class AckWindow(AckSlots):
         self.retry_attempts = UINT64_MAX if retry_attempts < 0 else retry_attempts
         self.retry_wait = <int64_t>(<double>retry_wait * 1e9)
         self.retry_due = NEVER
-        self.failures, self.told = Failures(), []
+        self.failures, self.done = UnretrievedErrors(), []
 
     def __repr__(self) -> str:
         cdef Section here
@@ -84,33 +84,33 @@ cdef class AckWindow(AckSlots):
 
     @property
     def acknowledged(self) -> int:
-        return self.look(&self.acked)
+        return self.read_count(&self.acked)
 
     @property
     def failed(self) -> int:
-        return self.look(&self.lapsed)
+        return self.read_count(&self.lapsed)
 
     @property
     def duplicates(self) -> int:
-        return self.look(&self.doubled)
+        return self.read_count(&self.doubled)
 
     @property
     def first_stored(self) -> int:
         """The lowest sequence that was stored, 0 until then."""
-        return self.look(&self.lowest)
+        return self.read_count(&self.lowest)
 
     @property
     def last_stored(self) -> int:
-        return self.look(&self.highest)
+        return self.read_count(&self.highest)
 
     @property
     def first_duplicate(self) -> int:
         """The lowest sequence of a message that was there before, 0 without one."""
-        return self.look(&self.doubled_first)
+        return self.read_count(&self.doubled_first)
 
     @property
     def last_duplicate(self) -> int:
-        return self.look(&self.doubled_last)
+        return self.read_count(&self.doubled_last)
 
     # Publishing -----------------------------------------------------------------------
 
@@ -143,12 +143,12 @@ cdef class AckWindow(AckSlots):
         cdef list futures = []
         cdef bytes block = encode_headers(headers) if headers else None
         cdef Py_ssize_t i, n
-        payloads = column(payloads, "payloads")
+        payloads = as_list(payloads, "payloads")
         n = len(payloads)
         if not isinstance(subjects, str):
-            subjects = column(subjects, "subjects", n)
+            subjects = as_list(subjects, "subjects", n)
         if msg_ids is not None:
-            msg_ids = column(msg_ids, "msg_ids", n)
+            msg_ids = as_list(msg_ids, "msg_ids", n)
         for i in range(n):
             futures.append(self.prepare(
                 subjects if isinstance(subjects, str) else subjects[i],
@@ -211,7 +211,7 @@ cdef class AckWindow(AckSlots):
 
     cdef int send(self, PubAckFuture future) except -1:
         cdef int64_t deadline
-        cdef Wide me
+        cdef LargeWaiter me
         cdef bint queued = False
         cdef Section here
         # First, because without a GIL another thread may have held the section at the fork.
@@ -241,9 +241,9 @@ cdef class AckWindow(AckSlots):
             return 0
         finally:
             leave(&here)
-            self.call_out()
+            self.run_callbacks()
 
-    cdef bint send_now(self, PubAckFuture future, Wide* me, Section* here) except -1:
+    cdef bint send_now(self, PubAckFuture future, LargeWaiter* me, Section* here) except -1:
         """Write the message if the window has room for it, and no thread is before it."""
         cdef uint32_t at = self.free
         cdef bint written = False
@@ -251,7 +251,7 @@ cdef class AckWindow(AckSlots):
             raise fresh(self.error)
         if (
             self.paused or self.busy or at == NO_SLOT or not self.fits(future)
-            or (self.wide != NULL and self.wide != me)
+            or (self.large_waiters != NULL and self.large_waiters != me)
         ):
             return False
         self.free = self.slots[at].after
@@ -263,10 +263,10 @@ cdef class AckWindow(AckSlots):
             self.writing -= 1
             if not written:
                 self.bytes -= future.cost()
-                self.give_back(at)
+                self.release_slot(at)
         if written and not self.timed:
             self.timed = True
-            store_int(&self.untimed, True)
+            store_int(&self.timer_due, True)
         return written
 
     cdef str obstacle(self):
@@ -343,15 +343,15 @@ cdef class AckWindow(AckSlots):
                 # A view would keep all of its bytes while the caller keeps the future.
                 future.payload = PyBytes_FromObject(future.payload)
             self.failures.keep(future)
-        crowd_wake(&future.waiting)
+        wait_queue_wake(&future.waiting)
         if (
             self.stalled != NULL and self.waiting <= self.size - self.size // 8
             and self.bytes <= self.limit - self.limit // 8
         ):
-            crowd_wake(&self.stalled)
+            wait_queue_wake(&self.stalled)
         if self.flushing != NULL and self.oldest() > self.flush_mark:
-            crowd_wake(&self.flushing)
-        self.tell(future, error if self.watched else None, io_loop)
+            wait_queue_wake(&self.flushing)
+        self.report(future, error if self.watched else None, io_loop)
         return 0
 
     cdef int count(self, PubAckFuture future) except -1:
@@ -447,7 +447,7 @@ cdef class AckWindow(AckSlots):
             future.busy = False
             self.busy -= 1
             if self.busy == 0:
-                crowd_wake(&self.stalled)
+                wait_queue_wake(&self.stalled)
 
     cdef object unclear(self, PubAckFuture future, error):
         """Return the error of a message that was refused, perhaps after it was stored."""
@@ -494,28 +494,28 @@ cdef class AckWindow(AckSlots):
         finally:
             leave(&here)
 
-    cdef int tell(self, PubAckFuture future, error, IOLoop io_loop) except -1:
+    cdef int report(self, PubAckFuture future, error, IOLoop io_loop) except -1:
         """Have the callbacks called, and the handler of failures if there is an error."""
         callbacks, future.callbacks = future.callbacks, None
         if callbacks is None and error is None:
             return 0
-        self.told.append((future, callbacks or (), error))
-        if len(self.told) == 1:
+        self.done.append((future, callbacks or (), error))
+        if len(self.done) == 1:
             if io_loop is not None:
                 io_loop.events.append((EVENT_CALL, self.on_done))
             else:
-                store_int(&self.untold, True)
+                store_int(&self.callbacks_due, True)
         return 0
 
-    cdef inline int call_out(self) except -1:
+    cdef inline int run_callbacks(self) except -1:
         """Make the calls that are due, outside the section, as they run code of users.
 
         Ctrl-C may end a call in the middle. Then the next thread that comes here makes it.
         """
-        if load_int(&self.untimed) and swap_int(&self.untimed, False):
-            self.call_once(self.on_timer, &self.untimed)
-        if load_int(&self.untold) and swap_int(&self.untold, False):
-            self.call_once(self.on_done, &self.untold)
+        if load_int(&self.timer_due) and swap_int(&self.timer_due, False):
+            self.call_once(self.on_timer, &self.timer_due)
+        if load_int(&self.callbacks_due) and swap_int(&self.callbacks_due, False):
+            self.call_once(self.on_done, &self.callbacks_due)
         return 0
 
     cdef int call_once(self, object call, int* due) except -1:
@@ -526,30 +526,30 @@ cdef class AckWindow(AckSlots):
             raise
         return 0
 
-    cdef int call_from(self, Section* here) except -1:
-        """Do what `call_out` does from inside the section. The caller looks again then."""
+    cdef int run_callbacks_outside(self, Section* here) except -1:
+        """Do what `run_callbacks` does, from inside the section. The caller looks again."""
         leave(here)
         try:
-            return self.call_out()
+            return self.run_callbacks()
         finally:
             enter(here, <PyObject*>self)
 
-    cdef int wait_among(self, Parked** crowd, int64_t deadline, Section* here) except -1:
-        """Wait in a crowd of the window, or make the calls that are due, outside of it."""
-        if load_int(&self.untold) or load_int(&self.untimed):
-            return self.call_from(here)
+    cdef int wait_among(self, WaitNode** queue, int64_t deadline, Section* here) except -1:
+        """Wait in a queue of the window, or make the calls that are due, outside of it."""
+        if load_int(&self.callbacks_due) or load_int(&self.timer_due):
+            return self.run_callbacks_outside(here)
         self.write_buffer.wake_reader()
-        return crowd_wait(crowd, deadline, here, self)
+        return wait_queue_wait(queue, deadline, here, self)
 
     def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:
         """Take what was done since: the futures, their callbacks, and errors to report."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            told, self.told = self.told, []
+            done, self.done = self.done, []
             return [
                 (future, callbacks, None if error is None else fresh(error))
-                for future, callbacks, error in told
+                for future, callbacks, error in done
             ]
         finally:
             leave(&here)
@@ -587,10 +587,10 @@ cdef class AckWindow(AckSlots):
             return (<PubAckFuture>self.slots[self.first].future).due / 1e9
         finally:
             leave(&here)
-            self.call_out()
+            self.run_callbacks()
 
     def lost(self, error: "Exception") -> None:
-        """Fail all that waits, or keep it for `send_again`. The connection has broken."""
+        """Fail all that waits, or keep it for `resend_now`. The connection has broken."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -602,28 +602,28 @@ cdef class AckWindow(AckSlots):
                     self.conclude(<PubAckFuture>future, error, None)
         finally:
             leave(&here)
-            self.call_out()
+            self.run_callbacks()
 
     cdef void send_later(self, PubAckFuture future) noexcept:
-        """Have `send_again` send it, although it may be stored unless it was refused."""
+        """Have `resend_now` send it, although it may be stored unless it was refused."""
         future.unsent = True
         if not future.refused:
             future.doubtful = True
 
     def connected(self) -> bool:
-        """Use a new connection. Return True if `send_again` must be called."""
+        """Use a new connection. Return True if `resend_now` must be called."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
             if self.resend and self.waiting:
                 return True
             self.paused = False
-            crowd_wake(&self.stalled)
+            wait_queue_wake(&self.stalled)
             return False
         finally:
             leave(&here)
 
-    def send_again(self) -> None:
+    def resend_now(self) -> None:
         """Write lost or refused messages again, in order. Blocks while the buffer is full.
 
         New messages wait until that is done.
@@ -645,8 +645,8 @@ cdef class AckWindow(AckSlots):
                     if not unsent:
                         break
                     for future in unsent:
-                        if load_int(&self.untold):
-                            self.call_from(&here)
+                        if load_int(&self.callbacks_due):
+                            self.run_callbacks_outside(&here)
                         if future.finished or not future.unsent:
                             continue
                         try:
@@ -657,15 +657,15 @@ cdef class AckWindow(AckSlots):
                         if not written:
                             return  # lost again: the next connection calls
                 self.paused = False
-                crowd_wake(&self.stalled)
+                wait_queue_wake(&self.stalled)
             finally:
                 self.resending = False
         finally:
             leave(&here)
-            self.call_out()
+            self.run_callbacks()
 
     def retry(self) -> bool:
-        """Have `send_again` send refused messages that have waited. True if any have."""
+        """Have `resend_now` send refused messages that have waited. True if any have."""
         cdef PubAckFuture future
         cdef int64_t soon = jsync_now() + RETRY_SLACK_NS
         cdef bint found = False
@@ -696,8 +696,8 @@ cdef class AckWindow(AckSlots):
         finally:
             leave(&here)
 
-    def doubt(self, seconds: float) -> bool:
-        """Have `send_again` send messages without an answer for so long. True if any are.
+    def resend_due(self, seconds: float) -> bool:
+        """Have `resend_now` send messages without an answer for so long. True if any are.
 
         A leader that steps down loses what was on its way, and reports that to no client.
         """
@@ -730,7 +730,7 @@ cdef class AckWindow(AckSlots):
                     self.conclude(future, self.unclear(future, error), None)
         finally:
             leave(&here)
-            self.call_out()
+            self.run_callbacks()
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until all that was published before has its ack or its error."""
@@ -755,7 +755,7 @@ cdef class AckWindow(AckSlots):
             return True
         finally:
             leave(&here)
-            self.call_out()
+            self.run_callbacks()
 
     def close(self, error: "Exception", refusal: "Exception | None" = None) -> None:
         """Fail what waits with `error`, and refuse more with `refusal`, or else `error`."""
@@ -766,7 +766,7 @@ cdef class AckWindow(AckSlots):
                 self.error = error if refusal is None else refusal
             for future in self.all_waiting():
                 self.conclude(<PubAckFuture>future, error, None)
-            crowd_wake(&self.stalled)
+            wait_queue_wake(&self.stalled)
         finally:
             leave(&here)
-            self.call_out()
+            self.run_callbacks()

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
-from .._fast import finaliser
+from .._fast import safe_finalizer
 from ..checks import check_heartbeat_patience, check_int, seconds
 from ..core.deadline import deadline_after
 from ..core.resources import NotCopyable, UnsubscribeOnExit
@@ -616,7 +616,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
     def _delete(self) -> None:
         self._own.delete(lambda: self._consumer.delete(timeout=self._timeout))
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         own = getattr(self, "_own", None)
         # None if Ctrl-C interrupted __init__. The info of our own consumer is cached.

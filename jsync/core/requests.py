@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from .. import errors
-from .._fast import Mailbox, finaliser
+from .._fast import Mailbox, safe_finalizer
 from ..checks import check_count, check_optional_callable, seconds
 from ..errors import (
     ConcurrentUseError,
@@ -234,7 +234,7 @@ class ReplyIterator(NotCopyable):
         self._replies.discard(self._token)
         self._mailbox.close(discard=True)
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         token = getattr(self, "_token", None)
         if token is not None:  # None if Ctrl-C interrupted __init__

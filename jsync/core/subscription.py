@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from .._fast import Mailbox, Messages, Msg, check_subscribe_subject
+from .._fast import Mailbox, MessageIterator, Msg, check_subscribe_subject
 from ..checks import check_count, check_optional_callable
 from ..errors import (
     BlockingCallError,
@@ -110,14 +110,14 @@ class Subscription(BaseSubscription[Msg]):
         """The name of the queue group. Each message reaches one member."""
         return self._queue
 
-    def __iter__(self) -> Messages:
+    def __iter__(self) -> MessageIterator:
         """Return an iterator of the messages, which ends after `unsubscribe` or `drain`.
 
         It raises `ConnectionClosedError` when the connection is closed permanently, and
         `PermissionsError` if the account may not subscribe to the subject.
         """
         self._check_no_callback()
-        return Messages(self._mailbox, self)
+        return MessageIterator(self._mailbox, self)
 
     def unsubscribe(self, after: int | None = None) -> None:
         """End the subscription. Does not block, and a second call does nothing.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from .. import errors
-from .._fast import Pin
+from .._fast import PinId
 from ..checks import (
     check_callable,
     check_count,
@@ -50,7 +50,7 @@ class Consumer(ManagedConsumer):
         self, api: API, stream: str, name: str, info: ConsumerInfo | None = None
     ) -> None:
         super().__init__(api, stream, name, info)
-        self._pins: dict[str, Pin] = {}
+        self._pins: dict[str, PinId] = {}
         self._idle: list[ReusablePull] = []  # at most one, reused by the next `next`
 
     def unpin(self, group: str, *, timeout: Seconds | None = None) -> None:
@@ -516,7 +516,7 @@ class Consumer(ManagedConsumer):
         if group is not None and (
             config is None or config.priority_policy == "pinned_client"
         ):
-            pin = self._pins.setdefault(group, Pin())
+            pin = self._pins.setdefault(group, PinId())
         return PullTarget(
             self._api,
             f"{self._stream}.{self._name}",

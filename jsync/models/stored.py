@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from .._fast import DirectAnswer, Msg, parse_headers, read_direct
+from .._fast import DirectGetReply, Msg, parse_headers, read_direct
 from ..errors import JetStreamError
 from ..headers import Headers
 
@@ -82,7 +82,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         return cls.from_answer(msg, answer)
 
     @classmethod
-    def from_answer(cls, msg: Msg, answer: DirectAnswer) -> Self:
+    def from_answer(cls, msg: Msg, answer: DirectGetReply) -> Self:
         """Make the message of a reply to a direct get that has been read.
 
         Args:
@@ -112,7 +112,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def parse_direct_headers(msg: Msg, *, batched: bool) -> DirectAnswer | None:
+def parse_direct_headers(msg: Msg, *, batched: bool) -> DirectGetReply | None:
     """Read a reply to a direct get of one message, or of several if `batched`.
 
     Return None if several were requested, but the reply is not one of several, which have

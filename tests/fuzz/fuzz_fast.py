@@ -107,8 +107,8 @@ def read_entries(messages: list[Message], prefix: str) -> list[Any]:
         _fast.JetStreamMailbox(write_buffer, 1),
     )
     io_loop.subscribe(1, mailbox)
-    entries: _fast.Entries[Any] = _fast.Entries(
-        mailbox, _fast.Initial(0), dict, "B", prefix
+    entries: _fast.EntryReader[Any] = _fast.EntryReader(
+        mailbox, _fast.InitialState(0), dict, "B", prefix
     )
     io_loop.decrypted(b"".join(map(entry_frame, messages)))
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from jsync._fast import (
     ArrowBatch,
-    Columns,
     IOLoop,
     JetStreamMailbox,
     JetStreamMsg,
-    Order,
+    RowBuffer,
+    SequenceChecker,
     WriteBuffer,
 )
 from jsync.errors import ProtocolError
@@ -60,7 +60,7 @@ class Reader:
     """A mailbox, with a method that plays the I/O thread."""
 
     def __init__(
-        self, columns: Columns | None = None, order: Order | None = None
+        self, columns: RowBuffer | None = None, order: SequenceChecker | None = None
     ) -> None:
         self.write_buffer = WriteBuffer()
         self.io_loop = IOLoop(self.write_buffer, -1)

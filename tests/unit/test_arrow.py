@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings, strategies as st
 
-from jsync._fast import ArrowBatch, Columns, Order
+from jsync._fast import ArrowBatch, RowBuffer, SequenceChecker
 from jsync.errors import ConcurrentUseError, ConfigError
 
 from .arrow_support import Reader, Sent, row_of, rows
@@ -60,14 +60,14 @@ sent = st.builds(
 )
 
 
-def read(messages: list[Sent], columns: Columns | None = None) -> list[ArrowBatch]:
-    reader = Reader(columns or Columns())
+def read(messages: list[Sent], columns: RowBuffer | None = None) -> list[ArrowBatch]:
+    reader = Reader(columns or RowBuffer())
     reader.bring(b"".join(message.wire for message in messages))
     return reader.batches()
 
 
 def one(*messages: Sent, **options: Any) -> ArrowBatch:
-    (batch,) = read(list(messages), Columns(**options))
+    (batch,) = read(list(messages), RowBuffer(**options))
     return batch
 
 
@@ -90,7 +90,7 @@ def test_columns_have_the_fields_of_messages(
     objects.bring(stream)
     expected = [row_of(msg) for msg in objects.messages()]
     # Read in pieces: some messages are complete in one read, others are not.
-    reader = Reader(Columns(most_rows=most_rows, limit=limit))
+    reader = Reader(RowBuffer(most_rows=most_rows, limit=limit))
     at = turn = 0
     while at < len(stream):
         cut = cuts[turn % len(cuts)]
@@ -112,7 +112,7 @@ def test_messages_that_arrived_before_become_rows(
 ) -> None:
     reader = Reader()
     reader.bring(b"".join(message.wire for message in messages[:before]))
-    reader.mailbox.use_columns(Columns())
+    reader.mailbox.use_columns(RowBuffer())
     reader.bring(b"".join(message.wire for message in messages[before:]))
     assert len(reader.mailbox) == len(messages)
     found = rows(*reader.batches())
@@ -120,8 +120,8 @@ def test_messages_that_arrived_before_become_rows(
 
 
 def test_the_order_of_a_consumer_is_kept() -> None:
-    order = Order(2, last=5)
-    reader = Reader(Columns(["sequence"]), order)
+    order = SequenceChecker(2, last=5)
+    reader = Reader(RowBuffer(["sequence"]), order)
     for number, sequence in enumerate([1, 2, 3, 5, 6], 1):
         reader.bring(Sent(sequence=sequence, consumer_sequence=number, pending=9).wire)
     assert rows(*reader.batches()) == [{"sequence": 3}, {"sequence": 5}]
@@ -131,8 +131,8 @@ def test_the_order_of_a_consumer_is_kept() -> None:
 
 
 def test_a_gap_stops_it() -> None:
-    order = Order(0)
-    reader = Reader(Columns(["sequence"]), order)
+    order = SequenceChecker(0)
+    reader = Reader(RowBuffer(["sequence"]), order)
     for number in (1, 3, 2):
         reader.bring(Sent(sequence=number, pending=9).wire)
     assert rows(*reader.batches()) == [{"sequence": 1}]
@@ -140,14 +140,14 @@ def test_a_gap_stops_it() -> None:
 
 
 def test_statuses_are_no_rows() -> None:
-    reader = Reader(Columns())
+    reader = Reader(RowBuffer())
     reader.bring(b"HMSG s.a 7 28 28\r\nNATS/1.0 404 No Messages\r\n\r\n\r\n")
     assert reader.events == ["STATUS"]
     assert len(reader.mailbox) == 0
 
 
 def test_columns_end_after_the_requested_number_of_messages() -> None:
-    reader = Reader(Columns())
+    reader = Reader(RowBuffer())
     reader.mailbox.end_after(2)
     reader.bring(*(Sent(sequence=number).wire for number in (1, 2, 3)))
     assert reader.mailbox.closed
@@ -156,12 +156,12 @@ def test_columns_end_after_the_requested_number_of_messages() -> None:
 
 
 def test_rows_are_not_read_again_as_messages() -> None:
-    reader = Reader(Columns())
+    reader = Reader(RowBuffer())
     reader.bring(Sent().wire)
     with pytest.raises(ConcurrentUseError):
         reader.mailbox.get(0)
     with pytest.raises(ConcurrentUseError):
-        reader.mailbox.use_columns(Columns())
+        reader.mailbox.use_columns(RowBuffer())
     assert len(reader.batches()) == 1
 
 
@@ -188,11 +188,11 @@ def test_columns_come_in_the_order_in_which_they_are_named() -> None:
 )
 def test_columns_that_there_are_not_are_refused(columns: list[str]) -> None:
     with pytest.raises(ConfigError, match="columns"):
-        Columns(columns)
+        RowBuffer(columns)
 
 
 def test_an_empty_batch_has_its_schema() -> None:
-    batch = Reader(Columns()).mailbox.take_rows()
+    batch = Reader(RowBuffer()).mailbox.take_rows()
     assert len(batch) == 0
     assert batch.last_sequence is None
     assert pa.record_batch(batch).schema == SCHEMA
@@ -244,7 +244,7 @@ def test_pyarrow_uses_the_memory_that_the_messages_were_written_to() -> None:
 
 
 def test_more_than_one_chunk_is_a_stream_and_no_array() -> None:
-    reader = Reader(Columns(limit=1000))
+    reader = Reader(RowBuffer(limit=1000))
     reader.bring(*(Sent(sequence=n, data=b"d" * 300).wire for n in range(1, 11)))
     batch = reader.mailbox.take_rows(whole=True)
     assert len(batch) == 10
@@ -322,7 +322,7 @@ def acked(batch: ArrowBatch, reader: Reader, data: bytes = b"+ACK") -> list[byte
 
 
 def ackable(together: bool, *messages: Sent) -> tuple[ArrowBatch, Reader]:
-    reader = Reader(Columns(["data"], acks=True, together=together))
+    reader = Reader(RowBuffer(["data"], acks=True, together=together))
     reader.bring(*(message.wire for message in messages))
     (batch,) = reader.batches()
     reader.write_buffer.open(-1, b"", direct=False)
@@ -371,7 +371,7 @@ def test_other_answers_go_to_each() -> None:
 
 
 def test_without_acks_nothing_is_written() -> None:
-    reader = Reader(Columns())
+    reader = Reader(RowBuffer())
     reader.bring(Sent().wire)
     (batch,) = reader.batches()
     reader.write_buffer.open(-1, b"", direct=False)
@@ -381,7 +381,7 @@ def test_without_acks_nothing_is_written() -> None:
 
 
 def test_unread_rows_can_be_returned() -> None:
-    reader = Reader(Columns(acks=True, most_rows=2))
+    reader = Reader(RowBuffer(acks=True, most_rows=2))
     reader.bring(*(Sent(sequence=number).wire for number in (1, 2, 3)))
     reader.write_buffer.open(-1, b"", direct=False)
     rest = reader.mailbox.take_rest()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from jsync._fast import ArrowSource, Columns, parse_headers
+from jsync._fast import ArrowSource, RowBuffer, parse_headers
 from jsync.errors import ConfigError, InvalidHeaderError
 from jsync.jetstream.publishing.options import check_header
 
@@ -122,7 +122,7 @@ def test_headers_have_several_shapes(kind: pa.DataType, values: list[Any]) -> No
 
 
 def test_a_batch_of_its_own_can_be_read() -> None:
-    reader = Reader(Columns())
+    reader = Reader(RowBuffer())
     block = b"NATS/1.0\r\nA: 1\r\nB: 2\r\nA: 3\r\n\r\n"
     reader.bring(Sent(block=block, data=b"x").wire, Sent(sequence=2, data=b"").wire)
     (batch,) = reader.batches()

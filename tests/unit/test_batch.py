@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jsync import errors
-from jsync._fast import BatchEntry, WriteBuffer, parse_headers, write_entries
+from jsync._fast import BatchMessage, WriteBuffer, parse_headers, write_entries
 from jsync.jetstream.atomic.engine import (
     COMMIT,
     COMMIT_ALL_SENT,
@@ -41,7 +41,7 @@ def engine(**options: Any) -> AtomicEngine:
 
 def add(
     batch: AtomicEngine, subject: str = "a.b", data: bytes = b"", **options: Any
-) -> BatchEntry:
+) -> BatchMessage:
     return batch.add(subject, data, options, MAX_PAYLOAD)  # type: ignore[arg-type]
 
 
@@ -196,7 +196,7 @@ def test_any_calls_send_each_message_once_in_order_and_then_commit(
     operations: Sequence[str],
 ) -> None:
     batch = engine()
-    sent: list[tuple[BatchEntry, bytes]] = []
+    sent: list[tuple[BatchMessage, bytes]] = []
     for operation in operations:
         add(batch, data=b"%d" % len(batch.waiting))
         if operation == "commit with a message":

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jsync._fast import (
-    Entries,
     EntryIterator,
-    Initial,
+    EntryReader,
+    InitialState,
     IOLoop,
     JetStreamMailbox,
     WriteBuffer,
@@ -41,13 +41,13 @@ def ack(revision: int, delta: int, consumer: str = "c") -> str:
 class Bucket:
     """A mailbox with its entries, and a method that plays the I/O thread."""
 
-    def __init__(self, initial: Initial | None = None, **options: Any) -> None:
+    def __init__(self, initial: InitialState | None = None, **options: Any) -> None:
         write_buffer = WriteBuffer()
         self.io_loop = IOLoop(write_buffer, -1)
         self.mailbox = JetStreamMailbox(write_buffer, 1)
         self.io_loop.subscribe(1, self.mailbox)
-        self.initial = initial or Initial(0)
-        self.entries: Entries[Entry] = Entries(
+        self.initial = initial or InitialState(0)
+        self.entries: EntryReader[Entry] = EntryReader(
             *(self.mailbox, self.initial, Entry, "B", PREFIX), **options
         )
         self.waits = 0
@@ -205,7 +205,7 @@ def test_iteration_returns_the_values_of_the_decoder() -> None:
 
 
 def test_the_server_decides_the_last_of_the_initial_entries() -> None:
-    initial = Initial(3)
+    initial = InitialState(3)
     bucket = Bucket(initial)
     for number, delta in ((1, 2), (2, 1), (3, 0), (4, 0)):
         bucket.bring("a", number, delta)
@@ -221,7 +221,7 @@ def test_the_server_decides_the_last_of_the_initial_entries() -> None:
 
 
 def test_once_as_many_have_come_each_entry_may_be_the_last() -> None:
-    initial = Initial(2)
+    initial = InitialState(2)
     bucket = Bucket(initial)
     for number in range(1, 5):
         bucket.bring("a", number, 5)
@@ -236,11 +236,11 @@ def test_once_as_many_have_come_each_entry_may_be_the_last() -> None:
 
 
 def test_no_initial_entries_are_done_at_once() -> None:
-    assert Initial(0).done
-    assert not Initial(1).done
+    assert InitialState(0).done
+    assert not InitialState(1).done
 
 
-def came(initial: Initial, *entries: tuple[int, int]) -> list[str]:
+def came(initial: InitialState, *entries: tuple[int, int]) -> list[str]:
     """Return what follows from each entry, given by its revision and its delta."""
     outcomes = []
     for revision, delta in entries:
@@ -250,34 +250,34 @@ def came(initial: Initial, *entries: tuple[int, int]) -> list[str]:
 
 
 def test_the_count_of_the_only_server_ends_the_initial_entries() -> None:
-    initial = Initial(3, end=9)
+    initial = InitialState(3, end=9)
     assert came(initial, (1, 2), (4, 1), (9, 0)) == ["more", "more", "done"]
 
 
 def test_nothing_pending_does_not_end_the_initial_entries() -> None:
     """The server counts an entry that is being replaced one too few."""
-    initial = Initial(3, end=3)
+    initial = InitialState(3, end=3)
     assert came(initial, (1, 1), (2, 0)) == ["more", "ask"]
     initial.ends_at(4)
     assert came(initial, (3, 1), (4, 0)) == ["more", "done"]
 
 
 def test_a_replica_does_not_end_the_initial_entries() -> None:
-    initial = Initial(3, end=9, exact=False)
+    initial = InitialState(3, end=9, exact=False)
     assert came(initial, (1, 2), (4, 1), (9, 0)) == ["more", "more", "ask"]
-    assert not Initial(0, end=7, exact=False).done
-    assert Initial(0, end=0, exact=False).done
+    assert not InitialState(0, end=7, exact=False).done
+    assert InitialState(0, end=0, exact=False).done
 
 
 def test_replaced_entries_come_up_to_the_end_of_the_moment() -> None:
-    initial = Initial(2, end=2)
+    initial = InitialState(2, end=2)
     assert came(initial, (1, 4), (5, 7)) == ["more", "ask"]
     initial.ends_at(8)
     assert came(initial, (6, 9), (7, 6), (8, 9)) == ["more", "more", "done"]
 
 
 def test_an_entry_replaced_again_moves_the_end_once_more() -> None:
-    initial = Initial(2, end=2)
+    initial = InitialState(2, end=2)
     assert came(initial, (5, 7)) == ["ask"]
     initial.ends_at(8)
     assert came(initial, (6, 9), (8, 9)) == ["more", "ask"], "7 was replaced by then"
@@ -286,14 +286,14 @@ def test_an_entry_replaced_again_moves_the_end_once_more() -> None:
 
 
 def test_the_leader_is_asked_again_when_it_has_not_answered() -> None:
-    initial = Initial(1, end=1)
+    initial = InitialState(1, end=1)
     assert came(initial, (2, 4), (3, 4)) == ["ask", "ask"]
     initial.ends_at(3)
     assert initial.done
 
 
 def test_all_keys_of_the_leader_may_have_come_before_its_end() -> None:
-    bucket = Bucket(Initial(3, end=3))
+    bucket = Bucket(InitialState(3, end=3))
     for revision, key in enumerate("abc", 4):
         bucket.bring(key, revision, block=DELETE if key == "b" else NO_HEADERS)
         next(bucket.iterate())
@@ -303,7 +303,7 @@ def test_all_keys_of_the_leader_may_have_come_before_its_end() -> None:
 
 
 def test_many_keys_are_remembered_each_once() -> None:
-    bucket = Bucket(Initial(1 << 40))
+    bucket = Bucket(InitialState(1 << 40))
     bucket.entries.once = True
     for number in range(5000):
         bucket.bring(f"key.{number % 2500}", number + 1)
@@ -313,17 +313,17 @@ def test_many_keys_are_remembered_each_once() -> None:
 
 
 def test_all_revisions_end_where_the_leader_ended() -> None:
-    initial = Initial(3, end=9, exact=False, latest=False)
+    initial = InitialState(3, end=9, exact=False, latest=False)
     assert came(initial, (1, 2), (5, 0)) == ["more", "ask"]
     initial.ends_at(9)
     assert came(initial, (6, 0), (9, 4)) == ["more", "done"]
-    assert Initial(5, end=9, after=9, latest=False).done
-    counted = Initial(2, end=9, latest=False)
+    assert InitialState(5, end=9, after=9, latest=False).done
+    counted = InitialState(2, end=9, latest=False)
     assert came(counted, (1, 4), (3, 3)) == ["more", "done"]
 
 
 def test_the_server_may_have_nothing_left_to_send() -> None:
-    initial = Initial(5)
+    initial = InitialState(5)
     initial.came(1, 4)
     initial.all_came()
     assert initial.done
@@ -348,7 +348,7 @@ def test_entries_at_hand_are_handed_over_and_errors_do_not_end_the_iteration() -
 
 
 def test_a_count_proves_nothing_after_the_consumer_moved() -> None:
-    initial = Initial(2, end=9)
+    initial = InitialState(2, end=9)
     exact = [initial.exact]
     initial.moved()
     assert [*exact, initial.exact] == [True, False]

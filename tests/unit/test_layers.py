@@ -143,9 +143,9 @@ PURE = {
 
 # Pure code may use these functions of bytes, and the classes that it gets as arguments.
 PURE_FAST = {
-    "BatchMessages",
-    "DirectAnswer",
-    "IngestCounts",
+    "BatchQueue",
+    "DirectGetReply",
+    "IngestCounters",
     "JetStreamMsg",
     "Msg",
     "check_publish_subject",

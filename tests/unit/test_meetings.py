@@ -21,18 +21,18 @@ import pytest
 from jsync import PubAck, errors
 from jsync._fast import (
     AckWindow,
-    BatchWriter,
-    Columns,
-    IngestCounts,
+    GapTracker,
+    IngestCounters,
+    IngestWriter,
     IOLoop,
     JetStreamMailbox,
     Mailbox,
-    Messages,
-    Order,
-    Pin,
+    MessageIterator,
+    PinId,
     ReplyMux,
-    Trail,
-    Turn,
+    RowBuffer,
+    SequenceChecker,
+    ThreadGuard,
     Waiter,
     WriteBuffer,
 )
@@ -160,7 +160,7 @@ def test_one_ack_of_a_batch_is_sent_for_each_message() -> None:
     station = Station()
     for _ in range(ROUNDS // 20):
         mailbox = station.mailbox()
-        mailbox.use_columns(Columns(acks=True))
+        mailbox.use_columns(RowBuffer(acks=True))
         for i in range(1, 10):
             station.message(i)
         batch, before = mailbox.take_rows(), station.write_buffer.pending
@@ -268,7 +268,7 @@ def test_the_last_message_comes_before_the_end() -> None:
                 station.message(i)
 
         def read(mailbox: Mailbox = mailbox) -> None:
-            got = [int(msg.data) for msg in Messages(mailbox, Owner())]
+            got = [int(msg.data) for msg in MessageIterator(mailbox, Owner())]
             assert got == [1, 2, 3]
 
         meet(bring, read)
@@ -593,7 +593,7 @@ def test_a_window_that_closes_ends_each_publish_once() -> None:
 def test_messages_that_are_passed_over_are_counted_once() -> None:
     station = Station()
     mailbox = station.mailbox()
-    order = mailbox.order = Order(ROUNDS)
+    order = mailbox.order = SequenceChecker(ROUNDS)
     over, total = threading.Event(), [0]
 
     def bring() -> None:
@@ -614,8 +614,8 @@ def test_messages_that_are_passed_over_are_counted_once() -> None:
 def test_each_gap_of_a_trail_is_found_once() -> None:
     station = Station()
     mailbox = station.mailbox()
-    trail = mailbox.trail = Trail()
-    trail.begin(0, 0)
+    trail = mailbox.trail = GapTracker()
+    trail.start(0, 0)
     over = threading.Event()
     gaps: list[tuple[int, int, int, int]] = []
 
@@ -638,7 +638,7 @@ def test_each_gap_of_a_trail_is_found_once() -> None:
 def test_a_pin_is_one_of_those_that_came() -> None:
     station = Station()
     mailbox = station.mailbox()
-    pin = mailbox.pin = Pin()
+    pin = mailbox.pin = PinId()
     over = threading.Event()
     ids = {"a" * 21, "b" * 22, ""}
 
@@ -656,13 +656,13 @@ def test_a_pin_is_one_of_those_that_came() -> None:
     def look() -> None:
         while not over.is_set():
             assert pin.id in ids
-            pin.drop("a" * 21)
+            pin.clear("a" * 21)
 
     meet(bring, look, look)
 
 
 def test_one_thread_is_in_a_batch_at_a_time() -> None:
-    turn, inside, entered = Turn(), [0], []
+    turn, inside, entered = ThreadGuard(), [0], []
 
     def enter() -> None:
         for _ in range(ROUNDS):
@@ -681,8 +681,8 @@ def test_one_thread_is_in_a_batch_at_a_time() -> None:
 
 def test_one_thread_writes_an_ingest_at_a_time() -> None:
     station = Station(connected=True)
-    counts = IngestCounts()
-    writer = BatchWriter(station.write_buffer, counts, 1 << 30, 1 << 30)
+    counts = IngestCounters()
+    writer = IngestWriter(station.write_buffer, counts, 1 << 30, 1 << 30)
     writer.begin(station.mailbox(), b"_INBOX.i.1.")
     writer.limit = 1 << 40
     over = threading.Event()
@@ -722,7 +722,7 @@ def written_to_window(station: Station) -> tuple[Callable[[], object], ...]:
 
 
 def written_to_ingest(station: Station) -> tuple[Callable[[], object], ...]:
-    writer = BatchWriter(station.write_buffer, IngestCounts(), 1 << 30, 1 << 30)
+    writer = IngestWriter(station.write_buffer, IngestCounters(), 1 << 30, 1 << 30)
     writer.begin(station.mailbox(), b"_INBOX.i.1.")
     writer.limit = 1 << 40
     return lambda: writer.write("s", bytes(64)), writer.ping

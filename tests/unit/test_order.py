@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from jsync._fast import IOLoop, JetStreamMailbox, Order, WriteBuffer
+from jsync._fast import IOLoop, JetStreamMailbox, SequenceChecker, WriteBuffer
 
 SID = 7
 
@@ -13,7 +13,7 @@ SID = 7
 class Consumer:
     """A mailbox with an order, and a method that plays the I/O thread."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: SequenceChecker) -> None:
         write_buffer = WriteBuffer()
         self.io_loop = IOLoop(write_buffer, -1)
         self.mailbox = JetStreamMailbox(write_buffer, SID)
@@ -40,7 +40,7 @@ class Consumer:
 
 
 def test_messages_in_order_are_taken() -> None:
-    order = Order(0)
+    order = SequenceChecker(0)
     consumer = Consumer(order)
     for number in range(1, 4):
         consumer.bring(number, number * 10, 3 - number)
@@ -51,7 +51,7 @@ def test_messages_in_order_are_taken() -> None:
 
 
 def test_a_gap_ends_the_order() -> None:
-    order = Order(5)
+    order = SequenceChecker(5)
     consumer = Consumer(order)
     consumer.bring(1, 6, 9)
     consumer.bring(3, 8, 7)
@@ -63,7 +63,7 @@ def test_a_gap_ends_the_order() -> None:
 
 
 def test_a_message_that_comes_twice_is_a_gap() -> None:
-    order = Order(0)
+    order = SequenceChecker(0)
     consumer = Consumer(order)
     consumer.bring(1, 1, 1)
     consumer.bring(1, 1, 1)
@@ -72,7 +72,7 @@ def test_a_message_that_comes_twice_is_a_gap() -> None:
 
 
 def test_messages_read_before_are_skipped_and_counted() -> None:
-    order = Order(7)
+    order = SequenceChecker(7)
     consumer = Consumer(order)
     consumer.bring(1, 3, 9)
     consumer.bring(2, 7, 8)
@@ -94,7 +94,7 @@ def test_messages_read_before_are_skipped_and_counted() -> None:
 def test_the_order_stops_at_the_last_sequence_or_before_the_first_after_it(
     sequences: list[int], taken: list[int]
 ) -> None:
-    order = Order(0, last=3, to_end=True)
+    order = SequenceChecker(0, last=3, to_end=True)
     consumer = Consumer(order)
     for number, sequence in enumerate(sequences, 1):
         consumer.bring(number, sequence, 100)
@@ -104,7 +104,7 @@ def test_the_order_stops_at_the_last_sequence_or_before_the_first_after_it(
 
 
 def test_the_order_notes_that_the_server_has_no_more() -> None:
-    order = Order(0, last=10, to_end=True)
+    order = SequenceChecker(0, last=10, to_end=True)
     consumer = Consumer(order)
     consumer.bring(1, 1, 1)
     assert not order.take_ran_dry()
@@ -118,7 +118,7 @@ def test_the_order_notes_that_the_server_has_no_more() -> None:
 
 
 def test_the_order_continues_while_more_messages_may_come() -> None:
-    order = Order(0)
+    order = SequenceChecker(0)
     consumer = Consumer(order)
     consumer.bring(1, 1, 0)
     consumer.bring(2, 2, 0)
@@ -130,7 +130,7 @@ def test_the_order_continues_while_more_messages_may_come() -> None:
     "reply", ["", "elsewhere", "$JS.ACK.S.c.1.2.3", "$JS.ACK.S.c.1.x.1.1700.0"]
 )
 def test_a_message_that_no_consumer_sent_is_not_taken(reply: str) -> None:
-    order = Order(0)
+    order = SequenceChecker(0)
     consumer = Consumer(order)
     consumer.bring_from(reply)
     consumer.bring(1, 1, 0)
@@ -139,7 +139,7 @@ def test_a_message_that_no_consumer_sent_is_not_taken(reply: str) -> None:
 
 
 def test_ack_subjects_of_version_2_are_understood() -> None:
-    order = Order(0, last=10_000, to_end=True)
+    order = SequenceChecker(0, last=10_000, to_end=True)
     consumer = Consumer(order)
     for number, pending in ((1, 2), (2, 1), (3, 0)):
         consumer.bring_from(
@@ -156,7 +156,7 @@ def test_ack_subjects_of_version_2_are_understood() -> None:
 def test_a_similar_ack_subject_is_not_mistaken_for_the_last_one(
     beginning: str, rest: str
 ) -> None:
-    order = Order(0)
+    order = SequenceChecker(0)
     consumer = Consumer(order)
     consumer.bring_from(f"{beginning}.1.1.1700.9")
     consumer.bring_from(f"{beginning}.{rest}")
@@ -166,24 +166,24 @@ def test_a_similar_ack_subject_is_not_mistaken_for_the_last_one(
 
 
 def test_a_consumer_that_has_already_sent_messages_continues() -> None:
-    consumer = Consumer(Order(7, consumer_sequence=7))
+    consumer = Consumer(SequenceChecker(7, consumer_sequence=7))
     consumer.bring(8, 8, 0)
     assert consumer.taken == [8]
 
 
 def test_a_second_order_starts_fresh_in_the_same_mailbox() -> None:
-    consumer = Consumer(Order(0))
+    consumer = Consumer(SequenceChecker(0))
     consumer.bring(1, 1, 9)
     consumer.bring(3, 3, 7)
     assert consumer.mailbox.order is not None
-    consumer.mailbox.order = Order(consumer.mailbox.order.stream_sequence)
+    consumer.mailbox.order = SequenceChecker(consumer.mailbox.order.stream_sequence)
     consumer.bring(1, 2, 8)
     consumer.bring(2, 3, 7)
     assert consumer.taken == [1, 2, 3]
 
 
 def test_skipped_messages_do_not_count_towards_the_end_of_the_mailbox() -> None:
-    consumer = Consumer(Order(5))
+    consumer = Consumer(SequenceChecker(5))
     consumer.mailbox.end_after(2)
     for number, sequence in enumerate([4, 5, 6, 7, 8], 1):
         consumer.bring(number, sequence, 0)
@@ -201,7 +201,7 @@ def test_skipped_messages_do_not_count_towards_the_end_of_the_mailbox() -> None:
 def test_the_taken_messages_are_the_stream_up_to_the_first_fault(
     drops: set[int], doubles: set[int], after: int
 ) -> None:
-    order = Order(after)
+    order = SequenceChecker(after)
     consumer = Consumer(order)
     for number in range(1, 41):
         if number not in drops:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jsync import errors
-from jsync._fast import Order
+from jsync._fast import SequenceChecker
 from jsync.jetstream.ordered.engine import (
     BEHIND,
     LAG_SECONDS,
@@ -580,7 +580,7 @@ def read(
     todo = [*actions, ("take", 10_000)]
     while todo:
         span = place.range()
-        order = Order(span.after, last=span.last, to_end=span.to_end)
+        order = SequenceChecker(span.after, last=span.last, to_end=span.to_end)
         consumer = Consumer(order)
         again = False
         if to_end and (place.at_end or not stored.pending):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import jsync
-from jsync._fast import Sink, WriteBuffer, finaliser
+from jsync._fast import Sink, WriteBuffer, safe_finalizer
 from jsync.core.callbacks import CallbackExecutor, ThreadFactory
 from jsync.core.events import BackgroundError, Closed, ConnectionEvents
 from jsync.core.io_thread import IOThread
@@ -69,7 +69,7 @@ def test_ctrl_c_in_a_finaliser_reaches_the_code_that_dropped_the_object() -> Non
     calls: list[str] = []
 
     class Dropped:
-        @finaliser
+        @safe_finalizer
         def __del__(self) -> None:
             calls.append("begun")
             if len(calls) == 1:
@@ -664,13 +664,13 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
 def test_a_finaliser_does_nothing_once_python_is_ending() -> None:
     program = """if True:
         import os, sys
-        from jsync._fast import finaliser
+        from jsync._fast import safe_finalizer
 
         class Told:
             def __init__(self, name):
                 self.name = name
 
-            @finaliser
+            @safe_finalizer
             def __del__(self, write=os.write):
                 write(1, self.name)
 

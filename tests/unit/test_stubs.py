@@ -84,7 +84,7 @@ def test_a_docstring_stands_in_the_stub_again_only_where_users_see_it() -> None:
         for base in one.__mro__
         if base.__module__ == "jsync._fast"
     }
-    assert {"JetStreamMsg", "PlainPublisher"} <= shown
+    assert {"JetStreamMsg", "CorePublisher"} <= shown
     again = {
         (owner, name): text
         for owner, name, text in docstrings_of_the_stub()

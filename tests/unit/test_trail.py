@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jsync._fast import IOLoop, JetStreamMailbox, Trail, WriteBuffer
+from jsync._fast import GapTracker, IOLoop, JetStreamMailbox, WriteBuffer
 
 Gap = tuple[int, int, int, int]
 
@@ -19,7 +19,7 @@ class Desk:
         self.io_loop = IOLoop(write_buffer, -1)
         self.mailbox = JetStreamMailbox(write_buffer, 1)
         self.mailbox.on_control = lambda msg: None
-        self.trail = self.mailbox.trail = Trail()
+        self.trail = self.mailbox.trail = GapTracker()
         self.io_loop.subscribe(1, self.mailbox)
 
     def send(self, *messages: tuple[int, int]) -> bool:
@@ -48,7 +48,7 @@ def desk() -> Desk:
 
 @pytest.fixture
 def begun(desk: Desk) -> Desk:
-    desk.trail.begin(0, 0)
+    desk.trail.start(0, 0)
     return desk
 
 
@@ -73,14 +73,14 @@ def test_message_gaps_the_first_is_missing(begun: Desk) -> None:
 
 def test_message_gaps_a_heartbeat_tells_of_the_last(begun: Desk) -> None:
     begun.step(1, 2)
-    assert begun.trail.heard(4, 45)
+    assert begun.trail.on_heartbeat(4, 45)
     assert begun.trail.take_gaps() == [(3, 4, 20, 46)]
-    assert not begun.trail.heard(4, 45)
+    assert not begun.trail.on_heartbeat(4, 45)
     assert begun.step(5) == []
 
 
 def test_message_gaps_a_heartbeat_alone_tells_of_them(begun: Desk) -> None:
-    assert begun.trail.heard(2, 2)
+    assert begun.trail.on_heartbeat(2, 2)
     assert begun.trail.take_gaps() == [(1, 2, 0, 3)]
 
 
@@ -88,7 +88,7 @@ def test_message_gaps_a_heartbeat_from_before_the_last_message_tells_nothing(
     begun: Desk,
 ) -> None:
     begun.step(1, 2, 3)
-    assert not begun.trail.heard(2, 20)
+    assert not begun.trail.on_heartbeat(2, 20)
     assert begun.step(4) == []
 
 
@@ -97,7 +97,7 @@ def test_message_gaps_a_step_back_is_none(begun: Desk) -> None:
 
 
 def test_message_gaps_a_consumer_that_was_used_before(desk: Desk) -> None:
-    assert not desk.trail.begin(7, 70)
+    assert not desk.trail.start(7, 70)
     assert desk.step(8, 9) == []
     assert desk.step(11) == [(10, 10, 90, 110)]
 
@@ -106,14 +106,14 @@ def test_message_gaps_earlier_than_the_known_place_are_found(
     desk: Desk,
 ) -> None:
     assert not desk.send((3, 30), (4, 40), (6, 60))
-    assert desk.trail.begin(1, 10)
+    assert desk.trail.start(1, 10)
     assert sorted(desk.trail.take_gaps()) == [(2, 2, 10, 30), (5, 5, 40, 60)]
 
 
 def test_message_gaps_none_when_all_that_was_sent_has_come_by_then(desk: Desk) -> None:
     desk.send((1, 10), (2, 20))
     # The info comes from a server that had already sent these messages.
-    assert not desk.trail.begin(2, 20)
+    assert not desk.trail.start(2, 20)
     assert desk.step(3) == []
 
 
@@ -130,7 +130,7 @@ def test_message_gaps_are_found_after_every_loss() -> None:
     for _ in range(50):
         sent = [n for n in range(1, 200) if dice.random() > 0.2]
         desk = Desk()
-        desk.trail.begin(0, 0)
+        desk.trail.start(0, 0)
         found = desk.step(*sent)
         missing = {n for first, last, *_ in found for n in range(first, last + 1)}
         assert missing == set(range(1, max(sent))) - set(sent)

@@ -18,8 +18,8 @@ import pytest
 from jsync import PubAck, errors
 from jsync._fast import (
     AckWindow,
-    BatchWriter,
-    IngestCounts,
+    IngestCounters,
+    IngestWriter,
     IOLoop,
     JetStreamMailbox,
     Mailbox,
@@ -238,8 +238,8 @@ def sent_but_not_counted(near: socket.socket) -> int:
     write_buffer = WriteBuffer(waker.write_fd)
     write_buffer.set_max_payload(1 << 23)
     write_buffer.open(near.fileno(), b"", direct=True)
-    counts = IngestCounts()
-    writer = BatchWriter(write_buffer, counts, 1 << 30, 1 << 30)
+    counts = IngestCounters()
+    writer = IngestWriter(write_buffer, counts, 1 << 30, 1 << 30)
     writer.begin(Mailbox(write_buffer, SID), b"_INBOX.x.1.fail.")
     over, found = threading.Event(), 0
 

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING
 
-from ..._fast import AtomicAdder, finaliser
+from ..._fast import AtomicBatchBase, safe_finalizer
 from ...core.deadline import deadline_after
 from ...core.resources import NotCopyable
 from ...errors import AtomicBatchError, ConfigError, Error
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     BatchMessage: TypeAlias = tuple[str, Data] | tuple[str, Data, PublishOptions]
 
 
-class AtomicBatch(NotCopyable, AtomicAdder):
+class AtomicBatch(NotCopyable, AtomicBatchBase):
     """A batch of messages. The stream stores all of them or none.
 
     `JetStream.atomic_batch` returns it. The end of a `with` block commits the batch. If
@@ -119,7 +119,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
         timeout: float | None,
     ) -> None:
         deadline = self._deadline(timeout)
-        with self._turn:
+        with self._guard:
             self._driver.add(subject, data, options, deadline)
             try:
                 self._send_due(ack, deadline)
@@ -182,7 +182,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
             APIError: The stream rejects the batch for another reason.
         """
         deadline = self._deadline(timeout)
-        with self._turn:
+        with self._guard:
             if subject is not None:
                 self._driver.add(subject, data, options, deadline)
             elif data or options:
@@ -223,7 +223,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
             ConnectionLostError: The connection broke. You can call this again.
         """
         deadline = self._deadline(timeout)
-        with self._turn:
+        with self._guard:
             engine = self._engine
             if engine.state is BatchState.OPEN:
                 raise ConfigError("the batch is open: commit it first")
@@ -254,7 +254,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
         else:
             self.discard()
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         # A stream has room for 50 open batches, and keeps a forgotten one for ten
         # seconds.
@@ -276,7 +276,7 @@ class AtomicBatch(NotCopyable, AtomicAdder):
         """
         deadline = self._deadline(timeout)
         driver, rest = self._driver, iter(messages)
-        with self._turn:
+        with self._guard:
             while other := driver.add_plain(rest):
                 driver.add(*read_message(other[0]), deadline)
             return driver.commit(deadline, self.resolve)

@@ -32,7 +32,7 @@ from .stream_lookup import ATOMIC_LEVEL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..._fast import BatchEntry, Msg
+    from ..._fast import BatchMessage, Msg
     from ...core.requests import Data
     from ...models import PubAck
     from ...models.publish import PublishOptions
@@ -171,7 +171,7 @@ class AtomicDriver:
         session.wait_connected(deadline)
         self._origin = BatchOrigin.of(session)
 
-    def _requires_first_ack(self, entry: BatchEntry, deadline: float) -> bool:
+    def _requires_first_ack(self, entry: BatchMessage, deadline: float) -> bool:
         """Return whether `entry` is a first message that needs an ack before the next one.
 
         A server without batches would store every message. If the lookup finds such a
@@ -187,7 +187,7 @@ class AtomicDriver:
             )
         return self._ack_first or self._known is None
 
-    def send(self, entries: list[BatchEntry], ack: bool, deadline: float) -> None:
+    def send(self, entries: list[BatchMessage], ack: bool, deadline: float) -> None:
         for entry in entries:
             if self._requires_first_ack(entry, deadline) or (
                 ack and entry is entries[-1]
@@ -196,7 +196,7 @@ class AtomicDriver:
             else:
                 self._publish(entry, deadline)
 
-    def _publish(self, entry: BatchEntry, deadline: float) -> None:
+    def _publish(self, entry: BatchMessage, deadline: float) -> None:
         """Write a message without waiting for an ack."""
         while True:
             self._check_connection(deadline)
@@ -210,7 +210,7 @@ class AtomicDriver:
             self._engine.messages.sent = entry.sequence
             return
 
-    def _publish_acked(self, entry: BatchEntry, deadline: float) -> None:
+    def _publish_acked(self, entry: BatchMessage, deadline: float) -> None:
         """Write a message, and block until the server has acknowledged it."""
         reply = self._exchange([entry], deadline)
         try:
@@ -220,7 +220,7 @@ class AtomicDriver:
             raise
 
     def _exchange(
-        self, entries: list[BatchEntry], deadline: float, commit: bytes = b""
+        self, entries: list[BatchMessage], deadline: float, commit: bytes = b""
     ) -> bytes:
         """Write messages, and block until the last of them is answered.
 
@@ -255,7 +255,7 @@ class AtomicDriver:
         raise no_stream(entries[-1].subject)
 
     def _exchange_once(
-        self, entries: list[BatchEntry], deadline: float, commit: bytes
+        self, entries: list[BatchMessage], deadline: float, commit: bytes
     ) -> Msg:
         session, last = self._session, entries[-1]
         while True:
@@ -287,7 +287,7 @@ class AtomicDriver:
             finally:
                 session.reply_mux.discard(token)
 
-    def _register_first_ack(self, entry: BatchEntry) -> str:
+    def _register_first_ack(self, entry: BatchMessage) -> str:
         """Return the reply subject of a first message that no call waits for.
 
         The answer says why the server has no batch, which the answer to the commit does
@@ -304,7 +304,7 @@ class AtomicDriver:
         return f"{self._session.reply_mux.prefix}{token}"
 
     def _write(
-        self, entries: list[BatchEntry], first_reply: str, reply: str, commit: bytes
+        self, entries: list[BatchMessage], first_reply: str, reply: str, commit: bytes
     ) -> None:
         """Write messages in large pieces. With `commit`, the last message commits."""
         write_buffer, engine, count = (

@@ -11,7 +11,7 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..._fast import BatchMessages
+from ..._fast import BatchQueue
 from ...checks import check_int
 from ...errors import (
     AtomicBatchClosedError,
@@ -26,7 +26,7 @@ from ..replies import api_error
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ..._fast import BatchEntry
+    from ..._fast import BatchMessage
     from ...models import PubAck, StreamInfo
     from ...models.publish import PublishOptions
 
@@ -87,7 +87,7 @@ class AtomicEngine:
             check_int(max_messages, "max_messages", 1)
         self.id = batch_id
         header = f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ".encode()
-        self.messages = BatchMessages(header, max_messages, len(COMMIT))
+        self.messages = BatchQueue(header, max_messages, len(COMMIT))
         self.state = BatchState.OPEN
         self.confirmed = 0
         """The number of messages, from the first, that the server has acknowledged."""
@@ -111,7 +111,7 @@ class AtomicEngine:
         return self.messages.sent
 
     @property
-    def waiting(self) -> Sequence[BatchEntry]:
+    def waiting(self) -> Sequence[BatchMessage]:
         """The messages that were added, but not sent yet."""
         return self.messages.waiting
 
@@ -140,7 +140,7 @@ class AtomicEngine:
         data: bytes | bytearray | memoryview,
         options: PublishOptions,
         max_payload: int,
-    ) -> BatchEntry:
+    ) -> BatchMessage:
         """Check a message and add it to the batch, to be sent later.
 
         If the server would certainly reject the message, this raises, and the batch does
@@ -192,7 +192,7 @@ class AtomicEngine:
 
     # Sending --------------------------------------------------------------------------
 
-    def due(self, *, last: bool) -> list[BatchEntry]:
+    def due(self, *, last: bool) -> list[BatchMessage]:
         """Take the messages to send now.
 
         Without `last`, the last message is held back, because it may be the one that
@@ -200,7 +200,7 @@ class AtomicEngine:
         """
         return self.messages.due(last=last)
 
-    def begin_commit(self) -> tuple[list[BatchEntry], BatchEntry, bytes]:
+    def begin_commit(self) -> tuple[list[BatchMessage], BatchMessage, bytes]:
         """Take the waiting messages, the message that commits, and its commit header.
 
         If all messages were sent, the message that commits is one that is not stored.
@@ -214,14 +214,14 @@ class AtomicEngine:
             return entries[:-1], entries[-1], COMMIT
         return [], self.messages.unstored(self.added + 1), COMMIT_ALL_SENT
 
-    def gap_message(self) -> BatchEntry:
+    def gap_message(self) -> BatchMessage:
         """Return a message that ends the batch on the server, so that nothing is stored.
 
         If the server has had the first message, no later message begins the batch again.
         """
         return self.messages.unstored(self.added + 2)
 
-    def opening_message(self) -> BatchEntry:
+    def opening_message(self) -> BatchMessage:
         """Return a message that begins the batch instead of the first message.
 
         A first message that arrives while the server keeps this one ends the batch.

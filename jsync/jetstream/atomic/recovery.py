@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from ..._fast import BatchEntry
+    from ..._fast import BatchMessage
     from ...core.session import Session
     from ..api import API
     from .engine import AtomicEngine, BatchPosition
@@ -185,7 +185,7 @@ class CommitSearch:
                 continue
             return origin.has_read(here) if self._opened else err_code in _ENDED
 
-    def _send(self, entry: BatchEntry) -> int | None:
+    def _send(self, entry: BatchMessage) -> int | None:
         """Send a message of the batch, and return the error code of the answer.
 
         None if the server accepts the message, and 0 if the answer has no error.

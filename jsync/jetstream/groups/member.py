@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from ... import errors
-from ..._fast import finaliser
+from ..._fast import safe_finalizer
 from ...checks import check_callable, seconds
 from ...core.resources import NotCopyable
 from ...errors import SubscriptionClosedError
@@ -190,7 +190,7 @@ class GroupMember(NotCopyable):
     ) -> None:
         self._membership.leave()
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         if hasattr(self, "_membership"):
             self._membership.detach()

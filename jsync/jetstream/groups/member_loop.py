@@ -13,7 +13,7 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from ..._fast import Pin, take_partition
+from ..._fast import PinId, take_partition
 from ...core.clock import boottime
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import (
@@ -494,7 +494,7 @@ class Membership:
             f"{self._reads}.{self._consumer_name}",
             acks=True,
             priority=PriorityOptions(priority_group(config, self.member)),
-            pin=Pin(),
+            pin=PinId(),
             max_ack_pending=self._max_ack_pending,
         )
         self._has_received = False

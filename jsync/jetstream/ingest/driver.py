@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from ... import errors
-from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder, finaliser
+from ..._fast import IngestWriter, FastPubAck, Mailbox, FastIngestBase, safe_finalizer
 from ...checks import check_count, check_optional_callable, check_positive_seconds
 from ...core.resources import NotCopyable
 from ...core.session import ConnectionState, SubscriptionEntry
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from .flow_messages import FlowMessage
 
 Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
-"""The arguments of `BatchWriter.write`."""
+"""The arguments of `IngestWriter.write`."""
 RetainedMessage: TypeAlias = tuple[str, bytes, bytes | None, int]
-"""A message that `BatchWriter.rewind` puts back to be sent again."""
+"""A message that `IngestWriter.rewind` puts back to be sent again."""
 
 KEEP_ALIVE: Final = 3.0
 """Seconds between two checks whether messages were added. If not, a ping keeps the batch
@@ -73,7 +73,7 @@ _UNSUPPORTED: Final = {
 }
 
 
-class FastIngest(NotCopyable, MessageAdder):
+class FastIngest(NotCopyable, FastIngestBase):
     """Messages into a stream, as fast as it takes them, with few acks.
 
     `JetStream.fast_ingest` returns it. Use it in a `with` block: its end waits until
@@ -128,7 +128,7 @@ class FastIngest(NotCopyable, MessageAdder):
         self._on_error = on_error
         self._session.check_open()
         super().__init__(
-            BatchWriter(
+            IngestWriter(
                 self._session.write_buffer, engine, resume_bytes, engine.window_bytes
             )
         )
@@ -797,7 +797,7 @@ class FastIngest(NotCopyable, MessageAdder):
             # The body raised or Ctrl-C came. Otherwise the ingest has already ended.
             self.abandon()
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             if self._engine.state not in TERMINAL:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from ... import errors
-from ..._fast import IngestCounts
+from ..._fast import IngestCounters
 from ...checks import check_count
 from ...errors import (
     APIError,
@@ -142,7 +142,7 @@ _REFUSALS: Final = (
 )
 
 
-class IngestEngine(IngestCounts):
+class IngestEngine(IngestCounters):
     """The accounting of one ingest: a batch, and the batches that continue after a break.
 
     The server counts the messages within a batch. All numbers for the user (`acked`,

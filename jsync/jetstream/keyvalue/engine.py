@@ -31,7 +31,7 @@ from .codecs import KeyChain, Value, ValueChain, check_key_codec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ..._fast import DirectAnswer, Mailbox, Msg
+    from ..._fast import DirectGetReply, Mailbox, Msg
     from ...core.requests import Data
     from ...models import StoredMessage, StreamConfig
     from .codecs import Coded, KeyCodec, ValueCipher, ValueCodec
@@ -243,7 +243,7 @@ class BucketLayout(Generic[Value]):
             operation=operation,
         )
 
-    def decode_direct(self, msg: Msg, answer: DirectAnswer) -> Entry[Value]:
+    def decode_direct(self, msg: Msg, answer: DirectGetReply) -> Entry[Value]:
         """Read one message of a batched direct get as an entry.
 
         Raises `CodecError` if it cannot be decoded.

@@ -7,7 +7,7 @@ import hashlib
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from ..._fast import finaliser
+from ..._fast import safe_finalizer
 
 if TYPE_CHECKING:
     from ...core.callbacks import ThreadFactory
@@ -77,6 +77,6 @@ class BackgroundDigest:
         if self._waiting is not None:
             self._waiting.put(None)
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         self.stop()

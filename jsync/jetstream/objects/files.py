@@ -6,7 +6,7 @@ import hashlib
 import io
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..._fast import finaliser
+from ..._fast import safe_finalizer
 from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConfigError,
@@ -558,7 +558,7 @@ class ObjectWriter(_File):
         self._check_open()
         return self
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         upload = getattr(self, "_upload", None)
         if upload is not None and not self.closed:

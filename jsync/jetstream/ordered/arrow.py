@@ -6,7 +6,13 @@ import secrets
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..._fast import Columns, RowsReader, arrow_schema, arrow_stream, finaliser
+from ..._fast import (
+    ArrowIterator,
+    RowBuffer,
+    arrow_schema,
+    arrow_stream,
+    safe_finalizer,
+)
 from ...checks import check_int
 from ...core.deadline import deadline_after
 from ...core.resources import CloseOnExit, NotCopyable
@@ -69,8 +75,8 @@ class ArrowRange:
         self.end = end
         """The last one."""
 
-    def _columns(self) -> Columns:
-        return Columns(self._names, most_rows=self._max_rows)
+    def _columns(self) -> RowBuffer:
+        return RowBuffer(self._names, most_rows=self._max_rows)
 
     def __iter__(self) -> ArrowReading:
         """Read it, batch after batch."""
@@ -109,7 +115,7 @@ class _RangePull(OrderedPull):
         super().stop()
 
 
-class ArrowReading(CloseOnExit, NotCopyable, RowsReader):
+class ArrowReading(CloseOnExit, NotCopyable, ArrowIterator):
     """One reading of a range: an iterator of `ArrowBatch`, for one thread at a time.
 
     Leaving it early through `with`, `close`, or by dropping it, gives its consumer back.
@@ -145,7 +151,7 @@ class ArrowReading(CloseOnExit, NotCopyable, RowsReader):
         if self._pull is not None:
             self._pull.stop()
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
         if pull is not None:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from ... import errors
-from ..._fast import JetStreamMsg, Messages, finaliser
+from ..._fast import JetStreamMsg, MessageIterator, safe_finalizer
 from ...core.resources import CloseOnExit, NotCopyable
 from ...core.sync import ForkSafeRLock
 from ...errors import (
@@ -113,14 +113,14 @@ class OrderedFetch:
         self._deadline = monotonic() + timeout
         self._on_error = on_error
         self._pull: InOrder | None = None
-        self._messages: Messages | None = None
+        self._messages: MessageIterator | None = None
         self._start = place.cursor.position
         self._latest: JetStreamMsg | None = None  # the message that is returned next
         self._returned: JetStreamMsg | None = None  # the message that was returned last
         self._taken = self._taken_bytes = 0
         self._end: int | None = None  # the stream's end, if the pull does not wait
         # Held to change the state, and at the end until the cursor is settled.
-        # Re-entrant, since a finaliser or a signal handler may close it in the middle.
+        # Re-entrant, since a finalizer or a signal handler may close it in the middle.
         self._lock = ForkSafeRLock()
         self.state = FetchState.OPEN
         self.error: Exception | None = None
@@ -155,7 +155,7 @@ class OrderedFetch:
         request = request.with_expiry(max(MIN_PULL_SECONDS, left))
         place.used_at = monotonic()
         self._pull = pull = InOrder(self._place, request, max(MIN_PULL_SECONDS, left))
-        self._messages = Messages(
+        self._messages = MessageIterator(
             pull.inbox.mailbox, pull, pull.deadline, pull.heartbeat_timeout
         )
 
@@ -408,7 +408,7 @@ class OrderedBatch(CloseOnExit, NotCopyable):
         """Leave the batch. Does not block, and a second call does nothing."""
         self._fetch.close()
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         fetch = getattr(self, "_fetch", None)
         if fetch is not None:  # None if Ctrl-C interrupted __init__

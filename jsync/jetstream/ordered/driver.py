@@ -11,7 +11,7 @@ import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
-from ..._fast import Order
+from ..._fast import SequenceChecker
 from ...errors import (
     ConnectionClosedError,
     ConsumerDeletedError,
@@ -53,7 +53,7 @@ class OrderedPull(ContinuousPull):
     ) -> None:
         self._place = place
         self._cursor = place.cursor
-        order = place.order() if place.cursor.name else Order(0)
+        order = place.order() if place.cursor.name else SequenceChecker(0)
         self._read = OrderedRead(place, self, order)
         # Set by code that may neither wait nor lock, or when Ctrl-C interrupted `stop`.
         # The next caller does the rest of `stop`.

@@ -3,7 +3,8 @@
 An ordered consumer is a series of consumers on the server. Each begins after the last
 message of its predecessor, so that no message is missing or comes twice.
 
-Pure: no socket, thread or clock. `_fast.Order` checks that a message is the next one.
+Pure: no socket, thread or clock. `_fast.SequenceChecker` checks that a message is the
+next one.
 """
 
 from __future__ import annotations
@@ -318,7 +319,7 @@ class Cursor:
         self.name = None
 
     def stopped(self, why: str, span: Range) -> Step:
-        """Return the next step after the order has stopped. See `_fast.Order`."""
+        """Return the next step after the order has stopped. See `_fast.SequenceChecker`."""
         if why == "gap":
             return Step.RESET
         if span.last is not None:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ..._fast import Mailbox, Order, encode_publish, finaliser
+from ..._fast import Mailbox, SequenceChecker, encode_publish, safe_finalizer
 from ...errors import (
     Error,
     JetStreamUnavailableError,
@@ -162,10 +162,10 @@ class Place:
         finally:
             session.reply_mux.discard(token)
 
-    def order(self) -> Order:
+    def order(self) -> SequenceChecker:
         """Return the order in which the consumer's messages must arrive."""
         span = self.cursor.range()
-        return Order(
+        return SequenceChecker(
             span.after,
             last=span.last,
             to_end=span.to_end,
@@ -236,7 +236,7 @@ class Place:
         with contextlib.suppress(ValueError):  # another thread was faster
             self._deletions.remove(deletion)
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         # No reader is left. Without a connection we cannot delete the consumer, so the
         # server removes it after its inactive_threshold.

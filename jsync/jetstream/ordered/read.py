@@ -25,7 +25,7 @@ from .engine import MOVES, State, Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..._fast import Order
+    from ..._fast import SequenceChecker
     from ...core.timers import Timer
     from ..steps import Answer, Steps
     from .place import Place
@@ -72,7 +72,7 @@ class OrderedRead:
     It is re-entrant, like the session's, and no call blocks while it is held.
     """
 
-    def __init__(self, place: Place, reader: Reader, order: Order) -> None:
+    def __init__(self, place: Place, reader: Reader, order: SequenceChecker) -> None:
         self.place = place
         self.cursor = place.cursor
         self.lock = ForkSafeRLock()

@@ -211,7 +211,7 @@ class AckTracker:
         due = self.window.expire()
         if due is not None:
             self._call_later(due - monotonic())
-            if self.window.resend and self.window.doubt(RESEND_AFTER):
+            if self.window.resend and self.window.resend_due(RESEND_AFTER):
                 self._start_resending()
 
     def _on_connected(self) -> None:
@@ -245,7 +245,7 @@ class AckTracker:
     def _resend(self) -> None:
         while True:
             try:
-                return self.window.send_again()
+                return self.window.resend_now()
             except WriteTimeoutError:  # retried until `ack_timeout`
                 continue
             except Error:  # closed: every waiting future has its error

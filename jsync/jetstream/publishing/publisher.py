@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ..._fast import finaliser
+from ..._fast import safe_finalizer
 from ...checks import (
     check_bool,
     check_count,
@@ -320,7 +320,7 @@ class Publisher(NotCopyable):
         self._acks.close()
         self._closed = True
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             if not self._closed:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ..._fast import ArrowBatch, TimedRowsReader
+from ..._fast import ArrowBatch, TimedArrowIterator
 from ...checks import check_int, seconds
 from ...core.deadline import deadline_after
 from ...errors import ConfigError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from ..._fast import Columns, JetStreamMailbox
+    from ..._fast import JetStreamMailbox, RowBuffer
     from ...checks import Seconds
     from ...models import ConsumerConfig
     from .driver import ContinuousPull
@@ -35,7 +35,7 @@ PREFETCH_BYTES = 16 << 20
 MAX_ROWS = 10_000
 
 
-class ArrowBatches(PrefetchIterator[ArrowBatch], TimedRowsReader):
+class ArrowBatches(PrefetchIterator[ArrowBatch], TimedArrowIterator):
     """Record batches without end, prefetched. `Consumer.arrow_batches` returns it.
 
     Iterate over it, or call `next`, from one thread. Leaving the `with` block stops it,
@@ -50,7 +50,7 @@ class ArrowBatches(PrefetchIterator[ArrowBatch], TimedRowsReader):
     def __init__(
         self,
         pull: ContinuousPull,
-        columns: Columns,
+        columns: RowBuffer,
         fill: tuple[int, int],
         max_wait: float,
         idle_timeout: float | None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..._fast import Columns, JetStreamMailbox, PreparedRequest
+from ..._fast import JetStreamMailbox, PreparedRequest, RowBuffer
 from ...core.requests import request
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...errors import Error
@@ -17,7 +17,7 @@ from .engine import PROBE, has_more_pending
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..._fast import JetStreamMsg, Msg, Pin
+    from ..._fast import JetStreamMsg, Msg, PinId
     from ...core.timers import Timer
     from ...errors import ConnectionLostError
     from ..api import API
@@ -58,7 +58,7 @@ class PullTarget:
     acks: bool
     """False for a consumer whose ack policy is known to be `none`."""
     priority: PriorityOptions
-    pin: Pin | None
+    pin: PinId | None
     """The pin of a priority group, shared by all pulls of the same client."""
     acks_all: bool = False
     """True for a consumer whose ack policy is known to be `all`."""
@@ -69,9 +69,9 @@ class PullTarget:
         """Return whether the server sends so many messages without waiting for acks."""
         return self.max_ack_pending < 0 or self.max_ack_pending >= messages
 
-    def columns(self, names: Sequence[str] | None, most_rows: int = 0) -> Columns:
+    def columns(self, names: Sequence[str] | None, most_rows: int = 0) -> RowBuffer:
         """Build the columns of a batch. A `most_rows` of 0 means any number of rows."""
-        return Columns(
+        return RowBuffer(
             names, most_rows=most_rows, acks=self.acks, together=self.acks_all
         )
 
@@ -172,7 +172,7 @@ class PullInbox:
         An id that has arrived since then is newer, so it is kept.
         """
         if self._target.pin is not None and self._pulled_as:
-            self._target.pin.drop(self._pulled_as)
+            self._target.pin.clear(self._pulled_as)
             return True
         return False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from ..._fast import JetStreamMsg, Messages, finaliser
+from ..._fast import JetStreamMsg, MessageIterator, safe_finalizer
 from ...core.base_subscription import next_message
 from ...core.resources import NotCopyable
 
@@ -76,7 +76,7 @@ class PrefetchIterator(NotCopyable, Generic[Item]):
     ) -> None:
         self._pull.stop()
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
         if pull is not None:  # None if Ctrl-C interrupted __init__
@@ -102,7 +102,7 @@ class MessagesContext(PrefetchIterator[JetStreamMsg]):
         the messages that had come. All else goes to `on_error` while the iteration goes
         on.
         """
-        messages = Messages(self._pull.mailbox, self, idle=self._idle_timeout)
+        messages = MessageIterator(self._pull.mailbox, self, idle=self._idle_timeout)
         return cast("Iterator[JetStreamMsg]", messages)
 
     def next(self, timeout: Seconds | None = 5.0) -> JetStreamMsg:

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from ... import errors
-from ..._fast import JetStreamMsg, Messages, finaliser
+from ..._fast import JetStreamMsg, MessageIterator, safe_finalizer
 from ...core.resources import NotCopyable
 from ...errors import ConnectionLostError, Error, NoRespondersError, PullError
 from ..publishing.publish import RETRIES, RETRY_SECONDS
@@ -83,7 +83,7 @@ class Pull:
         return inbox
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
-        messages = Messages(
+        messages = MessageIterator(
             self.inbox.mailbox, self, self.deadline, self.heartbeat_timeout
         )
         return cast("Iterator[JetStreamMsg]", messages)
@@ -230,7 +230,7 @@ class ReusablePull(Pull):
             else:
                 return msg or super().take()
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         inbox = getattr(self, "inbox", None)
         if inbox is not None:  # None if Ctrl-C interrupted __init__
@@ -257,7 +257,7 @@ class Batch(NotCopyable):
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
         pull = self._pull
-        messages = Messages(
+        messages = MessageIterator(
             pull.inbox.mailbox, self, pull.deadline, pull.heartbeat_timeout
         )
         return cast("Iterator[JetStreamMsg]", messages)
@@ -311,7 +311,7 @@ class Batch(NotCopyable):
     ) -> None:
         self._pull.close()
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
         if pull is not None:  # None if Ctrl-C interrupted __init__

@@ -12,7 +12,7 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from ..._fast import JetStreamMailbox, Trail, encode_publish
+from ..._fast import GapTracker, JetStreamMailbox, encode_publish
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...core.sync import ForkSafeRLock
 from ...errors import (
@@ -103,7 +103,7 @@ class PushDelivery(Delivery):
         self.mailbox.on_control = self._on_control
         self.mailbox.on_order = self._on_gap
         # In a queue group, missing messages went to other members.
-        self.mailbox.trail = None if queue else Trail()
+        self.mailbox.trail = None if queue else GapTracker()
 
     @property
     def name(self) -> str:
@@ -141,7 +141,7 @@ class PushDelivery(Delivery):
         self.session.unsubscribe(self.mailbox.sid)
         self.mailbox.take_rest()
         self.mailbox.sid = self.session.next_sid()
-        self.mailbox.trail = None if queue else Trail()
+        self.mailbox.trail = None if queue else GapTracker()
         self.subject, self.queue = deliver_subject, queue
         self.open()
 
@@ -155,7 +155,7 @@ class PushDelivery(Delivery):
         if not self.acks:
             self.mailbox.need_no_acks()
         trail = self.mailbox.trail
-        if trail is not None and trail.begin(
+        if trail is not None and trail.start(
             info.delivered.consumer_seq, info.delivered.stream_seq
         ):
             self._on_gap()
@@ -194,7 +194,9 @@ class PushDelivery(Delivery):
         if (
             trail is not None
             and heartbeat.consumer_sequence is not None
-            and trail.heard(heartbeat.consumer_sequence, heartbeat.stream_sequence or 0)
+            and trail.on_heartbeat(
+                heartbeat.consumer_sequence, heartbeat.stream_sequence or 0
+            )
         ):
             self._on_gap()
         subject = heartbeat.stalled

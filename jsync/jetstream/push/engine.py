@@ -1,6 +1,6 @@
 """The meaning of a push consumer's statuses, and when flow control is answered (ADR-15).
 
-Pure: no socket, thread or clock. `_fast.Trail` detects missing messages.
+Pure: no socket, thread or clock. `_fast.GapTracker` detects missing messages.
 """
 
 from __future__ import annotations

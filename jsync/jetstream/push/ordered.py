@@ -11,7 +11,7 @@ import math
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..._fast import Order
+from ..._fast import SequenceChecker
 from ...core.deadline import deadline_after
 from ...errors import (
     ConsumerDeletedError,
@@ -48,7 +48,7 @@ class OrderedPush(PushDelivery):
     ) -> None:
         self._place = place
         self._cursor = place.cursor
-        self._read = OrderedRead(place, self, Order(0))
+        self._read = OrderedRead(place, self, SequenceChecker(0))
         # Without limits: flow control bounds the backlog, and a dropped message would
         # be a gap.
         super().__init__(
@@ -116,7 +116,9 @@ class OrderedPush(PushDelivery):
         self.subject = f"{self.session.inbox}{self.mailbox.sid}"
         self._place.deliver_subject = self.subject
         span = self._cursor.coming()
-        self._read.order = self.mailbox.order = Order(span.after, last=span.last)
+        self._read.order = self.mailbox.order = SequenceChecker(
+            span.after, last=span.last
+        )
         self.open()
 
     def made(self, info: ConsumerInfo) -> None:

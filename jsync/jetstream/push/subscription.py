@@ -6,7 +6,7 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, cast
 
-from ..._fast import JetStreamMsg, Messages, finaliser
+from ..._fast import JetStreamMsg, MessageIterator, safe_finalizer
 from ...core.base_subscription import BaseSubscription
 from ...core.callbacks import as_callback_error
 from ...core.resources import UnsubscribeOnExit
@@ -246,7 +246,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         iterate again to continue.
         """
         self._check_no_callback()
-        return cast("Iterator[JetStreamMsg]", Messages(self._mailbox, self))
+        return cast("Iterator[JetStreamMsg]", MessageIterator(self._mailbox, self))
 
     @property
     def messages(self) -> Iterator[JetStreamMsg]:
@@ -391,7 +391,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
             return
         self._wait_for_callback(deadline, timeout)
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         # Without a callback no reader is left. With one the subscription continues.
         if getattr(self, "_callback", self) is None:

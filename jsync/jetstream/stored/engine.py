@@ -37,7 +37,7 @@ from ..versions import DIRECT_BATCH, unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ..._fast import DirectAnswer, Mailbox, Msg
+    from ..._fast import DirectGetReply, Mailbox, Msg
     from ..steps import Steps
     from ..stream_end.engine import Rest
 
@@ -70,7 +70,7 @@ class PagedReader(ABC, Generic[Item]):
     """A read in pages: its position, the next request, and the meaning of each answer."""
 
     def __init__(
-        self, make: Callable[[Msg, DirectAnswer], Item], batch: int, max_bytes: int
+        self, make: Callable[[Msg, DirectGetReply], Item], batch: int, max_bytes: int
     ) -> None:
         self._make = make
         self._batch = check_int(batch, "batch", 1)
@@ -186,7 +186,7 @@ class PagedReader(ABC, Generic[Item]):
         return self._batch
 
     @abstractmethod
-    def _passes(self, answer: DirectAnswer) -> ReadAction | None:
+    def _passes(self, answer: DirectGetReply) -> ReadAction | None:
         """Return None if the message is wanted, else the next step."""
 
     def _nothing(self, msg: Msg) -> ReadAction:
@@ -275,7 +275,7 @@ class SubjectReader(PagedReader[StoredMessage]):
             bounds.append(max(1, self._up_to_sequence - first + 1))
         return min(bounds)
 
-    def _passes(self, answer: DirectAnswer) -> ReadAction | None:
+    def _passes(self, answer: DirectGetReply) -> ReadAction | None:
         if self._up_to_sequence is not None:
             if answer.sequence > self._up_to_sequence:
                 return ReadAction.END
@@ -294,7 +294,7 @@ class LastPerSubjectReader(PagedReader[Item]):
     def __init__(
         self,
         subjects: str | Iterable[str],
-        make: Callable[[Msg, DirectAnswer], Item],
+        make: Callable[[Msg, DirectGetReply], Item],
         *,
         up_to_sequence: int | None = None,
         up_to_time: datetime | None = None,
@@ -331,7 +331,7 @@ class LastPerSubjectReader(PagedReader[Item]):
     def is_complete(self) -> bool:
         return self._given.issuperset(self._wanted_subjects)
 
-    def _passes(self, answer: DirectAnswer) -> ReadAction | None:
+    def _passes(self, answer: DirectGetReply) -> ReadAction | None:
         # A later page includes messages that were published in the meantime, so no
         # subject is missed if it gets a new last message. Subjects that were already
         # returned come again.

@@ -7,7 +7,7 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
-from ..._fast import Entries, Initial
+from ..._fast import EntryReader, InitialState
 from ...checks import check_bool, check_int, check_optional_callable
 from ...core.callbacks import as_callback_error
 from ...core.deadline import deadline_after
@@ -102,7 +102,7 @@ def open_changes(
         raise layout.not_found_error() from error
     cursor.began(info)
     start = 0 if revision is None else revision - 1
-    initial = Initial(0)
+    initial = InitialState(0)
     if not updates_only:
         latest = options["deliver_policy"] == "last_per_subject"
         initial = _initial(place, info, start, latest=latest)
@@ -119,15 +119,17 @@ def open_changes(
     return changes
 
 
-def _initial(place: Place, info: ConsumerInfo, start: int, *, latest: bool) -> Initial:
+def _initial(
+    place: Place, info: ConsumerInfo, start: int, *, latest: bool
+) -> InitialState:
     """Track the initial entries of a consumer, as its server counts them."""
     end = place.end
     if end is None:  # this account may not ask the leader
-        return Initial(info.num_pending, latest=latest)
+        return InitialState(info.num_pending, latest=latest)
     # The server that reported the end of the stream has every message up to it.
     server = info.cluster and info.cluster.leader
     leader = end.info.cluster and end.info.cluster.leader
-    return Initial(
+    return InitialState(
         info.num_pending,
         end=end.sequence,
         after=start,
@@ -148,7 +150,7 @@ class Changes(Generic[Item]):
         layout: Watched[Item],
         keys: tuple[str, ...],
         start: int,
-        initial: Initial,
+        initial: InitialState,
         ignore_deletes: bool,
         bare: bool,
         on_error: Callable[[Exception], object] | None,
@@ -180,7 +182,7 @@ class Changes(Generic[Item]):
         self._pull.when_moved = initial.moved
         self._mailbox = self._pull.mailbox
         self._decoded = layout.decoder(bare=bare, ignore_deletes=ignore_deletes)
-        self.entries: Entries[Item] = Entries(
+        self.entries: EntryReader[Item] = EntryReader(
             *(self._mailbox, initial, layout.make, layout.bucket, layout.prefix),
             revision=start,
             decoded=self._decoded,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from ... import errors
-from ..._fast import EntryIterator, finaliser
+from ..._fast import EntryIterator, safe_finalizer
 from ...checks import seconds
 from ...core.deadline import deadline_after
 from ...core.resources import NotCopyable, StopOnExit
@@ -172,7 +172,7 @@ class Watching(StopOnExit, NotCopyable, Generic[Item]):
         """
         self._changes.stop(seconds(timeout, "timeout"))
 
-    @finaliser
+    @safe_finalizer
     def __del__(self) -> None:
         changes = getattr(self, "_changes", None)
         if changes is not None:  # None if Ctrl-C interrupted __init__

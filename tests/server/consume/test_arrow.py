@@ -15,7 +15,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync._fast import Columns
+from jsync._fast import RowBuffer
 
 from ...servers import wait_for
 from ...support.connection_faults import resident_bytes
@@ -490,7 +490,7 @@ def test_memory_is_given_back() -> None:
     )
 
     def cycle() -> None:
-        reader = Reader(Columns(acks=True))
+        reader = Reader(RowBuffer(acks=True))
         reader.bring(wire)
         (batch,) = reader.batches()
         assert pa.table(batch).num_rows == pa.record_batch(batch).num_rows == 1000
@@ -518,8 +518,8 @@ INTERRUPTED = """
     consumer = nc.jetstream().consumer(*sys.argv[2:4])
     class Endless:
         def __arrow_c_stream__(self, requested_schema=None):
-            from jsync._fast import Columns, arrow_stream
-            return arrow_stream(Columns(["data"]), batches)
+            from jsync._fast import RowBuffer, arrow_stream
+            return arrow_stream(RowBuffer(["data"]), batches)
     with consumer.arrow_batches(columns=["data"]) as batches:
         reader = pa.RecordBatchReader.from_stream(Endless())
         main = threading.main_thread().ident
