@@ -80,7 +80,7 @@ class Msg:
         """The number of an inline status such as 503. None for published messages."""
     @property
     def status_text(self) -> str:
-        """The text after `status`, such as `No MessageIterator`. Otherwise empty."""
+        """The text after `status`, such as `No Messages`. Otherwise empty."""
     @property
     def size(self) -> int:
         """The bytes of subject, reply, headers and payload together."""

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from ... import errors
-from ..._fast import IngestWriter, FastPubAck, Mailbox, FastIngestBase, safe_finalizer
+from ..._fast import FastIngestBase, FastPubAck, IngestWriter, Mailbox, safe_finalizer
 from ...checks import check_count, check_optional_callable, check_positive_seconds
 from ...core.resources import NotCopyable
 from ...core.session import ConnectionState, SubscriptionEntry
