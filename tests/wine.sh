@@ -135,7 +135,7 @@ tests -m "$plain" -k 'not cost_of_reading' \
 #   time zones in nats-server for Windows: a test of test_publish_options
 #   speed: a test of test_connect starts a process, which took 200 s on a machine under load
 # Other files have not been made portable yet.
-tests -m "$plain and not hypothesis" -k 'not cron_pattern_has_the_zone and not patched_by_gevent' \
+tests -m "$plain and not hypothesis" -k 'not cron_pattern_has_the_given_zone and not patched_by_gevent' \
   tests/unit/test_{ack_subject,auth,batch,direct,encode,entries,groups,headers,keyvalue}.py \
   tests/unit/test_{message,order,retry,trail,websocket}.py \
   tests/server/test_{connect,contexts,counters,drain_close,publish,publish_options}.py \

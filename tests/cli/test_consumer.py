@@ -30,7 +30,7 @@ def wait_until_acknowledged(consumer: Consumer, sequence: int) -> None:
     wait_for(lambda: consumer.info().ack_floor.stream_seq == sequence)
 
 
-def test_a_consumer_is_created_from_the_options_that_nats_consumer_add_has(
+def test_options_of_nats_consumer_add_create_a_consumer(
     jsync: Jsync, stream: Stream
 ) -> None:
     name = stream.name
@@ -99,7 +99,7 @@ def test_a_consumer_without_a_name_is_given_one(jsync: Jsync, stream: Stream) ->
     assert "durable_name" not in info["config"]
 
 
-def test_a_push_consumer_is_made_shown_and_not_pulled_from(
+def test_push_consumers_are_created_and_shown_not_pulled(
     jsync: Jsync, stream: Stream
 ) -> None:
     name = stream.name
@@ -127,7 +127,7 @@ def test_priority_groups_are_made_and_unpinned(jsync: Jsync, stream: Stream) -> 
     assert jsync("consumer", "add", name, "other", *both).code == 2
 
 
-def test_the_error_of_an_existing_consumer_names_fields_and_a_command(
+def test_existing_consumer_error_names_fields_and_a_command(
     jsync: Jsync, stream: Stream
 ) -> None:
     stream.create_consumer(durable_name="worker", max_deliver=5)
@@ -137,7 +137,7 @@ def test_the_error_of_an_existing_consumer_names_fields_and_a_command(
     assert "update_consumer" not in ended.errors
 
 
-def test_an_edit_changes_only_the_named_fields_and_shows_the_result(
+def test_edit_changes_named_fields_and_shows_the_result(
     jsync: Jsync, stream: Stream, tmp_path: Path
 ) -> None:
     name = stream.name
@@ -240,7 +240,7 @@ def test_a_consumer_without_acks_is_read_without_acks(
     assert jsync("fetch", stream.name, "silent", "--count", "1", "-r") == (0, "2\n", "")
 
 
-def test_consume_prints_the_messages_of_a_consumer_and_acknowledges_them(
+def test_consume_prints_and_acknowledges_messages_of_a_consumer(
     jsync: Jsync, js: JetStream, stream: Stream
 ) -> None:
     consumer = stream.create_consumer(durable_name="worker")
@@ -258,7 +258,7 @@ def test_consume_prints_the_messages_of_a_consumer_and_acknowledges_them(
     assert jsync("consume", name, "worker", "-T").code == 2
 
 
-def test_consume_without_a_consumer_reads_the_stream_in_order(
+def test_consume_without_a_consumer_reads_in_stream_order(
     jsync: Jsync, js: JetStream, stream: Stream
 ) -> None:
     fill(js, stream, 9)

@@ -66,7 +66,7 @@ def environment(home: Path, **variables: str) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": str(home), **variables}
 
 
-def test_the_selected_context_is_used_unless_another_is_named(
+def test_the_selected_context_applies_unless_another_is_named(
     config_home: Path,
 ) -> None:
     store(config_home, "one", url="nats://one", select=True)
@@ -83,7 +83,7 @@ def test_the_selected_context_is_used_unless_another_is_named(
     assert resolve({"context": path}, environ)["server"] == "nats://two"
 
 
-def test_the_command_line_wins_over_the_environment_and_that_over_the_context(
+def test_command_line_beats_environment_which_beats_the_context(
     config_home: Path,
 ) -> None:
     store(config_home, "one", url="nats://context", select=True)
@@ -92,7 +92,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_context(
     assert resolve({"server": "nats://given"}, environ)["server"] == "nats://given"
 
 
-def test_credentials_that_are_given_take_the_place_of_the_contexts(
+def test_given_credentials_replace_those_of_the_context(
     config_home: Path,
 ) -> None:
     store(config_home, "one", user="ann", select=True)
@@ -104,7 +104,7 @@ def test_credentials_that_are_given_take_the_place_of_the_contexts(
     assert options == {"server": "nats://127.0.0.1:4222", "token": "word"}
 
 
-def test_of_several_credentials_in_a_context_the_nats_tools_first_is_used(
+def test_the_first_credentials_of_a_context_are_used(
     config_home: Path,
 ) -> None:
     store(config_home, "one", select=True, token="word", nkey="/k", creds="/ann.creds")
@@ -118,7 +118,7 @@ def test_of_several_credentials_in_a_context_the_nats_tools_first_is_used(
     }
 
 
-def test_paths_in_a_context_may_have_a_home_and_variables(
+def test_a_context_path_may_contain_home_and_variables(
     config_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
@@ -145,7 +145,7 @@ def test_unusable_fields_of_a_context_are_reported(
     assert word in ended.errors
 
 
-def test_a_context_that_is_not_there_or_is_broken_is_a_mistake_in_the_command(
+def test_missing_or_broken_contexts_are_usage_errors(
     jsync: Jsync, config_home: Path
 ) -> None:
     store(config_home, "one")
@@ -160,7 +160,7 @@ def test_a_context_that_is_not_there_or_is_broken_is_a_mistake_in_the_command(
     assert "is not JSON" in ended.errors
 
 
-def test_a_user_without_a_password_is_a_token_as_the_nats_tool_has_it() -> None:
+def test_a_user_without_a_password_is_a_token() -> None:
     assert to_keywords({"user": "word"})["token"] == "word"
     both = to_keywords({"user": "ann", "password": "secret"})
     assert (both["user"], both["password"], both.get("token")) == (
@@ -180,7 +180,7 @@ def test_the_creds_of_a_context_let_in(
 
 
 @pytest.mark.server
-def test_the_creds_of_a_context_may_be_in_it_or_in_the_environment(
+def test_context_creds_may_be_inline_or_in_environment(
     config_home: Path,
     account: Account,
     jwt_server: LocalServer,
@@ -207,7 +207,7 @@ def test_a_jwt_and_a_seed_let_in(account: Account, jwt_server: LocalServer) -> N
     assert (ended.code, "--jwt and --seed" in ended.errors) == (2, True)
 
 
-def test_a_file_without_the_seed_of_a_user_is_named(tmp_path: Path) -> None:
+def test_a_file_without_a_user_seed_is_named(tmp_path: Path) -> None:
     for content in (b"", b"SAAA", b"\xff\xfe"):
         (tmp_path / "ann.nk").write_bytes(content)
         ended = Jsync()("stream", "ls", "--nkey", str(tmp_path / "ann.nk"))
@@ -216,7 +216,7 @@ def test_a_file_without_the_seed_of_a_user_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--creds", "--nkey"])
-def test_a_file_that_cannot_be_read_is_named_before_anything_is_sent(
+def test_an_unreadable_file_is_named_before_sending_anything(
     tmp_path: Path, option: str
 ) -> None:
     ended = Jsync()("stream", "ls", option, str(tmp_path / "none"))

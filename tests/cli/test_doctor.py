@@ -49,7 +49,7 @@ def test_a_server_without_limits_is_fine(jsync: Jsync, server: LocalServer) -> N
     assert told["permissions"][1] == "nobody in account $G, without limits"
 
 
-def test_parts_are_checked_by_name_and_written_as_json(jsync: Jsync) -> None:
+def test_named_parts_are_checked_and_written_as_json(jsync: Jsync) -> None:
     told = jsync("doctor", "python", "jetstream", "--json").json
     assert told["ok"] is True
     assert [check["part"] for check in told["checks"]] == ["python", "jetstream"]
@@ -57,7 +57,7 @@ def test_parts_are_checked_by_name_and_written_as_json(jsync: Jsync) -> None:
     assert jsync("doctor", "liver").code == 2
 
 
-def test_only_a_server_that_was_asked_for_is_a_failure(
+def test_a_missing_server_fails_only_if_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = refusing_url()
@@ -70,7 +70,7 @@ def test_only_a_server_that_was_asked_for_is_a_failure(
     assert Jsync()("doctor", "tls").code == 1
 
 
-def test_the_doctor_reports_missing_jetstream_and_an_old_server(
+def test_the_doctor_reports_missing_jetstream_and_old_servers(
     own_server: StartServer,
 ) -> None:
     without = Jsync(own_server(jetstream=False))("doctor", *REMOTE)
@@ -166,7 +166,7 @@ def test_permissions_are_read_as_the_server_does(
         (False, 6.0, 60.0, True),
     ],
 )
-def test_a_server_that_its_leader_never_heard_is_away(
+def test_a_server_its_leader_never_heard_is_away(
     current: bool, active: float, led: float, away: bool
 ) -> None:
     peer = PeerInfo(current=current, active=active)

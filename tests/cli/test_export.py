@@ -68,7 +68,7 @@ def test_a_payload_that_is_no_text_is_base64(
         assert process.finish_raw() == b"\xff\x00\n"
 
 
-def test_a_part_is_written_by_subject_sequence_and_time(
+def test_exports_are_limited_by_subject_sequence_and_time(
     jsync: Jsync, js: JetStream, flights: Stream
 ) -> None:
     subject = f"{flights.name}.UA"
@@ -119,7 +119,7 @@ def test_exported_messages_can_be_ingested(
     assert held(flights) == before
 
 
-def test_a_file_is_not_replaced_unless_that_is_wanted(
+def test_a_file_is_replaced_only_on_request(
     jsync: Jsync, flights: Stream, tmp_path: Path
 ) -> None:
     path = tmp_path / "there.ndjson"
@@ -162,7 +162,7 @@ def half_a_megabyte(js: JetStream, stream: Stream) -> Stream:
     return stream
 
 
-def test_ctrl_c_does_not_wait_for_a_reader_that_has_stopped(
+def test_ctrl_c_waits_for_no_stopped_reader(
     server: LocalServer, half_a_megabyte: Stream
 ) -> None:
     with Process(server, "export", half_a_megabyte.name) as process:
@@ -198,7 +198,7 @@ class Interrupt:
 
 
 @pytest.mark.parametrize("rest", ["", '{"subject":"x","seq'])
-def test_an_interrupted_export_is_continued_after_its_last_message(
+def test_an_interrupted_export_continues_after_its_last_message(
     jsync: Jsync,
     half_a_megabyte: Stream,
     tmp_path: Path,
@@ -229,7 +229,7 @@ def test_an_interrupted_export_is_continued_after_its_last_message(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_export_continues_only_the_file_of_its_stream(
+def test_an_export_continues_only_files_of_its_stream(
     jsync: Jsync,
     js: JetStream,
     half_a_megabyte: Stream,
@@ -299,7 +299,7 @@ def test_two_exports_do_not_write_to_one_file(
     assert (tmp_path / "x.ndjson.partial").read_text() == "mine\n"
 
 
-def test_a_file_that_another_process_makes_meanwhile_is_kept(
+def test_a_file_another_process_creates_meanwhile_is_kept(
     jsync: Jsync,
     half_a_megabyte: Stream,
     tmp_path: Path,
@@ -317,7 +317,7 @@ def test_a_file_that_another_process_makes_meanwhile_is_kept(
     assert len(Path(f"{path}.partial").read_text().splitlines()) == 500
 
 
-def test_a_full_disk_ends_an_export_and_names_the_file(
+def test_a_full_disk_ends_exports_naming_the_file(
     jsync: Jsync, half_a_megabyte: Stream, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.ndjson"

@@ -36,7 +36,7 @@ TABLE = [
 ]
 
 
-def test_the_help_fits_on_a_screen_and_names_every_command_in_a_line() -> None:
+def test_one_screen_of_help_names_every_command() -> None:
     ended = Jsync()("--help")
     assert ended.code == 0
     assert len(ended.lines) <= 53
@@ -47,7 +47,7 @@ def test_the_help_fits_on_a_screen_and_names_every_command_in_a_line() -> None:
 
 
 @pytest.mark.parametrize(("name", "command"), TABLE, ids=[name for name, _ in TABLE])
-def test_the_line_of_a_command_is_the_first_of_its_own_help(
+def test_commands_are_listed_with_their_first_help_line(
     name: str, command: commands.Command
 ) -> None:
     found = app.get_command(click.Context(app), name)
@@ -71,7 +71,7 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
     assert loaded.splitlines()[-1] == "[]"
 
 
-def test_without_the_extra_one_line_names_the_package_to_install() -> None:
+def test_without_the_extra_one_line_names_the_package() -> None:
     output = run_child(
         """
         import sys
@@ -89,7 +89,7 @@ def test_without_the_extra_one_line_names_the_package_to_install() -> None:
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_every_command_takes_the_common_options_and_names_json_in_its_help(
+def test_every_command_takes_common_options_and_documents_json(
     words: str,
 ) -> None:
     taken = {name for param in COMMANDS[words].params for name in param.opts}
@@ -100,7 +100,7 @@ def test_every_command_takes_the_common_options_and_names_json_in_its_help(
     assert "--tlsca" not in ended.output, "`jsync options` has those"
 
 
-def test_the_options_of_all_are_listed_with_their_variables() -> None:
+def test_common_options_are_listed_with_their_variables() -> None:
     output = Jsync()("options").output
     listed = Jsync()("options", "--json").json
     assert [each["variable"] for each in listed][:2] == ["NATS_URL", "NATS_CONTEXT"]
@@ -111,7 +111,7 @@ def test_the_options_of_all_are_listed_with_their_variables() -> None:
 
 
 @pytest.mark.server
-def test_options_may_stand_before_or_after_a_command_and_the_later_wins(
+def test_of_options_around_a_command_the_last_wins(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = refusing_url()
@@ -126,7 +126,7 @@ def test_options_may_stand_before_or_after_a_command_and_the_later_wins(
 
 
 @pytest.mark.server
-def test_the_domain_and_the_prefixes_are_those_of_the_options(
+def test_domain_and_prefixes_come_from_the_options(
     own_server: StartServer,
 ) -> None:
     plain = Jsync(own_server(config="jetstream: {domain: hub}"))
@@ -178,7 +178,7 @@ def test_a_group_without_a_command_lists_its_commands(family: tuple[str, ...]) -
     assert "..." not in ended.errors.partition("\n")[2], "a line that is cut off"
 
 
-def test_a_server_that_is_not_there_is_one_and_a_silent_one_is_four() -> None:
+def test_missing_servers_exit_with_1_silent_ones_4() -> None:
     ended = Jsync()("stream", "ls", "--server", refusing_url())
     assert (ended.code, ended.output) == (1, "")
     assert re.fullmatch(
@@ -191,7 +191,7 @@ def test_a_server_that_is_not_there_is_one_and_a_silent_one_is_four() -> None:
     assert len(ended.errors.splitlines()) == 1
 
 
-def test_an_interrupt_is_130_a_broken_pipe_141_and_anything_else_one(
+def test_interrupts_exit_130_broken_pipes_141_others_1(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def raising(error: BaseException) -> int:
@@ -232,7 +232,7 @@ def test_every_error_has_an_exit_code(error: Exception, code: Code) -> None:
     assert code_of(error) is code
 
 
-def test_a_list_that_is_not_complete_is_written_before_it_fails(
+def test_an_incomplete_list_is_written_before_it_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def infos() -> Iterator[StreamInfo]:
@@ -277,7 +277,7 @@ def test_commands_options_and_values_are_completed(
 
 
 @pytest.mark.server
-def test_streams_and_consumers_are_completed_by_asking_the_server(
+def test_the_server_completes_stream_and_consumer_names(
     stream: Stream, server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream.create_consumer(durable_name="worker")
@@ -291,7 +291,7 @@ def test_streams_and_consumers_are_completed_by_asking_the_server(
 
 
 @pytest.mark.server
-def test_buckets_and_keys_are_completed_by_asking_the_server(
+def test_the_server_completes_bucket_and_key_names(
     js: JetStream, unique: str, server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = js.create_key_value(bucket=unique, storage="memory")

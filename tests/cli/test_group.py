@@ -83,7 +83,7 @@ def test_members_are_added_dropped_and_mapped(jsync: Jsync, orders: str) -> None
         assert (refused.code, f"{wrong!r}: write" in refused.errors) == (2, True)
 
 
-def test_lag_and_members_show_the_pending_messages_and_the_active_members(
+def test_lag_shows_pending_messages_and_members_active_ones(
     jsync: Jsync, nc: package.Connection, orders: str
 ) -> None:
     js = nc.jetstream()

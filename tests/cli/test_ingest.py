@@ -108,7 +108,7 @@ def test_the_same_file_again_adds_nothing(jsync: Jsync, batched: Stream) -> None
     assert jsync(*command, "--no-ids", "--json").json["stream_messages"] == 400
 
 
-def test_values_are_texts_unless_they_are_to_be_inferred(
+def test_values_are_texts_unless_types_are_inferred(
     jsync: Jsync, batched: Stream
 ) -> None:
     command = ("ingest", str(FLIGHTS), "--subject", f"{batched.name}.x")
@@ -119,7 +119,7 @@ def test_values_are_texts_unless_they_are_to_be_inferred(
     assert None in {row["arr_delay"] for _, row in held(batched)}
 
 
-def test_a_stream_without_fast_ingest_gets_an_ack_for_each_and_a_word(
+def test_a_stream_without_fast_ingest_acks_each_row(
     jsync: Jsync, stream: Stream
 ) -> None:
     command = ("ingest", str(FLIGHTS), "--subject", f"{stream.name}.{{carrier}}")
@@ -173,7 +173,7 @@ def test_a_stream_is_created_for_the_subjects(
     stream.delete()
 
 
-def test_an_older_server_gets_a_stream_without_fast_ingest() -> None:
+def test_older_servers_get_a_stream_without_fast_ingest() -> None:
     with LocalServer(binary=binary_of("2.12")) as server:
         ended = Jsync(server)(
             *("ingest", str(FLIGHTS), "--subject", "flights.{carrier}"),
@@ -187,7 +187,7 @@ def test_an_older_server_gets_a_stream_without_fast_ingest() -> None:
 # Errors ---------------------------------------------------------------------------------
 
 
-def test_a_bad_row_ends_the_ingest_and_the_rows_before_it_are_stored(
+def test_ingest_stores_only_rows_before_a_bad_one(
     jsync: Jsync, batched: Stream, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.ndjson"
@@ -206,7 +206,7 @@ def test_a_bad_row_ends_the_ingest_and_the_rows_before_it_are_stored(
     assert [row["n"] for _, row in held(batched)] == [1, 2, 5]
 
 
-def test_a_row_that_the_stream_does_not_accept_is_a_bad_row(
+def test_a_row_rejected_by_the_stream_is_bad(
     jsync: Jsync, js: JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.1"], storage="memory")
@@ -238,7 +238,7 @@ def test_a_row_that_the_stream_does_not_accept_is_a_bad_row(
         ([str(FLIGHTS), "--subject", "a", "--delimiter", "ab"], "one character"),
     ],
 )
-def test_an_invalid_ingest_is_rejected_before_anything_is_sent(
+def test_an_invalid_ingest_is_rejected_before_sending_anything(
     jsync: Jsync, arguments: list[str], words: str
 ) -> None:
     ended = jsync("ingest", *arguments)
@@ -264,7 +264,7 @@ def test_a_killed_ingest_is_repeated_without_duplicates(
 
 
 @pytest.mark.parametrize("how", ["ingest", "async"])
-def test_a_killed_ingest_resumes_even_after_the_duplicate_window(
+def test_a_killed_ingest_resumes_after_the_duplicate_window(
     jsync: Jsync, server: LocalServer, forgetful: Stream, how: str
 ) -> None:
     subject = f"{forgetful.name}.{{n}}"
@@ -280,7 +280,7 @@ def test_a_killed_ingest_resumes_even_after_the_duplicate_window(
     assert [row["n"] for _, row in held(forgetful)] == list(range(4000))
 
 
-def test_resume_continues_in_each_file_after_its_last_stored_row(
+def test_resume_continues_each_file_after_its_last_row(
     jsync: Jsync, js: JetStream, forgetful: Stream, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "first.ndjson", tmp_path / "second.ndjson"
@@ -328,7 +328,7 @@ def refusing(js: JetStream, unique: str) -> Iterator[Stream]:
 @pytest.mark.parametrize("ids", [(), ("--id", "row-{n}")], ids=["places", "own ids"])
 @pytest.mark.parametrize("how", ["ingest", "async"])
 @pytest.mark.parametrize("refused", [1, 700])
-def test_resume_sends_rows_that_were_rejected_before_stored_ones(
+def test_resume_sends_rows_rejected_before_stored_ones(
     jsync: Jsync,
     js: JetStream,
     refusing: Stream,
@@ -362,7 +362,7 @@ def test_resume_sends_rows_that_were_rejected_before_stored_ones(
 
 
 @pytest.mark.parametrize("ids", [(), ("--id", "row-{n}")], ids=["places", "own ids"])
-def test_resume_sends_no_row_that_a_limit_has_removed(
+def test_resume_sends_no_row_removed_by_a_limit(
     jsync: Jsync, js: JetStream, unique: str, tmp_path: Path, ids: tuple[str, ...]
 ) -> None:
     stream = js.create_stream(
@@ -392,7 +392,7 @@ def test_resume_sends_no_row_that_a_limit_has_removed(
     stream.delete()
 
 
-def test_resume_finds_its_place_before_any_number_of_later_messages(
+def test_resume_finds_its_place_before_many_later_messages(
     jsync: Jsync, js: JetStream, forgetful: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored, "_FIRST_READ", 7)
@@ -407,7 +407,7 @@ def test_resume_finds_its_place_before_any_number_of_later_messages(
     assert [row["n"] for _, row in held(forgetful) if row["n"]] == [1, 2, 3, 4]
 
 
-def test_resume_with_ids_of_columns_continues_after_the_last_one(
+def test_resume_with_column_ids_continues_after_the_last(
     jsync: Jsync, js: JetStream, forgetful: Stream
 ) -> None:
     command = ["ingest", "-", "--format", "ndjson", "--id", "row-{n}"]
@@ -422,7 +422,7 @@ def test_resume_with_ids_of_columns_continues_after_the_last_one(
     assert count(forgetful) == 3
 
 
-def test_a_queue_does_not_tell_where_an_ingest_was(
+def test_a_work_queue_cannot_tell_where_ingest_stopped(
     jsync: Jsync, js: JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[unique], retention="workqueue")
@@ -431,7 +431,7 @@ def test_a_queue_does_not_tell_where_an_ingest_was(
     stream.delete()
 
 
-def test_ctrl_c_ends_the_ingest_after_all_is_stored_and_reports_the_last_row(
+def test_ctrl_c_reports_the_last_row_once_stored(
     server: LocalServer, batched: Stream
 ) -> None:
     command = ("ingest", "-", "--source", "rows", "--subject", f"{batched.name}.x")
@@ -449,7 +449,7 @@ def test_ctrl_c_ends_the_ingest_after_all_is_stored_and_reports_the_last_row(
     assert output.startswith(f"700 rows into {batched.name}")
 
 
-def test_ctrl_c_that_another_thread_takes_ends_the_wait_for_input(
+def test_ctrl_c_in_another_thread_stops_awaiting_input(
     server: LocalServer, batched: Stream
 ) -> None:
     command = ("ingest", "-", "--source", "rows", "--subject", f"{batched.name}.x")

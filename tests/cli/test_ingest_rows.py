@@ -55,7 +55,7 @@ def test_lines_are_messages_as_they_stand(tmp_path: Path) -> None:
     ]
 
 
-def test_a_line_of_ndjson_is_sent_as_it_stands_and_has_columns(tmp_path: Path) -> None:
+def test_ndjson_lines_are_sent_unchanged_and_have_columns(tmp_path: Path) -> None:
     text = '{"a":  1, "b": {"c": "x"}}\n\n[1]\n{"a": 2}'
     rows = read(written(tmp_path / "a.jsonl", text))
     assert rows == [
@@ -65,7 +65,7 @@ def test_a_line_of_ndjson_is_sent_as_it_stands_and_has_columns(tmp_path: Path) -
     ]
 
 
-def test_invalid_json_is_reported_with_its_line_and_the_rest_continues(
+def test_invalid_json_is_reported_by_line_and_skipped(
     tmp_path: Path,
 ) -> None:
     deep = "[" * 100_000 + "]" * 100_000
@@ -79,7 +79,7 @@ def test_invalid_json_is_reported_with_its_line_and_the_rest_continues(
     ]
 
 
-def test_a_row_of_csv_is_an_object_of_texts(tmp_path: Path) -> None:
+def test_a_csv_row_is_an_object_of_texts(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", '\ufeffid,name\n007,"a\nb"\n\n1.50,NA\n')
     rows = read(path)
     assert values(rows) == [
@@ -90,7 +90,7 @@ def test_a_row_of_csv_is_an_object_of_texts(tmp_path: Path) -> None:
     assert [row.number for row in rows if isinstance(row, Row)] == [2, 5]
 
 
-def test_columns_of_a_type_have_it_in_every_row(tmp_path: Path) -> None:
+def test_typed_columns_have_their_type_in_every_row(tmp_path: Path) -> None:
     text = "zip,price,n,ok,x\n007,36.45,1,TRUE,5\n1,36.40, 2 ,false,\nNA,,,,NA\n"
     types = {"zip": "text", "price": "float", "n": "int", "ok": "bool"}
     path = written(tmp_path / "a.csv", text)
@@ -109,7 +109,7 @@ def test_columns_of_a_type_have_it_in_every_row(tmp_path: Path) -> None:
         *(("float", "nan"), ("float", "inf"), ("float", "1,5"), ("bool", "yes")),
     ],
 )
-def test_a_value_of_another_type_is_a_bad_row(
+def test_a_wrongly_typed_value_is_a_bad_row(
     tmp_path: Path, kind: str, text: str
 ) -> None:
     path = written(tmp_path / "a.csv", f'a\n"{text}"\n')
@@ -150,7 +150,7 @@ def test_a_file_that_was_cut_off_is_named(tmp_path: Path, kind: str, form: str) 
             read(path)
 
 
-def test_a_parquet_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+def test_a_truncated_parquet_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"a": list(range(100_000))}), path)
     data = bytearray(path.read_bytes())
@@ -200,7 +200,7 @@ def test_csv_may_have_another_delimiter_and_no_header(tmp_path: Path) -> None:
     ]
 
 
-def test_bad_rows_of_csv_are_reported_and_the_rest_continues(tmp_path: Path) -> None:
+def test_bad_csv_rows_are_reported_and_skipped(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", b'a,b\n1\n1,2\n\xff,2\n"x"y,2\n3,4\n')
     rows = read(path)
     assert values(rows) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
@@ -286,7 +286,7 @@ def test_compressed_files_are_read_by_their_names(tmp_path: Path) -> None:
         read(tmp_path / "a.csv.zip")
 
 
-def test_a_file_that_cannot_be_opened_is_named_in_one_line(tmp_path: Path) -> None:
+def test_an_inaccessible_file_is_named_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read(tmp_path / "none.csv")
     with pytest.raises(ConfigError, match="not a zip file"):
@@ -317,7 +317,7 @@ def test_a_subject_takes_its_tokens_from_columns() -> None:
 @pytest.mark.parametrize(
     "value", ["", "a.b", "a b", "*", ">", "x\n", None, {}, [1], b"x"]
 )
-def test_a_value_that_cannot_be_a_token_is_rejected_or_replaced(value: object) -> None:
+def test_values_unfit_for_tokens_are_rejected_or_replaced(value: object) -> None:
     with pytest.raises(BadValueError, match=r"'c'|binary"):
         SubjectTemplate("a.{c}").fill({"c": value})
     if value is None or isinstance(value, str):
@@ -360,7 +360,7 @@ def test_columns_are_checked_before_the_first_row() -> None:
 # Ids ----------------------------------------------------------------------------------
 
 
-def test_an_id_is_of_the_file_the_line_and_the_content(tmp_path: Path) -> None:
+def test_an_id_consists_of_file_line_and_content(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", "a\n1\n")
     with open_source(str(path), form=None, identity=None, stdin=io.BytesIO()) as source:
         ids = PositionIds(source)
@@ -375,7 +375,7 @@ def test_an_id_is_of_the_file_the_line_and_the_content(tmp_path: Path) -> None:
     assert place_of("order-7") is None
 
 
-def test_an_id_may_be_a_column_or_made_of_columns() -> None:
+def test_an_id_may_be_one_or_several_columns() -> None:
     row = Row(1, {"n": 7, "day": "mon"}, b"")
     assert TemplateIds(column_or_template("n", "id")).of(row) == "7"
     assert TemplateIds(column_or_template("{day}-{n}", "id")).of(row) == "mon-7"

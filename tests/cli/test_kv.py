@@ -42,7 +42,7 @@ def kv(js: package.JetStream, unique: str) -> Iterator[package.KeyValue]:
 # Buckets ------------------------------------------------------------------------------
 
 
-def test_a_bucket_is_created_from_the_options_that_nats_kv_add_has(
+def test_options_of_nats_kv_add_create_a_bucket(
     jsync: Jsync, js: package.JetStream, unique: str
 ) -> None:
     ended = jsync(
@@ -69,7 +69,7 @@ def test_a_bucket_is_created_from_the_options_that_nats_kv_add_has(
     js.delete_key_value(unique)
 
 
-def test_a_mirror_and_a_bucket_with_sources_are_created(
+def test_mirrors_and_buckets_with_sources_are_created(
     jsync: Jsync, js: package.JetStream, kv: package.KeyValue
 ) -> None:
     name = kv.bucket
@@ -90,7 +90,7 @@ def test_a_mirror_and_a_bucket_with_sources_are_created(
     assert (lone.code, "needs --mirror" in lone.errors) == (2, True), lone.errors
 
 
-def test_buckets_are_listed_as_a_table_as_names_and_as_json(
+def test_buckets_are_listed_as_table_json_and_names(
     jsync: Jsync, kv: package.KeyValue
 ) -> None:
     kv.put("a", b"1")
@@ -104,7 +104,7 @@ def test_buckets_are_listed_as_a_table_as_names_and_as_json(
     assert (found["values"], found["keys"], found["config"]["history"]) == (1, 1, 5)
 
 
-def test_a_bucket_is_created_from_the_info_of_another(
+def test_a_bucket_is_created_from_info_of_another(
     jsync: Jsync, js: package.JetStream, kv: package.KeyValue, tmp_path: Path
 ) -> None:
     path, name = tmp_path / "config.json", f"{kv.bucket}C"
@@ -125,7 +125,7 @@ def test_a_bucket_is_created_from_the_info_of_another(
     assert "give a BUCKET" in jsync("kv", "add").errors
 
 
-def test_an_edit_changes_only_the_named_fields_and_shows_the_result(
+def test_edit_changes_named_fields_and_shows_the_result(
     jsync: Jsync, js: package.JetStream, kv: package.KeyValue
 ) -> None:
     name = kv.bucket
@@ -167,7 +167,7 @@ def test_a_bucket_is_shown_and_deleted(
 # Values -------------------------------------------------------------------------------
 
 
-def test_a_value_is_an_argument_a_file_or_the_standard_input(
+def test_values_come_from_arguments_files_or_standard_input(
     jsync: Jsync, kv: package.KeyValue, tmp_path: Path
 ) -> None:
     path = tmp_path / "value"
@@ -194,7 +194,7 @@ def test_a_value_is_an_argument_a_file_or_the_standard_input(
     assert kv.get("a").revision == 1
 
 
-def test_a_raw_value_is_written_byte_for_byte_into_a_pipe(
+def test_raw_values_are_piped_byte_for_byte(
     server: LocalServer, kv: package.KeyValue, tmp_path: Path
 ) -> None:
     kv.put("a", BYTES)
@@ -232,7 +232,7 @@ def test_a_key_without_a_value_is_three(jsync: Jsync, kv: package.KeyValue) -> N
     assert jsync("kv", "history", kv.bucket, "b").code == 3
 
 
-def test_a_key_is_created_once_and_updated_at_its_revision(
+def test_keys_are_created_once_and_updated_by_revision(
     jsync: Jsync, kv: package.KeyValue
 ) -> None:
     name = kv.bucket
@@ -290,7 +290,7 @@ def test_a_key_is_deleted_purged_and_put_back(
 # Keys and watches ---------------------------------------------------------------------
 
 
-def test_keys_are_listed_those_that_match_and_with_their_values(
+def test_keys_are_listed_by_pattern_and_with_values(
     jsync: Jsync, kv: package.KeyValue
 ) -> None:
     for key in ("db.host", "db.port", "user"):
@@ -314,7 +314,7 @@ def test_keys_are_listed_those_that_match_and_with_their_values(
     assert (bad.code, "not a key or a pattern" in bad.errors) == (2, True)
 
 
-def test_a_watch_writes_the_present_values_and_then_each_change(
+def test_a_watch_writes_present_values_then_each_change(
     jsync: Jsync, kv: package.KeyValue
 ) -> None:
     kv.put("a", b"1")
@@ -353,7 +353,7 @@ def test_a_watch_writes_the_present_values_and_then_each_change(
     assert (clash.code, "exclude each other" in clash.errors) == (2, True)
 
 
-def test_the_domain_of_the_options_is_that_of_the_bucket(
+def test_the_domain_option_applies_to_the_bucket(
     own_server: StartServer,
 ) -> None:
     there = Jsync(own_server(config="jetstream: {domain: hub}"))

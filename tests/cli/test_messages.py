@@ -41,7 +41,7 @@ def heard(server: LocalServer, page: str) -> list[object]:
     return listed
 
 
-def test_a_message_is_published_with_headers_and_a_reply(
+def test_a_message_is_published_with_headers_and_reply(
     jsync: Jsync, nc: package.Connection, unique: str
 ) -> None:
     with nc.subscribe(unique) as sub:
@@ -56,7 +56,7 @@ def test_a_message_is_published_with_headers_and_a_reply(
         assert msg.headers["Size"] == "1:2"
 
 
-def test_piped_input_is_published_whole_or_line_by_line(
+def test_piped_input_is_published_whole_or_by_line(
     jsync: Jsync, nc: package.Connection, unique: str
 ) -> None:
     with nc.subscribe(unique) as sub:
@@ -71,7 +71,7 @@ def test_piped_input_is_published_whole_or_line_by_line(
         assert [sub.next().data for _ in range(2)] == [b"x", b"x"]
 
 
-def test_messages_published_to_jetstream_are_stored_when_the_command_ends(
+def test_jetstream_messages_are_stored_when_the_command_ends(
     jsync: Jsync, stream: Stream
 ) -> None:
     subject = f"{stream.name}.a"
@@ -93,7 +93,7 @@ def test_messages_published_to_jetstream_are_stored_when_the_command_ends(
     assert none.json == {"subject": subject, "published": 0}
 
 
-def test_a_message_that_expires_has_a_time_to_live(
+def test_an_expiring_message_has_a_time_to_live(
     jsync: Jsync, js: JetStream, unique: str
 ) -> None:
     with_ttl = js.create_stream(name=unique, storage="memory", allow_msg_ttl=True)
@@ -201,7 +201,7 @@ def test_messages_with_unreadable_headers_are_shown(
     assert lines[1:] == [f"(unreadable headers: {foreign})", "", "five", ""]
 
 
-def test_sub_listens_to_several_subjects_and_shares_in_a_group(
+def test_sub_takes_several_subjects_and_a_queue_group(
     jsync: Jsync, server: LocalServer, nc: package.Connection, unique: str
 ) -> None:
     subjects = (f"{unique}.a", f"{unique}.b")
@@ -220,7 +220,7 @@ def test_sub_ends_when_nothing_comes(jsync: Jsync, unique: str) -> None:
     assert jsync("sub", f"{unique}.a", f"{unique}.b", "--wait", "20ms")[:2] == (0, "")
 
 
-def test_a_request_prints_its_reply_or_the_reason_for_none(
+def test_requests_print_the_reply_or_why_none_came(
     jsync: Jsync, nc: package.Connection, unique: str
 ) -> None:
     heard = Recorder()

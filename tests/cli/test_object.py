@@ -84,7 +84,7 @@ def test_objects_go_through_pipes(jsync: Jsync, files: ObjectStore) -> None:
     assert jsync("object", "get", files.bucket, "a", "-O", "-").output == "words\n"
 
 
-def test_no_name_of_an_object_leads_out_of_the_directory(
+def test_no_object_name_leads_out_of_the_directory(
     jsync: Jsync, files: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = tmp_path / "inner"
@@ -117,7 +117,7 @@ def test_changes_are_watched(jsync: Jsync, files: ObjectStore) -> None:
     assert watching.result().documents[0]["name"] == "c"
 
 
-def test_an_object_whose_info_cannot_be_read_is_named_and_deleted(
+def test_objects_with_unreadable_info_are_named_and_deleted(
     jsync: Jsync, js: JetStream, files: ObjectStore
 ) -> None:
     files.put("a", b"1")

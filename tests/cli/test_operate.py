@@ -70,7 +70,7 @@ def test_streams_are_compared_with_the_largest_last(
     assert [each["consumers"] for each in documents] == [1, 0, 0]
 
 
-def test_mirrors_and_sources_have_a_table_of_their_lag(
+def test_a_table_shows_lag_of_mirrors_and_sources(
     jsync: Jsync, js: JetStream, stream: Stream, unique: str
 ) -> None:
     copy = f"{unique}M"
@@ -168,7 +168,7 @@ def test_deleted_messages_are_not_reported_as_stranded(
         assert "ok\tstreams" in run("doctor", "streams").output
 
 
-def test_the_servers_of_a_cluster_and_its_leaders_are_shown(
+def test_servers_and_leaders_of_a_cluster_are_shown(
     cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jsync = Jsync(cluster.servers[0])
@@ -285,7 +285,7 @@ def test_the_account_shows_its_user(own_server: StartServer) -> None:
     assert jsync("account", "info", "-s", system, "--json").json["jetstream"] is None
 
 
-def test_the_account_is_shown_in_groups_with_its_permissions(
+def test_the_account_is_shown_grouped_with_its_permissions(
     own_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed = Permissions(publish_deny=("secret.>",))
@@ -298,7 +298,7 @@ def test_the_account_is_shown_in_groups_with_its_permissions(
     assert b"word" not in written
 
 
-def test_what_cannot_be_read_about_the_user_counts_as_not_told() -> None:
+def test_unreadable_user_information_counts_as_not_given() -> None:
     def answer(subject: str, _: bytes) -> list[Said]:
         deep = b"[" * 100_000 + b"]" * 100_000
         return [Said(deep if "USER.INFO" in subject else b'{"type":"account_info"}')]
@@ -466,7 +466,7 @@ def test_names_and_texts_of_contexts_are_escaped(
         harmless(written)
 
 
-def test_an_account_without_jetstream_gets_an_error_before_the_screen(
+def test_missing_jetstream_is_an_error_before_the_screen(
     own_server: StartServer,
 ) -> None:
     own = own_server(jetstream=False)

@@ -18,7 +18,7 @@ def jsync(server: LocalServer) -> Jsync:
     return Jsync(server)
 
 
-def test_a_schema_comes_from_samples_of_the_whole_stream(
+def test_schemas_come_from_samples_of_the_whole_stream(
     jsync: Jsync, js: library.JetStream, stream: library.Stream, unique: str
 ) -> None:
     for number in range(50):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
 
-def test_a_bucket_without_queries_says_how_they_get_there(
+def test_an_empty_bucket_says_how_queries_get_there(
     server: LocalServer, unique: str
 ) -> None:
     jsync = Jsync(server)
@@ -33,7 +33,7 @@ DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 @pytest.mark.parametrize(
     "bad", [b"{", b'{"id":"\xff"}', DEEP], ids=["cut", "binary", "deep"]
 )
-def test_an_entry_that_cannot_be_read_hides_no_query(
+def test_an_unreadable_entry_hides_no_query(
     server: LocalServer, js: package.JetStream, unique: str, bad: bytes
 ) -> None:
     board = open_board(js, unique)

@@ -46,7 +46,7 @@ def assert_gone(pid: int) -> None:
         os.kill(pid, 0)
 
 
-def test_a_pipe_goes_in_and_a_pipe_goes_out(
+def test_pub_reads_a_pipe_and_consume_writes_one(
     server: LocalServer, stream: Stream
 ) -> None:
     name = stream.name
@@ -78,7 +78,7 @@ def test_each_line_is_stored_as_it_comes(server: LocalServer, stream: Stream) ->
     assert (code, "maximum messages exceeded" in said) == (1, True)
 
 
-def test_a_standard_stream_that_is_closed_is_no_riddle(
+def test_a_closed_standard_stream_causes_no_traceback(
     server: LocalServer, js: JetStream, stream: Stream
 ) -> None:
     name = stream.name
@@ -93,7 +93,7 @@ def test_a_standard_stream_that_is_closed_is_no_riddle(
     assert js.consumer(name, "worker").info().ack_floor.stream_seq == 0
 
 
-def test_a_reader_that_has_enough_ends_the_command_quietly(
+def test_a_reader_that_stops_ends_the_command_quietly(
     server: LocalServer, js: JetStream, stream: Stream
 ) -> None:
     with js.publisher() as publisher:

@@ -49,7 +49,7 @@ def test_ls_shows_each_instance(
     assert listed == service.info().to_wire()
 
 
-def test_info_shows_how_a_service_and_its_endpoints_are_set_up(
+def test_info_shows_the_setup_of_service_and_endpoints(
     jsync: Jsync, service: package.Service, unique: str
 ) -> None:
     shown = jsync("service", "info", unique, service.id)
@@ -94,7 +94,7 @@ def test_ping_shows_the_round_trip(
     assert 0 < found["rtt"] < LONG
 
 
-def test_a_service_that_is_not_there_is_not_found(jsync: Jsync, unique: str) -> None:
+def test_a_missing_service_is_not_found(jsync: Jsync, unique: str) -> None:
     for command in ("ls", "info", "stats", "ping"):
         missing = jsync("service", command, unique)
         assert (missing.code, missing.output) == (3, "")

@@ -257,7 +257,7 @@ def test_an_export_to_a_terminal_cannot_command_it(
     harmless(written)
 
 
-def test_a_subject_that_is_not_utf_8_stays_itself_in_a_pipe(
+def test_a_non_utf_8_subject_passes_pipes_unchanged(
     jsync: Jsync, hostile: str, server: LocalServer
 ) -> None:
     documents = jsync("consume", hostile, "-T", "--json").documents
@@ -598,7 +598,7 @@ def test_every_command_is_run_against_a_hostile_server() -> None:
 
 
 @pytest.mark.parametrize("logs", ["json", "text"])
-def test_the_logs_of_a_worker_cannot_command_a_terminal(
+def test_worker_logs_cannot_command_a_terminal(
     logs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "bad_worker.py").write_text(
@@ -690,7 +690,7 @@ def test_files_and_contexts_cannot_command_a_terminal(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_names_that_a_shell_would_run_are_not_completed(
+def test_names_a_shell_would_run_are_not_completed(
     shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     names = ["good", "grün", EVIL, "$(reboot)", "a;b", "a\nfile,b", "`x`", "a b"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_streams_are_listed_as_a_table_as_names_and_as_json(
+def test_streams_are_listed_as_table_json_and_names(
     jsync: Jsync, stream: Stream
 ) -> None:
     subject = f"{stream.name}.>"
@@ -28,7 +28,7 @@ def test_streams_are_listed_as_a_table_as_names_and_as_json(
     assert found["config"]["subjects"] == [subject]
 
 
-def test_a_stream_is_created_from_the_options_that_nats_stream_add_has(
+def test_options_of_nats_stream_add_create_a_stream(
     jsync: Jsync, js: JetStream, unique: str
 ) -> None:
     ended = jsync(
@@ -76,7 +76,7 @@ def test_a_stream_is_created_from_the_options_that_nats_stream_add_has(
     js.delete_stream(unique)
 
 
-def test_a_stream_is_created_from_the_info_of_another(
+def test_a_stream_is_created_from_info_of_another(
     jsync: Jsync, js: JetStream, stream: Stream, unique: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.json"
@@ -101,7 +101,7 @@ def created_as(jsync: Jsync, unique: str) -> str:
     return jsync("stream", "info", f"{unique}C", "--json").output
 
 
-def test_a_configuration_that_makes_no_sense_is_refused_before_anything_is_sent(
+def test_a_senseless_configuration_is_refused_before_sending_anything(
     jsync: Jsync, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.json"
@@ -127,7 +127,7 @@ def test_a_configuration_that_makes_no_sense_is_refused_before_anything_is_sent(
         assert (ended.code, word in ended.errors) == (2, True), ended.errors
 
 
-def test_an_edit_changes_only_the_named_fields_and_shows_the_result(
+def test_edit_changes_named_fields_and_shows_the_result(
     jsync: Jsync, stream: Stream
 ) -> None:
     name = stream.name
@@ -155,7 +155,7 @@ def test_an_edit_changes_only_the_named_fields_and_shows_the_result(
     assert "nothing changes" in jsync("stream", "edit", name, "--max-age", "0").errors
 
 
-def test_an_edit_with_a_file_takes_the_place_of_all(
+def test_edit_with_a_file_replaces_the_whole_configuration(
     jsync: Jsync, stream: Stream, tmp_path: Path
 ) -> None:
     stream.update(description="to go", max_msgs=5)
@@ -168,7 +168,7 @@ def test_an_edit_with_a_file_takes_the_place_of_all(
     assert (config.description, config.max_msgs) == (None, -1)
 
 
-def test_a_stream_is_shown_purged_and_deleted_with_its_messages(
+def test_streams_are_shown_purged_and_deleted_with_messages(
     jsync: Jsync, js: JetStream, stream: Stream
 ) -> None:
     name = stream.name
@@ -209,7 +209,7 @@ def test_a_stream_is_shown_purged_and_deleted_with_its_messages(
     )
 
 
-def test_one_message_is_got_by_its_sequence_or_as_the_last_of_a_subject(
+def test_get_finds_a_message_by_sequence_or_subject(
     jsync: Jsync, js: JetStream, stream: Stream
 ) -> None:
     name = stream.name

@@ -53,7 +53,7 @@ def test_the_time_is_written_as_go_writes_it() -> None:
     assert filled("{{Time}}", midnight) == "12:03AM"
 
 
-def test_ids_differ_and_random_texts_have_the_length_asked_for() -> None:
+def test_ids_differ_and_random_texts_have_requested_length() -> None:
     first, second = filled("{{ID}} {{ID}}").split()
     assert first != second
     assert re.fullmatch("[0-9A-Za-z]{22}", first)
@@ -83,7 +83,7 @@ def test_an_unknown_template_is_rejected(text: str, words: str) -> None:
 
 
 @pytest.mark.server
-def test_pub_fills_subject_payload_and_headers_of_each_message(
+def test_pub_fills_subject_payload_and_headers_per_message(
     jsync: Jsync, js: JetStream, stream: Stream
 ) -> None:
     name = stream.name

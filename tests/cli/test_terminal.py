@@ -60,7 +60,7 @@ def test_a_change_that_cannot_be_undone_needs_confirmation(
         stream.info()
 
 
-def test_tables_are_drawn_and_messages_shown_as_they_come(
+def test_tables_are_drawn_and_messages_shown_on_arrival(
     terminal: Terminal, nc: Connection, stream: Stream
 ) -> None:
     name = stream.name

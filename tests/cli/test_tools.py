@@ -87,7 +87,7 @@ def test_bench_draws_a_chart_on_a_terminal(server: LocalServer) -> None:
     assert re.search(r"fast ingest +[\d,]+ ", shown)
 
 
-def test_an_ingest_shows_a_bar_on_a_terminal_only(
+def test_an_ingest_shows_a_bar_only_on_terminals(
     server: LocalServer, stream: Stream
 ) -> None:
     command = ("--server", server.url, "ingest", str(FLIGHTS), "--subject")

@@ -67,7 +67,7 @@ def measured(*measurements: Measurement) -> Figures:
 # Rates --------------------------------------------------------------------------------
 
 
-def test_a_rate_is_the_growth_of_a_count_over_the_time_between() -> None:
+def test_a_rate_is_count_growth_over_elapsed_time() -> None:
     figures = measured(
         Measurement(10.0, [stream_count("A", 100)], [consumer_count("A", "c", 50, 9)]),
         Measurement(12.0, [stream_count("A", 140)], [consumer_count("A", "c", 51, 7)]),
@@ -80,7 +80,7 @@ def test_a_rate_is_the_growth_of_a_count_over_the_time_between() -> None:
     assert first.streams[0].rate is None
 
 
-def test_a_stream_that_is_created_again_begins_without_a_rate() -> None:
+def test_a_recreated_stream_begins_without_a_rate() -> None:
     again = StreamCount("A", datetime.now(UTC), 200, 1, 1, 0)
     for second in (again, stream_count("A", 50)):
         figures = measured(
@@ -99,7 +99,7 @@ def test_a_stream_that_is_gone_is_forgotten() -> None:
     assert figures.streams[0].rate is None
 
 
-def test_a_sparkline_ends_with_the_newest_rate_and_shows_any_that_is_not_zero() -> None:
+def test_a_sparkline_shows_any_nonzero_rate_newest_last() -> None:
     assert sparkline([0, 1, 1000], 5) == "  ▁▂█"
     assert sparkline([1, 2, 3, 4], 2) == "▇█"
     assert sparkline([0.0, 0.0], 3) == " ▁▁"
@@ -231,7 +231,7 @@ def test_the_screen_has_its_size_whatever_the_names(view: View, width: int) -> N
 
 
 @pytest.mark.parametrize("view", View)
-def test_a_narrow_screen_shows_the_names_and_the_lag(view: View) -> None:
+def test_a_narrow_screen_shows_names_and_lag(view: View) -> None:
     figures = measured(
         Measurement(
             1.0, [stream_count("ORDERS", 1)], [consumer_count("ORDERS", "slow", 7, 8)]
@@ -303,7 +303,7 @@ def test_streams_and_consumers_are_shown_as_they_change(
 
 
 @pytest.mark.server
-def test_the_screen_reports_a_lost_server_and_continues_when_it_is_back(
+def test_the_screen_reports_and_outlives_a_lost_server(
     own: LocalServer, filled: JetStream
 ) -> None:
     with Terminal(80, 24, NATS_URL=own.url) as terminal:
@@ -420,7 +420,7 @@ def test_the_terminal_is_restored_however_it_ends(
 
 
 @pytest.mark.server
-def test_a_pipe_gets_a_table_and_json_a_document(
+def test_pipes_get_a_table_and_json_a_document(
     own: LocalServer, filled: JetStream
 ) -> None:
     jsync = Jsync(own)

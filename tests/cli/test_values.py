@@ -26,7 +26,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
         ("1y", 31536000),
     ],
 )
-def test_a_duration_is_read_as_the_nats_tool_and_people_write_it(
+def test_durations_are_read_in_nats_and_everyday_notation(
     text: str, expected: float
 ) -> None:
     assert seconds(text) == pytest.approx(expected)
@@ -69,7 +69,7 @@ def test_an_invalid_size_is_rejected(text: str) -> None:
         size(text)
 
 
-def test_a_time_is_one_or_a_duration_from_now() -> None:
+def test_a_time_may_be_a_duration_from_now() -> None:
     assert time("2026-11-21T13:00:00Z", NOON).isoformat() == "2026-11-21T13:00:00+00:00"
     assert time("2026-11-21T13:00:00+01:00", NOON) == NOON
     assert time("1h", NOON).hour == 13

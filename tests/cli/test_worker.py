@@ -146,7 +146,7 @@ def test_processes_share_the_messages_and_sigterm_ends_them(
     assert settled(js, stream)
 
 
-def test_a_message_that_kills_its_process_becomes_a_dead_letter(
+def test_messages_that_kill_their_process_become_dead_letters(
     running: Running, js: jsync.JetStream, stream: jsync.Stream, dead: jsync.Stream
 ) -> None:
     before = running.children()
@@ -183,7 +183,7 @@ def handle(msg: jsync.JetStreamMsg) -> None:
 """
 
 
-def test_a_killed_process_is_replaced_while_a_child_of_it_lives(
+def test_a_killed_process_is_replaced_despite_living_children(
     server: LocalServer,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -229,7 +229,7 @@ def test_sighup_replaces_each_process(
     ("target", "words"),
     [("nothing_there:app", "there is no module"), ("os:path", "not a jsync.Worker")],
 )
-def test_a_worker_that_is_not_there_is_said_at_once(
+def test_a_missing_worker_is_reported_at_once(
     server: LocalServer, target: str, words: str
 ) -> None:
     with Process(server, "worker", target) as process:
@@ -306,7 +306,7 @@ def lone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_worker_waits_for_its_server_at_its_start_and_later(
+def test_a_worker_awaits_its_server_initially_and_later(
     lone: Path, tmp_path: Path
 ) -> None:
     server, port = LocalServer(port=free_port(), store_dir=lone / "store"), free_port()
@@ -333,7 +333,7 @@ def test_a_worker_waits_for_its_server_at_its_start_and_later(
         assert process.wait() == 0
 
 
-def test_a_worker_that_waits_for_its_server_can_be_ended(
+def test_a_worker_awaiting_its_server_can_be_ended(
     lone: Path, server: LocalServer
 ) -> None:
     nowhere = f"nats://127.0.0.1:{free_port()}"
@@ -354,7 +354,7 @@ def end():
 """
 
 
-def test_a_process_that_gets_the_signal_twice_is_no_error(
+def test_a_second_signal_to_a_process_is_harmless(
     lone: Path, own_server: StartServer
 ) -> None:
     """As a terminal, systemd and `timeout` send it to all processes."""
@@ -389,7 +389,7 @@ def test_wrong_credentials_are_not_retried_for_ever(
     assert "a crash loop" in errors
 
 
-def test_a_handler_that_does_not_return_within_the_grace_loses_its_message(
+def test_a_handler_exceeding_the_grace_loses_its_message(
     lone: Path, own_server: StartServer
 ) -> None:
     with (
@@ -516,7 +516,7 @@ def handle(data: bytes, msg: jsync.JetStreamMsg) -> None:
 """
 
 
-def test_each_process_is_a_member_of_a_group_and_a_killed_one_comes_back_as_itself(
+def test_a_killed_member_process_comes_back_as_itself(
     server: LocalServer,
     js: jsync.JetStream,
     stream: jsync.Stream,

@@ -67,7 +67,7 @@ def step_down(nc: jsync.Connection, stream: str) -> None:
         nc.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", timeout=5)
 
 
-def test_a_change_of_the_leader_ends_an_open_batch_with_nothing_stored(
+def test_a_leader_change_discards_an_open_batch(
     whole: Cluster, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     batch = nc.jetstream().atomic_batch(timeout=LONG)
@@ -132,7 +132,7 @@ def check(whole: Cluster, stream: jsync.Stream, ledger: Ledger) -> None:
     assert ledger.verdicts["stored"] > 4, ledger.verdicts
 
 
-def test_leaders_that_change_leave_all_or_nothing_and_it_is_reported_so(
+def test_leader_changes_store_all_or_nothing_as_reported(
     whole: Cluster, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     ledger = publish_while(nc, stream, lambda: step_down(nc, stream.name), 6)
@@ -140,7 +140,7 @@ def test_leaders_that_change_leave_all_or_nothing_and_it_is_reported_so(
 
 
 @pytest.mark.fault
-def test_servers_that_are_killed_leave_all_or_nothing_and_it_is_reported_so(
+def test_killed_servers_store_all_or_nothing_as_reported(
     whole: Cluster, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     numbers = iter(range(100))
@@ -183,7 +183,7 @@ def through(whole: Cluster, follower: LocalServer) -> Iterator[jsync.Connection]
         yield through
 
 
-def test_a_commit_that_comes_late_is_refused_once_it_was_said_not_to_be_stored(
+def test_a_late_commit_reported_as_unstored_is_refused(
     follower: LocalServer, through: jsync.Connection, stream: jsync.Stream
 ) -> None:
     batch = through.jetstream(timeout=LONG).atomic_batch()
@@ -201,7 +201,7 @@ def test_a_commit_that_comes_late_is_refused_once_it_was_said_not_to_be_stored(
     assert contents(stream) == [("3", b"after")]
 
 
-def test_a_batch_that_may_still_come_cannot_be_known_until_it_has(
+def test_a_batch_under_way_has_no_known_outcome(
     whole: Cluster,
     follower: LocalServer,
     through: jsync.Connection,

@@ -254,7 +254,7 @@ class Load:
 
 
 @both_faces
-def test_every_message_is_seen_while_the_consumers_leader_steps_down(
+def test_every_message_is_seen_during_consumer_leader_changes(
     whole: Cluster, unique: str, face: str
 ) -> None:
     with Load(whole, unique, face) as load:
@@ -274,7 +274,7 @@ def test_every_message_is_seen_while_the_consumers_leader_steps_down(
         pytest.param("the reader's server", "consume", marks=pytest.mark.fault),
     ],
 )
-def test_every_message_is_seen_when_a_server_is_killed_under_load(
+def test_every_message_is_seen_despite_kills_under_load(
     whole: Cluster, unique: str, victim: str, face: str
 ) -> None:
     with Load(whole, unique, face) as load:
@@ -295,7 +295,7 @@ def test_every_message_is_seen_when_a_server_is_killed_under_load(
 
 @pytest.mark.fault
 @both_faces
-def test_every_message_is_seen_while_servers_are_killed_in_turn(
+def test_every_message_is_seen_despite_kills_in_turn(
     whole: Cluster, unique: str, face: str
 ) -> None:
     with Load(whole, unique, face) as load:

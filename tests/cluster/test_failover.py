@@ -113,7 +113,7 @@ def test_connections_are_spread_over_the_servers(whole: Cluster) -> None:
     assert seen == set(whole.urls)
 
 
-def test_clients_of_a_killed_server_spread_over_those_that_are_left(
+def test_clients_of_a_killed_server_spread_over_others(
     whole: Cluster,
 ) -> None:
     events = [Events() for _ in range(16)]
@@ -155,7 +155,7 @@ def is_of_two_connections(numbers: list[int]) -> bool:
     return True
 
 
-def test_killing_the_server_under_load_neither_doubles_nor_reorders(
+def test_a_kill_under_load_neither_doubles_nor_reorders(
     whole: Cluster, watcher: Connection
 ) -> None:
     events, writers = Events(), 3
@@ -220,7 +220,7 @@ def test_killing_the_server_under_load_neither_doubles_nor_reorders(
         assert len(numbers) > count / 2
 
 
-def test_a_lame_duck_of_the_cluster_is_left_and_no_longer_offered(
+def test_a_lame_duck_is_left_and_not_offered(
     whole: Cluster,
 ) -> None:
     events = Events()
@@ -271,7 +271,7 @@ def test_all_may_die_and_come_back(whole: Cluster) -> None:
         assert request.result().data == b"yes"
 
 
-def test_the_loss_of_all_servers_closes_the_connection_with_an_error_for_each(
+def test_losing_all_servers_closes_with_an_error_each(
     whole: Cluster,
 ) -> None:
     events = Events()

@@ -94,7 +94,7 @@ def in_seconds(seconds: float) -> float:
     return time.monotonic() + seconds
 
 
-def test_ok_reports_the_messages_that_a_change_of_leaders_has_lost(
+def test_ok_reports_messages_lost_by_a_leader_change(
     js: JetStream, unique: str
 ) -> None:
     ingest = js.fast_ingest(gaps="ok", on_error=Recorder())
@@ -118,7 +118,7 @@ def test_ok_reports_the_messages_that_a_change_of_leaders_has_lost(
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_killed_leader_leaves_every_message_that_was_reported_stored(
+def test_every_message_reported_stored_survives_a_killed_leader(
     whole: Cluster, js: JetStream, unique: str, ids: bool
 ) -> None:
     payloads = numbers(COUNT)

@@ -59,7 +59,7 @@ def test_initial_entries_hold_the_earlier_puts(bucket: jsync.KeyValue) -> None:
         assert bucket.history(f"k.{number}")[-1].revision == revision
 
 
-def test_a_key_is_created_again_right_after_it_went(bucket: jsync.KeyValue) -> None:
+def test_a_key_can_be_recreated_right_after_deletion(bucket: jsync.KeyValue) -> None:
     for _ in range(30):
         revision = bucket.create("k", b"x")
         with pytest.raises(errors.KeyExistsError) as caught:
@@ -68,7 +68,7 @@ def test_a_key_is_created_again_right_after_it_went(bucket: jsync.KeyValue) -> N
         assert bucket.delete("k", last=revision) == revision + 1
 
 
-def test_each_revision_comes_once_and_a_lock_is_kept_while_leaders_die(
+def test_revisions_come_once_and_locks_survive_dying_leaders(
     whole: Cluster, js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     stop = threading.Event()
@@ -115,7 +115,7 @@ def test_each_revision_comes_once_and_a_lock_is_kept_while_leaders_die(
     assert tokens == sorted(set(tokens))
 
 
-def test_a_lock_is_waited_for_while_the_cluster_has_no_quorum(
+def test_acquire_waits_while_the_cluster_has_no_quorum(
     whole: Cluster,
     bucket: jsync.KeyValue,
     unique: str,
@@ -167,7 +167,7 @@ def deleted(bucket: jsync.KeyValue, key: str) -> bool:
 
 
 @pytest.mark.parametrize("changes", [3, pytest.param(12, marks=pytest.mark.fault)])
-def test_watches_and_live_copies_match_the_bucket_after_each_leader_change(
+def test_watches_and_copies_match_after_each_leader_change(
     whole: Cluster, js: jsync.JetStream, unique: str, changes: int
 ) -> None:
     kv = js.create_key_value(bucket=unique, replicas=3, history=64)

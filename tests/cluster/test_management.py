@@ -68,7 +68,7 @@ def test_every_operation_works_on_replicas(whole: Cluster, unique: str) -> None:
 
 
 @pytest.mark.parametrize("victim", ["the server connected to", "the leader"])
-def test_reading_continues_at_its_place_after_a_server_was_killed(
+def test_reading_continues_in_place_after_a_server_kill(
     whole: Cluster, unique: str, victim: str
 ) -> None:
     count = 3000
@@ -92,7 +92,7 @@ def test_reading_continues_at_its_place_after_a_server_was_killed(
         wait_for(lambda: is_deleted(js, unique), LONG)
 
 
-def test_a_list_names_the_servers_that_did_not_answer_at_its_end(
+def test_a_list_ends_by_naming_servers_without_answer(
     whole: Cluster, unique: str
 ) -> None:
     lone = {f"{unique}1", f"{unique}3"}

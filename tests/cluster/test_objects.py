@@ -61,7 +61,7 @@ def read(files: jsync.ObjectStore, name: str) -> bytes:
     return found[0]
 
 
-def test_an_object_that_was_just_put_is_read_whole_from_any_replica(
+def test_a_new_object_is_whole_on_any_replica(
     files: jsync.ObjectStore,
 ) -> None:
     for number in range(30):
@@ -73,7 +73,7 @@ def test_an_object_that_was_just_put_is_read_whole_from_any_replica(
                 assert file.read(9000) == noise(300_000, number)[at : at + 9000]
 
 
-def test_chunks_among_those_of_others_are_found_in_a_replicated_store(
+def test_interleaved_chunks_are_found_in_a_replicated_store(
     files: jsync.ObjectStore,
 ) -> None:
     threads = [
@@ -94,7 +94,7 @@ def test_chunks_among_those_of_others_are_found_in_a_replicated_store(
                 assert file.read(5000) == noise(200_000, seed)[at : at + 5000]
 
 
-def test_objects_are_whole_or_not_there_while_leaders_die(
+def test_objects_are_whole_or_absent_while_leaders_die(
     whole: Cluster, js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     stop = threading.Event()

@@ -132,7 +132,7 @@ def all_are(told: Recorder, kinds: tuple[type[Exception], ...]) -> bool:
     return True
 
 
-def test_order_is_exact_while_the_streams_leader_steps_down(
+def test_order_is_exact_while_the_stream_leader_changes(
     writer: jsync.Connection, reader: jsync.Connection, stream: str
 ) -> None:
     told = Recorder()
@@ -177,7 +177,7 @@ def test_order_is_exact_when_a_server_is_killed(
     assert all_are(told, LOST)
 
 
-def test_reading_to_the_end_is_exact_while_servers_are_killed(
+def test_reading_to_the_end_is_exact_despite_kills(
     whole: Cluster, writer: jsync.Connection, reader: jsync.Connection, stream: str
 ) -> None:
     publish(writer, stream, 300)

@@ -147,9 +147,7 @@ def under_way(cluster: Cluster, stream: str) -> Iterator[None]:
             follower.resume()
 
 
-def test_a_message_sent_again_waits_until_its_first_copy_is_stored(
-    whole: Cluster, unique: str
-) -> None:
+def test_a_resent_message_waits_for_its_first_copy(whole: Cluster, unique: str) -> None:
     with connect(whole.urls, Events()) as direct:
         js = direct.jetstream(timeout=LONG)
         answered(
@@ -180,9 +178,7 @@ def test_a_message_sent_again_waits_until_its_first_copy_is_stored(
         js.delete_stream(unique)
 
 
-def test_a_first_sending_of_an_id_that_is_in_process_is_a_conflict(
-    whole: Cluster, unique: str
-) -> None:
+def test_publishing_an_id_in_process_is_a_conflict(whole: Cluster, unique: str) -> None:
     with connect(whole.urls, Events()) as direct:
         js = direct.jetstream(timeout=LONG)
         answered(

@@ -61,7 +61,7 @@ def steps_down(writer: jsync.Connection, stream: str, consumer: str) -> bool:
     return False
 
 
-def test_an_ordered_one_outlives_the_server_of_its_consumer(
+def test_an_ordered_subscription_outlives_its_consumers_server(
     whole: Cluster, writer: jsync.Connection, stream: str
 ) -> None:
     problems = Recorder()
@@ -85,7 +85,7 @@ def test_an_ordered_one_outlives_the_server_of_its_consumer(
         sub.unsubscribe()
 
 
-def test_all_is_handled_while_the_leader_of_the_consumer_changes(
+def test_every_message_is_handled_during_consumer_leader_changes(
     whole: Cluster, writer: jsync.Connection, stream: str
 ) -> None:
     handled: queue.SimpleQueue[int] = queue.SimpleQueue()

@@ -37,7 +37,7 @@ def steered() -> Iterator[Cluster]:
         yield cluster
 
 
-def test_leaders_step_down_and_a_server_that_is_gone_is_removed(
+def test_leaders_step_down_and_gone_servers_are_removed(
     steered: Cluster,
 ) -> None:
     with (

@@ -147,7 +147,7 @@ def test_a_follower_that_is_behind_shortens_no_read(
         patiently(lambda: js.delete_key_value(unique))
 
 
-def test_a_follower_that_is_behind_hides_no_last_change(
+def test_a_lagging_follower_hides_no_last_change(
     routed: RoutedCluster, unique: str
 ) -> None:
     stream = f"KV_{unique}"

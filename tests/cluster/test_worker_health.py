@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..servers import Cluster
 
 
-def test_a_worker_cut_off_from_the_quorum_is_not_ready(
+def test_a_worker_without_quorum_is_not_ready(
     cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server is there and connected, but the two others are gone."""

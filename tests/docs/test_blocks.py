@@ -75,7 +75,7 @@ def test_each_output_follows_the_block_that_prints_it() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in BLOCKS if page in ELSEWHERE])
-def test_a_page_that_is_run_elsewhere_is_known_there(page: str) -> None:
+def test_pages_run_elsewhere_are_named_by_tests_there(page: str) -> None:
     tests = (ROOT / "tests" / ELSEWHERE[page]).rglob("*.py")
     named = page.removeprefix("docs/")
     assert any(

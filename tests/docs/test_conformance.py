@@ -64,7 +64,7 @@ def test_each_test_that_a_page_names_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", CONFORMANCE)
-def test_every_clause_has_a_test_or_a_stated_departure(page: str) -> None:
+def test_every_clause_has_a_test_or_stated_departure(page: str) -> None:
     for clause, does, *shown in rows((ROOT / "docs" / page).read_text()):
         assert clause
         assert does

@@ -10,7 +10,7 @@ from jsync import errors
 from .error_tables import PAGE, ROW, renewed
 
 
-def test_every_error_is_in_one_row_of_the_page() -> None:
+def test_each_error_has_one_row_on_the_page() -> None:
     rows = Counter(found[1] for found in ROW.finditer(PAGE.read_text()))
     kinds = {
         name

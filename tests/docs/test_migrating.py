@@ -144,7 +144,7 @@ def test_the_tables_have_everything_that_nats_py_has(
     assert set(names) == theirs
 
 
-def test_the_tables_have_every_option_and_every_error_of_nats_py() -> None:
+def test_tables_have_every_nats_py_option_and_error() -> None:
     options = {name for name, _ in rows("Options of nats.connect")}
     assert options == set(inspect.signature(Client.connect).parameters) - {"self"}
     listed = {name for name, _ in rows("Errors")}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_the_notebook_runs_and_its_stored_output_is_current(
+def test_the_notebook_runs_and_its_output_is_current(
     own_server: StartServer,
 ) -> None:
     shown = texts(stored())

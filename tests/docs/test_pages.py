@@ -20,7 +20,7 @@ LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]*)?\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+def test_every_page_link_leads_to_a_file(page: Path) -> None:
     paths = {path for path, _ in LINK.findall(page.read_text()) if path}
     assert [path for path in paths if not (page.parent / path).exists()] == []
 

@@ -136,7 +136,7 @@ def test_requests_to_a_silent_server_share_one_connection(project: Project) -> N
     assert output == "1\n"
 
 
-def test_flask_publishes_each_order_once_and_so_do_forked_workers(
+def test_flask_and_its_forks_publish_each_order_once(
     project: Project, stream: jsync.Stream
 ) -> None:
     output = project.run("""
@@ -161,7 +161,7 @@ print(client.post("/orders", json={"id": 3}).get_json())
     assert stream.info().state.messages == 3
 
 
-def test_django_publishes_and_its_command_runs_until_a_signal(
+def test_django_publishes_and_its_command_awaits_a_signal(
     project: Project, stream: jsync.Stream
 ) -> None:
     output = project.run("""
@@ -186,7 +186,7 @@ for order in (7, 8):
     assert stream.consumer("shop").info().num_ack_pending == 0
 
 
-def test_a_view_calls_a_service_that_is_a_command_of_django(project: Project) -> None:
+def test_a_view_calls_a_django_commands_service(project: Project) -> None:
     ask = """
 from prices import app
 

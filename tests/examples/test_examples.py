@@ -77,7 +77,7 @@ def test_a_worker_retries_failures_and_keeps_broken_messages(
         assert (worker.info().num_ack_pending, worker.info().num_pending) == (0, 0)
 
 
-def test_a_terminated_worker_finishes_the_messages_that_it_has_begun(
+def test_a_terminated_worker_finishes_messages_it_has_begun(
     server: LocalServer,
 ) -> None:
     with jsync.connect(server.url) as nc, start(server, "worker.py") as process:
@@ -142,7 +142,7 @@ def test_a_service_answers(server: LocalServer) -> None:
     ]
 
 
-def test_the_last_message_of_a_subject_is_the_value_of_a_key(
+def test_a_subjects_last_message_is_a_keys_value(
     server: LocalServer,
 ) -> None:
     assert run(server, "last_values.py") == [

@@ -101,7 +101,7 @@ class Caller:
         assert answer == expected or answer.startswith("503: stopping"), answer
 
 
-def test_each_call_ends_in_its_answer_or_a_typed_error(
+def test_calls_end_in_an_answer_or_typed_error(
     own_server: StartServer, campaign: Campaign
 ) -> None:
     server, dice, over = own_server(), campaign.random(), threading.Event()

@@ -308,7 +308,7 @@ class World:
         assert not self.not_alive
 
 
-def test_no_message_is_lost_stuck_or_dead_too_early(
+def test_no_message_is_lost_stuck_or_prematurely_dead(
     own_server: StartServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

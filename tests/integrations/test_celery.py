@@ -59,9 +59,7 @@ def test_tasks_groups_and_chords_run_in_each_pool(
     assert workers.stop(worker) == 0
 
 
-def test_a_chord_waits_for_the_groups_within_its_header(
-    app: Celery, workers: Workers
-) -> None:
+def test_a_chord_awaits_the_groups_in_its_header(app: Celery, workers: Workers) -> None:
     """A group at the end of a chain in a header: several parts, where Celery sees one."""
     workers.start("solo")
 
@@ -117,7 +115,7 @@ def test_retries_and_rejects_come_again(
     assert lines(tmp_path / "c") == ["tried"]
 
 
-def test_higher_priorities_are_run_first_within_the_prefetch_count(
+def test_higher_priorities_run_first_within_the_prefetch_count(
     app: Celery, workers: Workers, tmp_path: Path
 ) -> None:
     path = tmp_path / "notes"
@@ -142,7 +140,7 @@ def test_higher_priorities_are_run_first_within_the_prefetch_count(
 
 
 @pytest.mark.parametrize("after", [None, "0.1"])
-def test_a_task_with_an_eta_waits_for_it_here_or_on_the_server(
+def test_a_task_awaits_its_eta_locally_or_remotely(
     app: Celery, workers: Workers, monkeypatch: pytest.MonkeyPatch, after: str | None
 ) -> None:
     if after is not None:

@@ -34,7 +34,7 @@ def connection(broker: LocalServer) -> Iterator[Connection]:
         yield connection
 
 
-def test_a_message_waits_for_its_ack_and_is_gone_after_it(
+def test_a_message_stays_until_it_is_acknowledged(
     connection: Connection, broker: LocalServer
 ) -> None:
     publish(connection, JOBS, {"a": 1}, {"a": 2})
@@ -47,7 +47,7 @@ def test_a_message_waits_for_its_ack_and_is_gone_after_it(
         wait_for(lambda: stream.info().state.messages == 0)
 
 
-def test_control_that_was_sent_first_comes_first_though_its_thread_is_late(
+def test_control_sent_first_comes_first_despite_late_thread(
     broker: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     came: list[Any] = []
@@ -85,7 +85,7 @@ def test_prefetch_limits_the_messages_that_are_held(connection: Connection) -> N
     reading.nothing_more()
 
 
-def test_messages_that_are_not_acknowledged_reach_another_connection_at_once(
+def test_unacknowledged_messages_reach_another_connection_at_once(
     broker: LocalServer,
 ) -> None:
     with another(broker, ack_wait=600) as first:
@@ -106,7 +106,7 @@ def test_a_message_stays_with_a_worker_that_lives(connection: Connection) -> Non
     reading.nothing_more()
 
 
-def test_a_rejected_message_is_gone_and_a_requeued_one_comes_again(
+def test_rejected_messages_go_and_requeued_ones_come_again(
     connection: Connection,
 ) -> None:
     publish(connection, JOBS, "drop", "again")
@@ -132,7 +132,7 @@ DEEP = "[" * 30_000 + "]" * 30_000
         {"Kombu-Properties": '{"delivery_info": 5}'},
     ],
 )
-def test_a_message_with_headers_that_make_no_sense_is_one_without_them(
+def test_senseless_headers_of_a_message_are_ignored(
     connection: Connection, broker: LocalServer, headers: dict[str, str]
 ) -> None:
     publish(connection, JOBS, 1)
@@ -146,7 +146,7 @@ def test_a_message_with_headers_that_make_no_sense_is_one_without_them(
         reading.messages[-1].ack()
 
 
-def test_transient_queues_survive_a_delivery_that_names_no_routing_key(
+def test_transient_queues_survive_deliveries_without_a_routing_key(
     connection: Connection, broker: LocalServer
 ) -> None:
     news = Exchange("news", type="topic")
@@ -279,7 +279,7 @@ def test_a_stream_that_somebody_deleted_is_made_again(
     assert reading.until(2)[1] == 2
 
 
-def test_all_connections_of_a_process_are_one_and_a_child_makes_its_own(
+def test_each_process_has_one_connection_even_a_child(
     broker: LocalServer,
 ) -> None:
     with (
@@ -329,7 +329,7 @@ def test_a_consumer_continues_after_the_server_was_away(broker: LocalServer) -> 
         reading.until(2)
 
 
-def test_a_server_that_is_not_there_is_an_error_that_kombu_retries() -> None:
+def test_a_missing_server_is_an_error_kombu_retries() -> None:
     connection = Connection(f"jetstream://127.0.0.1:{free_port()}")
     with pytest.raises(errors.ConnectionError):
         connection.connect()

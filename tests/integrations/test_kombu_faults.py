@@ -84,7 +84,7 @@ def test_a_declaration_that_breaks_is_repeated(
     assert messages(broker, "world") == 1
 
 
-def test_a_publish_is_stored_once_when_its_ack_is_lost(
+def test_a_publish_is_stored_once_despite_lost_ack(
     broker: LocalServer, proxy: FaultProxy
 ) -> None:
     with through(proxy, timeout=1) as connection:
@@ -151,7 +151,7 @@ def test_a_closed_channel_raises_what_kombu_repeats(connection: Connection) -> N
     assert issubclass(NotFound, connection.channel_errors)
 
 
-def test_an_ack_that_is_lost_with_the_connection_is_sent_again(
+def test_an_ack_lost_with_its_connection_is_resent(
     broker: LocalServer, proxy: FaultProxy
 ) -> None:
     with through(proxy, ack_wait=10) as connection:
@@ -174,7 +174,7 @@ def test_an_ack_that_is_lost_with_the_connection_is_sent_again(
         assert consumer.cached_info.delivered.consumer_seq == 20
 
 
-def test_an_outage_above_ack_wait_makes_no_second_delivery(
+def test_outages_above_ack_wait_cause_no_second_delivery(
     broker: LocalServer, proxy: FaultProxy
 ) -> None:
     with through(proxy, ack_wait=1) as connection:
@@ -352,7 +352,7 @@ def test_a_record_that_is_no_binding_hides_none(
     assert messages(broker, "world") == 1
 
 
-def test_a_bucket_of_bindings_stays_as_its_operator_made_it(
+def test_an_operators_bucket_of_bindings_stays_unchanged(
     broker: LocalServer, connection: Connection
 ) -> None:
     with jsync.connect(broker.url) as nc:
@@ -440,7 +440,7 @@ def test_a_publish_during_a_deletion_keeps_the_binding(
     assert messages(broker, "world") == 1
 
 
-def test_a_queue_made_again_without_its_binding_is_bound(
+def test_a_queue_recreated_without_its_binding_is_bound(
     broker: LocalServer, connection: Connection
 ) -> None:
     """A worker that starts declares its queue first, and binds it after that."""
@@ -452,7 +452,7 @@ def test_a_queue_made_again_without_its_binding_is_bound(
     assert messages(broker, "world") == 1
 
 
-def test_a_queue_deleted_while_it_is_made_again_is_bound(
+def test_a_queue_deleted_while_recreated_is_bound(
     broker: LocalServer, proxy: FaultProxy
 ) -> None:
     deleted = threading.Event()
@@ -498,7 +498,7 @@ class Late:
         return self._changer(data, to)
 
 
-def test_a_binding_is_stored_though_its_removal_comes_late(
+def test_a_late_removal_does_not_remove_a_binding(
     broker: LocalServer, proxy: FaultProxy
 ) -> None:
     with through(proxy) as slow, another(broker, timeout=4) as other:
@@ -512,7 +512,7 @@ def test_a_binding_is_stored_though_its_removal_comes_late(
     assert messages(broker, "world") == 1
 
 
-def test_bindings_go_with_their_queue_though_they_come_late(
+def test_late_bindings_go_with_their_queue(
     broker: LocalServer, proxy: FaultProxy
 ) -> None:
     with through(proxy) as slow, another(broker, timeout=4) as other:
@@ -525,7 +525,7 @@ def test_bindings_go_with_their_queue_though_they_come_late(
         wait_for(lambda: not list(other.channel().list_bindings()))
 
 
-def test_a_queue_made_again_with_fewer_priorities_gets_every_message(
+def test_a_queue_recreated_with_fewer_priorities_loses_nothing(
     broker: LocalServer,
 ) -> None:
     ranked, plain = Queue("jobs", max_priority=9), Queue("jobs")
@@ -549,7 +549,7 @@ def test_a_purge_leaves_the_messages_that_workers_hold(broker: LocalServer) -> N
         assert Reading(operator, JOBS).until(1) == held
 
 
-def test_a_queue_is_kept_that_is_used_or_not_empty(broker: LocalServer) -> None:
+def test_a_used_or_nonempty_queue_is_kept(broker: LocalServer) -> None:
     with another(broker, timeout=4) as worker, another(broker) as operator:
         queue = JOBS(operator.channel())
         publish(operator, JOBS, 1)
@@ -564,7 +564,7 @@ def test_a_queue_is_kept_that_is_used_or_not_empty(broker: LocalServer) -> None:
 # Queues that go away -------------------------------------------------------------------
 
 
-def test_a_queue_with_auto_delete_takes_messages_before_its_consumer(
+def test_auto_delete_queues_take_messages_before_their_consumer(
     broker: LocalServer,
 ) -> None:
     queue = Queue("passing", auto_delete=True)
@@ -574,7 +574,7 @@ def test_a_queue_with_auto_delete_takes_messages_before_its_consumer(
         assert Reading(reader, queue).until(1) == ["early"]
 
 
-def test_messages_of_a_cancelled_consumer_wait_for_the_next(
+def test_a_cancelled_consumers_messages_wait_for_the_next(
     connection: Connection,
 ) -> None:
     queue = Queue("here", routing_key="here", exclusive=True)
@@ -587,7 +587,7 @@ def test_messages_of_a_cancelled_consumer_wait_for_the_next(
     assert second.until(5) == list(range(5))
 
 
-def test_an_exclusive_queue_ends_with_the_connections_that_declared_it(
+def test_exclusive_queues_end_with_the_connections_declaring_them(
     broker: LocalServer,
 ) -> None:
     queue = Queue("here", exclusive=True)
@@ -604,7 +604,7 @@ def test_an_exclusive_queue_ends_with_the_connections_that_declared_it(
 # The prefetch count --------------------------------------------------------------------
 
 
-def test_a_busy_consumer_leaves_messages_of_all_queues_to_others(
+def test_a_busy_consumer_leaves_all_queues_to_others(
     broker: LocalServer,
 ) -> None:
     queues = [Queue("a"), Queue("b", max_priority=3)]

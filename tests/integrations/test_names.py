@@ -65,7 +65,7 @@ def fits(subject: str, filter_subject: str) -> bool:
     st.lists(st.sampled_from(["a", "b", "é", "*"]), min_size=1, max_size=4),
     st.sampled_from(["direct", "topic", "fanout"]),
 )
-def test_the_subject_of_a_binding_brings_all_that_it_matches(
+def test_a_bindings_subject_brings_all_that_it_matches(
     pattern: list[str], key: list[str], kind: str
 ) -> None:
     bound, published = ".".join(pattern), ".".join(key)
@@ -108,7 +108,7 @@ def test_a_url_names_servers_and_a_broker(
         ("redis://u:secret@h", "not a URL of this transport"),
     ],
 )
-def test_a_wrong_url_is_one_error_without_its_password(url: str, words: str) -> None:
+def test_a_wrong_url_is_one_error_without_password(url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as raised:
         options.place_of(url)
     assert "secret" not in "".join(traceback.format_exception(raised.value))
@@ -125,7 +125,7 @@ def test_a_wrong_url_is_one_error_without_its_password(url: str, words: str) -> 
         ({"connect": []}, "has to be a dict"),
     ],
 )
-def test_a_wrong_option_is_one_error_before_anything_is_sent(
+def test_a_wrong_option_is_one_error_before_sending(
     given_options: dict[str, Any], words: str
 ) -> None:
     connection = Connection("jetstream://nobody", transport_options=given_options)
@@ -179,7 +179,7 @@ def test_a_message_comes_out_as_it_went_in() -> None:
 
 
 @pytest.mark.parametrize("headers", [None, {wire.HEADERS: "{"}, {wire.HEADERS: "[1]"}])
-def test_a_message_of_somebody_else_is_read_all_the_same(
+def test_a_message_from_somebody_else_is_still_read(
     headers: dict[str, str] | None,
 ) -> None:
     found = wire.unpack(jsync.Msg("a", b"x", headers=headers))

@@ -171,7 +171,7 @@ def test_a_callback_continues_the_trace_of_the_publish(
     }
 
 
-def test_headers_of_the_user_stay_and_get_a_traceparent(
+def test_user_headers_stay_and_get_a_traceparent(
     nc: jsync.Connection, seen: Seen, unique: str
 ) -> None:
     """The API reads it anywhere, from the plain text of the header."""
@@ -189,7 +189,7 @@ def test_headers_of_the_user_stay_and_get_a_traceparent(
     assert linked(received) == [key(sent)]
 
 
-def test_a_context_that_the_user_sends_is_left_alone(
+def test_a_context_sent_by_the_user_is_kept(
     nc: jsync.Connection, seen: Seen, unique: str
 ) -> None:
     own = f"00-{7:032x}-{9:016x}-01"
@@ -245,7 +245,7 @@ def test_a_service_continues_the_trace_of_its_request(
     assert [event.name for event in refused.events] == ["exception"]
 
 
-def test_messages_of_a_fetch_are_linked_by_one_span(
+def test_one_span_links_the_messages_of_a_fetch(
     js: jsync.JetStream, stream: jsync.Stream, seen: Seen
 ) -> None:
     consumer = stream.create_consumer(durable_name="c")
@@ -267,7 +267,7 @@ def test_messages_of_a_fetch_are_linked_by_one_span(
     }
 
 
-def test_a_batch_links_to_the_messages_that_it_was_made_of(
+def test_an_atomic_batch_links_to_its_messages(
     js: jsync.JetStream, stream: jsync.Stream, seen: Seen
 ) -> None:
     with js.atomic_batch() as batch:
@@ -286,7 +286,7 @@ def test_a_batch_links_to_the_messages_that_it_was_made_of(
     assert [(each.trace_id, each.span_id) for each in read] == [key(e) for e in made]
 
 
-def test_messages_that_are_published_together_carry_the_context_of_their_span(
+def test_messages_published_together_carry_their_spans_context(
     js: jsync.JetStream, stream: jsync.Stream, seen: Seen
 ) -> None:
     subject = f"{stream.name}.a"
@@ -420,7 +420,7 @@ def test_every_way_to_read_a_consumer_makes_spans(
         stream.purge()
 
 
-def test_a_worker_makes_one_span_of_each_call_with_the_reason_of_a_failure(
+def test_each_worker_call_is_one_span_naming_failures(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, seen: Seen
 ) -> None:
     retry = jsync.Retry(delays=[0.01], attempts=2)

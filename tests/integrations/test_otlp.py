@@ -108,7 +108,7 @@ def receiver() -> Iterator[Receiver]:
         thread.join()
 
 
-def test_a_publish_and_its_handler_in_two_processes_are_one_trace(
+def test_one_trace_joins_publish_and_handler_across_processes(
     server: LocalServer, unique: str, receiver: Receiver, tmp_path: Path
 ) -> None:
     with jsync.connect(server.url) as nc:

@@ -45,7 +45,7 @@ def always(_: str) -> bool:
     return True
 
 
-def test_one_lane_waits_for_as_many_as_there_is_room_for() -> None:
+def test_one_lane_waits_for_as_many_as_fit() -> None:
     one = prefetch(4, A)
     assert one.pull(A) == Pull(4, waits=True)
     assert one.pull(A) is None
@@ -54,12 +54,12 @@ def test_one_lane_waits_for_as_many_as_there_is_room_for() -> None:
     assert one.pull(A) == Pull(3, waits=True)
 
 
-def test_without_a_count_every_lane_waits_for_its_share() -> None:
+def test_without_count_every_lane_waits_for_its_share() -> None:
     two = prefetch(0, A, B)
     assert two.pull(A) == two.pull(B) == Pull(250, waits=True)
 
 
-def test_lanes_are_asked_in_turn_and_wait_once_all_are_empty() -> None:
+def test_lanes_take_turns_and_wait_when_all_empty() -> None:
     two = prefetch(2, A, B)
     assert two.ready() == [A]
     assert two.pull(A) == Pull(2, waits=False)
@@ -94,7 +94,7 @@ def test_queues_of_one_priority_are_served_in_turn() -> None:
     assert served == ["a", "b", "a", "b"]
 
 
-def test_no_lane_waits_at_the_server_when_there_is_no_room() -> None:
+def test_no_lane_waits_at_the_server_without_room() -> None:
     two = parked(1, A, B)
     assert two.excess() == []
     assert two.arrived(Message("1", "a")) is None
@@ -112,7 +112,7 @@ def test_a_message_in_excess_goes_back() -> None:
     assert two.arrived(late) == late
 
 
-def test_the_lowest_priority_of_those_in_excess_goes_back() -> None:
+def test_the_lowest_priority_in_excess_goes_back() -> None:
     two = parked(1, HIGH, LOW)
     low, high = Message("1", "q", 0), Message("2", "q", 9)
     assert two.arrived(low) is None
@@ -126,7 +126,7 @@ def test_a_message_without_a_stream_never_goes_back() -> None:
     assert one.arrived(Message("2", "control", can_return=False)) is None
 
 
-def test_lanes_that_were_empty_a_moment_ago_are_not_asked_again() -> None:
+def test_recently_empty_lanes_are_not_asked_again() -> None:
     for later, asked in ((FRESH_SECONDS / 2, False), (FRESH_SECONDS * 2, True)):
         two = parked(1, A, B)
         two.arrived(Message("1", "a"))
@@ -137,7 +137,7 @@ def test_lanes_that_were_empty_a_moment_ago_are_not_asked_again() -> None:
         assert two.ready() == ([B] if asked else [A])
 
 
-def test_a_lane_that_failed_keeps_no_other_from_its_turn() -> None:
+def test_a_failed_lane_does_not_block_other_lanes() -> None:
     two = prefetch(1, A, B)
     two.pull(A)
     two.ended(A, 0, 0.0)
@@ -150,7 +150,7 @@ def test_a_lane_that_failed_keeps_no_other_from_its_turn() -> None:
     assert two.pull(A) == Pull(1, waits=False)
 
 
-def test_messages_of_a_queue_that_is_left_come_out_in_their_order() -> None:
+def test_leaving_a_queue_returns_its_messages_in_order() -> None:
     one = prefetch(0, A)
     messages = [Message(str(number), "a") for number in range(5)]
     for message in messages:

@@ -32,7 +32,7 @@ def handle(data: bytes) -> None:
 """
 
 
-def test_a_change_replaces_the_processes_and_a_mistake_keeps_the_old_ones(
+def test_changes_replace_the_processes_but_mistakes_do_not(
     server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

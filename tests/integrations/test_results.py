@@ -68,7 +68,7 @@ def away(broker: LocalServer, seconds: float) -> Iterator[None]:
         back.join()
 
 
-def test_results_are_stored_and_read_once_the_server_is_back(
+def test_results_are_stored_and_read_after_an_outage(
     broker: LocalServer, backend: JetStreamBackend
 ) -> None:
     with away(broker, 0.6):
@@ -106,7 +106,7 @@ def test_a_result_is_waited_for_through_an_outage(
     store.join()
 
 
-def test_a_result_is_waited_for_from_before_an_outage(
+def test_waiting_for_a_result_survives_an_outage(
     broker: LocalServer, backend: JetStreamBackend
 ) -> None:
     results: list[Any] = []
@@ -242,7 +242,7 @@ def parts(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Parts:
     return found
 
 
-def test_a_part_of_a_chord_that_runs_twice_counts_once(parts: Parts) -> None:
+def test_a_chord_part_that_runs_twice_counts_once(parts: Parts) -> None:
     for part in (0, 0, 1, 0, 1):
         parts.returns(part)
     assert parts.called == []
@@ -253,7 +253,7 @@ def test_a_part_of_a_chord_that_runs_twice_counts_once(parts: Parts) -> None:
     assert len(parts.called) == 1
 
 
-def test_a_part_that_was_killed_while_it_called_the_body_calls_it_again(
+def test_a_part_killed_calling_the_body_calls_again(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):

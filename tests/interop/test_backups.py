@@ -64,7 +64,7 @@ def test_we_restore_a_backup_of_the_nats_command(
         assert restored.consumer("billing").name == "billing"
 
 
-def test_the_nats_command_restores_our_backup_of_an_account(
+def test_the_nats_command_restores_our_account_backup(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     server = own_server()
@@ -80,7 +80,7 @@ def test_the_nats_command_restores_our_backup_of_an_account(
         assert held(js.stream("TWO"))
 
 
-def test_we_restore_a_backup_of_an_account_by_the_nats_command(
+def test_we_restore_account_backups_of_the_nats_command(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     server = own_server()

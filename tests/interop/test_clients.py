@@ -168,7 +168,7 @@ def test_each_changes_and_deletes_what_the_other_wrote(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize("bucket", ["theirs"], indirect=True)
-def test_a_time_to_live_ends_the_value_for_both(bucket: Bucket) -> None:
+def test_time_to_live_ends_the_value_for_both(bucket: Bucket) -> None:
     kv, ask = bucket.kv, bucket.ask
     with kv.watch() as watch:
         ask("insert", "theirs", value=b"x", ttl=1)
@@ -296,7 +296,7 @@ def test_each_reads_the_objects_of_the_other(store: Store) -> None:
     assert (check.orphans, check.incomplete) == ({}, [])
 
 
-def test_each_changes_and_deletes_the_objects_of_the_other(store: Store) -> None:
+def test_each_changes_and_deletes_the_others_objects(store: Store) -> None:
     objects, ask = store.store, store.ask
     ask("put", "a", value=DATA, **META)
     objects.update_meta("a", description="ours")
@@ -351,7 +351,7 @@ def test_each_follows_the_links_of_the_other(store: Store) -> None:
 # Services -----------------------------------------------------------------------------
 
 
-def test_jsync_finds_and_calls_a_service_of_the_other(
+def test_jsync_finds_and_calls_the_others_service(
     nc: jsync.Connection, peer: Peer, unique: str
 ) -> None:
     config = {"description": "of a client", "metadata": {"by": "them"}}
@@ -384,7 +384,7 @@ def test_jsync_finds_and_calls_a_service_of_the_other(
     wait_for(lambda: not nc.services.ping(unique), LONG)
 
 
-def test_the_other_finds_and_calls_a_service_of_jsync(
+def test_the_other_finds_and_calls_a_jsync_service(
     nc: jsync.Connection, peer: Peer, unique: str
 ) -> None:
     with nc.service(
@@ -463,7 +463,7 @@ def test_each_reads_the_odd_headers_of_the_other(
     js.delete_stream(unique)
 
 
-def test_each_reads_and_cancels_the_schedules_of_the_other(
+def test_each_reads_and_cancels_the_others_schedules(
     js: jsync.JetStream, peer: Peer, unique: str
 ) -> None:
     js.create_stream(
@@ -501,7 +501,7 @@ def test_each_reads_and_cancels_the_schedules_of_the_other(
 
 
 @pytest.mark.parametrize("peer", programs(GROUPS), indirect=True)
-def test_each_reads_and_changes_the_groups_of_the_other(
+def test_each_reads_and_changes_the_others_groups(
     js: jsync.JetStream, peer: Peer, unique: str
 ) -> None:
     js.create_stream(name=unique, subjects=[f"{unique}.*"], storage="memory")

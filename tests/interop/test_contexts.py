@@ -34,7 +34,7 @@ def run(*command: str | Path) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_context_that_the_nats_command_saved_and_selected_is_used(
+def test_the_nats_commands_selected_context_is_used(
     own_server: StartServer,
 ) -> None:
     server = own_server(

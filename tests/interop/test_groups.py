@@ -121,7 +121,7 @@ def publish(js: jsync.JetStream, stream: str, numbers: range) -> None:
             publisher.publish(f"{stream}.{key}", b"%d" % number)
 
 
-def test_members_get_the_partitions_that_orbit_go_gives_them(go: GoClient) -> None:
+def test_members_get_the_partitions_orbit_go_gives_them(go: GoClient) -> None:
     for partitions, names in itertools.product(
         (1, 2, 3, 7, 10, 16), ("a", "ba", "cab", "hgfedcba", "aab")
     ):
@@ -147,7 +147,7 @@ def test_members_get_the_partitions_that_orbit_go_gives_them(go: GoClient) -> No
     assert subjects_of(mapped, "a") == told == ["2.>", "0.>"]
 
 
-def test_a_group_of_orbit_go_has_members_of_both(
+def test_an_orbit_go_group_has_members_of_both(
     js: jsync.JetStream, go: GoClient, orders: str
 ) -> None:
     where = {"stream": orders, "name": "g"}
@@ -236,7 +236,7 @@ def test_a_deletion_by_orbit_go_ends_our_members(
         js.consumer_group(orders, "g")
 
 
-def test_an_instance_of_jsync_takes_over_from_one_of_orbit_go(
+def test_a_jsync_instance_takes_over_from_orbit_go(
     server: LocalServer, js: jsync.JetStream, orders: str
 ) -> None:
     group = js.create_consumer_group(

@@ -118,7 +118,7 @@ def as_go_has_it(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_bucket_is_the_same_stream_as_nats_go_makes_it(
+def test_buckets_are_the_same_streams_in_nats_go(
     own_server: StartServer, name: str
 ) -> None:
     server, fields = own_server(), {"bucket": "B", **CONFIGS[name]}
@@ -189,7 +189,7 @@ def test_we_read_a_bucket_of_nats_go(
     nc.jetstream().delete_key_value(unique)
 
 
-def test_nats_go_creates_after_our_delete_and_we_after_theirs(
+def test_each_creates_a_key_the_other_deleted(
     go: GoClient, bucket: jsync.KeyValue
 ) -> None:
     bucket.put("k")
@@ -259,7 +259,7 @@ def test_we_read_a_bucket_of_nats_py(
     nc.jetstream().delete_key_value(unique)
 
 
-def test_the_configuration_of_nats_py_is_taken_as_it_is(
+def test_nats_py_configuration_is_taken_as_it_is(
     nc: jsync.Connection, unique: str
 ) -> None:
     config = nats.js.api.KeyValueConfig(

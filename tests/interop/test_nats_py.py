@@ -119,7 +119,7 @@ def test_requests_are_answered_both_ways(
         assert theirs(server, ask_and_answer) == (b"abab", b"ababab")
 
 
-def test_nats_py_consumes_messages_that_jsync_publishes_into_a_stream(
+def test_nats_py_consumes_stream_messages_published_by_jsync(
     server: LocalServer, nc: jsync.Connection, unique: str
 ) -> None:
     js = nc.jetstream()
@@ -142,7 +142,7 @@ def test_nats_py_consumes_messages_that_jsync_publishes_into_a_stream(
     stream.delete()
 
 
-def test_jsync_consumes_messages_of_nats_py_and_reads_the_same_metadata(
+def test_jsync_reads_nats_py_messages_with_equal_metadata(
     server: LocalServer, nc: jsync.Connection, unique: str
 ) -> None:
     async def publish(other: Any) -> None:

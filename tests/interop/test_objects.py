@@ -99,7 +99,7 @@ def as_go_says_it(info: jsync.ObjectInfo) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_store_is_the_same_stream_as_nats_go_makes_it(
+def test_stores_are_the_same_streams_in_nats_go(
     own_server: StartServer, name: str
 ) -> None:
     server, fields = own_server(), {"bucket": "B", **CONFIGS[name]}
@@ -190,7 +190,7 @@ def test_we_read_objects_of_nats_go(
     js.delete_object_store(unique)
 
 
-def test_nats_go_puts_over_ours_and_we_over_theirs(
+def test_each_puts_over_the_objects_of_the_other(
     nc: jsync.Connection, go: GoClient, files: jsync.ObjectStore
 ) -> None:
     for turn in range(4):
@@ -264,7 +264,7 @@ def test_we_read_objects_of_nats_py(
     nc.jetstream().delete_object_store(unique)
 
 
-def test_the_configuration_of_nats_py_is_taken_as_it_is(
+def test_nats_py_configuration_is_taken_as_it_is(
     nc: jsync.Connection, unique: str
 ) -> None:
     config = nats.js.api.ObjectStoreConfig(bucket=unique, description="words", ttl=60)

@@ -120,7 +120,7 @@ def test_nats_go_calls_our_service(
     assert "$.quantity" in answer["headers"]["Nats-Service-Error"][0]
 
 
-def test_we_find_and_call_a_service_of_nats_go(
+def test_we_find_and_call_a_nats_go_service(
     go: GoClient, nc: jsync.Connection, unique: str
 ) -> None:
     assert "error" not in go.ask("serve", bucket=unique)
@@ -237,7 +237,7 @@ def test_nats_py_calls_our_service(
     assert no.headers["Nats-Service-Error-Code"] == "404"
 
 
-def test_we_find_and_call_a_service_of_nats_py(
+def test_we_find_and_call_a_nats_py_service(
     server: LocalServer, nc: jsync.Connection, unique: str
 ) -> None:
     def use() -> None:

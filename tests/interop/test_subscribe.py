@@ -36,7 +36,7 @@ def stream(nc: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
 
 
 @pytest.mark.parametrize("first", ["jsync", "nats-py"])
-def test_members_of_a_queue_group_are_of_both_clients(
+def test_a_queue_group_has_members_of_both_clients(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream, first: str
 ) -> None:
     subject, js = f"{stream.name}.a", nc.jetstream()

@@ -33,7 +33,7 @@ def stream(js: jsync.JetStream, line: ServerVersion, unique: str) -> jsync.Strea
     )
 
 
-def test_the_end_of_the_block_commits_wherever_there_are_batches(
+def test_the_blocks_end_commits_wherever_batches_are_supported(
     js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     batch = js.atomic_batch()
@@ -51,7 +51,7 @@ def test_the_end_of_the_block_commits_wherever_there_are_batches(
     assert contents(stream) == [("1", b"one"), ("2", b"two")]
 
 
-def test_a_commit_of_its_own_came_later_than_batches(
+def test_commits_without_a_message_came_later_than_batches(
     js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     if line < (2, 12):
@@ -119,7 +119,7 @@ def test_resolve_finds_the_result_of_a_commit(
 
 
 @pytest.mark.parametrize("name", ["2.12", "2.14.0", "2.14", "2.15"])
-def test_counters_and_schedules_are_refused_where_they_would_be_stored_wrongly(
+def test_counters_and_schedules_are_refused_where_wrongly_stored(
     name: str,
 ) -> None:
     with LocalServer(binary=binary_of(name)) as server, jsync.connect(server.url) as nc:
@@ -153,7 +153,7 @@ def old_behind_new(request: pytest.FixtureRequest) -> Iterator[jsync.JetStream]:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_an_old_server_that_stores_the_first_message_is_recognised(
+def test_old_servers_storing_the_first_message_are_recognised(
     old_behind_new: jsync.JetStream, unique: str, count: int
 ) -> None:
     js = old_behind_new
@@ -174,7 +174,7 @@ def fill(batch: jsync.AtomicBatch, stream: str, count: int) -> None:
             batch.add(f"{stream}.{number}")
 
 
-def test_messages_at_once_are_not_even_sent_to_an_old_server(
+def test_an_old_server_is_sent_no_whole_batch(
     old_behind_new: jsync.JetStream, unique: str
 ) -> None:
     js = old_behind_new
@@ -189,7 +189,7 @@ def test_messages_at_once_are_not_even_sent_to_an_old_server(
     assert contents(stream) == []
 
 
-def test_a_new_server_beyond_an_old_leaf_accepts_batches(unique: str) -> None:
+def test_new_servers_beyond_an_old_leaf_accept_batches(unique: str) -> None:
     with leaf_before("2.10", "2.15") as js:
         stream = js.create_stream(
             name=unique, subjects=[f"{unique}.>"], allow_atomic=True

@@ -29,7 +29,7 @@ def stream(js: jsync.JetStream, line: ServerVersion, unique: str) -> jsync.Strea
     )
 
 
-def test_an_atomic_batch_is_stored_whole_or_not_at_all(
+def test_an_atomic_batch_stores_all_or_nothing(
     js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     subject = f"{stream.name}.a"
@@ -52,7 +52,7 @@ def test_an_atomic_batch_is_stored_whole_or_not_at_all(
     assert stream.info().state.messages == 12
 
 
-def test_an_option_that_is_newer_than_the_server_is_in_no_batch(
+def test_no_batch_has_options_newer_than_the_server(
     js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     batch = js.atomic_batch()
@@ -62,7 +62,7 @@ def test_an_option_that_is_newer_than_the_server_is_in_no_batch(
     batch.discard()
 
 
-def test_an_atomic_batch_on_a_stream_that_takes_none(
+def test_a_stream_disallowing_atomic_batches_stores_nothing(
     js: jsync.JetStream, line: ServerVersion, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
@@ -88,7 +88,7 @@ def test_a_fast_ingest_stores_everything(
     assert stream.get_message(2000).data == b"1999"
 
 
-def test_a_fast_ingest_on_a_stream_that_takes_none(
+def test_a_stream_disallowing_fast_ingest_stores_nothing(
     js: jsync.JetStream, line: ServerVersion, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])

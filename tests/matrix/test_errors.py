@@ -227,7 +227,7 @@ def test_missing_streams_consumers_and_messages_raise_not_found(
         ask(nc, f"STREAM.MSG.DELETE.{unique}", {"seq": 1})
 
 
-def test_a_work_queue_has_one_consumer_for_a_subject(
+def test_a_work_queue_has_one_consumer_per_subject(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -275,7 +275,7 @@ def test_a_stream_that_cannot_take_the_message(
         js.publish(f"{unique}.a")
 
 
-def test_requests_that_the_server_cannot_read_raise_bad_request(
+def test_requests_unreadable_to_the_server_raise_bad_request(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     js.create_stream(name=unique)

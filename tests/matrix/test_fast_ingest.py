@@ -54,7 +54,7 @@ def test_a_server_stores_all_or_is_sent_nothing(
 
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
 @pytest.mark.parametrize("how", ["add", "add_many", "commit"])
-def test_an_old_server_beyond_a_new_one_is_recognised_by_its_first_answer(
+def test_the_first_answer_reveals_a_hidden_old_server(
     old_behind_new: JetStream, unique: str, gaps: Any, how: str
 ) -> None:
     js = old_behind_new
@@ -89,7 +89,7 @@ def add(ingest: FastIngest, subject: str, payloads: list[bytes], how: str) -> No
             ingest.commit(subject, payloads[0])
 
 
-def test_a_stream_that_answers_nothing_is_asked_by_ping_only_where_that_is_not_stored(
+def test_probing_a_silent_stream_stores_nothing(
     js: JetStream, line: ServerVersion, unique: str
 ) -> None:
     """With `no_ack` the stream does not reply to the start."""
@@ -129,7 +129,7 @@ def hazardous(request: pytest.FixtureRequest) -> Iterator[JetStream]:
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
 @pytest.mark.parametrize("fault", ["expectation", "duplicate"])
-def test_the_end_of_a_batch_neither_hangs_nor_stays_open(
+def test_a_batch_end_neither_hangs_nor_stays_open(
     hazardous: JetStream, unique: str, gaps: Any, fault: str, first: bool, commit: bool
 ) -> None:
     js = hazardous

@@ -28,7 +28,7 @@ CUTS = 4
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_server_of_each_line_that_is_killed_loses_and_doubles_nothing(
+def test_a_killed_server_neither_loses_nor_doubles_anything(
     line: str, unique: str
 ) -> None:
     received, events = Received(), Events()
@@ -65,7 +65,7 @@ def test_a_server_of_each_line_that_is_killed_loses_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("resend", [True, False])
-def test_a_domain_beyond_a_cut_leaf_loses_and_doubles_nothing(
+def test_a_cut_leaf_neither_loses_nor_doubles_anything(
     unique: str, resend: bool
 ) -> None:
     port, dice = free_port(), random.Random(resend)

@@ -56,7 +56,7 @@ def test_members_share_a_group_since_2_11(
     assert all(numbers == [0, 1, 2, 3] for numbers in seen.values())
 
 
-def test_a_long_handler_keeps_its_message_and_its_consumer_since_2_11(
+def test_long_handlers_keep_their_message_since_2_11(
     js: jsync.JetStream, orders: str, line: ServerVersion
 ) -> None:
     if line < (2, 11):
@@ -79,7 +79,7 @@ def test_a_long_handler_keeps_its_message_and_its_consumer_since_2_11(
         assert standby.next(LONG).data == b"2"
 
 
-def test_the_whole_subject_is_the_key_since_2_12(
+def test_whole_subjects_are_the_key_since_2_12(
     js: jsync.JetStream, orders: str, line: ServerVersion
 ) -> None:
     if line < (2, 12):

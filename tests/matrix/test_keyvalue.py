@@ -66,7 +66,7 @@ def test_keys_are_watched(bucket: jsync.KeyValue) -> None:
         assert view.is_current
 
 
-def test_the_end_is_reached_when_the_bucket_is_purged(
+def test_the_end_is_reached_despite_a_bucket_purge(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     with js.publisher() as publisher:

@@ -16,7 +16,7 @@ from .leaf import answers, hub_of, leaf_before, leaf_of
 from .lines import binary_of
 
 
-def test_an_old_leaf_does_not_stand_in_the_way_of_new_servers() -> None:
+def test_an_old_leaf_does_not_hinder_new_servers() -> None:
     with leaf_before("2.10", "2.15") as js:
         stream = js.create_stream(name="A", allow_atomic=True, allow_batched=True)
         assert stream.config.allow_atomic
@@ -26,9 +26,7 @@ def test_an_old_leaf_does_not_stand_in_the_way_of_new_servers() -> None:
         assert consumer.cached_info.config.priority_policy == "prioritized"
 
 
-def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_ignores_a_field() -> (
-    None
-):
+def test_ignored_fields_reveal_old_servers_beyond_a_leaf() -> None:
     with leaf_before("2.15", "2.11") as js:
         with pytest.raises(
             errors.UnsupportedFeatureError,
@@ -39,9 +37,7 @@ def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_ignores_a_field()
         js.create_stream(name="B", allow_msg_ttl=True)
 
 
-def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_refuses_a_field() -> (
-    None
-):
+def test_refused_fields_reveal_old_servers_beyond_a_leaf() -> None:
     with leaf_before("2.15", "2.12") as js:
         with pytest.raises(
             errors.UnsupportedFeatureError,
@@ -55,9 +51,7 @@ def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_refuses_a_field()
             js.create_stream(name="A", allow_atomic=True, extra={"new": True})
 
 
-def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_does_not_answer() -> (
-    None
-):
+def test_missing_answers_reveal_old_servers_beyond_a_leaf() -> None:
     with leaf_before("2.15", "2.10") as js:
         with pytest.raises(
             errors.UnsupportedFeatureError,
@@ -66,9 +60,7 @@ def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_does_not_answer()
             js._api.request("CONSUMER.PAUSE.A.c", needs=PAUSE, timeout=0.5)
 
 
-def test_a_user_without_the_info_permission_gets_the_version_of_its_own_server() -> (
-    None
-):
+def test_users_without_info_permission_get_their_servers_version() -> None:
     users = """authorization { users: [
         { user: app, password: app, permissions: { publish: { deny: "$JS.API.INFO" } } }
     ] }"""
@@ -85,7 +77,7 @@ def test_a_user_without_the_info_permission_gets_the_version_of_its_own_server()
         assert js.create_stream(name="A", allow_msg_ttl=True).config.allow_msg_ttl
 
 
-def test_the_version_is_asked_for_again_on_another_connection() -> None:
+def test_another_connection_asks_for_the_version_again() -> None:
     address = f"127.0.0.1:{free_port()}"
     old, new = hub_of("2.11", address), hub_of("2.15", address)
     with ExitStack() as servers:

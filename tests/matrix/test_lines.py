@@ -22,7 +22,7 @@ def test_each_line_has_its_server(line: str) -> None:
     assert re.fullmatch(rf"nats-server: v{re.escape(line)}\.\d+", said.strip())
 
 
-def test_a_missing_server_is_a_failure_that_names_the_command_to_run() -> None:
+def test_a_missing_server_failure_names_the_needed_command() -> None:
     with pytest.raises(
         pytest.fail.Exception, match=r"no nats-server 1\.0 .*make servers"
     ):

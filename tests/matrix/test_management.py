@@ -46,7 +46,7 @@ def stream(js: jsync.JetStream, unique: str) -> jsync.Stream:
     return stream
 
 
-def test_required_fields_are_named_for_servers_that_ignore_them(
+def test_creating_a_bare_stream_again_keeps_its_configuration(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     """Create a stream with the fewest fields that a server accepts, then again with jsync."""
@@ -82,7 +82,7 @@ def test_streams_come_and_go(js: jsync.JetStream, unique: str) -> None:
         js.update_stream(updated.config)
 
 
-def test_an_update_of_a_field_that_a_server_does_not_know(
+def test_updating_a_field_unknown_to_the_server_fails(
     js: jsync.JetStream, line: ServerVersion, unique: str
 ) -> None:
     stream = js.create_stream(name=unique)
@@ -113,7 +113,7 @@ def test_an_account_lists_its_limits_and_usage(
     assert account.api.level == levels[line]
 
 
-def test_the_info_of_a_stream_follows_deletes_and_purges(stream: jsync.Stream) -> None:
+def test_stream_info_follows_deletes_and_purges(stream: jsync.Stream) -> None:
     name = stream.name
     stream.delete_message(2)
     stream.secure_delete_message(3)
@@ -228,7 +228,7 @@ def pinned(consumer: jsync.Consumer) -> str:
     return group.pinned_client_id or ""
 
 
-def test_a_stream_in_memory_is_backed_up_or_said_to_be_left_out(
+def test_memory_streams_are_backed_up_or_reported_omitted(
     js: jsync.JetStream, stream: jsync.Stream, line: ServerVersion, tmp_path: Path
 ) -> None:
     with needing((2, 15), line, "backups of streams in memory"):
@@ -238,7 +238,7 @@ def test_a_stream_in_memory_is_backed_up_or_said_to_be_left_out(
     assert stream.name in (names if line >= (2, 15) else made.skipped)
 
 
-def test_a_stream_gets_another_name_where_the_server_can_give_it(
+def test_a_restore_renames_streams_where_the_server_can(
     js: jsync.JetStream, unique: str, line: ServerVersion, tmp_path: Path
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])

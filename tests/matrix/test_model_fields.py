@@ -304,7 +304,7 @@ def newest() -> Iterator[jsync.JetStream]:
 
 
 @pytest.mark.parametrize("upwards", [True, False])
-def test_a_configuration_from_one_server_is_accepted_by_another(
+def test_one_servers_configuration_is_accepted_by_another(
     js: jsync.JetStream, newest: jsync.JetStream, unique: str, *, upwards: bool
 ) -> None:
     here, there = (js, newest) if upwards else (newest, js)

@@ -78,7 +78,7 @@ def test_chunks_among_those_of_others_are_found(
         assert files.get(name) == data
 
 
-def test_the_remains_of_a_crash_are_found_and_removed(
+def test_remains_of_a_crash_are_found_and_removed(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     files.put("a", b"1")

@@ -97,7 +97,7 @@ def counters(js: jsync.JetStream, line: ServerVersion, unique: str) -> str:
 
 @pytest.mark.parametrize("case", OPTIONS)
 @pytest.mark.parametrize("way", ["publish", "publisher"])
-def test_an_option_works_or_the_server_is_too_old(
+def test_options_work_or_the_server_is_too_old(
     js: jsync.JetStream,
     line: ServerVersion,
     stream: jsync.Stream,
@@ -171,7 +171,7 @@ def test_a_message_with_a_wrong_expectation_is_refused(
         ),
     ],
 )
-def test_a_stream_rejects_options_that_it_does_not_allow_but_an_old_server_stores_them(
+def test_only_old_servers_store_options_a_stream_disallows(
     nc: jsync.Connection,
     js: jsync.JetStream,
     line: ServerVersion,
@@ -206,7 +206,7 @@ def test_a_message_published_twice_is_stored_once(
     assert first.seq == again.seq
 
 
-def test_thousands_of_messages_are_published_ahead_of_their_acks(
+def test_thousands_of_messages_are_published_before_their_acks(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")

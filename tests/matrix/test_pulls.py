@@ -32,7 +32,7 @@ def consumer(stream: jsync.Stream) -> jsync.Consumer:
     return stream.create_consumer(durable_name="d")
 
 
-def test_next_gives_one_message_and_times_out_on_none(
+def test_next_gives_one_message_or_times_out(
     stream: jsync.Stream, consumer: jsync.Consumer
 ) -> None:
     msg = consumer.next(LONG)
@@ -133,7 +133,7 @@ def test_a_deleted_consumer_ends_its_readers(
         ("prioritized", {"priority": 3}),
     ],
 )
-def test_a_priority_group_is_served_or_the_server_is_too_old(
+def test_priority_groups_work_or_the_server_is_old(
     js: jsync.JetStream,
     stream: jsync.Stream,
     line: ServerVersion,
@@ -178,7 +178,7 @@ def test_a_stream_is_read_in_order(js: jsync.JetStream, stream: jsync.Stream) ->
         assert [int(msg.data) for msg in batch] == list(range(60, 100))
 
 
-def test_a_part_of_a_stream_is_read_in_order(stream: jsync.Stream) -> None:
+def test_part_of_a_stream_is_read_in_order(stream: jsync.Stream) -> None:
     filters = [f"{stream.name}.0", f"{stream.name}.1"]
     some = stream.ordered_consumer(filter_subjects=filters, opt_start_seq=50)
     with some.fetch(10, timeout=LONG) as batch:

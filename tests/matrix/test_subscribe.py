@@ -74,7 +74,7 @@ def test_an_ordered_subscription_reads_all(
         assert [int(sub.next(LONG).data) for _ in range(5)] == list(range(5))
 
 
-def test_an_ordered_one_reads_a_stream_that_limits_acks_pending(
+def test_ordered_subscriptions_read_streams_with_limited_pending_acks(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     stream.update(consumer_limits={"max_ack_pending": 2, "inactive_threshold": 3.0})

@@ -73,6 +73,6 @@ def test_the_moved_program_reports_and_stores_the_same(
     assert stored(ours) == stored(theirs)
 
 
-def test_the_moved_program_needs_no_asyncio_and_no_nats_py() -> None:
+def test_moved_programs_need_neither_asyncio_nor_nats_py() -> None:
     code = (HERE / "after.py").read_text()
     assert [word for word in ("asyncio", "await", "nats.") if word in code] == []

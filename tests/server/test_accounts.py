@@ -42,7 +42,7 @@ def log_in(client: RawClient, user: User) -> str:
     return client.connect(jwt=user.jwt, sig=signature(client, user.key))
 
 
-def test_a_user_of_the_account_gets_in_and_has_jetstream(
+def test_an_account_user_gets_in_and_has_jetstream(
     jwt_server: LocalServer, account: Account, unique: str
 ) -> None:
     with RawClient(jwt_server.url) as client:
@@ -51,7 +51,7 @@ def test_a_user_of_the_account_gets_in_and_has_jetstream(
         assert "error" not in client.request(f"$JS.API.STREAM.CREATE.{unique}", config)
 
 
-def test_a_creds_file_holds_the_jwt_and_the_seed(
+def test_a_creds_file_holds_jwt_and_seed(
     jwt_server: LocalServer, account: Account, tmp_path: Path
 ) -> None:
     user = account.user("someone")
@@ -200,7 +200,7 @@ def test_an_nkey_lets_in(own_server: StartServer) -> None:
             assert client.connect(nkey=shown.public, sig=sig) == reply
 
 
-def test_a_password_can_be_changed_while_the_server_runs(
+def test_a_password_can_change_while_the_server_runs(
     own_server: StartServer,
 ) -> None:
     server = own_server(config=password_config({"bob": "password"}))

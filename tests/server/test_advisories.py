@@ -67,7 +67,7 @@ def test_ended_messages_have_an_advisory_of_each_kind(
     assert terminated.reason == "a reason"
 
 
-def test_a_callback_gets_them_and_so_does_an_iterator(
+def test_a_callback_and_an_iterator_get_advisories(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     told = Recorder()

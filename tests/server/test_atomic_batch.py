@@ -61,7 +61,7 @@ def fill(
 
 @pytest.mark.parametrize("ack_first", [True, False])
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
-def test_the_end_of_the_block_commits_all_messages_in_a_row(
+def test_leaving_the_block_commits_all_messages_in_sequence(
     js: jsync.JetStream, stream: jsync.Stream, count: int, ack_first: bool
 ) -> None:
     js.publish(f"{stream.name}.before")
@@ -97,7 +97,7 @@ def test_a_batch_can_be_its_last_message_alone(
     assert contents(stream) == [("1", b"one")]
 
 
-def test_messages_that_all_were_acknowledged_are_committed_by_themselves(
+def test_leaving_the_block_commits_acknowledged_messages_too(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with js.atomic_batch() as batch:
@@ -132,7 +132,7 @@ def test_messages_keep_their_options(js: jsync.JetStream, stream: jsync.Stream) 
     assert first["Nats-Batch-Id"] == batch.id
 
 
-def test_a_thousand_messages_are_a_batch_and_one_more_is_refused_here(
+def test_a_batch_takes_at_most_a_thousand_messages(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with js.atomic_batch() as batch:
@@ -145,7 +145,7 @@ def test_a_thousand_messages_are_a_batch_and_one_more_is_refused_here(
     assert [data for _, data in contents(stream)] == [b"%d" % n for n in range(1000)]
 
 
-def test_the_server_refuses_one_more_when_the_guard_is_off(
+def test_the_server_refuses_one_more_without_our_guard(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     rows = [(f"{stream.name}.1", b"")] * 1001
@@ -218,7 +218,7 @@ def test_messages_published_at_once_may_have_options(
         [("a.b", b"", {"headers": {"Nats-Batch-Sequence": "1"}})],
     ],
 )
-def test_an_impossible_batch_is_rejected_before_anything_is_sent(
+def test_an_impossible_batch_is_rejected_before_sending(
     nc: jsync.Connection, rows: list[Any]
 ) -> None:
     before = nc.stats().out_messages
@@ -227,7 +227,7 @@ def test_an_impossible_batch_is_rejected_before_anything_is_sent(
     assert nc.stats().out_messages == before
 
 
-def test_a_stream_that_is_known_takes_a_batch_in_one_exchange(
+def test_a_known_stream_takes_batches_in_one_exchange(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     js.publish_batch([(f"{stream.name}.1", b"")])
@@ -251,7 +251,7 @@ def test_a_failing_iterable_publishes_nothing(
 # Discarded batches ----------------------------------------------------------------------
 
 
-def test_an_exception_in_the_block_is_raised_and_nothing_is_stored(
+def test_an_exception_in_the_block_stores_nothing(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     def fail() -> None:
@@ -327,7 +327,7 @@ def test_a_last_message_needs_a_subject(js: jsync.JetStream) -> None:
         batch.resolve()
 
 
-def test_a_message_that_jsync_rejects_leaves_the_batch_unchanged(
+def test_a_rejected_message_leaves_the_batch_unchanged(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with js.atomic_batch() as batch:
@@ -343,9 +343,7 @@ def test_a_message_that_jsync_rejects_leaves_the_batch_unchanged(
 # Threads and processes ------------------------------------------------------------------
 
 
-def test_a_second_thread_gets_an_error_while_the_first_is_inside(
-    js: jsync.JetStream, unique: str
-) -> None:
+def test_a_second_thread_inside_gets_an_error(js: jsync.JetStream, unique: str) -> None:
     js.create_stream(
         name=unique, subjects=[unique], allow_atomic=True, no_ack=True, storage="memory"
     )
@@ -403,7 +401,7 @@ def test_close_while_the_commit_waits_leaves_it_unclear(
         nc.jetstream().delete_stream(unique)
 
 
-def test_a_forked_child_cannot_touch_the_batch_of_its_parent(
+def test_a_forked_child_cannot_touch_its_parents_batch(
     server: LocalServer,
 ) -> None:
     run_child(
@@ -438,7 +436,7 @@ def test_a_forked_child_cannot_touch_the_batch_of_its_parent(
     )
 
 
-def test_ctrl_c_while_a_message_waits_for_its_ack_ends_the_batch(
+def test_ctrl_c_before_an_ack_ends_the_batch(
     server: LocalServer,
 ) -> None:
     run_child(

@@ -63,7 +63,7 @@ def fill(batch: jsync.AtomicBatch, rows: list[tuple[str, bytes]]) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_commit_whose_ack_was_lost_is_found_in_the_stream(
+def test_an_unacknowledged_commit_is_found_in_the_stream(
     proxy: FaultProxy,
     broken: jsync.Connection,
     stream: jsync.Stream,
@@ -91,7 +91,7 @@ def test_a_commit_whose_ack_was_lost_is_found_in_the_stream(
         assert batch.pub_ack == ack
 
 
-def test_a_commit_is_found_before_later_messages_of_others(
+def test_a_commit_is_found_before_others_later_messages(
     proxy: FaultProxy,
     broken: jsync.Connection,
     nc: jsync.Connection,
@@ -139,7 +139,7 @@ def test_nothing_found_proves_nothing_where_messages_were_removed(
         caught.value.resolve(timeout=LONG)
 
 
-def test_a_deleted_stream_does_not_tell_whether_a_batch_was_committed(
+def test_a_deleted_stream_leaves_a_commit_in_doubt(
     proxy: FaultProxy, broken: jsync.Connection, nc: jsync.Connection, unique: str
 ) -> None:
     nc.jetstream().create_stream(name=unique, subjects=[unique], allow_atomic=True)
@@ -157,7 +157,7 @@ def test_a_deleted_stream_does_not_tell_whether_a_batch_was_committed(
 # Connections that break -----------------------------------------------------------------
 
 
-def test_a_commit_that_never_left_is_known_not_to_be_stored(
+def test_an_unsent_commit_is_known_to_be_unstored(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
     batch = broken.jetstream().atomic_batch(timeout=LONG)
@@ -173,7 +173,7 @@ def test_a_commit_that_never_left_is_known_not_to_be_stored(
     assert contents(stream) == []
 
 
-def test_resolve_can_be_repeated_while_too_many_batches_are_open(
+def test_resolve_can_be_repeated_with_too_many_batches(
     nc: jsync.Connection,
     proxy: FaultProxy,
     broken: jsync.Connection,
@@ -221,7 +221,7 @@ def test_a_batch_is_lost_with_its_unacknowledged_messages(
     assert contents(stream) == []
 
 
-def test_a_batch_is_lost_as_soon_as_its_connection_is(
+def test_a_lost_connection_loses_its_batch_at_once(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
     batch = begun(broken, stream)
@@ -234,7 +234,7 @@ def test_a_batch_is_lost_as_soon_as_its_connection_is(
     proxy.accept()
 
 
-def test_a_thread_that_waits_for_room_in_the_buffer_writes_alone(
+def test_a_thread_waiting_for_buffer_room_writes_alone(
     proxy: FaultProxy, stream: jsync.Stream
 ) -> None:
     subject = f"{stream.name}.large"
@@ -321,7 +321,7 @@ def cut_everywhere(
     return ledger
 
 
-def test_a_cut_in_the_middle_leaves_all_or_nothing_and_is_reported_so(
+def test_cuts_in_the_middle_leave_all_or_nothing(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
     ledger = cut_everywhere(proxy, broken, stream, 41)
@@ -332,7 +332,7 @@ def test_a_cut_in_the_middle_leaves_all_or_nothing_and_is_reported_so(
 
 
 @pytest.mark.fault
-def test_a_cut_at_any_byte_leaves_all_or_nothing_and_is_reported_so(
+def test_cuts_at_any_byte_leave_all_or_nothing(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
     ledger = cut_everywhere(proxy, broken, stream, 3)
@@ -379,7 +379,7 @@ def kill_in_the_middle(
     return ledger
 
 
-def test_a_killed_server_leaves_all_or_nothing_and_it_is_reported_so(
+def test_a_killed_server_leaves_all_or_nothing(
     own_server: StartServer,
 ) -> None:
     ledger = kill_in_the_middle(own_server, 2, lambda ledger: len(ledger) > 3)
@@ -387,7 +387,7 @@ def test_a_killed_server_leaves_all_or_nothing_and_it_is_reported_so(
 
 
 @pytest.mark.fault
-def test_a_server_that_is_killed_again_and_again_leaves_all_or_nothing(
+def test_a_repeatedly_killed_server_leaves_all_or_nothing(
     own_server: StartServer,
 ) -> None:
     # The number of kills during an uncommitted batch depends on the machine.

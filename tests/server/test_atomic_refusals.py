@@ -18,7 +18,7 @@ from .test_atomic_batch import fill, stream as stream
 pytestmark = pytest.mark.server
 
 
-def test_a_stream_without_batches_is_named_before_anything_is_sent(
+def test_a_stream_without_batches_is_named_before_sending(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[unique], storage="memory")
@@ -32,7 +32,7 @@ def test_a_stream_without_batches_is_named_before_anything_is_sent(
     js.delete_stream(unique)
 
 
-def test_no_stream_is_an_error_after_two_more_tries(
+def test_a_missing_stream_raises_after_two_more_tries(
     js: jsync.JetStream, unique: str
 ) -> None:
     with pytest.raises(errors.NoStreamResponseError):
@@ -55,7 +55,7 @@ def test_no_stream_is_an_error_after_two_more_tries(
         ),
     ],
 )
-def test_a_check_that_fails_at_the_commit_refuses_the_whole_batch(
+def test_a_check_failing_at_commit_refuses_the_batch(
     js: jsync.JetStream,
     stream: jsync.Stream,
     options: dict[str, Any],
@@ -70,7 +70,7 @@ def test_a_check_that_fails_at_the_commit_refuses_the_whole_batch(
     assert contents(stream) == [("0", b"before")]
 
 
-def test_a_message_that_the_stream_refuses_fails_the_commit_or_its_own_ack(
+def test_refused_messages_fail_the_commit_or_their_ack(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -105,7 +105,7 @@ def test_an_add_that_failed_cannot_be_overlooked(
     js.delete_stream(unique)
 
 
-def test_the_stream_deleted_in_the_middle_fails_the_commit(
+def test_a_stream_deleted_midway_fails_the_commit(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     batch = js.atomic_batch()
@@ -114,7 +114,7 @@ def test_the_stream_deleted_in_the_middle_fails_the_commit(
     assert batch.state is BatchState.FAILED
 
 
-def test_batches_switched_off_in_the_middle_fail_the_commit(
+def test_batches_switched_off_midway_fail_the_commit(
     js: jsync.JetStream, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     with pytest.raises(errors.AtomicPublishDisabledError):
@@ -133,7 +133,7 @@ def switch_off(nc: jsync.Connection, stream: jsync.Stream) -> None:
     api.request(f"STREAM.UPDATE.{stream.name}", config)
 
 
-def test_a_stream_that_was_known_may_stop_taking_batches(
+def test_a_known_stream_may_stop_taking_batches(
     js: jsync.JetStream, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     rows = [(f"{stream.name}.1", b"")] * 3
@@ -150,7 +150,7 @@ def test_a_stream_that_was_known_may_stop_taking_batches(
     assert len(contents(stream)) == 3
 
 
-def test_a_stream_without_acks_is_refused_before_anything_is_sent(
+def test_a_stream_without_acks_is_refused_before_sending(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -164,7 +164,7 @@ def test_a_stream_without_acks_is_refused_before_anything_is_sent(
     js.delete_stream(unique)
 
 
-def test_fifty_one_batches_at_once_are_one_too_many(
+def test_fifty_one_batches_are_one_too_many(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     batches = [js.atomic_batch() for _ in range(51)]
@@ -215,7 +215,7 @@ def test_nothing_is_left_waiting_for_answers(
     assert len(nc.session.reply_mux) == 0
 
 
-def test_a_batch_that_is_dropped_makes_room_for_another(
+def test_a_dropped_batch_makes_room_for_another(
     js: jsync.JetStream, stream: jsync.Stream, unique: str
 ) -> None:
     for number in range(60):

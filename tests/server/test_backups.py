@@ -57,7 +57,7 @@ def held(stream: jsync.Stream, messages: int = 200) -> bool:
     return found == [payload(number) for number in range(messages)]
 
 
-def test_a_stream_with_its_consumers_comes_back_from_files(
+def test_a_stream_and_its_consumers_return_from_files(
     js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     stream = filled(js, unique)
@@ -139,7 +139,7 @@ def test_an_interrupted_restore_leaves_no_stream(
     assert held(js.stream(unique))
 
 
-def test_a_failed_restore_leaves_a_stream_that_others_created(
+def test_a_failed_restore_leaves_the_streams_of_others(
     js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     stream = filled(js, unique)
@@ -156,7 +156,7 @@ def test_a_failed_restore_leaves_a_stream_that_others_created(
     assert js.stream(unique).get_message(1).data == b"live"
 
 
-def test_nobody_publishes_into_a_stream_that_is_being_restored(
+def test_nobody_publishes_into_a_stream_being_restored(
     js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     stream = filled(js, unique)
@@ -188,7 +188,7 @@ def test_nobody_publishes_into_a_stream_that_is_being_restored(
     assert held(restored)
 
 
-def test_what_a_restore_without_a_server_leaves_is_named(
+def test_a_restore_without_server_names_what_it_leaves(
     server: LocalServer, js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     stream = filled(js, unique)
@@ -293,7 +293,7 @@ def test_streams_of_every_kind_get_their_configuration_back(
         )
 
 
-def test_a_server_that_dies_ends_a_backup_with_an_error(
+def test_a_backup_raises_when_its_server_dies(
     own_server: StartServer, unique: str, tmp_path: Path
 ) -> None:
     server = own_server()
@@ -427,7 +427,7 @@ def test_all_streams_of_an_account_come_back(
         assert js.key_value("CONFIG").get("host").value == b"10.0.0.1"
 
 
-def test_one_stream_that_fails_does_not_keep_the_others(
+def test_one_failing_stream_does_not_stop_the_others(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     with jsync.connect(own_server().url) as nc:
@@ -452,7 +452,7 @@ def test_one_stream_that_fails_does_not_keep_the_others(
         assert list(js.stream_names()) == ["TWO"]
 
 
-def test_an_interrupted_restore_of_an_account_can_be_continued(
+def test_an_interrupted_account_restore_can_be_continued(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     with jsync.connect(own_server().url) as nc:
@@ -478,7 +478,7 @@ def test_an_interrupted_restore_of_an_account_can_be_continued(
         assert held(js.stream("TWO"), 3)
 
 
-def test_a_name_that_is_a_path_writes_nothing_outside(tmp_path: Path) -> None:
+def test_a_path_as_a_name_writes_nothing_outside(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     state = {"messages": 0}
@@ -560,7 +560,7 @@ def test_a_lost_connection_ends_a_backup(
     assert held(stream)
 
 
-def test_a_full_disk_ends_a_backup_and_names_the_file(
+def test_a_full_disk_error_names_the_backup_file(
     js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     stream = filled(js, unique)
@@ -579,7 +579,7 @@ def test_a_full_disk_ends_a_backup_and_names_the_file(
     assert not (tmp_path / "all" / unique).exists()
 
 
-def test_a_backup_of_an_account_has_to_be_whole(
+def test_an_account_backup_has_to_be_whole(
     js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     with pytest.raises(errors.ConfigError, match="not a directory"):

@@ -104,7 +104,7 @@ def by_name(cases: dict[str, str]) -> pytest.MarkDecorator:
 
 
 @by_name(BAD_SUBJECTS | WILDCARDS | MISPLACED_WILDCARDS)
-def test_a_subject_that_cannot_be_published_to_is_refused_before_anything_is_sent(
+def test_an_invalid_publish_subject_is_refused_before_sending(
     watched: Watched, subject: str
 ) -> None:
     nc = watched.nc
@@ -122,7 +122,7 @@ def test_a_subject_that_cannot_be_published_to_is_refused_before_anything_is_sen
 
 
 @by_name(BAD_SUBJECTS | MISPLACED_WILDCARDS)
-def test_a_subject_that_cannot_be_subscribed_to_is_refused_before_anything_is_sent(
+def test_an_invalid_subscribe_subject_is_refused_before_sending(
     watched: Watched, subject: str
 ) -> None:
     for queue in (None, "group"):
@@ -132,7 +132,7 @@ def test_a_subject_that_cannot_be_subscribed_to_is_refused_before_anything_is_se
     watched.assert_nothing_was_sent()
 
 
-def test_two_subjects_too_long_for_one_command_are_refused_before_anything_is_sent(
+def test_two_subjects_too_long_together_are_never_sent(
     watched: Watched,
 ) -> None:
     with pytest.raises(errors.InvalidSubjectError, match="more than"):
@@ -165,7 +165,7 @@ def test_a_server_accepts_subjects_up_to_the_limit(
         for name in ("empty", "space", "CR", "LF", "NUL", "too long for a server")
     }
 )
-def test_an_invalid_queue_is_rejected_before_anything_is_sent(
+def test_an_invalid_queue_is_rejected_before_sending(
     watched: Watched, subject: str
 ) -> None:
     with pytest.raises(errors.InvalidSubjectError):
@@ -195,7 +195,7 @@ def test_an_invalid_queue_is_rejected_before_anything_is_sent(
     ],
     ids=repr,
 )
-def test_headers_that_cannot_be_sent_are_refused_before_anything_is_sent(
+def test_invalid_headers_are_refused_before_sending(
     watched: Watched, headers: Any
 ) -> None:
     nc = watched.nc
@@ -210,7 +210,7 @@ def test_headers_that_cannot_be_sent_are_refused_before_anything_is_sent(
     watched.assert_nothing_was_sent()
 
 
-def test_a_payload_over_the_limit_is_refused_before_anything_is_sent(
+def test_an_oversized_payload_is_refused_before_sending(
     watched: Watched,
 ) -> None:
     nc = watched.nc
@@ -235,7 +235,7 @@ def test_a_payload_over_the_limit_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("data", ["text", None, 1, ["bytes"], {"a": 1}], ids=repr)
-def test_a_payload_that_is_not_bytes_is_a_type_error(
+def test_payloads_other_than_bytes_are_a_type_error(
     watched: Watched, data: Any
 ) -> None:
     nc = watched.nc
@@ -246,7 +246,7 @@ def test_a_payload_that_is_not_bytes_is_a_type_error(
 
 
 @pytest.mark.parametrize("subject", [None, 1, b"bytes"], ids=repr)
-def test_a_subject_that_is_not_str_is_a_type_error(
+def test_subjects_other_than_str_are_a_type_error(
     watched: Watched, subject: Any
 ) -> None:
     nc = watched.nc
@@ -279,7 +279,7 @@ def test_an_invalid_timeout_sends_nothing(watched: Watched, timeout: Any) -> Non
 
 @pytest.mark.line(reason="it counts the bytes of a PING")
 @pytest.mark.parametrize("timeout", [-1, 0])
-def test_a_ping_that_has_no_time_is_not_sent(proxy: FaultProxy, timeout: int) -> None:
+def test_a_ping_without_time_is_not_sent(proxy: FaultProxy, timeout: int) -> None:
     with jsync.connect(proxy.url) as nc:
         before = proxy.bytes_to["server"]
         for call in (nc.flush, nc.rtt):
@@ -327,7 +327,7 @@ def test_invalid_options_of_a_subscription_are_rejected(
 
 
 @pytest.mark.parametrize("after", [0, -1, "1", 1.5, math.inf, 1 << 64])
-def test_unsubscribe_rejects_a_count_that_is_no_number_of_messages(
+def test_unsubscribe_rejects_an_invalid_count_of_messages(
     watched: Watched, after: Any
 ) -> None:
     with watched.nc.subscribe("mine") as sub:
@@ -349,7 +349,7 @@ def test_unsubscribe_rejects_a_count_that_is_no_number_of_messages(
     ],
     ids=repr,
 )
-def test_invalid_options_of_request_many_are_rejected_before_anything_is_sent(
+def test_invalid_request_many_options_are_rejected_before_sending(
     watched: Watched, options: dict[str, Any]
 ) -> None:
     with pytest.raises(errors.ConfigError):
@@ -431,7 +431,7 @@ def test_invalid_options_of_connect_are_rejected_at_once(
 @pytest.mark.parametrize(
     "five", [timedelta(seconds=5), numpy.int64(5), numpy.float32(5)], ids=repr
 )
-def test_durations_of_connect_are_any_real_number_or_a_timedelta(
+def test_connect_takes_durations_as_real_numbers_or_timedelta(
     small_server: LocalServer, five: Any
 ) -> None:
     names = ("connect_timeout", "write_timeout", "ping_interval", "drain_timeout")
@@ -451,12 +451,12 @@ def test_an_invalid_duration_of_connect_is_shown() -> None:
         jsync.connect(connect_timeout="5")  # type: ignore[arg-type]
 
 
-def test_an_option_that_does_not_exist_is_a_type_error() -> None:
+def test_an_unknown_option_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="colour"):
         jsync.connect(colour="blue")  # type: ignore[call-arg]
 
 
-def test_a_ping_interval_of_ages_keeps_no_core_busy(small_server: LocalServer) -> None:
+def test_a_huge_ping_interval_keeps_no_core_busy(small_server: LocalServer) -> None:
     import time  # noqa: PLC0415
 
     with jsync.connect(small_server.url, ping_interval=1e12) as nc:

@@ -21,7 +21,7 @@ NO_TIMEOUTS = ["1", float("nan"), True, []]
 
 
 @pytest.mark.parametrize("timeout", NO_TIMEOUTS)
-def test_a_publisher_continues_after_a_close_or_flush_with_a_bad_timeout(
+def test_a_publisher_survives_bad_close_and_flush_timeouts(
     own_server: Callable[..., LocalServer], timeout: Any
 ) -> None:
     with connect(own_server().url) as nc:
@@ -35,7 +35,7 @@ def test_a_publisher_continues_after_a_close_or_flush_with_a_bad_timeout(
 
 
 @pytest.mark.parametrize("timeout", NO_TIMEOUTS)
-def test_a_handler_continues_after_a_stop_or_drain_with_a_bad_timeout(
+def test_a_handler_survives_bad_stop_and_drain_timeouts(
     own_server: Callable[..., LocalServer], timeout: Any
 ) -> None:
     with connect(own_server().url) as nc:
@@ -88,7 +88,7 @@ def readers(nc: Connection, name: str) -> dict[str, Callable[..., object]]:
     }
 
 
-def test_no_timeout_is_refused_at_once_though_a_message_waits(
+def test_invalid_timeouts_are_refused_though_a_message_waits(
     own_server: Callable[..., LocalServer],
 ) -> None:
     with connect(own_server().url) as nc:
@@ -98,7 +98,7 @@ def test_no_timeout_is_refused_at_once_though_a_message_waits(
                     call(timeout)
 
 
-def test_no_time_at_all_is_not_the_default_timeout(
+def test_a_timeout_of_zero_is_not_the_default(
     own_server: Callable[..., LocalServer],
 ) -> None:
     with connect(own_server().url) as nc:

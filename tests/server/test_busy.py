@@ -37,7 +37,7 @@ def impatient_server(own_server: StartServer) -> LocalServer:
 
 
 @pytest.mark.parametrize("where", ["main", "callback"])
-def test_user_code_that_is_busy_does_not_lose_the_connection(
+def test_busy_user_code_keeps_the_connection(
     impatient_server: LocalServer, unique: str, where: str
 ) -> None:
     lost = Recorder()
@@ -61,7 +61,7 @@ def test_user_code_that_is_busy_does_not_lose_the_connection(
         assert nc.stats().reconnects == 0
 
 
-def test_code_that_holds_the_gil_does_not_lose_the_connection(
+def test_code_holding_the_gil_keeps_the_connection(
     impatient_server: LocalServer,
 ) -> None:
     lost = Recorder()
@@ -73,7 +73,7 @@ def test_code_that_holds_the_gil_does_not_lose_the_connection(
         assert nc.stats().reconnects == 0
 
 
-def test_a_long_hold_of_the_gil_is_not_taken_for_the_servers_silence(
+def test_a_held_gil_is_not_taken_for_silence(
     server: LocalServer,
 ) -> None:
     # These are the pings of jsync. Some intervals pass in which it cannot read a reply.

@@ -71,7 +71,7 @@ def test_a_server_on_ipv6_is_reached(own_server: StartServer) -> None:
 
 
 @pytest.mark.line(reason="the URLs are nats://")
-def test_a_name_with_an_address_of_each_family_is_reached_at_the_one_that_listens(
+def test_a_dual_stack_name_reaches_the_listening_address(
     own_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = own_server()
@@ -92,7 +92,7 @@ class WithoutIPv6(socket.socket):
 
 
 @pytest.mark.line(reason="the URLs are nats://")
-def test_an_address_that_the_kernel_does_not_know_is_passed_over(
+def test_an_address_unknown_to_the_kernel_is_skipped(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     v4 = socket.getaddrinfo("127.0.0.1", server.port, type=socket.SOCK_STREAM)
@@ -229,7 +229,7 @@ def test_requests_use_the_inbox_prefix(server: LocalServer, unique: str) -> None
 
 
 @pytest.mark.line(reason="the address is that of nats://")
-def test_a_refused_connection_raises_a_connection_error_with_the_address() -> None:
+def test_a_refused_connection_raises_with_the_address() -> None:
     url = refusing_url()
     # The attempt can fail before or after `connect` starts to wait. The caller sees the same
     # error.
@@ -240,13 +240,13 @@ def test_a_refused_connection_raises_a_connection_error_with_the_address() -> No
         assert url.removeprefix("nats://") in str(caught.value)
 
 
-def test_a_name_that_cannot_be_resolved_is_a_connection_error() -> None:
+def test_an_unresolvable_name_is_a_connection_error() -> None:
     with pytest.raises(errors.ConnectionError, match=r"cannot resolve 'no\.invalid'"):
         jsync.connect("nats://no.invalid:4222")
 
 
 @pytest.mark.line(reason="the stranger speaks before it is asked")
-def test_when_no_server_answers_the_error_lists_why_for_each() -> None:
+def test_the_error_lists_why_each_server_failed() -> None:
     nobody = refusing_url()
     with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
         with pytest.raises(errors.NoServersError) as caught:
@@ -272,13 +272,13 @@ def test_when_no_server_answers_the_error_lists_why_for_each() -> None:
     ],
     ids=["http", "ssh", "smtp", "binary", "broken-info", "list-info", "empty-info"],
 )
-def test_something_that_is_not_nats_is_a_protocol_error(banner: bytes) -> None:
+def test_a_non_nats_peer_is_a_protocol_error(banner: bytes) -> None:
     with stranger(banner) as url:
         with pytest.raises(errors.ProtocolError):
             jsync.connect(url, connect_timeout=LONG)
 
 
-def test_a_server_that_hangs_up_at_once_is_a_connection_error() -> None:
+def test_a_server_hanging_up_is_a_connection_error() -> None:
     def hang_up() -> None:
         listener.accept()[0].close()
 
@@ -316,21 +316,21 @@ def test_connect_timeout_bounds_the_whole_attempt(silent: int) -> None:
         assert time.monotonic() - begin < SOON
 
 
-def test_a_silent_server_leaves_time_for_the_next_one(server: LocalServer) -> None:
+def test_a_silent_server_leaves_time_for_the_next(server: LocalServer) -> None:
     with black_hole() as first, black_hole() as second:
         urls = [first, second, server.url]
         with jsync.connect(urls, randomize=False, connect_timeout=3) as nc:
             assert nc.connected_url == server.url
 
 
-def test_a_server_that_stops_answering_after_info_is_a_timeout() -> None:
+def test_a_server_silent_after_info_is_a_timeout() -> None:
     info = b'INFO {"version":"2.15.1","headers":true,"max_payload":1048576}\r\n'
     with stranger(info) as url:
         with pytest.raises(errors.TimeoutError, match="PONG"):
             jsync.connect(url, connect_timeout=1.0)
 
 
-def test_a_server_that_trickles_does_not_extend_the_attempt() -> None:
+def test_a_trickling_server_does_not_extend_the_attempt() -> None:
     stop = threading.Event()
 
     def trickle() -> None:
@@ -353,7 +353,7 @@ def test_a_server_that_trickles_does_not_extend_the_attempt() -> None:
         thread.error()
 
 
-def test_name_resolution_that_hangs_does_not_outlast_connect_timeout(
+def test_a_hanging_name_resolution_ends_at_connect_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     released = threading.Event()
@@ -409,7 +409,7 @@ def test_a_resolver_that_hangs_costs_no_other_server(
 # After the first attempt --------------------------------------------------------------
 
 
-def test_retry_on_failed_connect_returns_while_it_still_tries(
+def test_retry_on_failed_connect_returns_while_still_trying(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server()
@@ -432,7 +432,7 @@ def test_retry_on_failed_connect_returns_while_it_still_tries(
         assert sub.next().data == b"kept"
 
 
-def test_retry_on_failed_connect_does_not_wait_for_the_timeout(
+def test_retry_on_failed_connect_waits_for_no_timeout(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -447,7 +447,7 @@ def test_retry_on_failed_connect_does_not_wait_for_the_timeout(
         nc.close()
 
 
-def test_retry_on_failed_connect_waits_for_a_server_that_is_there(
+def test_retry_on_failed_connect_waits_for_running_servers(
     server: LocalServer,
 ) -> None:
     with jsync.connect(server.url, retry_on_failed_connect=True) as nc:

@@ -65,9 +65,7 @@ def test_the_callbacks_tell_the_life_of_a_connection(
 
 
 @pytest.mark.parametrize("end", ["close", "drain", "block"])
-def test_an_end_that_was_asked_for_is_no_disconnect(
-    server: LocalServer, end: str
-) -> None:
+def test_a_requested_end_is_no_disconnect(server: LocalServer, end: str) -> None:
     events = Events()
     nc = connect(server.url, events)
     if end == "block":
@@ -79,7 +77,7 @@ def test_an_end_that_was_asked_for_is_no_disconnect(
     assert events.names == ["connect", "closed"]
 
 
-def test_a_close_while_the_server_hangs_is_no_disconnect(
+def test_closing_while_the_server_hangs_is_no_disconnect(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -105,7 +103,7 @@ def test_a_close_after_a_loss_is_one_disconnect(own_server: StartServer) -> None
 @pytest.mark.parametrize(
     "options", [{"allow_reconnect": False}, {"max_reconnects": 1}], ids=str
 )
-def test_a_loss_that_ends_the_connection_is_a_disconnect_and_then_closed(
+def test_a_final_loss_is_a_disconnect_then_closed(
     own_server: StartServer, options: dict[str, Any]
 ) -> None:
     server = own_server()
@@ -118,7 +116,7 @@ def test_a_loss_that_ends_the_connection_is_a_disconnect_and_then_closed(
     assert nc.is_closed
 
 
-def test_a_connection_that_never_came_about_was_never_disconnected() -> None:
+def test_a_connection_never_made_is_never_disconnected() -> None:
     events = Events()
     with pytest.raises(errors.ConnectionError):
         connect(refusing_url(), events)
@@ -126,7 +124,7 @@ def test_a_connection_that_never_came_about_was_never_disconnected() -> None:
     assert events.names == ["closed"]
 
 
-def test_callbacks_run_on_one_thread_which_is_not_the_io_thread(
+def test_callbacks_run_on_one_thread_of_their_own(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -149,7 +147,7 @@ def test_callbacks_run_on_one_thread_which_is_not_the_io_thread(
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
-def test_exceptions_of_callbacks_go_to_on_error_and_end_no_thread(
+def test_callback_exceptions_reach_on_error_and_end_nothing(
     own_server: StartServer, unique: str, kind: type[BaseException]
 ) -> None:
     server = own_server()
@@ -182,7 +180,7 @@ def test_exceptions_of_callbacks_go_to_on_error_and_end_no_thread(
             assert isinstance(error.__cause__, RuntimeError)
 
 
-def test_an_on_error_that_raises_is_logged_and_kills_nothing(
+def test_a_raising_on_error_is_logged_and_harmless(
     server: LocalServer, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed = Recorder()
@@ -253,7 +251,7 @@ def test_a_callback_may_make_blocking_calls(server: LocalServer, unique: str) ->
         assert asked.get() == b"!"
 
 
-def test_a_stuck_callback_holds_up_neither_messages_nor_close(
+def test_a_stuck_callback_delays_neither_messages_nor_close(
     server: LocalServer,
 ) -> None:
     released = threading.Event()

@@ -37,7 +37,7 @@ def fill(js: jsync.JetStream, stream: jsync.Stream, *tokens: str) -> None:
 # Creating and changing ----------------------------------------------------------------
 
 
-def test_the_error_of_an_existing_consumer_names_each_differing_field(
+def test_an_existing_consumers_error_names_each_differing_field(
     stream: jsync.Stream,
 ) -> None:
     one = f"{stream.name}.one"
@@ -71,7 +71,7 @@ def test_the_error_of_an_existing_consumer_names_each_differing_field(
     ],
     ids=str,
 )
-def test_the_error_says_that_a_fixed_field_needs_another_consumer(
+def test_the_error_says_fixed_fields_need_another_consumer(
     js: jsync.JetStream, stream: jsync.Stream, fields: dict[str, Any]
 ) -> None:
     stream.create_consumer(durable_name="d", max_deliver=5)
@@ -85,7 +85,7 @@ def test_the_error_says_that_a_fixed_field_needs_another_consumer(
         js.update_consumer(stream.name, durable_name="d", **fields)
 
 
-def test_the_error_of_an_existing_push_consumer_names_its_own_update(
+def test_an_existing_push_consumers_error_names_its_update(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     given: dict[str, Any] = {
@@ -104,7 +104,7 @@ def test_the_error_of_an_existing_push_consumer_names_its_own_update(
     assert "deliver_subject cannot be changed: delete" in str(another.value)
 
 
-def test_the_error_names_the_inactive_threshold_that_makes_the_consumer_the_same(
+def test_the_error_names_the_inactive_threshold_to_give(
     stream: jsync.Stream,
 ) -> None:
     stream.create_consumer(name="n")
@@ -170,7 +170,7 @@ def test_a_configuration_in_an_update_replaces_all(
     assert worker.info().config.description is None
 
 
-def test_one_filter_takes_the_place_of_many_in_an_update(
+def test_one_filter_replaces_many_in_an_update(
     stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     one, two = f"{stream.name}.1", f"{stream.name}.2"
@@ -181,7 +181,7 @@ def test_one_filter_takes_the_place_of_many_in_an_update(
     assert (only.filter_subject, only.filter_subjects) == (two, None)
 
 
-def test_the_server_refuses_to_change_a_fixed_field_of_a_consumer(
+def test_the_server_refuses_changing_a_consumers_fixed_field(
     worker: jsync.Consumer,
 ) -> None:
     with pytest.raises(errors.APIError, match="ack policy"):
@@ -236,7 +236,7 @@ def test_a_consumer_is_asked_for_and_deleted(
 # Pausing ------------------------------------------------------------------------------
 
 
-def test_a_paused_consumer_sends_nothing_until_it_is_resumed(
+def test_a_paused_consumer_sends_nothing_until_resumed(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, "a")
@@ -274,7 +274,7 @@ def test_a_pause_of_some_seconds_ends_by_itself(
     [0, -1, math.nan, math.inf, True, "soon", None, 1e300, datetime(2030, 1, 1)],  # noqa: DTZ001
     ids=repr,
 )
-def test_an_invalid_pause_is_rejected_before_anything_is_sent(
+def test_an_invalid_pause_is_rejected_before_sending(
     nc: jsync.Connection, worker: jsync.Consumer, until: Any
 ) -> None:
     sent = nc.stats().out_messages
@@ -321,7 +321,7 @@ def test_a_reset_to_before_its_start_is_refused(
     assert new.reset().reset_seq == 5
 
 
-def test_an_invalid_reset_is_rejected_before_anything_is_sent(
+def test_an_invalid_reset_is_rejected_before_sending(
     nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
     sent = nc.stats().out_messages
@@ -384,7 +384,7 @@ def test_binding_sends_no_request(
     assert bound.config.durable_name == "worker"
 
 
-def test_a_bound_consumer_that_does_not_exist_raises_at_its_first_use(
+def test_a_missing_bound_consumer_raises_at_first_use(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     bound = js.consumer(stream.name, "none")
@@ -479,7 +479,7 @@ def test_next_pulls_from_another_account(exported: Exported) -> None:
         exported.imported.next(timeout=0.2)
 
 
-def test_an_ack_of_another_account_can_be_waited_for(exported: Exported) -> None:
+def test_an_ack_of_another_account_can_be_awaited(exported: Exported) -> None:
     exported.fill(1)
     exported.imported.next().ack_sync()
     assert exported.owners.info().num_ack_pending == 0
@@ -496,7 +496,7 @@ def test_fetch_pulls_from_another_account(exported: Exported) -> None:
     exported.wait_until_acked(100)
 
 
-def test_a_batch_of_another_account_that_is_left_is_given_back(
+def test_an_abandoned_batch_of_another_account_is_returned(
     exported: Exported,
 ) -> None:
     exported.fill(10)
@@ -542,7 +542,7 @@ def test_a_reset_needs_no_info_to_be_exported(exported: Exported) -> None:
     assert exported.imported.next().data == payloads[0]
 
 
-def test_a_call_that_the_account_does_not_export_raises(exported: Exported) -> None:
+def test_a_call_not_exported_by_the_account_raises(exported: Exported) -> None:
     for call in (
         exported.imported.info,
         exported.imported.delete,
@@ -553,7 +553,7 @@ def test_a_call_that_the_account_does_not_export_raises(exported: Exported) -> N
 
 
 @pytest.mark.parametrize("subject", ["a", "*", ">"])
-def test_a_consumer_filters_by_a_subject_with_or_without_wildcards(
+def test_a_consumer_filters_subjects_with_or_without_wildcards(
     stream: jsync.Stream, subject: str
 ) -> None:
     wanted = f"{stream.name}.{subject}"

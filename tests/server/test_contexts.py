@@ -65,7 +65,7 @@ def test_a_context_gives_the_servers_and_the_credentials(
         jsync.connect(server.url)
 
 
-def test_true_is_the_context_of_the_environment_or_the_selected_one(
+def test_true_means_the_environments_or_the_selected_context(
     home: Path, server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(errors.ConfigError, match="no context is selected"):
@@ -103,7 +103,7 @@ def test_your_arguments_win_over_the_context(
         assert nc.connected_url == secured.url
 
 
-def test_jetstream_uses_the_domain_and_the_prefixes_of_the_context(
+def test_jetstream_uses_the_contexts_domain_and_prefixes(
     home: Path, own_server: StartServer
 ) -> None:
     server = own_server(config="jetstream { domain: hub }")
@@ -119,7 +119,7 @@ def test_jetstream_uses_the_domain_and_the_prefixes_of_the_context(
         assert nc.jetstream(domain="hub").account_info().domain == "hub"
 
 
-def test_advisories_come_by_the_event_prefix_of_the_context(
+def test_advisories_come_by_the_contexts_event_prefix(
     home: Path, own_server: StartServer
 ) -> None:
     server = own_server(
@@ -155,7 +155,7 @@ def test_advisories_come_by_the_event_prefix_of_the_context(
         assert advisories.next(60).type
 
 
-def test_creds_nkeys_and_certificates_of_a_context_let_in(
+def test_a_contexts_creds_nkeys_and_certificates_let_in(
     home: Path,
     tmp_path: Path,
     account: Account,
@@ -203,7 +203,7 @@ def test_creds_nkeys_and_certificates_of_a_context_let_in(
         ({"windows_cert_store": "windowscurrentuser"}, "windows_cert_store"),
     ],
 )
-def test_an_error_names_the_file_and_the_field_and_no_secret(
+def test_an_error_names_file_and_field_without_secrets(
     home: Path, fields: dict[str, Any], words: str
 ) -> None:
     path = store(home, "prod", **fields)
@@ -221,7 +221,7 @@ def test_an_error_names_the_file_and_the_field_and_no_secret(
         ({"user": "u", "password": "env://VALUE"}, "password: the environment"),
     ],
 )
-def test_a_variable_that_is_not_utf_8_is_named_without_its_value(
+def test_non_utf_8_variables_are_named_without_value(
     home: Path, fields: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VALUE", "hunter2\udce9")
@@ -242,7 +242,7 @@ def test_a_variable_that_is_not_utf_8_is_named_without_its_value(
         ({"user_jwt": "x", "user_seed": DATA}, "user_seed"),
     ],
 )
-def test_a_value_that_is_not_utf_8_is_named_and_not_shown(
+def test_non_utf_8_values_are_named_not_shown(
     home: Path, fields: dict[str, str], field: str
 ) -> None:
     path = store(home, "prod", **fields)
@@ -254,16 +254,14 @@ def test_a_value_that_is_not_utf_8_is_named_and_not_shown(
 
 @pytest.mark.parametrize("field", ["creds", "nkey", "ca", "cert", "key"])
 @pytest.mark.parametrize("start", ["/", "~"])
-def test_a_path_that_no_file_can_have_is_named(
-    home: Path, field: str, start: str
-) -> None:
+def test_an_impossible_path_is_named(home: Path, field: str, start: str) -> None:
     path = store(home, "prod", **{field: f"{start}a\0b"})
     with pytest.raises(errors.ConfigError, match="is not a path") as raised:
         jsync.connect(context="prod")
     assert str(raised.value).startswith(f"{path}: {field}: ")
 
 
-def test_a_selection_that_cannot_be_read_is_one_clear_error_until_it_is_replaced(
+def test_an_unreadable_selection_is_one_error_until_replaced(
     home: Path, server: LocalServer
 ) -> None:
     path = home / "context.txt"
@@ -280,7 +278,7 @@ def test_a_selection_that_cannot_be_read_is_one_clear_error_until_it_is_replaced
         assert nc.connected_url == server.url
 
 
-def test_a_context_that_does_not_exist_is_one_clear_error(home: Path) -> None:
+def test_a_missing_context_is_one_clear_error(home: Path) -> None:
     store(home, "prod")
     with pytest.raises(errors.ConfigError, match=r"no context 'test'.*known: prod"):
         jsync.connect(context="test")
@@ -308,7 +306,7 @@ def nsc(directory: Path, script: str) -> None:
 
 
 @needs_shell
-def test_creds_and_url_of_an_nsc_lookup_are_used(
+def test_an_nsc_lookup_gives_the_creds_and_url(
     home: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

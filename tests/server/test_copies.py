@@ -32,7 +32,7 @@ MAKERS: dict[str, Callable[[jsync.Connection, jsync.Stream, str], object]] = {
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_a_live_object_can_be_neither_copied_nor_pickled(
+def test_live_objects_can_be_neither_copied_nor_pickled(
     nc: jsync.Connection, stream: jsync.Stream, unique: str, kind: str
 ) -> None:
     stream.create_consumer(durable_name="worker")

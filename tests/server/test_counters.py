@@ -22,9 +22,7 @@ def counting(js: jsync.JetStream, name: str, **fields: Any) -> jsync.Counters:
     return js.counters(name)
 
 
-def test_a_counter_begins_at_0_and_is_added_to(
-    js: jsync.JetStream, unique: str
-) -> None:
+def test_a_counter_begins_at_0_and_adds_up(js: jsync.JetStream, unique: str) -> None:
     counters = counting(js, unique)
     with pytest.raises(errors.CounterNotFoundError, match="add to it first"):
         counters.load(f"{unique}.clicks")

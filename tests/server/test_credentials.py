@@ -75,7 +75,7 @@ def test_an_nkey_seed_lets_in(own_server: StartServer) -> None:
     assert other.seed not in str(caught.value)
 
 
-def test_creds_let_in_as_a_path_or_as_content(
+def test_creds_let_in_as_path_or_content(
     jwt_server: LocalServer, account: Account, tmp_path: Path
 ) -> None:
     path = account.user().write_creds(tmp_path / "user.creds")
@@ -173,7 +173,7 @@ def test_wrong_credentials_do_not_show_in_the_error(own_server: StartServer) -> 
         seen = seen.__cause__ or seen.__context__
 
 
-def test_secrets_are_fetched_on_a_thread_that_is_not_ours(
+def test_secrets_are_fetched_on_a_separate_thread(
     own_server: StartServer,
 ) -> None:
     server = own_server(config=token_config("t0ken"))
@@ -188,7 +188,7 @@ def test_secrets_are_fetched_on_a_thread_that_is_not_ours(
         assert not threads[0].name.endswith("-io")
 
 
-def test_a_secret_that_takes_too_long_ends_with_connect_timeout(
+def test_a_slow_secret_ends_with_connect_timeout(
     server: LocalServer,
 ) -> None:
     released = threading.Event()
@@ -244,7 +244,7 @@ def raise_from_vault() -> str:
     ],
     ids=["token", "password", "auth_callback"],
 )
-def test_a_secret_that_cannot_be_fetched_is_an_authentication_error_with_its_cause(
+def test_failing_secrets_are_authentication_errors_with_their_cause(
     server: LocalServer, options: dict[str, Any]
 ) -> None:
     with pytest.raises(errors.AuthenticationError) as caught:
@@ -261,7 +261,7 @@ def test_a_secret_that_cannot_be_fetched_is_an_authentication_error_with_its_cau
     ],
     ids=["token", "password", "auth_callback"],
 )
-def test_a_secret_whose_callable_exits_is_an_authentication_error_at_once(
+def test_an_exiting_secret_callable_is_an_authentication_error(
     server: LocalServer, options: dict[str, Any]
 ) -> None:
     with pytest.raises(errors.AuthenticationError, match="raised SystemExit") as caught:

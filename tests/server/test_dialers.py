@@ -86,7 +86,7 @@ def test_messages_go_through_a_proxy(server: LocalServer, scheme: str) -> None:
             assert nc.connected_url == server.url
 
 
-def test_a_proxy_takes_the_right_user_and_password_only(
+def test_a_proxy_takes_only_the_right_credentials(
     server: LocalServer, scheme: str
 ) -> None:
     # The wrong credentials come first, because this proxy remembers the addresses it let in.
@@ -132,7 +132,7 @@ def test_a_connection_comes_back_through_its_proxy(
         assert works(nc)
 
 
-def test_a_proxy_that_cannot_reach_the_server_is_named(scheme: str) -> None:
+def test_a_proxy_not_reaching_the_server_is_named(scheme: str) -> None:
     with (
         proxy(scheme) as port,
         pytest.raises((errors.ProxyError, errors.ConnectionError)) as caught,
@@ -166,7 +166,7 @@ def test_a_proxy_that_is_away_is_named(server: LocalServer, scheme: str) -> None
         (7, "URL"),
     ],
 )
-def test_a_wrong_proxy_gets_an_error_that_names_the_part(
+def test_the_error_names_the_proxys_wrong_part(
     server: LocalServer, url: str, words: str
 ) -> None:
     with pytest.raises(errors.ConfigError, match=words) as caught:
@@ -203,7 +203,7 @@ def test_the_environment_names_the_proxy(
             assert works(nc)
 
 
-def test_no_log_line_shows_the_secret_of_a_proxy(
+def test_no_log_line_shows_a_proxys_secret(
     server: LocalServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -262,9 +262,7 @@ def read_request(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("cut", range(len(ANSWER)))
-def test_an_answer_that_is_cut_at_any_byte_is_an_error(
-    server: LocalServer, cut: int
-) -> None:
+def test_an_answer_cut_at_any_byte_raises(server: LocalServer, cut: int) -> None:
     def answer(sock: socket.socket) -> None:
         read_request(sock)
         sock.sendall(ANSWER[:cut])
@@ -286,7 +284,7 @@ def test_an_answer_that_is_cut_at_any_byte_is_an_error(
         b"HTTP/1.1 502 \x1b[31mBad\r\n\r\n",
     ],
 )
-def test_an_answer_that_is_no_http_is_an_error(
+def test_an_answer_other_than_http_is_an_error(
     server: LocalServer, garbage: bytes
 ) -> None:
     def answer(sock: socket.socket) -> None:
@@ -299,7 +297,7 @@ def test_an_answer_that_is_no_http_is_an_error(
     assert "\x1b" not in str(caught.value)
 
 
-def test_info_directly_after_the_answer_of_a_proxy_is_not_lost(
+def test_info_right_after_a_proxys_answer_is_kept(
     server: LocalServer,
 ) -> None:
     def answer(sock: socket.socket) -> None:
@@ -313,7 +311,7 @@ def test_info_directly_after_the_answer_of_a_proxy_is_not_lost(
         assert works(nc)
 
 
-def test_a_proxy_may_pass_on_one_byte_at_a_time(server: LocalServer) -> None:
+def test_a_proxy_may_pass_on_single_bytes(server: LocalServer) -> None:
     def answer(sock: socket.socket) -> None:
         read_request(sock)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -443,12 +441,12 @@ def test_a_dialer_that_fails_raises_its_reason(
         jsync.connect(server.url, dialer=dialer)
 
 
-def test_a_dialer_that_exits_fails_the_attempt_at_once(server: LocalServer) -> None:
+def test_an_exiting_dialer_fails_the_attempt_at_once(server: LocalServer) -> None:
     with pytest.raises(errors.CallbackError, match="dialer raised SystemExit"):
         jsync.connect(server.url, dialer=lambda *_: sys.exit(1), connect_timeout=LONG)
 
 
-def test_close_does_not_wait_for_a_dialer_and_closes_its_late_socket(
+def test_close_closes_a_late_dialers_socket_without_waiting(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -474,7 +472,7 @@ def test_close_does_not_wait_for_a_dialer_and_closes_its_late_socket(
         wait_for(lambda: bool(late) and late[0].fileno() == -1)
 
 
-def test_a_dialer_that_takes_too_long_ends_at_the_timeout(server: LocalServer) -> None:
+def test_a_slow_dialer_ends_at_the_timeout(server: LocalServer) -> None:
     go = threading.Event()
     try:
         with pytest.raises(errors.TimeoutError, match="dialer"):

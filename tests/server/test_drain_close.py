@@ -42,7 +42,7 @@ def is_gone(server: LocalServer, client_id: int) -> bool:
 # Drain --------------------------------------------------------------------------------
 
 
-def test_drain_handles_all_that_has_come_to_the_last_callback(
+def test_drain_handles_received_messages_to_the_last_callback(
     server: LocalServer, unique: str
 ) -> None:
     handled: list[int] = []
@@ -180,7 +180,7 @@ def leave_with_a_stuck_callback(
         nc.publish(unique)
 
 
-def test_drain_of_a_server_that_does_not_answer_is_bounded(
+def test_drain_with_a_silent_server_is_bounded(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server()
@@ -262,7 +262,7 @@ def service_callback(nc: jsync.Connection, subject: str, call: Any) -> object:
     [subscribe_callback, consume_callback, push_callback, service_callback],
 )
 @pytest.mark.parametrize("together", [True, False])
-def test_callbacks_that_drain_do_not_wait_for_each_other(
+def test_draining_callbacks_do_not_wait_for_each_other(
     server: LocalServer,
     stream: jsync.Stream,
     second: Callable[[jsync.Connection, str, Any], object],
@@ -332,7 +332,7 @@ WAITING_FOR_MESSAGES = [
 
 
 @pytest.mark.parametrize("wait", WAITING_FOR_MESSAGES)
-def test_close_wakes_a_thread_that_waits_for_a_message(
+def test_close_wakes_a_thread_waiting_for_a_message(
     nc: jsync.Connection, unique: str, wait: Any
 ) -> None:
     waiting = Thread(wait, nc, unique)
@@ -375,7 +375,7 @@ def blocked_subscription_drain(nc: jsync.Connection, unique: str) -> None:
         blocked_request,
     ],
 )
-def test_close_wakes_a_thread_that_waits_for_a_silent_server(
+def test_close_wakes_threads_waiting_for_a_silent_server(
     server: LocalServer, unique: str, wait: Any
 ) -> None:
     with FaultProxy("127.0.0.1", server.port) as proxy:
@@ -391,7 +391,7 @@ def test_close_wakes_a_thread_that_waits_for_a_silent_server(
 
 
 @pytest.mark.parametrize("wait", [blocked_flush, blocked_request, blocked_request_many])
-def test_close_wakes_a_thread_that_waits_for_a_reconnect(
+def test_close_wakes_a_thread_waiting_for_a_reconnect(
     own_server: StartServer, unique: str, wait: Any
 ) -> None:
     server = own_server()
@@ -547,7 +547,7 @@ def fail_with_a_stuck_callback(
         _ = 1 / 0
 
 
-def test_an_exception_is_not_masked_by_a_connection_that_is_gone(
+def test_a_lost_connection_does_not_mask_an_exception(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server()
@@ -562,7 +562,7 @@ def fail_after_the_server_is_gone(server: LocalServer, unique: str) -> None:
         _ = 1 / 0
 
 
-def test_leaving_the_block_of_a_closed_connection_is_quiet(
+def test_leaving_the_block_after_a_loss_is_quiet(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -571,7 +571,7 @@ def test_leaving_the_block_of_a_closed_connection_is_quiet(
         wait_for(lambda: nc.is_closed)
 
 
-def test_a_connection_closed_in_its_with_block_is_left_quietly(
+def test_leaving_the_block_after_a_close_is_quiet(
     server: LocalServer,
 ) -> None:
     with jsync.connect(server.url) as nc:
@@ -580,7 +580,7 @@ def test_a_connection_closed_in_its_with_block_is_left_quietly(
         nc.drain()
 
 
-def test_the_io_thread_closes_no_descriptor_before_the_last_writer_has_left(
+def test_the_io_thread_awaits_writers_before_closing_descriptors(
     server: LocalServer,
 ) -> None:
     nc = jsync.connect(server.url)
@@ -614,7 +614,7 @@ def test_the_io_thread_closes_no_descriptor_before_the_last_writer_has_left(
     nc.close()
 
 
-def test_a_timer_that_raises_stops_neither_the_others_nor_the_connection(
+def test_a_raising_timer_stops_neither_others_nor_connection(
     nc: jsync.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     called = Recorder()

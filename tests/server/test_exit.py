@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 # The end of the interpreter -----------------------------------------------------------
 
 
-def test_a_forgotten_close_ends_cleanly_and_delivers_the_published_messages(
+def test_a_forgotten_close_ends_cleanly_with_messages_delivered(
     server: LocalServer, unique: str
 ) -> None:
     script = """
@@ -107,7 +107,7 @@ def test_the_exit_code_is_the_scripts_own(
     assert complaints.count("Traceback") <= 1
 
 
-def test_a_server_that_is_stuck_does_not_hold_up_the_exit(
+def test_a_stuck_server_does_not_delay_the_exit(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -162,7 +162,7 @@ def test_a_collected_connection_warns_and_is_closed(
 
 
 @pytest.mark.parametrize("what", ["fetch", "messages", "ordered"])
-def test_a_pull_does_not_keep_a_forgotten_connection_alive(
+def test_pulls_do_not_keep_a_forgotten_connection_alive(
     server: LocalServer, unique: str, what: str
 ) -> None:
     closed = Recorder()
@@ -246,7 +246,7 @@ def test_descriptors_and_threads_do_not_grow_with_connections(
 # The import ---------------------------------------------------------------------------
 
 
-def test_the_import_starts_nothing_and_pulls_in_nothing_large() -> None:
+def test_the_import_starts_nothing_and_loads_nothing_large() -> None:
     script = """
         import os, sys, threading
         before = set(os.listdir("/dev/fd"))

@@ -82,7 +82,7 @@ def test_added_messages_are_stored_in_order(
     assert ingest.acked == ingest.added == 2500
 
 
-def test_each_add_returns_its_place_and_the_last_acknowledged_message(
+def test_add_returns_its_place_and_the_last_ack(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     with js.fast_ingest(flow=10) as ingest:
@@ -102,7 +102,7 @@ def test_each_add_returns_its_place_and_the_last_acknowledged_message(
         )
 
 
-def test_many_are_added_at_once_to_one_subject_or_to_one_each(
+def test_many_are_added_to_one_subject_or_several(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     subjects = [f"{unique}.{number % 7}" for number in range(3000)]
@@ -131,7 +131,7 @@ def test_a_payload_is_bytes_of_any_kind(
     assert stored(js, unique) == [b"one", b"two", b"three"]
 
 
-def test_a_payload_that_is_changed_after_add_was_stored_as_it_was(
+def test_a_payload_changed_after_add_is_stored_unchanged(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     payload = bytearray(b"before")
@@ -177,7 +177,7 @@ def test_an_ingest_of_nothing_is_nothing(
 
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
 @pytest.mark.parametrize("before", [0, 1, 700])
-def test_a_commit_is_the_last_message_and_the_end(
+def test_a_commit_adds_the_last_message_and_ends(
     js: JetStream, stream: Stream, unique: str, gaps: Any, before: int
 ) -> None:
     ingest = js.fast_ingest(gaps=gaps)
@@ -263,7 +263,7 @@ def test_a_stream_that_persists_later_takes_it_too(js: JetStream, unique: str) -
 # Ends ---------------------------------------------------------------------------------
 
 
-def test_a_body_that_raises_ends_the_batch_and_is_not_masked(
+def test_a_raising_body_ends_the_batch_unmasked(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     ingest = js.fast_ingest()
@@ -285,7 +285,7 @@ def is_alone(js: JetStream, unique: str) -> bool:
     return granted == 500
 
 
-def test_an_open_ingest_means_that_another_batch_is_not_alone(
+def test_batches_beside_an_open_ingest_are_not_alone(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     with js.fast_ingest() as ingest:
@@ -303,7 +303,7 @@ def test_a_forgotten_ingest_is_ended(
     assert stored(js, unique) == [b"0"]
 
 
-def test_nothing_is_left_of_an_ingest_that_has_ended(
+def test_an_ended_ingest_leaves_nothing(
     nc: Connection, js: JetStream, stream: Stream, unique: str
 ) -> None:
     before = set(nc.session.interests)
@@ -316,7 +316,7 @@ def test_nothing_is_left_of_an_ingest_that_has_ended(
         nc.flush()
 
 
-def test_32_at_once_store_all_each_in_its_order(
+def test_32_ingests_at_once_store_all_in_order(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     def work(number: int) -> int:
@@ -336,7 +336,7 @@ def test_32_at_once_store_all_each_in_its_order(
             assert [msg.data for msg in batch] == numbers(2000)
 
 
-def test_a_second_thread_gets_an_error_while_the_first_one_waits(
+def test_a_second_thread_beside_a_waiting_one_raises(
     js: JetStream, proxy: FaultProxy, stream: Stream, unique: str
 ) -> None:
     with connect(proxy.url, Events()) as nc:

@@ -67,7 +67,7 @@ class CtrlC:
         return self._trace
 
 
-def test_ctrl_c_at_any_line_neither_loses_nor_doubles_a_message(
+def test_ctrl_c_anywhere_neither_loses_nor_doubles_messages(
     js: JetStream, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fast_ingest, "BLOCKED_SECONDS", 0.01)
@@ -100,7 +100,7 @@ def broken(ingest: FastIngest, unique: str) -> None:
         ingest._to_resend.append((f"{unique}.a", bytes(1000), None, 1))
 
 
-def test_after_ctrl_c_new_messages_do_not_overtake_those_sent_again(
+def test_resent_messages_precede_new_ones_after_ctrl_c(
     js: JetStream, stream: Stream, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest = js.fast_ingest()
@@ -118,7 +118,7 @@ def test_after_ctrl_c_new_messages_do_not_overtake_those_sent_again(
     assert stored(js, unique) == [b"0", bytes(1000), b"1"]
 
 
-def test_a_message_too_large_for_the_server_of_the_reconnect_ends_the_ingest(
+def test_an_oversized_message_after_reconnect_ends_the_ingest(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     ingest = js.fast_ingest()
@@ -135,7 +135,7 @@ def test_a_message_too_large_for_the_server_of_the_reconnect_ends_the_ingest(
 
 
 @pytest.mark.parametrize("part", ["pause", "begin"])
-def test_a_connection_that_is_closed_between_two_batches_ends_the_ingest(
+def test_a_connection_closed_between_batches_ends_the_ingest(
     server: LocalServer,
     js: JetStream,
     stream: Stream,

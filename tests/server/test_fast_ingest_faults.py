@@ -176,7 +176,7 @@ def check_ok(ingest: FastIngest, found: list[bytes], sent: list[bytes]) -> None:
     assert set(range(len(sent))) - there <= lost | unsure
 
 
-def test_ok_names_every_message_that_cuts_may_have_lost(
+def test_ok_names_each_message_cuts_may_have_lost(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     payloads = numbers(20_000)
@@ -194,7 +194,7 @@ def test_ok_names_every_message_that_cuts_may_have_lost(
         assert ingest.unconfirmed_count <= 4 * 1000
 
 
-def test_refusals_that_are_lost_with_the_connection_leave_a_doubt(
+def test_refusals_lost_with_the_connection_leave_a_doubt(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     payloads = numbers(2000)
@@ -229,7 +229,7 @@ def test_refusals_that_are_lost_with_the_connection_leave_a_doubt(
         assert isinstance(unsure.error, errors.ConnectionLostError)
 
 
-def test_a_gap_whose_report_is_lost_with_the_next_connection_leaves_a_doubt(
+def test_gap_reports_lost_with_a_connection_leave_doubt(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     payloads = numbers(2000)
@@ -289,7 +289,7 @@ def test_a_loss_while_nothing_is_added_is_mended(
     assert ingest.pub_ack.count == 201
 
 
-def test_a_new_connection_asks_at_once_while_nothing_is_added(
+def test_a_new_connection_asks_without_waiting_for_adds(
     js: JetStream, proxy: FaultProxy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fast_ingest, "KEEP_ALIVE", LONG)
@@ -309,7 +309,7 @@ def test_a_new_connection_asks_at_once_while_nothing_is_added(
     assert stored(js, unique) == [b"0"]
 
 
-def test_messages_beyond_the_resume_buffer_are_not_sent_again(
+def test_messages_beyond_the_resume_buffer_are_not_resent(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     events = Events()
@@ -358,7 +358,7 @@ def pour_and_raise(ingest: FastIngest, unique: str) -> None:
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_killed_server_has_every_message_that_was_reported_stored(
+def test_a_killed_server_keeps_every_message_reported_stored(
     own_server: StartServer, unique: str, ids: bool
 ) -> None:
     server = own_server()
@@ -398,7 +398,7 @@ def test_a_killed_server_has_every_message_that_was_reported_stored(
             assert isinstance(cause, errors.BatchPublishUnknownBatchIDError)
 
 
-def test_with_gaps_ok_an_ingest_continues_after_the_server_was_killed(
+def test_with_gaps_ok_an_ingest_outlives_its_server(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server()

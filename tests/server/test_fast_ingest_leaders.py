@@ -96,7 +96,7 @@ def ingest_through(
     return ingest
 
 
-def test_a_leader_that_has_it_all_is_believed_and_not_the_one_that_was_deposed(
+def test_a_complete_leader_outweighs_a_deposed_one(
     js: JetStream, proxy: FaultProxy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fast_ingest, "BLOCKED_SECONDS", LONG)  # jsync pings at once
@@ -106,7 +106,7 @@ def test_a_leader_that_has_it_all_is_believed_and_not_the_one_that_was_deposed(
     assert ingest._engine.base == 0  # the same batch continued
 
 
-def test_if_no_leader_knows_the_batch_no_message_is_sent_again(
+def test_a_batch_unknown_to_leaders_is_not_resent(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     ingest = ingest_through(proxy, unique, Deposed(unique, forgotten=True))
@@ -119,7 +119,7 @@ def test_if_no_leader_knows_the_batch_no_message_is_sent_again(
     assert "message ids" in str(error)
 
 
-def test_with_message_ids_all_is_sent_again_even_then(
+def test_with_message_ids_an_unknown_batch_is_resent(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     ingest = ingest_through(proxy, unique, Deposed(unique, forgotten=True), ids=True)
@@ -127,7 +127,7 @@ def test_with_message_ids_all_is_sent_again_even_then(
     assert ingest.pub_ack.count == len(PAYLOADS)
 
 
-def test_a_connection_that_is_lost_while_the_stream_is_asked_is_made_up_for(
+def test_a_connection_loss_while_asking_is_survived(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     cuts = 0

@@ -73,7 +73,7 @@ def write_at_once(
     return [thread._future.result(4 * LONG) for thread in threads]
 
 
-def test_eight_writers_of_large_messages_store_all_of_them_once(
+def test_eight_writers_store_all_large_messages_once(
     tight: tuple[str, Stream], unique: str
 ) -> None:
     url, stream = tight
@@ -84,7 +84,7 @@ def test_eight_writers_of_large_messages_store_all_of_them_once(
         assert [n for w, n in found if w == writer] == list(range(20))
 
 
-def test_ok_names_each_message_that_the_stream_had_no_room_for(
+def test_ok_names_each_message_that_found_no_room(
     tight: tuple[str, Stream], unique: str
 ) -> None:
     url, stream = tight
@@ -102,7 +102,7 @@ def test_ok_names_each_message_that_the_stream_had_no_room_for(
     assert not any(ingest.unconfirmed_ranges for ingest in ingests)
 
 
-def test_no_more_bytes_are_under_way_than_the_window_has(
+def test_the_bytes_under_way_never_exceed_the_window(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server()
@@ -131,7 +131,7 @@ def test_no_more_bytes_are_under_way_than_the_window_has(
         assert labels(stream) == [(0, n) for n in range(100)]
 
 
-def test_a_message_that_is_larger_than_the_window_goes_alone(
+def test_a_message_larger_than_the_window_goes_alone(
     js: JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[unique], allow_batched=True)
@@ -145,7 +145,7 @@ def test_a_message_that_is_larger_than_the_window_goes_alone(
 
 @pytest.mark.parametrize("many", [True, False])
 @pytest.mark.parametrize("sizes", [(100, 50_000), (50_000, 100), (100, 50_000, 100)])
-def test_messages_that_grow_and_shrink_never_wait_for_an_ack_that_is_not_due(
+def test_messages_of_varying_size_await_only_due_acks(
     js: JetStream, unique: str, sizes: tuple[int, ...], many: bool
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[unique], allow_batched=True)
@@ -169,7 +169,7 @@ def test_messages_that_grow_and_shrink_never_wait_for_an_ack_that_is_not_due(
     js.delete_stream(unique)
 
 
-def test_a_stream_that_never_has_room_ends_it_with_its_own_error(
+def test_an_always_full_stream_raises_its_own_error(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server(config="jetstream { max_buffered_size: 1KB }")
@@ -190,7 +190,7 @@ def test_a_stream_that_never_has_room_ends_it_with_its_own_error(
         assert js.stream(unique).info().state.messages == 1
 
 
-def test_an_atomic_batch_retries_messages_that_the_stream_had_no_room_for(
+def test_atomic_batches_retry_messages_that_found_no_room(
     own_server: StartServer, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals: list[int] = []
@@ -227,7 +227,7 @@ def test_an_atomic_batch_retries_messages_that_the_stream_had_no_room_for(
         assert info.state.subjects == {f"{unique}.a": stored}
 
 
-def test_a_batch_that_the_stream_never_has_room_for_is_not_stored(
+def test_a_batch_never_finding_room_is_not_stored(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server(config="jetstream { max_buffered_size: 1KB }")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.server
 
 
 @pytest.mark.parametrize("part", ["start", "window", "end"])
-def test_ctrl_c_ends_a_wait_and_frees_the_slot(
+def test_ctrl_c_ends_waits_and_frees_the_slot(
     js: JetStream, proxy: FaultProxy, stream: Stream, unique: str, part: str
 ) -> None:
     with connect(proxy.url, Events()) as nc:
@@ -79,7 +79,7 @@ def test_an_ingest_continues_after_ctrl_c(
     assert stored(js, unique) == payloads
 
 
-def test_a_forked_child_gets_an_error_and_the_parents_batch_continues(
+def test_a_forked_child_raises_and_the_parent_continues(
     server: LocalServer, js: JetStream, stream: Stream, unique: str
 ) -> None:
     told = run_child(

@@ -76,7 +76,7 @@ def test_options_may_be_of_any_kind_of_number(js: JetStream, stream: Stream) -> 
     ids=str,
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_a_bad_message_is_rejected_and_the_ingest_continues(
+def test_the_ingest_continues_after_rejecting_a_bad_message(
     js: JetStream,
     stream: Stream,
     unique: str,
@@ -107,7 +107,7 @@ def test_a_bad_message_is_rejected_and_the_ingest_continues(
     ],
     ids=["subject", "subjects", "lengths", "str", "too large"],
 )
-def test_of_many_none_is_sent_when_one_is_bad(
+def test_one_bad_message_keeps_many_from_being_sent(
     js: JetStream,
     stream: Stream,
     unique: str,
@@ -127,7 +127,7 @@ def test_of_many_none_is_sent_when_one_is_bad(
     assert stored(js, unique) == [b"good"]
 
 
-def test_an_option_that_fast_ingest_cannot_carry_raises_the_reason(
+def test_options_unfit_for_fast_ingest_raise_the_reason(
     js: JetStream, unique: str
 ) -> None:
     with pytest.raises(errors.ConfigError, match="expected_last_sequence"):
@@ -211,7 +211,7 @@ def end(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_fail_stops_at_a_last_message_that_is_refused(
+def test_fail_stops_at_a_refused_last_message(
     js: JetStream, stream: Stream, unique: str, commit: bool
 ) -> None:
     ingest = js.fast_ingest()
@@ -235,7 +235,7 @@ def test_fail_raises_the_error_of_the_only_message(
     assert not held(js, unique)
 
 
-def test_with_gaps_ok_an_ingest_continues_and_reports_refused_messages(
+def test_with_gaps_ok_an_ingest_reports_refused_messages(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     told = Recorder()
@@ -257,7 +257,7 @@ def test_with_gaps_ok_an_ingest_continues_and_reports_refused_messages(
 
 
 @pytest.mark.parametrize("room", [0, 1, 499, 500, 700])
-def test_with_gaps_ok_an_ingest_continues_over_refused_windows(
+def test_with_gaps_ok_an_ingest_survives_refused_windows(
     js: JetStream, unique: str, room: int
 ) -> None:
     """The server sends no ack for rejected messages, so no ack makes room in the window."""
@@ -279,7 +279,7 @@ def test_with_gaps_ok_an_ingest_continues_over_refused_windows(
     js.delete_stream(unique)
 
 
-def test_ok_stores_messages_again_once_a_full_stream_has_room(
+def test_ok_stores_messages_again_once_there_is_room(
     js: JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -323,7 +323,7 @@ def test_a_message_larger_than_the_stream_takes(
     js.delete_stream(unique)
 
 
-def test_a_full_stream_ends_the_batch_with_its_stored_messages(
+def test_a_full_stream_error_counts_the_stored_messages(
     js: JetStream, unique: str
 ) -> None:
     js.create_stream(

@@ -74,7 +74,7 @@ def test_lost_acks_are_made_up_for(
     assert stored(js, unique) == numbers(500)
 
 
-def test_a_start_whose_answer_is_lost_is_found_by_a_ping(
+def test_a_ping_finds_an_unanswered_start(
     js: JetStream, proxy: FaultProxy, stream: Stream, unique: str
 ) -> None:
     acks = Acks(lambda frame: b".1.0.$FI " in frame)

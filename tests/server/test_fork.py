@@ -113,9 +113,7 @@ def test_every_call_in_a_forked_child_raises(server: LocalServer, unique: str) -
     assert run_child(script, server.url, unique) == ""
 
 
-def test_an_iterator_in_a_forked_child_raises_and_does_not_just_end(
-    server: LocalServer, unique: str
-) -> None:
+def test_an_iterator_in_a_forked_child_raises(server: LocalServer, unique: str) -> None:
     """All requested messages are at hand, so the iterator would not have to wait."""
     script = (
         FORK
@@ -145,7 +143,7 @@ def test_an_iterator_in_a_forked_child_raises_and_does_not_just_end(
     assert run_child(script, server.url, unique) == ""
 
 
-def test_the_end_of_a_forked_child_does_not_touch_the_parent(
+def test_a_forked_childs_end_leaves_the_parent_alone(
     server: LocalServer, unique: str
 ) -> None:
     script = (

@@ -181,7 +181,7 @@ def is_heard(nc: Connection, proxy: FaultProxy) -> bool:
     return proxy.bytes_to["server"] > 3 << 20
 
 
-def test_a_full_buffer_blocks_a_publisher_until_there_is_room(line: Line) -> None:
+def test_a_publisher_waits_until_the_buffer_has_room(line: Line) -> None:
     proxy, options = line
     events = Events()
     with connect(
@@ -208,7 +208,7 @@ def publish_many(nc: Connection, count: int, size: int = 1000) -> None:
         nc.publish("v", bytes(size))
 
 
-def test_a_publisher_that_waits_too_long_gets_a_write_timeout(line: Line) -> None:
+def test_a_publisher_waiting_too_long_gets_write_timeout(line: Line) -> None:
     proxy, options = line
     with connect(
         proxy.url, Events(), write_buffer_size=500_000, write_timeout=0.3, **options
@@ -234,7 +234,7 @@ def test_a_publisher_that_waits_too_long_gets_a_write_timeout(line: Line) -> Non
         assert nc.stats().reconnects == 0
 
 
-def test_a_blocked_publisher_is_woken_by_a_reconnect_and_by_close(line: Line) -> None:
+def test_a_reconnect_or_close_wakes_a_blocked_publisher(line: Line) -> None:
     proxy, options = line
     events = Events()
     nc = connect(
@@ -260,7 +260,7 @@ def test_a_blocked_publisher_is_woken_by_a_reconnect_and_by_close(line: Line) ->
     assert isinstance(writer.error(), errors.ConnectionClosedError)
 
 
-def test_a_blocked_publisher_is_woken_by_the_loss_itself(line: Line) -> None:
+def test_the_loss_itself_wakes_a_blocked_publisher(line: Line) -> None:
     """It does not need to wait for the reconnect to learn that there is no room."""
     proxy, options = line
     events = Events()
@@ -311,7 +311,7 @@ def test_ctrl_c_ends_a_blocked_publish(line: Line) -> None:
         nc.flush()
 
 
-def test_a_message_larger_than_half_the_buffer_waits_like_any_other() -> None:
+def test_a_message_over_half_the_buffer_waits_normally() -> None:
     """Runs in another process, because this once span with the GIL held forever."""
     run_child(
         """
@@ -405,7 +405,7 @@ def test_pong_passes_while_the_buffer_is_full() -> None:
         assert read[0] <= full + 100_000, "behind those that were written already"
 
 
-def test_subscribe_and_unsubscribe_do_not_block_on_a_full_buffer(
+def test_a_full_buffer_blocks_neither_subscribe_nor_unsubscribe(
     patient: FaultProxy,
 ) -> None:
     with connect(
@@ -433,7 +433,7 @@ def test_subscribe_and_unsubscribe_do_not_block_on_a_full_buffer(
 
 
 @WSS
-def test_records_stay_in_order_with_several_writers_and_full_buffers(
+def test_records_of_several_writers_stay_in_order(
     patient_tls: FaultProxy, certificates: Certificates
 ) -> None:
     proxy, ca = patient_tls, certificates.ca.cert
@@ -546,7 +546,7 @@ def shake_hands(server: OpenSSLServer, certificates: Certificates) -> Connection
     return made.result()
 
 
-def test_a_key_update_is_answered_with_the_next_write(
+def test_the_next_write_answers_a_key_update(
     certificates: Certificates,
 ) -> None:
     server = OpenSSLServer(certificates, "-msg")
@@ -562,7 +562,7 @@ def test_a_key_update_is_answered_with_the_next_write(
         server.close()
 
 
-def test_key_updates_under_load_leave_the_records_in_order(
+def test_key_updates_under_load_keep_records_in_order(
     certificates: Certificates,
 ) -> None:
     server = OpenSSLServer(certificates)

@@ -164,7 +164,7 @@ def is_refused(moment: Callable[[Peer, bytes], None], words: bytes) -> bool:
 
 
 @pytest.mark.parametrize(("moment", "words"), CASES)
-def test_connect_raises_one_typed_error_or_returns_a_working_connection(
+def test_connect_raises_a_typed_error_or_works(
     moment: Callable[[Peer, bytes], None], words: bytes
 ) -> None:
     events = Events()
@@ -241,7 +241,7 @@ INTRUSIONS = [
 
 
 @pytest.mark.parametrize("words", INTRUSIONS, ids=repr)
-def test_a_handshake_cut_at_any_byte_is_done_again(words: bytes) -> None:
+def test_a_handshake_cut_at_any_byte_is_repeated(words: bytes) -> None:
     sizes = range(len(HANDSHAKE) + 1)
     events = Events()
 
@@ -266,7 +266,7 @@ def test_a_handshake_cut_at_any_byte_is_done_again(words: bytes) -> None:
 
 
 @pytest.mark.parametrize("words", INTRUSIONS, ids=repr)
-def test_a_first_handshake_cut_at_any_byte_is_one_typed_error(words: bytes) -> None:
+def test_first_handshakes_cut_anywhere_raise_one_typed_error(words: bytes) -> None:
     sizes = [
         size
         for size in range(len(HANDSHAKE))
@@ -294,7 +294,7 @@ def stop_at(peer: Peer, moment: Callable[[Peer, bytes], None], words: bytes) -> 
 @pytest.mark.parametrize("moment", BEFORE[:3], ids=lambda moment: moment.__name__)
 @pytest.mark.parametrize("words", [b"", b"-E", b"INFO {"], ids=repr)
 @pytest.mark.parametrize("thread", ["this", "another", "callbacks"])
-def test_a_close_at_any_moment_of_a_reconnect_ends_it(
+def test_a_close_at_any_moment_ends_a_reconnect(
     moment: Callable[[Peer, bytes], None], words: bytes, thread: str
 ) -> None:
     events = Events()

@@ -242,7 +242,7 @@ def nc(liar: Liar) -> Iterator[Connection]:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_an_answer_of_any_shape_is_a_result_or_a_typed_error(
+def test_any_answer_is_a_result_or_typed_error(
     nc: Connection, liar: Liar, call: str
 ) -> None:
     liar.silent = call == "atomic batch"
@@ -288,7 +288,7 @@ def test_numbers_in_headers_may_be_anything(number: str) -> None:
     assert not [one for one in told if not isinstance(one, errors.Error)]
 
 
-def test_a_search_for_a_batch_has_a_result_or_a_typed_error(
+def test_batch_searches_have_results_or_typed_errors(
     dice: random.Random,
 ) -> None:
     liar = Liar(dice)
@@ -370,7 +370,7 @@ def test_repeated_answers_keep_no_ingest_waiting(
             ingest.close()
 
 
-def test_an_offline_stream_hides_no_stream_of_the_next_page() -> None:
+def test_an_offline_stream_hides_no_later_page() -> None:
     def answer(subject: str, payload: bytes) -> list[Said]:
         names = ["A", "B", "C", "D", "E", "F"]
         page = names[json.loads(payload)["offset"] :][:3]

@@ -55,13 +55,13 @@ def doubt(
 
 @pytest.mark.parametrize(("sequence", "behind"), [(3, 0), (1, 2)])
 @pytest.mark.parametrize("data", [b"three", None])
-def test_a_stream_that_ends_with_the_ingest_holds_no_other_message_of_the_ingest(
+def test_streams_ending_with_the_ingest_leave_no_doubt(
     js: JetStream, unique: str, sequence: int, behind: int, data: bytes | None
 ) -> None:
     assert doubt(js, RecoveryPoint(unique, sequence, behind, final=False), data) is None
 
 
-def test_a_final_answer_is_trusted_if_no_other_server_can_have_led(
+def test_a_final_answer_without_other_leaders_is_trusted(
     js: JetStream, unique: str
 ) -> None:
     assert doubt(js, RecoveryPoint(unique, 1, 0, final=True), b"two") is None
@@ -78,9 +78,7 @@ def test_messages_of_others_are_recognised_by_their_payloads(
     assert "may belong to the ingest" in (doubt(js, tail, None) or "")
 
 
-def test_a_removed_message_may_have_belonged_to_the_ingest(
-    js: JetStream, unique: str
-) -> None:
+def test_a_removed_message_may_belong_to_the_ingest(js: JetStream, unique: str) -> None:
     js.stream(unique).delete_message(2)
     found = doubt(js, RecoveryPoint(unique, 1, 0, final=False))
     assert (
@@ -89,7 +87,7 @@ def test_a_removed_message_may_have_belonged_to_the_ingest(
     )
 
 
-def test_a_recreated_stream_cannot_tell_which_messages_were_stored(
+def test_a_recreated_stream_cannot_tell_what_was_stored(
     js: JetStream, unique: str
 ) -> None:
     assert "created again" in (
@@ -107,9 +105,7 @@ def test_the_search_for_missing_messages_is_bounded(
     assert "may belong to the ingest" in (doubt(js, tail) or "")
 
 
-def test_the_payload_of_a_counter_does_not_tell_whose_message_it_is(
-    js: JetStream, unique: str
-) -> None:
+def test_a_counter_payload_does_not_show_its_sender(js: JetStream, unique: str) -> None:
     name = f"{unique}C"
     js.create_stream(name=name, subjects=[f"{name}.>"], allow_msg_counter=True)
     for _ in range(2):
@@ -127,7 +123,7 @@ def test_a_stream_that_is_gone_is_a_doubt(js: JetStream, unique: str) -> None:
     )
 
 
-def test_a_user_without_the_permission_to_ask_gets_an_error(
+def test_asking_without_permission_is_an_error(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server(

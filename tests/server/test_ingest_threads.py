@@ -41,7 +41,7 @@ def held(js: JetStream, subject: str) -> int:
     return js.stream(subject.removesuffix(".a")).info().state.messages
 
 
-def test_an_ingest_that_is_abandoned_while_an_answer_is_read_stays_abandoned(
+def test_an_ingest_abandoned_while_reading_answers_stays_abandoned(
     js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Interrupting(fast_ingest.TRANSITIONS, State.STARTING)
@@ -59,7 +59,7 @@ def test_an_ingest_that_is_abandoned_while_an_answer_is_read_stays_abandoned(
         ingest.close()
 
 
-def test_a_batch_is_committed_or_discarded_and_never_both(
+def test_a_batch_is_committed_or_discarded_never_both(
     js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Interrupting(atomic_batch.TRANSITIONS, BatchState.OPEN)
@@ -82,7 +82,7 @@ def test_a_batch_is_committed_or_discarded_and_never_both(
     assert batch.state is BatchState.COMMITTED
 
 
-def test_an_ingest_discarded_during_its_first_message_frees_its_place(
+def test_discarding_during_the_first_message_frees_the_place(
     js: JetStream, subject: str
 ) -> None:
     for _ in range(60):  # a stream has room for 50
@@ -97,7 +97,7 @@ def test_an_ingest_discarded_during_its_first_message_frees_its_place(
     assert held(js, subject) == 2
 
 
-def test_a_message_added_to_a_discarded_batch_is_rejected(
+def test_a_discarded_batch_rejects_an_added_message(
     js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = js.atomic_batch()
@@ -133,7 +133,7 @@ def against(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_no_round_of_adding_and_abandoning_brings_an_ingest_back(
+def test_adding_while_abandoning_brings_no_ingest_back(
     js: JetStream, subject: str
 ) -> None:
     until = time.monotonic() + STRESS_SECONDS
@@ -163,7 +163,7 @@ def against_abandon(ingest: FastIngest, subject: str, turn: int) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_no_round_of_committing_and_discarding_stores_a_discarded_message(
+def test_committing_while_discarding_stores_no_discarded_message(
     js: JetStream, subject: str
 ) -> None:
     until = time.monotonic() + STRESS_SECONDS

@@ -58,7 +58,7 @@ def test_a_connection_whose_thread_had_just_begun_ends(
             jsync.connect(server.url)
 
 
-def test_a_connection_whose_thread_cannot_begin_leaves_no_descriptor(
+def test_a_connection_without_its_thread_leaves_no_descriptor(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: threading.Thread) -> None:
@@ -147,7 +147,7 @@ def interrupted_before(
     return False
 
 
-def test_ctrl_c_at_any_instruction_of_a_new_connection_leaves_no_descriptor() -> None:
+def test_ctrl_c_at_any_instruction_leaves_no_descriptor() -> None:
     with pytest.raises(errors.ConnectionError) as refused:
         jsync.connect(refusing_url())
     options = next(

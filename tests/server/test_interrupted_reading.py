@@ -192,7 +192,7 @@ def test_a_message_whose_pull_was_interrupted_comes_next(
 
 
 @pytest.mark.parametrize("ack_policy", ["explicit", "none", "ordered"])
-def test_ctrl_c_at_any_instruction_of_a_refill_stalls_no_reader(
+def test_ctrl_c_during_a_refill_stalls_no_reader(
     server: LocalServer, numbers: str, ack_policy: str
 ) -> None:
     files = {str(pulls_driver.__file__), str(pulls_engine.__file__)}
@@ -245,7 +245,7 @@ def test_rows_whose_pull_was_interrupted_come_next(
 
 
 @pytest.mark.parametrize("face", ["iterating", "next", "range"])
-def test_ctrl_c_at_any_instruction_of_a_read_loses_no_rows(
+def test_ctrl_c_during_a_read_loses_no_rows(
     server: LocalServer, numbers: str, face: str
 ) -> None:
     files = {str(pulls_arrow.__file__), str(ordered_arrow.__file__)}
@@ -274,7 +274,7 @@ def test_ctrl_c_at_any_instruction_of_a_read_loses_no_rows(
 
 
 @pytest.mark.parametrize("ack_policy", ["none", "explicit"])
-def test_rows_that_ctrl_c_came_before_are_given_back_at_the_end(
+def test_stop_returns_the_rows_ctrl_c_held_back(
     server: LocalServer, numbers: str, ack_policy: Any
 ) -> None:
     with jsync.connect(server.url) as nc:
@@ -301,7 +301,7 @@ def test_rows_that_ctrl_c_came_before_are_given_back_at_the_end(
                 assert last in {msg.metadata.stream_sequence for msg in again}
 
 
-def test_ctrl_c_at_any_instruction_of_stop_leaves_the_rest_to_the_next_read(
+def test_ctrl_c_in_stop_leaves_the_rest_readable(
     server: LocalServer, numbers: str
 ) -> None:
     got: list[int] = []
@@ -321,7 +321,7 @@ def test_ctrl_c_at_any_instruction_of_stop_leaves_the_rest_to_the_next_read(
     assert got == list(range(len(got)))
 
 
-def test_ctrl_c_at_any_instruction_of_an_ordered_fetch_repeats_and_loses_no_message(
+def test_ordered_fetches_survive_ctrl_c_at_any_instruction(
     server: LocalServer, numbers: str
 ) -> None:
     got: list[int] = []
@@ -343,7 +343,7 @@ def test_ctrl_c_at_any_instruction_of_an_ordered_fetch_repeats_and_loses_no_mess
     assert got == list(range(len(got)))
 
 
-def test_a_range_whose_beginning_was_interrupted_is_read_whole(
+def test_a_range_interrupted_at_start_is_read_whole(
     server: LocalServer, numbers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with jsync.connect(server.url) as nc:

@@ -39,9 +39,7 @@ def numbers(batch: jsync.Batch) -> list[int]:
 # Streams and publishing ---------------------------------------------------------------
 
 
-def test_a_stream_is_created_from_keywords_or_a_config(
-    js: jsync.JetStream, unique: str
-) -> None:
+def test_keywords_or_a_config_create_a_stream(js: jsync.JetStream, unique: str) -> None:
     config = jsync.StreamConfig(name=unique, subjects=[unique], max_age=60)
     stream = js.create_stream(config)
     assert stream.name == unique
@@ -76,7 +74,7 @@ def test_a_server_without_jetstream_raises(own_server: StartServer) -> None:
             nc.jetstream().stream("ANY")
 
 
-def test_a_domain_without_a_server_raises_and_does_not_hang(
+def test_a_domain_without_a_server_raises_without_hanging(
     nc: jsync.Connection,
 ) -> None:
     with pytest.raises(errors.JetStreamNotEnabledError, match=r"\$JS\.hub\.API"):
@@ -118,7 +116,7 @@ def test_a_full_batch_ends_by_itself(
     assert worker.info().num_pending == 10
 
 
-def test_a_batch_that_is_not_filled_ends_at_its_timeout(
+def test_an_unfilled_batch_ends_at_its_timeout(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, 3)
@@ -144,7 +142,7 @@ def test_fetch_nowait_returns_the_available_messages(
         assert numbers(batch) == [0, 1, 2]
 
 
-def test_a_batch_by_bytes_ends_when_the_next_message_does_not_fit(
+def test_batches_by_bytes_end_when_nothing_more_fits(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, 20, size=100)
@@ -155,7 +153,7 @@ def test_a_batch_by_bytes_ends_when_the_next_message_does_not_fit(
     assert batch.error is None
 
 
-def test_a_message_larger_than_max_bytes_is_no_silent_loop(
+def test_a_message_over_max_bytes_causes_no_loop(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     js.publish(f"{stream.name}.a", bytes(5000))
@@ -174,7 +172,7 @@ def test_next_gives_one_message_or_a_timeout(
         worker.next(timeout=0.2)
 
 
-def test_a_batch_left_early_gives_the_rest_back_at_once(
+def test_a_batch_left_early_returns_the_rest_immediately(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, 50)
@@ -188,7 +186,7 @@ def test_a_batch_left_early_gives_the_rest_back_at_once(
     assert redelivered == list(range(1, 50))
 
 
-def test_a_batch_left_early_without_acks_returns_the_rest(
+def test_a_batch_without_acks_returns_the_rest_too(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     reader = stream.create_consumer(name="reader", ack_policy="none")
@@ -224,7 +222,7 @@ def test_an_abandoned_fetch_swallows_nothing(
         assert batch.error is None
 
 
-def test_a_consumer_deleted_in_a_fetch_ends_it_with_an_error(
+def test_a_consumer_deleted_during_fetch_is_an_error(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, 1)
@@ -237,7 +235,7 @@ def test_a_consumer_deleted_in_a_fetch_ends_it_with_an_error(
     assert isinstance(batch.error, errors.ConsumerDeletedError)
 
 
-def test_a_consumer_that_does_not_exist_answers_at_once(
+def test_a_missing_consumer_raises_at_once(
     stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     worker.delete()
@@ -281,7 +279,7 @@ def test_heartbeats_keep_a_quiet_fetch_alive(
     assert batch.error is None
 
 
-def test_a_connection_lost_in_a_fetch_ends_it_with_an_error(
+def test_a_connection_lost_during_fetch_is_an_error(
     proxy: FaultProxy, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     worker = stream.create_consumer(durable_name="far")
@@ -424,7 +422,7 @@ def test_a_second_ack_is_silent(
     assert nc.stats().out_messages == sent
 
 
-def test_ack_sync_of_a_closed_connection_is_a_typed_error(
+def test_ack_sync_after_close_is_a_typed_error(
     server: LocalServer, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     nc = jsync.connect(server.url)
@@ -437,7 +435,7 @@ def test_ack_sync_of_a_closed_connection_is_a_typed_error(
     assert not msg.is_acked
 
 
-def test_ack_sync_to_a_deleted_consumer_raises_at_once(
+def test_ack_sync_to_deleted_consumers_raises_at_once(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, 1)
@@ -448,7 +446,7 @@ def test_ack_sync_to_a_deleted_consumer_raises_at_once(
     assert not msg.is_acked
 
 
-def test_ack_sync_returns_when_the_server_has_the_ack(
+def test_ack_sync_returns_once_the_server_has_it(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, 1)
@@ -470,7 +468,7 @@ def test_a_lone_ack_is_sent_without_another_write(
         wait_for(lambda: worker.info().num_ack_pending == 0)
 
 
-def test_a_message_that_is_no_jetstream_message_cannot_be_acked(
+def test_a_message_without_jetstream_cannot_be_acked(
     nc: jsync.Connection, unique: str
 ) -> None:
     msg = jsync.JetStreamMsg(unique, b"", reply="somewhere.else")

@@ -61,7 +61,7 @@ def note(numbers: list[int], msg: jsync.Msg) -> None:
     numbers.append(int(msg.data))
 
 
-def test_publishes_made_during_the_move_are_in_order_and_never_doubled(
+def test_publishes_during_a_move_arrive_in_order_once(
     pair: tuple[LocalServer, LocalServer],
 ) -> None:
     events = Events()
@@ -128,7 +128,7 @@ def test_the_move_waits_for_requests_in_flight(
         assert nc.connected_url == pair[1].url
 
 
-def test_messages_that_the_server_sent_before_the_move_are_read(
+def test_messages_sent_before_the_move_are_read(
     pair: tuple[LocalServer, LocalServer],
 ) -> None:
     events = Events()
@@ -144,7 +144,7 @@ def test_messages_that_the_server_sent_before_the_move_are_read(
         assert numbers == [*range(20_000)]
 
 
-def test_without_another_server_a_lame_duck_is_kept_to_its_end(
+def test_a_lone_lame_duck_is_kept_until_shutdown(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False, config=SLOW)
@@ -179,7 +179,7 @@ def test_without_reconnect_a_lame_duck_is_only_reported(
         assert nc.connected_url == pair[0].url
 
 
-def test_a_lame_duck_that_answers_nothing_is_left_all_the_same(
+def test_a_silent_lame_duck_is_left_too(
     own_server: StartServer,
 ) -> None:
     other = own_server(jetstream=False)
@@ -200,7 +200,7 @@ def test_a_lame_duck_that_answers_nothing_is_left_all_the_same(
             assert nc.connected_url == other.url
 
 
-def test_messages_up_to_the_last_pong_are_read_before_the_move(
+def test_the_move_reads_messages_until_the_last_pong(
     own_server: StartServer,
 ) -> None:
     other = own_server(jetstream=False)
@@ -221,7 +221,7 @@ def test_messages_up_to_the_last_pong_are_read_before_the_move(
             events.wait("reconnect")
 
 
-def test_a_second_lame_duck_notice_does_not_move_again(own_server: StartServer) -> None:
+def test_a_second_lame_duck_notice_moves_nothing(own_server: StartServer) -> None:
     other = own_server(jetstream=False)
     events = Events()
 

@@ -212,7 +212,7 @@ def test_a_temporary_directory_may_have_any_name(
     assert not any(folder.iterdir())
 
 
-def test_a_port_in_use_raises_with_the_servers_last_log_line(
+def test_an_occupied_port_raises_the_last_log_line(
     server: LocalServer,
 ) -> None:
     with pytest.raises(
@@ -222,7 +222,7 @@ def test_a_port_in_use_raises_with_the_servers_last_log_line(
     assert "[INF]" not in str(told.value)
 
 
-def test_a_bad_configuration_is_an_error_with_the_end_of_the_log() -> None:
+def test_a_bad_configuration_raises_with_the_logs_end() -> None:
     server = LocalServer(config="max_payload: {")
     with pytest.raises(errors.Error, match="Parse error"):
         server.start()
@@ -230,7 +230,7 @@ def test_a_bad_configuration_is_an_error_with_the_end_of_the_log() -> None:
 
 
 @needs_shell
-def test_a_server_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
+def test_a_server_not_ready_in_time_is_ended(tmp_path: Path) -> None:
     slow = tmp_path / "nats-server"
     slow.write_text("#!/bin/sh\necho here I am\nexec sleep 60\n")
     slow.chmod(0o755)
@@ -279,7 +279,7 @@ def test_a_paused_server_can_be_stopped(own_server: StartServer) -> None:
 
 
 @needs_fork
-def test_a_forked_child_does_not_stop_the_server_of_its_parent() -> None:
+def test_a_forked_child_leaves_its_parents_server_running() -> None:
     script = """
         import os
         from jsync.server import LocalServer
@@ -347,7 +347,7 @@ def test_arguments_reach_the_server(
 
 
 @needs_signals
-def test_ctrl_c_in_the_terminal_does_not_reach_the_server(server: LocalServer) -> None:
+def test_the_terminals_ctrl_c_never_reaches_the_server(server: LocalServer) -> None:
     assert os.getpgid(server.pid) != os.getpgrp()
 
 

@@ -54,7 +54,7 @@ def stderr_of(server: LocalServer, *arguments: str, program: str = PROGRAM) -> s
     ).stderr
 
 
-def test_errors_without_a_callback_show_in_a_program_without_logging(
+def test_errors_without_callback_or_logging_still_show(
     server: LocalServer,
 ) -> None:
     told = stderr_of(server)
@@ -62,7 +62,7 @@ def test_errors_without_a_callback_show_in_a_program_without_logging(
     assert "out of the callback" in told
 
 
-def test_words_of_a_server_are_harmless_in_the_log(
+def test_a_servers_words_are_harmless_when_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     evil = "\x1b]0;x\x07\x1b[2J\u009b5n\u202e"
@@ -94,7 +94,7 @@ with jsync.connect(sys.argv[1]) as nc:
     assert stderr_of(server, program=program) == ""
 
 
-def test_a_program_with_logging_sees_the_name_of_the_logger(
+def test_a_program_with_logging_sees_the_loggers_name(
     server: LocalServer,
 ) -> None:
     told = stderr_of(server, "verbose")

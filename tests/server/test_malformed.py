@@ -61,7 +61,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("data", MALFORMED, ids=[repr(d[:40])[2:-1] for d in MALFORMED])
-def test_malformed_bytes_break_the_connection_and_it_is_made_again(
+def test_malformed_bytes_cause_a_reconnect(
     proxy: FaultProxy, unique: str, data: bytes
 ) -> None:
     events = Events()
@@ -213,7 +213,7 @@ def test_garbage_instead_of_a_handshake_is_survived(unique: str) -> None:
         b"",
     ],
 )
-def test_a_stranger_on_the_servers_port_is_left_alone(
+def test_strangers_on_the_servers_port_are_left_alone(
     own_server: StartServer, greeting: bytes
 ) -> None:
     server = own_server(jetstream=False)

@@ -204,7 +204,7 @@ def test_reconnects_leave_nothing(server: LocalServer, unique: str) -> None:
         wait_for(lambda: open_files() <= files)
 
 
-def test_a_failed_wait_for_a_reconnect_leaves_no_memory() -> None:
+def test_failed_waits_for_a_reconnect_leave_no_memory() -> None:
     events = Events()
 
     with FakeServer(leave, Peer.reset) as fake:

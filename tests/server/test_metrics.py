@@ -32,7 +32,7 @@ def scraped(*connections: jsync.Connection) -> dict[tuple[str, str], float]:
     }
 
 
-def test_messages_are_counted_both_ways_with_headers_and_payload(
+def test_message_counts_include_headers_and_payload_both_ways(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -62,7 +62,7 @@ def test_subscriptions_are_counted_while_they_last(
     assert nc.stats().subscriptions == 0
 
 
-def test_a_reader_that_lags_is_counted_once_an_episode(
+def test_a_lagging_reader_is_counted_once_an_episode(
     nc: jsync.Connection, unique: str
 ) -> None:
     nc.subscribe(unique, max_pending_messages=1)
@@ -72,7 +72,7 @@ def test_a_reader_that_lags_is_counted_once_an_episode(
     assert nc.stats().slow_consumers == 1
 
 
-def test_bytes_kept_for_the_next_connection_count_as_unsent(
+def test_bytes_kept_for_a_reconnect_count_as_unsent(
     proxy: FaultProxy, unique: str
 ) -> None:
     with jsync.connect(proxy.url, reconnect_wait=0.01) as nc:

@@ -50,7 +50,7 @@ LONG_AGO = datetime(2020, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
         ),
     ],
 )
-def test_a_stream_of_nats_py_becomes_the_same_stream(
+def test_a_nats_py_stream_becomes_the_same_stream(
     nc: jsync.Connection, unique: str, config: Any
 ) -> None:
     wire = named(json.loads(json.dumps(config.as_dict())), unique)
@@ -82,7 +82,7 @@ def test_a_stream_of_nats_py_becomes_the_same_stream(
         ),
     ],
 )
-def test_a_consumer_of_nats_py_becomes_the_same_consumer(
+def test_a_nats_py_consumer_becomes_the_same_consumer(
     nc: jsync.Connection, unique: str, config: Any
 ) -> None:
     create_stream(nc, StreamConfig(name=unique, subjects=[f"{unique}.>"]))
@@ -135,7 +135,7 @@ TEXTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_every_field_of_a_bucket_of_nats_py_is_read(name: str) -> None:
+def test_every_nats_py_bucket_field_is_read(name: str) -> None:
     kind, ours = getattr(nats_py, name), getattr(jsync, name)
     values = TEXTS[name]
     assert values.keys() == {field.name for field in dataclasses.fields(kind)}
@@ -149,6 +149,6 @@ def test_every_field_of_a_bucket_of_nats_py_is_read(name: str) -> None:
         assert (got.to_wire() if hasattr(got, "to_wire") else got) == theirs
 
 
-def test_a_time_to_live_of_markers_alone_is_read() -> None:
+def test_a_markers_only_time_to_live_is_read() -> None:
     config = nats_py.KeyValueConfig(bucket="B", limit_marker_ttl=5)
     assert jsync.KeyValueConfig.from_any(config, {}).limit_marker_ttl == 5

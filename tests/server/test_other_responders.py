@@ -88,7 +88,7 @@ def test_an_answer_of_another_responder_is_no_ack(
     assert answered.waiting == 0
 
 
-def test_an_answer_that_only_looks_like_an_ack_leaves_doubt(
+def test_an_answer_merely_resembling_an_ack_leaves_doubt(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     answer = b'{"stream":5,"seq":"x"}'
@@ -103,7 +103,7 @@ def test_an_answer_that_only_looks_like_an_ack_leaves_doubt(
         assert repr(answer) in str(error)
 
 
-def test_the_answer_of_another_responder_is_in_the_error(
+def test_the_error_contains_another_responders_answer(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     with nc.subscribe(unique, callback=lambda msg: msg.respond(b"ok")):

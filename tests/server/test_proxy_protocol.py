@@ -62,7 +62,7 @@ def haproxy(directory: Path, port: int, server: int, version: str) -> Iterator[N
 
 
 @pytest.mark.parametrize("version", ["send-proxy", "send-proxy-v2"])
-def test_a_server_behind_a_proxy_knows_the_address_of_the_client(
+def test_a_server_behind_a_proxy_knows_client_addresses(
     own_server: StartServer, tmp_path: Path, version: str
 ) -> None:
     server, port = own_server(config=CONFIG), free_port()

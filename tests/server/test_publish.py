@@ -127,7 +127,7 @@ def test_headers_that_came_can_be_sent_on(
     assert first.headers.get_all("Twice") == ["1", "2"]
 
 
-def test_a_message_that_looks_like_a_status_but_has_a_payload_is_a_message(
+def test_a_status_with_a_payload_is_a_message(
     nc: jsync.Connection, reader: jsync.Connection, unique: str
 ) -> None:
     sub = subscribed(reader, unique)
@@ -155,7 +155,7 @@ def test_a_burst_arrives_complete_and_in_order(
     assert [int(sub.next().data) for _ in range(100_000)] == list(range(100_000))
 
 
-def test_messages_of_one_thread_keep_their_order_whatever_their_size(
+def test_one_threads_messages_keep_order_whatever_their_size(
     nc: jsync.Connection, reader: jsync.Connection, unique: str
 ) -> None:
     # Small messages wait in the buffer, and large ones must not overtake them.
@@ -176,7 +176,7 @@ def test_a_lone_message_is_sent_without_a_flush(
     assert sub.next(timeout=SOON).data == b"alone"
 
 
-def test_the_last_message_of_a_burst_is_sent_without_a_flush(
+def test_a_bursts_last_message_is_sent_without_flush(
     nc: jsync.Connection, reader: jsync.Connection, unique: str
 ) -> None:
     sub = subscribed(reader, unique)
@@ -188,7 +188,7 @@ def test_the_last_message_of_a_burst_is_sent_without_a_flush(
 
 
 @pytest.mark.line(reason="its other client speaks plain NATS")
-def test_a_lone_message_needs_no_other_thread_to_leave(
+def test_a_lone_message_leaves_without_another_thread(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
@@ -217,7 +217,7 @@ def test_flush_returns_when_the_server_has_all(
     assert page["connections"][0]["in_msgs"] == 5000
 
 
-def test_a_pong_of_the_handshake_does_not_answer_the_first_flush(
+def test_the_handshakes_pong_does_not_answer_a_flush(
     server: LocalServer, unique: str
 ) -> None:
     for _ in range(30):
@@ -249,7 +249,7 @@ def test_the_statistics_count_both_ways(nc: jsync.Connection, unique: str) -> No
     assert nc.stats().out_bytes == nc.stats().in_bytes == 55 + block
 
 
-def test_a_missing_permission_goes_to_on_error_and_the_connection_stays_open(
+def test_a_missing_permission_is_reported_without_a_disconnect(
     own_server: StartServer, unique: str
 ) -> None:
     permissions = Permissions(publish_deny=("secret.>",))
@@ -289,7 +289,7 @@ def test_a_full_buffer_blocks_and_then_raises(
         assert nc.stats().reconnects == 0
 
 
-def test_a_blocked_publish_continues_when_the_server_reads_again_and_nothing_is_lost(
+def test_a_blocked_publish_continues_once_the_server_reads(
     server: LocalServer, reader: jsync.Connection, unique: str
 ) -> None:
     count, size = 100, 300_000
@@ -338,7 +338,7 @@ def test_several_blocked_publishers_all_continue(
             assert len(sub.next().data) == 200_000
 
 
-def test_a_full_buffer_does_not_keep_us_from_answering_pings(
+def test_pings_are_answered_while_the_buffer_is_full(
     own_server: StartServer, unique: str
 ) -> None:
     # jsync reserves room for PONG, because it must answer pings ahead of the backlog.
@@ -360,7 +360,7 @@ def test_a_full_buffer_does_not_keep_us_from_answering_pings(
         assert nc.stats().reconnects == 0
 
 
-def test_reading_and_writing_more_than_the_buffers_hold_does_not_lock_up(
+def test_reading_and_writing_past_the_buffers_cannot_deadlock(
     nc: jsync.Connection, unique: str
 ) -> None:
     # This connection reads its own messages, so both directions are full of large messages.

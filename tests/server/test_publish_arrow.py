@@ -257,7 +257,7 @@ def test_an_empty_table_is_nothing_to_publish(
         ({"subject": "gap"}, "row 1 is null"),
     ],
 )
-def test_an_invalid_table_is_rejected_before_anything_is_sent(
+def test_an_invalid_table_is_rejected_before_sending(
     js: jsync.JetStream, stream: jsync.Stream, change: dict[str, Any], what: str
 ) -> None:
     table = table_of(stream, 3)
@@ -292,7 +292,7 @@ def test_a_used_up_arrow_stream_raises(
             publisher.publish_arrow(table, subject="to", data="payload")
 
 
-def test_an_error_in_the_middle_reports_the_published_rows(
+def test_an_error_midway_reports_the_published_rows(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     def batches() -> Iterator[pa.RecordBatch]:

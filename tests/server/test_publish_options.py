@@ -69,7 +69,7 @@ def last_headers(stream: jsync.Stream, subject: str) -> jsync.Headers:
     return msg.headers
 
 
-def test_a_message_is_stored_only_after_the_expected_one(
+def test_messages_are_stored_only_after_the_expected_one(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
@@ -99,7 +99,7 @@ def test_a_message_is_stored_only_after_the_expected_one(
     assert ack.seq == 2
 
 
-def test_a_message_with_a_known_id_is_a_duplicate(
+def test_a_message_with_known_id_is_a_duplicate(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     first = js.publish(f"{stream.name}.a", b"1", msg_id="x")
@@ -119,7 +119,7 @@ def test_a_message_expires_after_its_time_to_live(
     assert last_headers(stream, "a")["Nats-TTL"] == "never"
 
 
-def test_a_message_that_never_expires_outlives_the_age_of_its_stream(
+def test_a_message_never_expiring_outlives_its_streams_age(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -132,7 +132,7 @@ def test_a_message_that_never_expires_outlives_the_age_of_its_stream(
     stream.delete()
 
 
-def test_a_time_to_live_needs_a_stream_that_allows_it(
+def test_time_to_live_needs_a_stream_allowing_it(
     js: jsync.JetStream, counters: jsync.Stream
 ) -> None:
     with pytest.raises(errors.APIError) as caught:
@@ -179,7 +179,7 @@ def test_a_message_can_be_published_again_and_again(
         assert [msg.data for msg in ticks] == [b"tick", b"tick"]
 
 
-def test_a_schedule_can_publish_the_message_of_another_subject(
+def test_a_schedule_can_publish_another_subjects_message(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
@@ -193,7 +193,7 @@ def test_a_schedule_can_publish_the_message_of_another_subject(
     assert [msg.data for msg in published_to(stream, "do", 1)] == [b"latest"]
 
 
-def test_a_message_of_a_schedule_can_replace_the_one_before(
+def test_a_schedules_message_can_replace_the_previous_one(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
@@ -209,7 +209,7 @@ def test_a_message_of_a_schedule_can_replace_the_one_before(
     assert [msg.data for msg in published_to(stream, "do", 1)] == [b"new"]
 
 
-def test_a_cron_pattern_has_the_zone_it_was_given(
+def test_a_cron_pattern_has_the_given_zone(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     plan, target = f"{stream.name}.plan", f"{stream.name}.do"
@@ -231,7 +231,7 @@ def test_a_cron_pattern_has_the_zone_it_was_given(
     assert caught.value.err_code == 10223
 
 
-def test_a_pattern_that_the_server_does_not_know_is_its_error(
+def test_an_unknown_pattern_raises_the_servers_error(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with pytest.raises(errors.APIError) as caught:
@@ -284,7 +284,7 @@ def test_nothing_is_sent_when_an_option_cannot_be(
 @pytest.mark.parametrize(
     ("status", "err_code"), [("429 Too Many Requests", 10166), ("503", 10023)]
 )
-def test_a_status_that_comes_with_an_error_is_that_error(
+def test_a_status_with_an_error_is_that_error(
     server: LocalServer,
     js: jsync.JetStream,
     unique: str,
@@ -308,7 +308,7 @@ def test_a_status_that_comes_with_an_error_is_that_error(
     assert error.err_code == err_code
 
 
-def test_a_message_that_no_stream_takes_is_tried_twice_more(
+def test_messages_without_a_stream_are_tried_twice_more(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     begin, before = time.monotonic(), nc.stats().out_messages
@@ -334,7 +334,7 @@ def test_the_retries_of_a_message_are_options(
     assert nc.stats().out_messages - before > 4
 
 
-def test_a_retry_without_an_answer_names_the_whole_timeout(
+def test_an_unanswered_retry_names_the_whole_timeout(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     before = nc.stats().out_messages
@@ -373,7 +373,7 @@ def test_invalid_retries_are_rejected_before_anything_is_sent(
     assert nc.stats().out_messages == before
 
 
-def test_a_message_whose_ack_is_lost_is_not_published_again(
+def test_a_message_with_lost_ack_is_not_republished(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with jsync.connect(proxy.url, reconnect_wait=0.02) as nc:
@@ -390,7 +390,7 @@ def test_a_message_whose_ack_is_lost_is_not_published_again(
     assert stream.info().state.messages == 3
 
 
-def test_a_message_is_stored_when_its_stream_is_created(
+def test_a_message_is_stored_once_its_stream_exists(
     js: jsync.JetStream, unique: str
 ) -> None:
     publisher = Thread(js.publish, f"{unique}.a", b"1")

@@ -91,7 +91,7 @@ def test_a_message_keeps_its_headers_and_options(
     assert msg.headers["Nats-Msg-Id"] == "x"
 
 
-def test_a_part_of_large_bytes_is_sent_without_a_copy(
+def test_parts_of_large_bytes_are_sent_without_copies(
     js: jsync.JetStream, unique: str
 ) -> None:
     data = bytes(range(256)) * 400
@@ -109,7 +109,7 @@ def test_a_part_of_large_bytes_is_sent_without_a_copy(
 
 
 @pytest.mark.parametrize("kind", ["bytearray", "view of bytearray", "every other byte"])
-def test_data_that_may_change_or_has_gaps_is_stored_as_it_was(
+def test_mutable_or_gapped_data_is_stored_unchanged(
     js: jsync.JetStream, unique: str, kind: str
 ) -> None:
     data = bytearray(range(256)) * 400
@@ -127,7 +127,7 @@ def test_data_that_may_change_or_has_gaps_is_stored_as_it_was(
     assert stored(js, stream) == [expected]
 
 
-def test_a_message_that_failed_keeps_its_own_part_of_large_bytes_alone(
+def test_a_failed_message_keeps_only_its_own_bytes(
     js: jsync.JetStream, unique: str
 ) -> None:
     data = bytes(range(256)) * 400
@@ -139,7 +139,7 @@ def test_a_message_that_failed_keeps_its_own_part_of_large_bytes_alone(
     assert sys.getrefcount(data) == before
 
 
-def test_a_refused_message_is_an_error_of_its_own_class(
+def test_a_refused_message_has_its_own_error_class(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     publisher = js.publisher()
@@ -157,7 +157,7 @@ def test_a_refused_message_is_an_error_of_its_own_class(
     publisher.close()
 
 
-def test_a_message_that_no_stream_takes_fails_at_once(
+def test_a_message_without_a_stream_fails_at_once(
     js: jsync.JetStream, unique: str
 ) -> None:
     with js.publisher() as publisher:
@@ -166,7 +166,7 @@ def test_a_message_that_no_stream_takes_fails_at_once(
             future.result(SOON)
 
 
-def test_a_message_that_no_stream_takes_is_sent_again_as_often_as_asked(
+def test_a_message_without_stream_is_resent_as_asked(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     before = nc.stats().out_messages
@@ -181,7 +181,7 @@ def test_a_message_that_no_stream_takes_is_sent_again_as_often_as_asked(
     stream.delete()
 
 
-def test_a_future_that_is_not_done_in_time_is_still_pending(
+def test_a_future_not_done_in_time_stays_pending(
     stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     with far.publisher() as publisher:
@@ -199,7 +199,7 @@ def test_a_future_that_is_not_done_in_time_is_still_pending(
         assert "seq=2" in repr(future)
 
 
-def test_any_number_of_threads_may_wait_for_a_future(
+def test_many_threads_may_wait_for_one_future(
     stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     with far.publisher() as publisher:
@@ -213,7 +213,7 @@ def test_any_number_of_threads_may_wait_for_a_future(
         assert [thread.result().seq for thread in waiting] == [2] * 5
 
 
-def test_callbacks_run_on_the_callback_thread_of_the_connection(
+def test_callbacks_run_on_the_connections_callback_thread(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     told = Recorder()
@@ -226,7 +226,7 @@ def test_callbacks_run_on_the_callback_thread_of_the_connection(
         assert told.thread().name.endswith("-callbacks")
 
 
-def test_every_callback_of_many_is_called_once_and_in_order(
+def test_each_of_many_callbacks_runs_once_in_order(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     count, seen = 50_000, []
@@ -239,7 +239,7 @@ def test_every_callback_of_many_is_called_once_and_in_order(
     assert seen == list(range(1, count + 1))
 
 
-def test_a_callback_that_raises_is_reported_and_the_next_is_called(
+def test_a_raising_callback_is_reported_and_others_run(
     server: LocalServer, stream: jsync.Stream
 ) -> None:
     reported, told = Recorder(), Recorder()
@@ -254,7 +254,7 @@ def test_a_callback_that_raises_is_reported_and_the_next_is_called(
         assert isinstance(error.__cause__, ZeroDivisionError)
 
 
-def test_an_interrupt_in_a_callback_reaches_the_caller_it_runs_for(
+def test_an_interrupt_in_a_callback_reaches_its_caller(
     server: LocalServer, stream: jsync.Stream
 ) -> None:
     nc = jsync.connect(server.url)
@@ -271,7 +271,7 @@ def test_an_interrupt_in_a_callback_reaches_the_caller_it_runs_for(
     publisher.close()
 
 
-def test_a_callback_is_called_even_once_the_connection_is_closed(
+def test_a_callback_runs_even_on_a_closed_connection(
     server: LocalServer, stream: jsync.Stream
 ) -> None:
     nc = jsync.connect(server.url)
@@ -285,7 +285,7 @@ def test_a_callback_is_called_even_once_the_connection_is_closed(
     assert future.result().seq == 1
 
 
-def test_futures_and_publishers_reject_pickling_and_wrong_use_with_clear_errors(
+def test_futures_and_publishers_reject_pickling_and_wrong_use(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with js.publisher() as publisher:
@@ -319,7 +319,7 @@ def test_a_full_window_blocks_until_an_ack_comes(
     assert stored(js, stream) == [b"%d" % i for i in range(5)]
 
 
-def test_a_full_window_raises_in_the_end_and_nothing_is_lost(
+def test_a_full_window_finally_raises_and_loses_nothing(
     js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     with far.publisher(window=2, stall_timeout=0.1) as publisher:
@@ -335,7 +335,7 @@ def test_a_full_window_raises_in_the_end_and_nothing_is_lost(
     assert stored(js, stream) == [b"0", b"1", b"2", b"4"]
 
 
-def test_bytes_fill_a_window_too_but_one_message_always_fits(
+def test_bytes_fill_windows_but_one_message_always_fits(
     js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     with far.publisher(window_bytes=1000, stall_timeout=0.1) as publisher:
@@ -349,7 +349,7 @@ def test_bytes_fill_a_window_too_but_one_message_always_fits(
     assert stream.info().state.messages == 4
 
 
-def test_many_threads_share_a_small_window_and_each_keeps_its_order(
+def test_threads_sharing_a_small_window_keep_their_order(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     threads, count = 8, 2000
@@ -368,7 +368,7 @@ def test_many_threads_share_a_small_window_and_each_keeps_its_order(
     assert order == {number: list(range(count)) for number in range(threads)}
 
 
-def test_an_ack_that_comes_late_is_not_taken_for_the_next_ones(
+def test_a_late_ack_is_not_taken_for_another(
     stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     with far.publisher(window=1, ack_timeout=1.0) as publisher:
@@ -390,7 +390,7 @@ def drop_acks(proxy: FaultProxy) -> None:
     )
 
 
-def test_an_ack_that_does_not_come_is_a_timeout(
+def test_a_missing_ack_is_a_timeout(
     js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     drop_acks(proxy)
@@ -470,7 +470,7 @@ def test_failures_past_the_first_thousand_are_counted(
             assert future.exception(LONG) is not None
 
 
-def test_the_exception_of_the_body_stays_and_gets_a_note(
+def test_the_bodys_exception_stays_and_gets_a_note(
     js: jsync.JetStream, unique: str
 ) -> None:
     def body(count: int) -> None:
@@ -584,7 +584,7 @@ def test_an_invalid_publisher_is_rejected(
         js.publisher(**options)
 
 
-def test_an_invalid_message_is_rejected_before_it_takes_room(
+def test_an_invalid_message_is_rejected_before_taking_room(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     subject = f"{stream.name}.a"

@@ -80,7 +80,7 @@ EVERYTHING = [(w, n) for w in range(WRITERS) for n in range(EACH)]
 
 
 @pytest.mark.parametrize("ids", [False, True])
-def test_writers_of_large_messages_at_once_lose_none_and_double_none(
+def test_writers_of_large_messages_lose_and_double_none(
     busy: LocalServer, ids: bool
 ) -> None:
     def write(js: jsync.JetStream, writer: int) -> None:
@@ -94,7 +94,7 @@ def test_writers_of_large_messages_at_once_lose_none_and_double_none(
     assert sent > len(stored)
 
 
-def test_columns_of_large_messages_are_all_stored_by_a_busy_server(
+def test_a_busy_server_stores_columns_of_large_messages(
     busy: LocalServer,
 ) -> None:
     def write(js: jsync.JetStream, writer: int) -> None:
@@ -110,7 +110,7 @@ def test_columns_of_large_messages_are_all_stored_by_a_busy_server(
     assert sent > len(stored)
 
 
-def test_a_window_of_one_keeps_the_order_beside_a_busy_server(
+def test_a_window_of_one_keeps_order_under_load(
     busy: LocalServer,
 ) -> None:
     def write(js: jsync.JetStream, writer: int) -> None:
@@ -123,7 +123,7 @@ def test_a_window_of_one_keeps_the_order_beside_a_busy_server(
         assert [n for w, n in stored if w == writer] == list(range(EACH))
 
 
-def test_single_messages_are_all_stored_by_a_busy_server(busy: LocalServer) -> None:
+def test_a_busy_server_stores_all_single_messages(busy: LocalServer) -> None:
     def write(js: jsync.JetStream, writer: int) -> None:
         with js.publisher() as publisher:
             for number in range(EACH - 3):
@@ -173,7 +173,7 @@ def scripted(server: LocalServer, unique: str) -> Iterator[Stream]:
         yield stream
 
 
-def test_messages_that_a_busy_server_refused_go_before_new_ones(
+def test_messages_refused_while_busy_go_before_new_ones(
     js: jsync.JetStream,
     unique: str,
     scripted: Stream,
@@ -198,7 +198,7 @@ def test_messages_that_a_busy_server_refused_go_before_new_ones(
     assert (publisher.published, publisher.failed) == (3, 0)
 
 
-def test_a_server_that_stays_too_busy_is_the_error_and_nothing_is_stored(
+def test_a_constantly_busy_server_raises_and_stores_nothing(
     js: jsync.JetStream, unique: str, scripted: Stream
 ) -> None:
     publisher = js.publisher(ack_timeout=2.0)
@@ -217,7 +217,7 @@ def test_a_server_that_stays_too_busy_is_the_error_and_nothing_is_stored(
     publisher.close()
 
 
-def test_a_single_message_is_sent_until_the_server_has_room(
+def test_single_messages_are_resent_until_there_is_room(
     js: jsync.JetStream,
     unique: str,
     scripted: Stream,
@@ -238,7 +238,7 @@ def test_a_single_message_is_sent_until_the_server_has_room(
     assert isinstance(publisher.error(), errors.TooManyRequestsError)
 
 
-def test_a_publisher_that_waits_for_a_busy_server_ends_when_it_is_closed(
+def test_closing_ends_the_wait_for_a_busy_server(
     js: jsync.JetStream,
     unique: str,
     scripted: Stream,
@@ -262,7 +262,7 @@ def test_a_publisher_that_waits_for_a_busy_server_ends_when_it_is_closed(
 # Windows that are full of bytes ----------------------------------------------------------
 
 
-def test_threads_that_wait_for_the_write_buffer_keep_to_the_window_in_bytes(
+def test_threads_awaiting_the_buffer_respect_the_byte_window(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with (
@@ -299,7 +299,7 @@ def test_threads_that_wait_for_the_write_buffer_keep_to_the_window_in_bytes(
             writer.error()
 
 
-def test_a_large_message_has_its_turn_among_small_ones_of_other_threads(
+def test_large_messages_get_their_turn_among_small_ones(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     proxy.delay(0.01)
@@ -324,7 +324,7 @@ def test_a_large_message_has_its_turn_among_small_ones_of_other_threads(
                 writer.result()
 
 
-def test_a_publisher_that_waits_for_bytes_ends_by_a_signal(
+def test_a_signal_ends_a_publisher_waiting_for_bytes(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with (
@@ -345,7 +345,7 @@ def test_a_publisher_that_waits_for_bytes_ends_by_a_signal(
         assert one.publish(f"{stream.name}.a", b"2").result(LONG).seq == 3
 
 
-def test_a_publisher_that_waits_for_bytes_continues_after_a_reconnect(
+def test_a_publisher_waiting_for_bytes_continues_after_reconnecting(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with (

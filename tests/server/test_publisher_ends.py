@@ -184,7 +184,7 @@ def test_invalid_columns_are_rejected(
             publisher.publish_many(subjects, payloads, **options)
 
 
-def test_nothing_of_a_column_is_sent_when_a_part_of_it_is_bad(
+def test_nothing_of_a_partly_bad_column_is_sent(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name

@@ -87,7 +87,7 @@ def check_honest(
 
 @pytest.mark.parametrize("to", ["client", "server"])
 @pytest.mark.parametrize("resend", [False, True])
-def test_a_line_that_is_cut_at_any_byte_makes_no_ack_up(
+def test_a_cut_at_any_byte_invents_no_ack(
     js: jsync.JetStream,
     stream: jsync.Stream,
     server: LocalServer,
@@ -116,7 +116,7 @@ def test_a_line_that_is_cut_at_any_byte_makes_no_ack_up(
     assert nc.stats().reconnects > 10
 
 
-def test_acks_that_are_lost_are_failures_and_no_others(
+def test_only_lost_acks_are_failures(
     js: jsync.JetStream, stream: jsync.Stream, server: LocalServer
 ) -> None:
     lost = random.Random(SEED)
@@ -148,7 +148,7 @@ def test_acks_that_are_lost_are_failures_and_no_others(
     check_honest(js, stream.name, futures)
 
 
-def test_a_stream_deleted_in_the_middle_fails_the_later_messages(
+def test_a_stream_deleted_midway_fails_the_later_messages(
     js: jsync.JetStream, stream: jsync.Stream, nc: jsync.Connection
 ) -> None:
     told: list[Exception] = []
@@ -290,7 +290,7 @@ def without_threads(
         assert nc.session.reconnects == 0
 
 
-def test_a_message_is_sent_again_once_a_thread_can_be_started(
+def test_a_message_is_resent_once_a_thread_starts(
     without_threads: jsync.Connection, unique: str
 ) -> None:
     js = without_threads.jetstream()
@@ -302,7 +302,7 @@ def test_a_message_is_sent_again_once_a_thread_can_be_started(
     js.delete_stream(unique)
 
 
-def test_ack_timeout_ends_a_message_although_no_thread_can_be_started(
+def test_ack_timeout_ends_a_message_without_a_thread(
     without_threads: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     done = threading.Event()

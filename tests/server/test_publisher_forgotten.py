@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_a_dropped_publisher_gets_its_acks_and_leaves_no_subscription(
+def test_a_dropped_publisher_gets_acks_and_leaves_nothing(
     server: LocalServer, proxy: FaultProxy, unique: str
 ) -> None:
     with jsync.connect(proxy.url) as nc:
@@ -42,7 +42,7 @@ def test_a_dropped_publisher_gets_its_acks_and_leaves_no_subscription(
         js.delete_stream(unique)
 
 
-def test_a_forgotten_publisher_does_not_keep_the_connection_alive(
+def test_forgotten_publishers_do_not_keep_the_connection_alive(
     server: LocalServer,
 ) -> None:
     def forget() -> tuple[weakref.ref[Connection], Any]:
@@ -72,7 +72,7 @@ def test_failures_of_a_forgotten_publisher_are_reported(
     assert isinstance(failure.error, errors.NoStreamResponseError)
 
 
-def test_messages_that_the_end_of_the_connection_failed_are_logged(
+def test_messages_failed_by_the_connections_end_are_logged(
     server: LocalServer, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = Recorder()
@@ -102,7 +102,7 @@ def test_a_closed_connection_refuses_it_at_once(server: LocalServer, what: str) 
 
 
 @pytest.mark.parametrize("timeout", ["1", float("nan"), []])
-def test_futures_of_a_dropped_publisher_reject_an_invalid_timeout(
+def test_a_dropped_publishers_futures_reject_an_invalid_timeout(
     server: LocalServer, unique: str, timeout: Any
 ) -> None:
     with jsync.connect(server.url) as nc:

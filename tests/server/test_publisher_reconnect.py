@@ -78,7 +78,7 @@ def reconnected(nc: jsync.Connection, times: int = 1) -> bool:
     return nc.is_connected and nc.stats().reconnects >= times
 
 
-def test_a_lost_connection_fails_the_pending_messages_at_once(
+def test_a_lost_connection_fails_pending_messages_at_once(
     js: jsync.JetStream,
     stream: jsync.Stream,
     far: jsync.JetStream,
@@ -96,7 +96,7 @@ def test_a_lost_connection_fails_the_pending_messages_at_once(
     publisher.close()
 
 
-def test_a_message_waits_for_the_connection_and_is_sent_then(
+def test_a_message_is_sent_once_the_connection_returns(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -113,7 +113,7 @@ def test_a_message_waits_for_the_connection_and_is_sent_then(
         assert waiting.result().result(LONG).seq == 1
 
 
-def test_a_message_that_waits_too_long_for_the_connection_is_not_sent_later(
+def test_a_message_waiting_too_long_is_never_sent(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -132,7 +132,7 @@ def test_a_message_that_waits_too_long_for_the_connection_is_not_sent_later(
     assert stored(js, stream) == [b"2"]
 
 
-def test_bytes_that_the_socket_did_not_take_are_not_sent_on_the_next_connection(
+def test_leftover_bytes_do_not_reach_the_next_connection(
     js: jsync.JetStream, stream: jsync.Stream, nc: jsync.Connection, proxy: FaultProxy
 ) -> None:
     publisher = nc.jetstream().publisher()
@@ -176,7 +176,7 @@ def test_resending_needs_an_id_for_each_message(far: jsync.JetStream) -> None:
             publisher.publish_many("a", [b"1"])
 
 
-def test_lost_messages_are_sent_again_and_not_stored_twice(
+def test_lost_messages_are_resent_but_not_stored_twice(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -199,7 +199,7 @@ def test_lost_messages_are_sent_again_and_not_stored_twice(
     assert stored(js, stream) == [b"%d" % i for i in range(100)]
 
 
-def test_new_messages_wait_until_lost_ones_were_sent_again(
+def test_new_messages_wait_until_lost_ones_are_resent(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -226,7 +226,7 @@ def test_new_messages_wait_until_lost_ones_were_sent_again(
     assert stored(js, stream) == [b"%d" % i for i in range(100)]
 
 
-def test_new_messages_wait_for_the_last_of_the_lost_ones(
+def test_new_messages_wait_for_the_last_lost_one(
     js: jsync.JetStream, stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with (
@@ -244,7 +244,7 @@ def test_new_messages_wait_for_the_last_of_the_lost_ones(
         )
 
 
-def test_a_message_that_waits_for_the_buffer_is_not_sent_once_the_publisher_is_closed(
+def test_closing_a_publisher_stops_messages_awaiting_the_buffer(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with jsync.connect(proxy.url, write_buffer_size=1 << 18, write_timeout=LONG) as nc:
@@ -269,7 +269,7 @@ def test_a_message_that_waits_for_the_buffer_is_not_sent_once_the_publisher_is_c
     assert stream.info().state.messages == len(sent)
 
 
-def test_more_than_the_buffer_holds_can_be_sent_again(
+def test_more_than_the_buffer_holds_can_be_resent(
     js: jsync.JetStream,
     stream: jsync.Stream,
     proxy: FaultProxy,
@@ -323,7 +323,7 @@ def test_connections_that_break_while_sending_again_lose_nothing(
     assert stored(js, stream) == [b"%d" % i for i in range(count)]
 
 
-def test_a_message_too_large_for_the_next_server_fails(
+def test_messages_too_large_for_the_next_server_fail(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -347,7 +347,7 @@ def test_a_message_too_large_for_the_next_server_fails(
         assert (stream.info().state.messages, nc.stats().reconnects) == (2, 1)
 
 
-def test_a_message_without_a_stream_is_sent_again_until_a_stream_takes_it(
+def test_a_message_without_stream_is_resent_until_taken(
     js: jsync.JetStream, unique: str
 ) -> None:
     with js.publisher(resend=True) as publisher:
@@ -363,15 +363,13 @@ def test_a_message_without_a_stream_is_sent_again_until_a_stream_takes_it(
     stream.delete()
 
 
-def test_a_message_that_no_stream_takes_in_time_fails(
-    js: jsync.JetStream, unique: str
-) -> None:
+def test_a_message_not_taken_in_time_fails(js: jsync.JetStream, unique: str) -> None:
     with js.publisher(resend=True, ack_timeout=3.0, retry_wait=LONG) as publisher:
         future = publisher.publish(unique, b"1", msg_id="1")
         assert isinstance(future.exception(LONG), errors.NoStreamResponseError)
 
 
-def test_a_resent_message_without_an_answer_names_the_last_answer(
+def test_an_unanswered_resent_message_names_the_last_answer(
     far: jsync.JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     answers: list[bytes] = []
@@ -391,7 +389,7 @@ def test_a_resent_message_without_an_answer_names_the_last_answer(
     assert len(answers) > 1
 
 
-def test_a_resent_message_without_a_stream_may_have_been_stored(
+def test_a_resent_message_without_stream_may_be_stored(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -415,7 +413,7 @@ def test_a_resent_message_without_a_stream_may_have_been_stored(
     publisher.close()
 
 
-def test_a_stream_that_comes_back_acknowledges_its_stored_messages(
+def test_a_returning_stream_acknowledges_its_stored_messages(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -436,7 +434,7 @@ def test_a_stream_that_comes_back_acknowledges_its_stored_messages(
         assert future.result(SOON).duplicate
 
 
-def test_a_stream_that_rejects_a_resent_message_may_have_stored_it(
+def test_a_rejected_resent_message_may_have_been_stored(
     js: jsync.JetStream,
     stream: jsync.Stream,
     far: jsync.JetStream,
@@ -478,7 +476,7 @@ def test_a_message_without_an_answer_is_sent_again(
     assert nc.stats().reconnects == 0
 
 
-def test_a_message_overtaken_by_later_acks_is_sent_again(
+def test_a_message_overtaken_by_later_acks_is_resent(
     js: jsync.JetStream,
     stream: jsync.Stream,
     far: jsync.JetStream,
@@ -520,7 +518,7 @@ def test_a_slow_line_is_not_sent_everything_twice(
         proxy.hear("client")
 
 
-def test_an_ack_can_be_late_while_there_is_no_connection(
+def test_an_ack_can_be_late_during_an_outage(
     stream: jsync.Stream, nc: jsync.Connection, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     with far.publisher(resend=True, ack_timeout=0.3) as publisher:
@@ -588,7 +586,7 @@ def test_a_publisher_survives_its_server(own_server: StartServer) -> None:
         assert stored(js, stream) == [b"%d" % i for i in range(20_000)]
 
 
-def test_a_publisher_belongs_to_the_process_that_made_it(
+def test_a_publisher_belongs_to_its_creating_process(
     server: LocalServer, unique: str
 ) -> None:
     script = """

@@ -30,7 +30,7 @@ def run_pytest(directory: Path, code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_each_test_gets_a_server_of_its_own_that_ends_after_it(tmp_path: Path) -> None:
+def test_each_test_gets_a_server_that_ends_afterwards(tmp_path: Path) -> None:
     done = run_pytest(
         tmp_path,
         """
@@ -64,7 +64,7 @@ def test_it(jsync_cluster):
     assert "1 passed" in done.stdout, done.stdout
 
 
-def test_a_run_without_the_fixtures_imports_nothing_of_jsync(tmp_path: Path) -> None:
+def test_a_run_without_fixtures_imports_nothing_of_jsync(tmp_path: Path) -> None:
     done = run_pytest(
         tmp_path,
         """

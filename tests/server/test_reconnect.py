@@ -43,7 +43,7 @@ pytestmark = pytest.mark.server
 # Subscriptions and publishes after a loss ---------------------------------------------
 
 
-def test_subscriptions_are_made_again_when_the_server_was_killed(
+def test_subscriptions_are_restored_after_the_server_was_killed(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -71,7 +71,7 @@ def test_subscriptions_are_made_again_when_the_server_was_killed(
         assert ended.delivered == 0
 
 
-def test_a_callback_gets_a_message_that_another_thread_read_as_the_connection_was_left(
+def test_a_message_read_while_leaving_reaches_its_callback(
     nc: Connection, monkeypatch: pytest.MonkeyPatch, server: LocalServer
 ) -> None:
     """A thread that waits for a reply reads the socket while the I/O thread gives it up."""
@@ -117,7 +117,7 @@ def test_queue_groups_are_made_again(own_server: StartServer) -> None:
         assert sorted(int(data) for share in shares for data in share) == [*range(200)]
 
 
-def test_an_auto_unsubscribe_continues_its_count_after_a_reconnect(
+def test_auto_unsubscribe_continues_its_count_after_a_reconnect(
     proxy: FaultProxy, unique: str
 ) -> None:
     sent = bytearray()
@@ -176,7 +176,7 @@ def test_requests_and_pings_in_flight_fail_at_once(own_server: StartServer) -> N
         nc.close()
 
 
-def test_a_request_made_while_reconnecting_waits_for_the_reconnect(
+def test_a_request_while_reconnecting_waits_for_the_reconnect(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -203,7 +203,7 @@ def test_a_request_made_while_reconnecting_waits_for_the_reconnect(
         assert nc.stats().out_messages == 4
 
 
-def test_a_request_made_while_reconnecting_keeps_to_its_timeout(
+def test_a_request_while_reconnecting_keeps_its_timeout(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -223,7 +223,7 @@ def test_a_request_made_while_reconnecting_keeps_to_its_timeout(
         nc.close()
 
 
-def test_without_reconnect_the_connection_closes_and_wakes_every_waiting_thread(
+def test_without_reconnect_a_loss_wakes_every_waiting_thread(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -261,7 +261,7 @@ def test_without_reconnect_the_connection_closes_and_wakes_every_waiting_thread(
     nc.close()
 
 
-def test_exhausted_attempts_give_every_waiting_thread_a_typed_error(
+def test_exhausted_attempts_raise_typed_errors_in_waiting_threads(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -377,7 +377,7 @@ def test_callbacks_may_use_the_connection(own_server: StartServer) -> None:
         assert replies == [b"yes"]
 
 
-def test_a_round_of_attempts_is_followed_by_a_wait() -> None:
+def test_a_wait_follows_a_round_of_attempts() -> None:
     attempts: list[float] = []
 
     def refuse(peer: Peer) -> None:
@@ -415,9 +415,7 @@ def test_by_default_a_server_is_never_given_up() -> None:
             nc.close()
 
 
-def test_a_server_that_takes_us_and_drops_us_at_once_is_not_tried_faster_and_faster() -> (
-    None
-):
+def test_a_server_dropping_us_is_not_tried_faster() -> None:
     asked: list[int] = []
 
     def drop(peer: Peer) -> None:
@@ -464,7 +462,7 @@ def test_reconnect_delay_chooses_the_wait_and_may_raise() -> None:
 # Servers that are not there yet -------------------------------------------------------
 
 
-def test_a_server_that_refuses_for_a_while_is_tried_until_it_accepts(
+def test_a_refusing_server_is_tried_until_it_accepts(
     proxy: FaultProxy, unique: str
 ) -> None:
     events = Events()
@@ -481,7 +479,7 @@ def test_a_server_that_refuses_for_a_while_is_tried_until_it_accepts(
         assert subscription.next(SOON).data == b"held"
 
 
-def test_a_connection_that_is_refused_on_first_attempt_may_be_retried(
+def test_a_refused_first_attempt_may_be_retried(
     own_server: StartServer,
 ) -> None:
     url = refusing_url()
@@ -503,7 +501,7 @@ def test_a_connection_that_is_refused_on_first_attempt_may_be_retried(
 
 
 @pytest.mark.parametrize("fault", ["raises", "hangs"])
-def test_a_secret_that_cannot_be_fetched_is_asked_for_again(
+def test_a_secret_not_fetched_is_asked_for_again(
     own_server: StartServer, fault: str
 ) -> None:
     server = own_server(jetstream=False, config=password_config({"user": "secret"}))
@@ -573,7 +571,7 @@ def test_expired_credentials_that_stay_expired_close_the_connection(
 
 
 @needs_signals
-def test_a_revoked_user_gets_an_error_and_the_connection_closes(
+def test_a_revoked_users_connection_closes_with_an_error(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     account = Operator().account("APP")

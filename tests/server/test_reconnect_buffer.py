@@ -48,7 +48,7 @@ def choke(connection: Connection, publish: Callable[[int], None]) -> int:
             return count
 
 
-def test_publishes_made_while_disconnected_arrive_in_order_and_once(
+def test_publishes_while_disconnected_arrive_in_order_and_once(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -73,7 +73,7 @@ def test_publishes_made_while_disconnected_arrive_in_order_and_once(
 
 
 @pytest.mark.line(reason="the server logs a reset as an error")
-def test_no_frame_is_torn_wherever_the_line_is_cut(
+def test_cutting_the_line_anywhere_tears_no_frame(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server(jetstream=False)
@@ -138,7 +138,7 @@ def test_no_frame_is_torn_wherever_the_line_is_cut(
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 65_537, 700_000])
-def test_a_half_sent_frame_is_sent_again_and_a_whole_one_is_not(size: int) -> None:
+def test_half_sent_but_no_whole_frames_are_resent(size: int) -> None:
     frames: list[bytes] = []
 
     def resumed(peer: Peer) -> None:
@@ -244,7 +244,7 @@ def test_a_message_beyond_the_reconnect_buffer_is_rejected(
         assert payloads(subscription, accepted + 2) == [*expected, b"", b"live"]
 
 
-def test_without_a_reconnect_buffer_a_publish_fails_while_disconnected(
+def test_without_reconnect_buffer_a_publish_fails_while_disconnected(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -260,7 +260,7 @@ def test_without_a_reconnect_buffer_a_publish_fails_while_disconnected(
         nc.flush()
 
 
-def test_a_kept_message_that_is_too_large_costs_no_other_one(
+def test_an_oversized_kept_message_costs_no_other(
     own_server: StartServer, unique: str
 ) -> None:
     large = own_server(jetstream=False)

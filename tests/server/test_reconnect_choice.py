@@ -101,7 +101,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_bad_choice_is_reported_and_the_usual_server_is_tried(
+def test_the_usual_server_is_tried_after_bad_choices(
     own_server: StartServer, bad: str
 ) -> None:
     urls = [own_server(jetstream=False).url for _ in range(2)]

@@ -98,7 +98,7 @@ def test_no_reply_in_time_is_a_timeout(nc: jsync.Connection, unique: str) -> Non
     assert isinstance(caught.value, TimeoutError)
 
 
-def test_a_reply_that_comes_too_late_is_not_taken_for_another(
+def test_a_late_reply_is_not_taken_for_another(
     nc: jsync.Connection, unique: str
 ) -> None:
     asked = nc.subscribe(unique)
@@ -135,7 +135,7 @@ def test_requests_of_32_threads_get_their_own_replies(
     assert all(thread.result() for thread in asking)
 
 
-def test_all_requests_share_one_subscription_however_many_threads_begin(
+def test_requests_of_many_threads_share_one_subscription(
     server: LocalServer, service: str, often_switched: None
 ) -> None:
     for _ in range(10):
@@ -240,7 +240,7 @@ def test_request_many_ends_when_replies_stop(nc: jsync.Connection, unique: str) 
     assert time.monotonic() - begin < SOON
 
 
-def test_the_first_reply_may_take_longer_than_the_stall(
+def test_the_first_reply_may_outlast_the_stall(
     nc: jsync.Connection, unique: str
 ) -> None:
     asked = nc.subscribe(unique)
@@ -255,7 +255,7 @@ def test_the_first_reply_may_take_longer_than_the_stall(
     assert reading.result() == [1]
 
 
-def test_request_many_ends_with_the_sentinel_which_is_not_given(
+def test_request_many_ends_without_giving_the_sentinel(
     nc: jsync.Connection, unique: str
 ) -> None:
     answering(nc, unique, 10)
@@ -284,7 +284,7 @@ def test_request_many_ends_after_the_timeout_in_all(
         stop.set()
 
 
-def test_request_many_may_wait_without_a_limit_for_its_last_reply(
+def test_request_many_may_wait_without_a_limit(
     nc: jsync.Connection, unique: str
 ) -> None:
     answering(nc, unique, 3)
@@ -315,7 +315,7 @@ def test_request_many_sends_at_the_call(nc: jsync.Connection, unique: str) -> No
     assert numbers(replies) == [1]
 
 
-def test_the_thread_that_waits_for_many_replies_reads_them(
+def test_a_thread_waiting_for_many_replies_reads_them(
     nc: jsync.Connection, unique: str
 ) -> None:
     deadline = time.monotonic() + LONG
@@ -339,7 +339,7 @@ def test_request_many_may_be_left_early(nc: jsync.Connection, unique: str) -> No
     ]
 
 
-def test_request_many_that_is_closed_drops_its_replies_and_has_ended(
+def test_closing_request_many_drops_replies_and_ends_it(
     nc: jsync.Connection, unique: str
 ) -> None:
     answering(nc, unique, 10)
@@ -351,7 +351,7 @@ def test_request_many_that_is_closed_drops_its_replies_and_has_ended(
     assert list(replies) == []
 
 
-def test_request_many_that_is_closed_by_another_thread_ends_at_once(
+def test_request_many_closed_by_another_thread_ends_immediately(
     nc: jsync.Connection, unique: str
 ) -> None:
     nc.subscribe(unique)
@@ -399,7 +399,7 @@ def test_a_thread_that_waits_alone_reads_by_itself(nc: jsync.Connection) -> None
         release.set()
 
 
-def test_a_reader_beside_a_request_does_not_wait_for_it(
+def test_a_reader_beside_a_request_does_not_wait(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     # The requesting thread reads its reply and the messages of the others. After its end the I/O

@@ -69,7 +69,7 @@ def missing_fields_of(part: dict[str, Any] | None) -> set[str]:
     return ({"name"} - part.keys()).union(*lacks)
 
 
-def test_every_request_has_the_fields_that_its_schema_requires(
+def test_every_request_has_its_schemas_required_fields(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     seen = nc.subscribe("$JS.API.>")

@@ -67,7 +67,7 @@ def test_an_interval_publishes_until_it_is_cancelled(
     assert not js.stream(unique).info(subjects_filter=subject).state.subjects
 
 
-def test_a_schedule_is_cancelled_by_a_message_that_is_published_once(
+def test_a_message_published_once_cancels_a_schedule(
     js: jsync.JetStream, schedules: jsync.Schedules, unique: str
 ) -> None:
     subject, target = f"{unique}.mail", f"{unique}.out"
@@ -158,7 +158,7 @@ def test_schedules_are_listed_as_they_were_put(
     assert published(js, unique, target) == [b"no schedule"]
 
 
-def test_a_rejection_by_the_server_has_its_own_error_type(
+def test_the_servers_rejection_has_its_own_error_type(
     js: jsync.JetStream, schedules: jsync.Schedules, unique: str
 ) -> None:
     subject, target = f"{unique}.s", f"{unique}.out"

@@ -167,7 +167,7 @@ def assert_hidden(secrets: list[str], said: list[str]) -> None:
                 pytest.fail(f"a secret shows in: {line.replace(part, '*****')}")
 
 
-def test_nothing_shows_it_while_a_connection_is_lost_refused_and_made_again(
+def test_no_loss_refusal_or_reconnect_shows_a_secret(
     credential: Credential,
     stranger: LocalServer,
     said: list[str],
@@ -226,7 +226,7 @@ def test_no_error_of_connecting_shows_it(
     assert_hidden(credential.secrets, said)
 
 
-def test_a_connection_that_is_forgotten_does_not_show_it(
+def test_a_forgotten_connection_does_not_show_it(
     credential: Credential, said: list[str]
 ) -> None:
     with warnings.catch_warnings(record=True) as warned:
@@ -239,7 +239,7 @@ def test_a_connection_that_is_forgotten_does_not_show_it(
     assert_hidden(credential.secrets, said)
 
 
-def test_creds_that_cannot_be_read_show_their_path_alone(
+def test_unreadable_creds_show_only_their_path(
     credentials: dict[str, Credential], tmp_path: Path, said: list[str]
 ) -> None:
     server = credentials["creds as a path"].server

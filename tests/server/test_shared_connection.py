@@ -208,14 +208,14 @@ def shared_server(scheme: str, request: pytest.FixtureRequest) -> LocalServer:
     return server
 
 
-def test_each_thread_gets_its_own_and_each_message_comes_once(
+def test_each_thread_gets_its_own_messages_once(
     shared_server: LocalServer, options: dict[str, Any], unique: str
 ) -> None:
     with jsync.connect(shared_server.url, **options) as nc:
         run(Shared(nc, unique, losses=False), None)
 
 
-def test_no_message_is_lost_or_out_of_order_while_the_connection_is_cut(
+def test_cuts_neither_lose_nor_reorder_messages(
     shared_server: LocalServer, scheme: str, options: dict[str, Any], unique: str
 ) -> None:
     options |= {

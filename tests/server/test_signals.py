@@ -178,7 +178,7 @@ JETSTREAM_CALLS = [
 
 @pytest.mark.parametrize("how", ["process", "other-thread", "restarting-handler"])
 @pytest.mark.parametrize("name", BLOCKING_CALLS + JETSTREAM_CALLS)
-def test_ctrl_c_ends_a_blocking_call_and_leaves_the_client_usable(
+def test_ctrl_c_ends_calls_and_leaves_clients_usable(
     own_server: StartServer, name: str, how: str
 ) -> None:
     server = own_server(jetstream=name in JETSTREAM_CALLS)
@@ -269,7 +269,7 @@ def test_a_signal_handler_may_publish_inside_any_call(
 
 
 @pytest.mark.parametrize("ending", ["close", "drain"])
-def test_a_signal_handler_may_end_the_connection_inside_any_call(
+def test_signal_handlers_may_end_connections_inside_any_call(
     server: LocalServer, unique: str, ending: str
 ) -> None:
     script = """
@@ -356,9 +356,7 @@ class OnIOThread(logging.Handler):
         logger.setLevel(self._level)
 
 
-def test_user_code_on_the_io_thread_cannot_block_it(
-    proxy: FaultProxy, unique: str
-) -> None:
+def test_user_code_cannot_block_the_io_thread(proxy: FaultProxy, unique: str) -> None:
     # Log handlers and finalisers can run user code on the I/O thread.
     def try_to_block() -> list[str]:
         nc.publish(unique, b"published there")
@@ -432,7 +430,7 @@ def test_signals_are_not_blocked_where_callbacks_run(
         assert masks.get() == ours
 
 
-def test_a_process_started_from_a_callback_has_no_signals_blocked(
+def test_processes_started_by_callbacks_have_no_blocked_signals(
     server: LocalServer, unique: str
 ) -> None:
     script = "import signal; print(len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))"

@@ -65,7 +65,7 @@ def test_a_frozen_server_is_left_for_another(own_server: StartServer) -> None:
         assert subscription.next(SOON).data == b"1"
 
 
-def test_a_frozen_server_is_waited_for_when_there_is_no_other(
+def test_a_lone_frozen_server_is_waited_for(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -85,9 +85,7 @@ def test_a_frozen_server_is_waited_for_when_there_is_no_other(
 
 
 @pytest.mark.parametrize("side", ["client", "server", "both"])
-def test_a_line_that_has_gone_deaf_is_made_again(
-    proxy: FaultProxy, unique: str, side: Any
-) -> None:
+def test_a_deaf_line_is_made_again(proxy: FaultProxy, unique: str, side: Any) -> None:
     events = Events()
     with connect(proxy.url, events, ping_interval=0.5, connect_timeout=2.0) as nc:
         subscription = nc.subscribe(unique)
@@ -113,7 +111,7 @@ def wait_in_vain(condition: Any, seconds: float) -> bool:
 # Handshakes ---------------------------------------------------------------------------
 
 
-def test_a_handshake_cut_at_any_byte_is_tried_again(
+def test_a_handshake_cut_at_any_byte_is_retried(
     server: LocalServer, unique: str
 ) -> None:
     events = Events()
@@ -138,7 +136,7 @@ def test_a_handshake_cut_at_any_byte_is_tried_again(
         assert is_empty(subscription)
 
 
-def test_a_ping_that_comes_with_the_handshake_is_answered() -> None:
+def test_a_ping_with_the_handshake_is_answered() -> None:
     frames: list[bytes] = []
 
     def script(peer: Peer) -> None:
@@ -248,7 +246,7 @@ def test_close_during_a_handshake_that_hangs_is_prompt() -> None:
             assert closes_promptly(nc)
 
 
-def test_close_during_a_tls_handshake_that_hangs_is_prompt() -> None:
+def test_close_during_a_hanging_tls_handshake_is_prompt() -> None:
     def script(peer: Peer) -> None:
         if peer.number == 0:
             leave(peer)
@@ -267,7 +265,7 @@ def test_close_during_a_tls_handshake_that_hangs_is_prompt() -> None:
         assert closes_promptly(nc)
 
 
-def test_close_while_reconnect_delay_hangs_takes_a_second_at_most() -> None:
+def test_close_takes_one_second_while_reconnect_delay_hangs() -> None:
     released = threading.Event()
 
     def delay(number: int) -> float:
@@ -291,7 +289,7 @@ def test_close_while_reconnect_delay_hangs_takes_a_second_at_most() -> None:
         assert len(fake.peers) == 1
 
 
-def test_an_attempt_that_succeeds_during_close_leaves_no_socket(
+def test_an_attempt_succeeding_during_close_leaves_no_socket(
     server: LocalServer, unique: str
 ) -> None:
     """Close at any moment of a reconnect."""

@@ -34,7 +34,7 @@ def pair(own_server: StartServer) -> tuple[LocalServer, LocalServer]:
     return own_server(jetstream=False), own_server(jetstream=False)
 
 
-def test_events_tell_a_loss_its_cause_the_return_and_the_end(
+def test_events_tell_loss_cause_return_and_end(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -102,7 +102,7 @@ def test_events_tell_servers_that_the_cluster_announces() -> None:
         assert events.next(LONG) == expected
 
 
-def test_each_watcher_gets_each_event_and_a_closed_one_none(
+def test_each_open_watcher_gets_each_event(
     server: LocalServer,
 ) -> None:
     with jsync.connect(server.url) as nc:
@@ -115,7 +115,7 @@ def test_each_watcher_gets_each_event_and_a_closed_one_none(
     assert list(first) == list(second) == [jsync.Closed(error=None)]
 
 
-def test_a_slow_watcher_learns_how_many_events_it_missed(
+def test_a_slow_watcher_learns_the_missed_event_count(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_events, "MAX_EVENTS", 2)
@@ -128,7 +128,7 @@ def test_a_slow_watcher_learns_how_many_events_it_missed(
     assert kinds[2:] == [jsync.EventsDropped, jsync.Closed]
 
 
-def test_a_wait_for_an_event_ends_at_its_timeout(server: LocalServer) -> None:
+def test_waiting_for_an_event_ends_at_its_timeout(server: LocalServer) -> None:
     with jsync.connect(server.url) as nc, nc.events() as events:
         for timeout in (0, -1, 0.01):
             with pytest.raises(errors.TimeoutError):
@@ -168,7 +168,7 @@ def test_ctrl_c_ends_the_wait_for_an_event(server: LocalServer) -> None:
     ]
 
 
-def test_force_reconnect_moves_to_the_next_server_and_loses_nothing(
+def test_force_reconnect_changes_the_server_and_loses_nothing(
     pair: tuple[LocalServer, LocalServer],
 ) -> None:
     urls = [server.url for server in pair]
@@ -191,7 +191,7 @@ def test_force_reconnect_moves_to_the_next_server_and_loses_nothing(
         assert numbers == list(range(1000))
 
 
-def test_a_server_that_is_left_reads_all_that_was_published(
+def test_a_server_being_left_reads_everything_published(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -240,7 +240,7 @@ def test_a_server_that_is_left_reads_all_that_was_published(
     assert read
 
 
-def test_flush_after_force_reconnect_waits_for_the_new_connection(
+def test_flush_after_force_reconnect_awaits_the_new_connection(
     pair: tuple[LocalServer, LocalServer],
 ) -> None:
     urls = [server.url for server in pair]
@@ -292,7 +292,7 @@ def test_force_reconnect_returns_to_a_single_server(own_server: StartServer) -> 
         nc.flush(LONG)
 
 
-def test_force_reconnect_leaves_a_server_that_does_not_answer(
+def test_force_reconnect_leaves_a_silent_server(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -309,7 +309,7 @@ def test_force_reconnect_leaves_a_server_that_does_not_answer(
             wait_for(lambda: nc.connected_url == server.url)
 
 
-def test_force_reconnect_ends_the_wait_for_the_next_attempt(
+def test_force_reconnect_ends_waiting_for_the_next_attempt(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)

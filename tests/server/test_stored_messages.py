@@ -92,7 +92,7 @@ def test_both_ways_give_the_same_message(
     assert stream.get_message(1) == stream.get_message(1, direct=False)
 
 
-def test_a_message_that_was_republished_here_keeps_its_own_headers(
+def test_a_message_republished_here_keeps_its_own_headers(
     js: jsync.JetStream, stream: jsync.Stream, direct: bool
 ) -> None:
     own = {
@@ -151,7 +151,7 @@ def test_messages_are_found_by_time(
         found(start_time=third + timedelta(seconds=1))
 
 
-def test_times_that_no_message_can_have_are_before_or_after_all(
+def test_impossible_times_are_before_or_after_all_messages(
     js: jsync.JetStream, stream: jsync.Stream, direct: bool
 ) -> None:
     fill(js, stream, "a", "b")
@@ -204,7 +204,7 @@ def test_a_missing_message_raises_not_found(
     ],
     ids=str,
 )
-def test_invalid_arguments_of_get_message_are_rejected_before_anything_is_sent(
+def test_invalid_get_message_arguments_are_rejected_before_sending(
     nc: jsync.Connection, stream: jsync.Stream, which: dict[str, Any]
 ) -> None:
     sent = nc.stats().out_messages
@@ -213,7 +213,7 @@ def test_invalid_arguments_of_get_message_are_rejected_before_anything_is_sent(
     assert nc.stats().out_messages == sent
 
 
-def test_direct_gets_go_where_they_are_allowed_and_to_the_leader_elsewhere(
+def test_direct_gets_are_used_where_they_are_allowed(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, "a")
@@ -240,7 +240,7 @@ def test_direct_gets_go_where_they_are_allowed_and_to_the_leader_elsewhere(
     assert api() == ["DIRECT.GET.S", "STREAM.MSG.GET.S"]
 
 
-def test_a_stream_that_no_longer_allows_direct_gets_is_still_read(
+def test_streams_that_stop_direct_gets_are_still_read(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, "a")
@@ -254,7 +254,7 @@ def test_a_stream_that_no_longer_allows_direct_gets_is_still_read(
     assert nc.stats().out_messages == sent + 4
 
 
-def test_a_message_of_a_deleted_stream_raises_not_found(
+def test_a_deleted_streams_message_raises_not_found(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, allow_direct=True)
@@ -311,7 +311,7 @@ def numbers(messages: Iterator[jsync.StoredMessage]) -> list[int]:
 # Many messages ------------------------------------------------------------------------
 
 
-def test_messages_come_in_their_order_a_page_at_a_time(
+def test_messages_come_in_order_page_by_page(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *"abcdefghij")
@@ -327,7 +327,7 @@ def test_messages_come_in_their_order_a_page_at_a_time(
     assert nc.stats().out_messages == sent + 3
 
 
-def test_messages_can_be_chosen_by_subject_sequence_and_time(
+def test_messages_are_chosen_by_subject_sequence_and_time(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *"abcabcabc")
@@ -432,7 +432,7 @@ def test_the_last_message_of_each_subject_comes_once(
     assert sequences(get("other")) == []
 
 
-def test_a_subject_that_changes_during_the_read_is_neither_missing_nor_twice(
+def test_a_subject_changing_during_the_read_comes_once(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -499,7 +499,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     ],
     ids=str,
 )
-def test_invalid_arguments_of_a_read_are_rejected_at_the_call(
+def test_invalid_read_arguments_are_rejected_at_the_call(
     nc: jsync.Connection, stream: jsync.Stream, method: str, options: dict[str, Any]
 ) -> None:
     sent = nc.stats().out_messages
@@ -508,7 +508,7 @@ def test_invalid_arguments_of_a_read_are_rejected_at_the_call(
     assert nc.stats().out_messages == sent
 
 
-def test_the_statuses_of_direct_gets_are_errors_of_their_own(
+def test_direct_get_statuses_are_errors_of_their_own(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """Tests the statuses that jsync's requests do not cause, by raw requests."""
@@ -564,7 +564,7 @@ def test_deleting_a_missing_message_raises(
     stream.delete()
 
 
-def test_a_secure_delete_leaves_no_bytes_on_the_disk(
+def test_a_secure_delete_leaves_no_bytes_on_disk(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     server = own_server(store_dir=tmp_path)
@@ -592,7 +592,7 @@ def test_a_stream_that_denies_deletes_raises(js: jsync.JetStream, unique: str) -
 # Lost connections ---------------------------------------------------------------------
 
 
-def test_reading_continues_at_its_place_after_a_lost_connection(
+def test_reading_continues_at_its_place_after_a_loss(
     proxy: FaultProxy, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill_fast(nc, stream, 5000)
@@ -609,7 +609,7 @@ def test_reading_continues_at_its_place_after_a_lost_connection(
         assert far.stats().reconnects >= 3
 
 
-def test_the_last_messages_continue_at_their_place_after_a_lost_connection(
+def test_the_last_messages_continue_after_a_lost_connection(
     proxy: FaultProxy, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill_fast(nc, stream, 1000)
@@ -623,7 +623,7 @@ def test_the_last_messages_continue_at_their_place_after_a_lost_connection(
         assert read == list(range(1, 1001))
 
 
-def test_a_request_that_a_lost_server_had_is_sent_once_more(
+def test_a_request_lost_with_its_server_is_repeated(
     proxy: FaultProxy, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill_fast(nc, stream, 1000)

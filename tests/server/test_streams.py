@@ -45,7 +45,7 @@ def fill(js: jsync.JetStream, stream: jsync.Stream, *tokens: str) -> None:
 # Creating and changing ----------------------------------------------------------------
 
 
-def test_the_error_of_an_existing_stream_names_each_differing_field(
+def test_an_existing_streams_error_names_each_differing_field(
     js: jsync.JetStream, unique: str
 ) -> None:
     js.create_stream(
@@ -80,7 +80,7 @@ def test_the_error_of_an_existing_stream_names_each_differing_field(
     ],
     ids=str,
 )
-def test_the_error_says_that_a_fixed_field_needs_another_stream(
+def test_the_error_says_fixed_fields_need_another_stream(
     js: jsync.JetStream,
     unique: str,
     existing: dict[str, Any],
@@ -102,7 +102,7 @@ def test_the_error_says_that_a_fixed_field_needs_another_stream(
 
 
 @pytest.mark.parametrize("field", ["retention", "deny_delete", "allow_msg_ttl"])
-def test_an_update_is_named_where_the_server_can_change_the_field_one_way(
+def test_the_error_names_update_for_one_way_changes(
     js: jsync.JetStream, unique: str, field: str
 ) -> None:
     js.create_stream(name=unique)
@@ -185,7 +185,7 @@ def test_a_stream_that_was_bound_need_not_exist(js: jsync.JetStream) -> None:
         js.bind_stream("a.b")
 
 
-def test_a_message_is_got_without_asking_for_its_stream(
+def test_getting_a_message_requests_no_stream_info(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, "a", "b", "a")
@@ -236,7 +236,7 @@ def test_every_timeout_may_be_a_timedelta(
     assert stream.purge(timeout=soon) == 3
 
 
-def test_every_duration_of_a_connection_may_be_a_timedelta(server: LocalServer) -> None:
+def test_every_connection_duration_may_be_a_timedelta(server: LocalServer) -> None:
     soon = timedelta(seconds=SOON)
     with jsync.connect(
         server.url,
@@ -321,7 +321,7 @@ def test_the_server_refuses_to_change_a_fixed_field(stream: jsync.Stream) -> Non
         stream.update(storage="file")
 
 
-def test_an_invalid_update_is_rejected_before_anything_is_sent(
+def test_an_invalid_update_is_rejected_before_sending(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     consumer = js.consumer(stream.name, "worker")
@@ -359,7 +359,7 @@ def test_create_or_update_creates_and_then_updates(
     again.delete()
 
 
-def test_an_object_with_as_dict_is_accepted_as_a_configuration(
+def test_objects_with_as_dict_are_accepted_as_configuration(
     js: jsync.JetStream, unique: str
 ) -> None:
     class Theirs:
@@ -413,7 +413,7 @@ CALLS: dict[str, Callable[[jsync.JetStream, str], object]] = {
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_an_invalid_name_is_rejected_before_anything_is_sent(
+def test_an_invalid_name_is_rejected_before_sending(
     nc: jsync.Connection,
     js: jsync.JetStream,
     call: Callable[[jsync.JetStream, str], object],
@@ -425,7 +425,7 @@ def test_an_invalid_name_is_rejected_before_anything_is_sent(
     assert nc.stats().out_messages == sent
 
 
-def test_text_that_is_not_unicode_is_refused_before_anything_is_sent(
+def test_text_other_than_unicode_is_refused_before_sending(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     sent = nc.stats().out_messages
@@ -464,7 +464,7 @@ def create_many(server: LocalServer, kind: str, count: int) -> None:
                 assert "error" not in reply, reply
 
 
-def test_lists_of_streams_have_as_many_pages_as_it_takes(
+def test_lists_of_streams_have_all_their_pages(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -483,7 +483,7 @@ def test_lists_of_streams_have_as_many_pages_as_it_takes(
         assert nc.stats().out_messages == sent + 1 + 5 + 2  # of 1024
 
 
-def test_lists_of_consumers_have_as_many_pages_as_it_takes(
+def test_lists_of_consumers_have_all_their_pages(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -503,7 +503,7 @@ def test_lists_of_consumers_have_as_many_pages_as_it_takes(
         assert first.config.durable_name == "00000"
 
 
-def test_a_loop_that_deletes_what_it_lists_deletes_all(
+def test_a_loop_deleting_what_it_lists_deletes_all(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -528,7 +528,7 @@ def test_a_loop_that_deletes_what_it_lists_deletes_all(
         assert list(stream.consumers()) == []
 
 
-def test_buckets_and_stores_are_deleted_while_they_are_listed(
+def test_buckets_and_stores_are_deleted_while_being_listed(
     own_server: StartServer,
 ) -> None:
     with jsync.connect(own_server().url) as nc:
@@ -575,7 +575,7 @@ def test_streams_are_found_by_their_subjects(
 
 
 @pytest.mark.parametrize("subject", ["", "a b", "a..b", "a.>.b"])
-def test_an_invalid_subject_is_rejected_before_anything_is_sent(
+def test_an_invalid_subject_is_rejected_before_sending(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     sent = nc.stats().out_messages
@@ -684,7 +684,7 @@ def test_a_purge_removes_only_matching_messages(
     assert stream.purge(subject=f"{name}.*") == 2
 
 
-def test_an_invalid_purge_is_rejected_before_anything_is_sent(
+def test_an_invalid_purge_is_rejected_before_sending(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     sent = nc.stats().out_messages
@@ -812,7 +812,7 @@ def test_dates_are_aware(stream: jsync.Stream) -> None:
     assert created <= datetime.now(UTC)
 
 
-def test_a_pedantic_context_has_the_server_reject_what_it_would_adjust(
+def test_the_server_rejects_adjustments_in_a_pedantic_context(
     nc: jsync.Connection, unique: str
 ) -> None:
     strict = nc.jetstream(pedantic=True)

@@ -59,7 +59,7 @@ def test_iterating_gives_the_messages_in_order(
     assert seen == list(range(1000))
 
 
-def test_an_iteration_may_be_left_and_taken_up_again(
+def test_an_iteration_may_be_left_and_resumed(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -74,7 +74,7 @@ def test_an_iteration_may_be_left_and_taken_up_again(
     assert seen == list(range(10))
 
 
-def test_next_waits_for_a_message_that_is_yet_to_come(
+def test_next_waits_for_a_message_yet_to_come(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -84,7 +84,7 @@ def test_next_waits_for_a_message_that_is_yet_to_come(
     assert waiting.result().data == b"at last"
 
 
-def test_next_without_a_timeout_waits_until_there_is_something(
+def test_next_without_a_timeout_waits_for_a_message(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -95,7 +95,7 @@ def test_next_without_a_timeout_waits_until_there_is_something(
 
 
 @pytest.mark.parametrize("timeout", [0, 0.05])
-def test_next_times_out_without_a_message_and_the_subscription_continues(
+def test_the_subscription_continues_after_next_timed_out(
     nc: jsync.Connection, unique: str, timeout: float
 ) -> None:
     sub = nc.subscribe(unique)
@@ -157,7 +157,7 @@ def test_a_subscription_shows_its_subject_and_its_counts(
     assert (sub.pending, sub.pending_bytes) == (0, 0)
 
 
-def test_of_a_queue_group_each_message_reaches_one_member(
+def test_each_message_reaches_one_queue_group_member(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     seen: list[list[int]] = [[], [], []]
@@ -277,7 +277,7 @@ def test_unsubscribe_after_wakes_a_reader_that_waits_already(
     assert len(reading.result()) == 2
 
 
-def test_drain_of_a_subscription_keeps_the_received_messages_and_then_ends(
+def test_drain_ends_a_subscription_after_its_received_messages(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -325,7 +325,7 @@ def test_drain_of_a_subscription_is_bounded(nc: jsync.Connection, unique: str) -
         released.set()
 
 
-def test_drain_of_a_subscription_that_never_got_a_message_does_not_wait(
+def test_drain_without_any_message_received_does_not_wait(
     nc: jsync.Connection, unique: str
 ) -> None:
     nc.subscribe(unique, callback=lambda msg: None).drain(timeout=SOON)
@@ -334,7 +334,7 @@ def test_drain_of_a_subscription_that_never_got_a_message_does_not_wait(
 # Slow readers -------------------------------------------------------------------------
 
 
-def test_a_backlog_at_its_limit_of_messages_drops_and_is_reported_once(
+def test_a_full_message_backlog_drops_and_reports_once(
     nc: jsync.Connection, reported: Recorder, unique: str
 ) -> None:
     sub = nc.subscribe(unique, max_pending_messages=10)
@@ -350,7 +350,7 @@ def test_a_backlog_at_its_limit_of_messages_drops_and_is_reported_once(
     assert [int(sub.next().data) for _ in range(10)] == list(range(10))
 
 
-def test_a_backlog_at_its_limit_of_bytes_drops_and_is_reported_once(
+def test_a_full_byte_backlog_drops_and_reports_once(
     nc: jsync.Connection, reported: Recorder, unique: str
 ) -> None:
     size = len(unique) + 1000
@@ -364,7 +364,7 @@ def test_a_backlog_at_its_limit_of_bytes_drops_and_is_reported_once(
     assert sub.pending_bytes == 10 * size
 
 
-def test_a_reader_that_catches_up_and_lags_again_is_reported_again(
+def test_a_reader_that_lags_again_is_reported_again(
     nc: jsync.Connection, reported: Recorder, unique: str
 ) -> None:
     sub = nc.subscribe(unique, max_pending_messages=10)
@@ -433,7 +433,7 @@ def test_readers_may_take_turns(nc: jsync.Connection, unique: str) -> None:
 # Callbacks ----------------------------------------------------------------------------
 
 
-def test_a_callback_gets_one_message_after_the_other_on_a_thread_of_its_own(
+def test_callbacks_get_messages_in_turn_on_own_threads(
     nc: jsync.Connection, unique: str
 ) -> None:
     seen: list[int] = []
@@ -459,7 +459,7 @@ def test_a_callback_gets_one_message_after_the_other_on_a_thread_of_its_own(
     assert other.thread() is not thread
 
 
-def test_a_callback_that_never_had_a_message_has_no_thread(
+def test_a_callback_without_a_message_has_no_thread(
     nc: jsync.Connection, unique: str
 ) -> None:
     before = set(threading.enumerate())
@@ -470,7 +470,7 @@ def test_a_callback_that_never_had_a_message_has_no_thread(
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt])
-def test_an_exception_of_a_callback_is_reported_and_the_next_message_handled(
+def test_a_raising_callback_is_reported_and_continues(
     nc: jsync.Connection, reported: Recorder, unique: str, kind: type[BaseException]
 ) -> None:
     handled = Recorder()
@@ -551,7 +551,7 @@ def test_a_callback_may_end_the_connection(
     assert nc.is_closed
 
 
-def test_a_subscription_with_a_callback_is_not_read_by_hand(
+def test_a_subscription_with_a_callback_cannot_be_read(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique, callback=lambda msg: None)
@@ -589,7 +589,7 @@ def restricted(
         yield nc
 
 
-def test_a_reader_without_permission_gets_an_error_at_once(
+def test_a_reader_without_permission_raises_at_once(
     restricted: jsync.Connection, reported: Recorder
 ) -> None:
     sub = restricted.subscribe("secret.plan")
@@ -605,7 +605,7 @@ def test_a_reader_without_permission_gets_an_error_at_once(
     assert not sub.is_active
 
 
-def test_a_queue_reader_without_permission_gets_an_error_at_once(
+def test_a_queue_reader_without_permission_raises_at_once(
     restricted: jsync.Connection,
 ) -> None:
     sub = restricted.subscribe("secret.plan", queue="group")
@@ -624,7 +624,7 @@ def test_a_denied_subscription_leaves_the_others_alone(
     assert allowed.next().data == b"still there"
 
 
-def test_a_request_without_permission_to_publish_raises_at_once(
+def test_a_request_without_publish_permission_raises_at_once(
     restricted: jsync.Connection,
 ) -> None:
     with pytest.raises(errors.PermissionsError) as caught:
@@ -632,14 +632,14 @@ def test_a_request_without_permission_to_publish_raises_at_once(
     assert caught.value.operation == "publish"
 
 
-def test_request_many_without_permission_to_publish_raises_at_once(
+def test_request_many_without_publish_permission_raises_at_once(
     restricted: jsync.Connection,
 ) -> None:
     with pytest.raises(errors.PermissionsError):
         list(restricted.request_many("secret.plan", timeout=SOON))
 
 
-def test_a_request_without_permission_for_the_inbox_raises_at_once(
+def test_a_request_without_inbox_permission_raises_at_once(
     own_server: StartServer, unique: str
 ) -> None:
     permissions = Permissions(subscribe_deny=("_INBOX.>",))
@@ -664,7 +664,7 @@ def test_a_request_without_permission_for_the_inbox_raises_at_once(
         ),
     ],
 )
-def test_a_request_whose_inbox_is_denied_before_it_is_sent_raises_as_well(
+def test_a_request_with_inbox_denied_beforehand_raises_too(
     own_server: StartServer,
     unique: str,
     monkeypatch: pytest.MonkeyPatch,

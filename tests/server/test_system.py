@@ -239,7 +239,7 @@ def test_a_server_that_has_stopped_is_not_found(own_server: StartServer) -> None
             one.varz()
 
 
-def test_a_single_server_has_no_leader_to_step_down(
+def test_a_single_server_has_no_leader_to_replace(
     system: System, app: jsync.Connection
 ) -> None:
     with pytest.raises(errors.APIError, match="not in a cluster"):

@@ -66,7 +66,7 @@ def shortage(
         yield shortage
 
 
-def test_a_callback_gets_the_messages_once_its_thread_can_be_started(
+def test_a_callback_gets_messages_once_its_thread_starts(
     shortage: Shortage, nc: jsync.Connection, unique: str
 ) -> None:
     shortage.kind = "-sub-"
@@ -81,7 +81,7 @@ def test_a_callback_gets_the_messages_once_its_thread_can_be_started(
     shortage.check()
 
 
-def test_a_push_consumer_gets_the_messages_once_its_thread_can_be_started(
+def test_push_consumers_get_messages_once_their_thread_starts(
     shortage: Shortage, stream: jsync.Stream, js: jsync.JetStream
 ) -> None:
     shortage.kind = "-push-"
@@ -96,7 +96,7 @@ def test_a_push_consumer_gets_the_messages_once_its_thread_can_be_started(
     shortage.check()
 
 
-def test_a_subscription_ends_although_its_thread_could_not_be_started(
+def test_a_subscription_ends_although_its_thread_never_started(
     shortage: Shortage, nc: jsync.Connection, unique: str
 ) -> None:
     shortage.kind = "-sub-"
@@ -110,7 +110,7 @@ def test_a_subscription_ends_although_its_thread_could_not_be_started(
     assert got == []
 
 
-def test_a_service_answers_a_ping_once_a_thread_can_be_started(
+def test_a_service_answers_pings_once_a_thread_starts(
     shortage: Shortage, nc: jsync.Connection, unique: str
 ) -> None:
     shortage.kind = "-control"
@@ -122,7 +122,7 @@ def test_a_service_answers_a_ping_once_a_thread_can_be_started(
     shortage.check()
 
 
-def test_a_service_rejects_requests_once_a_thread_can_be_started(
+def test_a_service_rejects_requests_once_a_thread_starts(
     shortage: Shortage, nc: jsync.Connection, unique: str
 ) -> None:
     slow = Slow()
@@ -141,7 +141,7 @@ def test_a_service_rejects_requests_once_a_thread_can_be_started(
     assert shortage.failed == 3
 
 
-def test_a_stats_handler_is_called_again_after_its_thread_could_not_be_started(
+def test_a_stats_handler_runs_again_after_thread_shortage(
     shortage: Shortage, nc: jsync.Connection, unique: str
 ) -> None:
     shortage.kind = "jsync-stats_handler"
@@ -157,7 +157,7 @@ def test_a_stats_handler_is_called_again_after_its_thread_could_not_be_started(
     assert data == [None, None, None, 1]
 
 
-def test_a_service_without_permission_stops_once_a_thread_can_be_started(
+def test_services_without_permission_stop_once_a_thread_starts(
     own_server: Callable[..., LocalServer],
     monkeypatch: pytest.MonkeyPatch,
     unique: str,
@@ -176,7 +176,7 @@ def test_a_service_without_permission_stops_once_a_thread_can_be_started(
         assert shortage.failed == 3
 
 
-def test_the_callback_of_a_publish_is_called_once_its_thread_can_be_started(
+def test_a_publish_callback_runs_once_its_thread_starts(
     server: LocalServer, stream: jsync.Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     called = threading.Event()
@@ -191,7 +191,7 @@ def test_the_callback_of_a_publish_is_called_once_its_thread_can_be_started(
         assert shortage.failed == 3
 
 
-def test_a_worker_stops_although_no_thread_can_be_started(
+def test_a_worker_stops_although_no_thread_can_start(
     shortage: Shortage, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     handled: list[bytes] = []

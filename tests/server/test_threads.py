@@ -47,7 +47,7 @@ def all_at_once(*calls: Callable[[], object]) -> list[Thread[object]]:
     return [Thread(run, call) for call in calls]
 
 
-def test_threads_publish_through_one_connection_and_each_keeps_its_order(
+def test_threads_publishing_through_one_connection_keep_their_order(
     nc: jsync.Connection, unique: str
 ) -> None:
     each = 5000
@@ -230,7 +230,7 @@ def test_the_first_requests_of_many_threads_at_once(
                 assert [thread.result() for thread in threads] == questions
 
 
-def test_only_one_of_many_threads_reads_a_subscription_at_a_time(
+def test_one_thread_at_a_time_reads_a_subscription(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique)

@@ -60,7 +60,7 @@ def test_tls_begins_when_the_server_asks_for_it(
         jsync.connect(url)
 
 
-def test_the_authorities_of_the_system_do_not_vouch_for_our_own(
+def test_the_systems_authorities_do_not_vouch_for_ours(
     tls_server: LocalServer,
 ) -> None:
     with pytest.raises(errors.TLSError, match="not accepted"):
@@ -74,7 +74,7 @@ def test_another_authority_does_not_vouch_for_ours(
         jsync.connect(tls_server.url, tls_ca=certificates.other_ca.cert)
 
 
-def test_a_certificate_for_another_host_is_refused_unless_that_name_is_given(
+def test_another_hosts_certificate_is_refused_unless_named(
     own_server: StartServer, certificates: Certificates
 ) -> None:
     server = own_server(config=certificates.server_config(certificates.wrong_host))
@@ -87,7 +87,7 @@ def test_a_certificate_for_another_host_is_refused_unless_that_name_is_given(
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_the_dot_of_an_absolute_name_is_for_dns_alone(
+def test_only_dns_sees_an_absolute_names_dot(
     own_server: StartServer,
     certificates: Certificates,
     monkeypatch: pytest.MonkeyPatch,
@@ -128,7 +128,7 @@ def test_an_expired_certificate_is_refused(
         jsync.connect(server.url, tls_ca=certificates.ca.cert)
 
 
-def test_a_context_of_ours_is_used_as_it_is(tls_server: LocalServer) -> None:
+def test_a_given_context_is_used_unchanged(tls_server: LocalServer) -> None:
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -151,7 +151,7 @@ def test_a_client_certificate_lets_in(
         assert works(nc)
 
 
-def test_without_a_client_certificate_the_error_is_about_tls(
+def test_a_missing_client_certificate_is_a_tls_error(
     mutual_tls_server: LocalServer, certificates: Certificates
 ) -> None:
     for _ in range(5):  # the alert comes before our CONNECT, or after it
@@ -202,7 +202,7 @@ def test_a_missing_file_raises_at_once(
         jsync.connect(tls_server.url, **options)
 
 
-def test_a_file_that_is_no_certificate_raises_a_clear_error(tmp_path: Path) -> None:
+def test_a_file_without_certificate_raises_a_clear_error(tmp_path: Path) -> None:
     there = tmp_path / "notes.txt"
     there.write_text("no certificate\n")
     for option, words in (
@@ -218,7 +218,7 @@ def test_a_file_that_is_no_certificate_raises_a_clear_error(tmp_path: Path) -> N
 # The start of TLS ---------------------------------------------------------------------
 
 
-def test_handshake_first_suits_a_server_that_begins_with_tls(
+def test_handshake_first_suits_a_server_beginning_with_tls(
     own_server: StartServer, certificates: Certificates
 ) -> None:
     server = own_server(config=certificates.server_config(handshake_first="true"))
@@ -230,7 +230,7 @@ def test_handshake_first_suits_a_server_that_begins_with_tls(
         jsync.connect(server.url, tls_ca=certificates.ca.cert, connect_timeout=0.3)
 
 
-def test_handshake_first_with_a_plain_server_is_a_tls_error(
+def test_handshake_first_with_a_plain_server_raises(
     server: LocalServer,
 ) -> None:
     with pytest.raises(errors.TLSError):
@@ -238,7 +238,7 @@ def test_handshake_first_with_a_plain_server_is_a_tls_error(
 
 
 @pytest.mark.parametrize("how", ["url", "option"])
-def test_tls_that_is_wanted_is_not_given_up_when_the_server_has_none(
+def test_wanted_tls_is_never_given_up_for_plaintext(
     server: LocalServer, certificates: Certificates, how: str
 ) -> None:
     options: dict[str, Any] = {"tls": True} if how == "option" else {}
@@ -247,7 +247,7 @@ def test_tls_that_is_wanted_is_not_given_up_when_the_server_has_none(
         jsync.connect(f"{scheme}://127.0.0.1:{server.port}", **options)
 
 
-def test_secrets_are_not_sent_in_the_clear_when_tls_is_wanted() -> None:
+def test_wanted_tls_sends_no_secrets_in_the_clear() -> None:
     heard = bytearray()
     info = b'INFO {"version":"2.15.1","headers":true,"auth_required":true}\r\n'
 
@@ -268,14 +268,14 @@ def test_secrets_are_not_sent_in_the_clear_when_tls_is_wanted() -> None:
     assert b"CONNECT" not in heard
 
 
-def test_plaintext_put_in_before_the_tls_handshake_is_refused() -> None:
+def test_plaintext_injected_before_the_tls_handshake_is_refused() -> None:
     info = b'INFO {"version":"2.15.1","headers":true,"tls_required":true}\r\n'
     with stranger(info + b"INFO {}\r\n") as url:
         with pytest.raises(errors.ProtocolError, match="injected"):
             jsync.connect(url)
 
 
-def test_a_tls_handshake_that_never_ends_is_a_timeout() -> None:
+def test_an_endless_tls_handshake_is_a_timeout() -> None:
     info = b'INFO {"version":"2.15.1","headers":true,"tls_required":true}\r\n'
     with stranger(info) as url:
         with pytest.raises(errors.TimeoutError):
@@ -302,7 +302,7 @@ def test_large_payloads_pass_both_ways(nc: jsync.Connection, unique: str) -> Non
         assert sub.next().data == largest[:size]
 
 
-def test_a_burst_of_large_payloads_arrives_whole_and_in_order(
+def test_bursts_of_large_payloads_arrive_whole_in_order(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -312,7 +312,7 @@ def test_a_burst_of_large_payloads_arrives_whole_and_in_order(
     assert [sub.next().data == payload for payload in payloads] == [True] * 60
 
 
-def test_messages_of_many_threads_stay_whole_and_each_thread_keeps_its_order(
+def test_messages_of_many_threads_stay_whole_and_ordered(
     nc: jsync.Connection, unique: str
 ) -> None:
     threads, each = 8, 3000
@@ -458,7 +458,7 @@ def test_cuts_at_any_byte_lose_no_acknowledged_message(
 
 
 @pytest.mark.parametrize("by", ["main thread", "thread"])
-def test_a_changed_byte_ends_the_connection_and_the_next_one_works(
+def test_a_changed_byte_makes_a_reconnect_that_works(
     by: str, tls_server: LocalServer, certificates: Certificates
 ) -> None:
     def spoil(data: bytes, to: Side) -> bytes:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..conftest import StartServer
 
 
-def test_a_trace_names_clients_and_streams_and_delivers_nothing(
+def test_a_trace_names_clients_and_streams_without_delivering(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     js.create_stream(name=unique, subjects=[unique])

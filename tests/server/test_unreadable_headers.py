@@ -159,7 +159,7 @@ def test_the_stored_bytes_of_odd_headers_are_kept(
     assert stream.get_message(2).raw_headers == stored[1]
 
 
-def test_an_odd_block_hides_no_other_entry_of_a_bucket(
+def test_an_odd_header_block_hides_no_other_entry(
     server: LocalServer, js: jsync.JetStream, unique: str
 ) -> None:
     bucket = js.create_key_value(bucket=unique)

@@ -88,7 +88,7 @@ def cut(
 
 
 @pytest.mark.parametrize("resend", [True, False])
-def test_a_distant_publisher_learns_the_outcome_of_each_message(
+def test_a_distant_publisher_learns_each_outcome(
     server: LocalServer,
     line: tuple[FaultProxy, Events],
     js: jsync.JetStream,
@@ -106,7 +106,7 @@ def test_a_distant_publisher_learns_the_outcome_of_each_message(
     assert failures.total() < len(published.futures)
 
 
-def test_a_distant_fast_ingest_stores_the_messages_that_it_reports(
+def test_a_distant_fast_ingest_stores_all_reported_messages(
     server: LocalServer,
     line: tuple[FaultProxy, Events],
     js: jsync.JetStream,
@@ -123,7 +123,7 @@ def test_a_distant_fast_ingest_stores_the_messages_that_it_reports(
 
 
 @pytest.mark.parametrize("options", [{}, {"ack_first": True}], ids=["rows", "batch"])
-def test_atomic_batches_far_away_are_whole_or_absent_as_reported(
+def test_distant_atomic_batches_are_whole_or_absent(
     line: tuple[FaultProxy, Events],
     js: jsync.JetStream,
     stream: jsync.Stream,

@@ -98,7 +98,7 @@ def nc(
 # With the real server -----------------------------------------------------------------
 
 
-def test_messages_of_every_size_come_as_they_were_sent(nc: jsync.Connection) -> None:
+def test_messages_of_every_size_arrive_unchanged(nc: jsync.Connection) -> None:
     subscription = nc.subscribe("sizes")
     for size in SIZES:
         data = os.urandom(size // 2) + bytes(size - size // 2)
@@ -355,7 +355,7 @@ def test_a_port_without_tls_behind_wss_is_named(ws_server: LocalServer) -> None:
 # Through a faulty proxy ---------------------------------------------------------------
 
 
-def test_a_cut_at_any_byte_of_the_handshake_ends_in_the_next_attempt(
+def test_a_cut_anywhere_in_the_handshake_is_retried(
     ws_server: LocalServer,
 ) -> None:
     with FaultProxy("127.0.0.1", port_of(ws_server), scheme="ws") as proxy:
@@ -375,7 +375,7 @@ def test_a_cut_at_any_byte_of_the_handshake_ends_in_the_next_attempt(
 
 @pytest.mark.parametrize("kind", ["ws", "compressed", "wss", "wss, compressed"])
 @pytest.mark.parametrize("to", ["client", "server"])
-def test_cuts_in_the_middle_of_frames_lose_no_acknowledged_message(
+def test_cuts_inside_frames_lose_no_acknowledged_message(
     to: Side,
     kind: str,
     own_server: StartServer,
@@ -456,7 +456,7 @@ def test_a_silent_line_is_given_up(
 @pytest.mark.parametrize(
     "garbage", [b"\xff" * 40, b"\x82\x05HELLO", b"\x80\x01x", bytes(300)]
 )
-def test_garbage_ends_the_connection_and_the_next_one_works(
+def test_garbage_ends_the_connection_and_the_next_works(
     garbage: bytes,
     scheme: str,
     request: pytest.FixtureRequest,
@@ -507,7 +507,7 @@ def test_path_and_headers_reach_the_server() -> None:
     assert seen[1].fields["X-Time"] == "now"
 
 
-def test_nothing_shows_the_headers_or_the_query_of_a_websocket(
+def test_nothing_shows_headers_or_query_of_a_websocket(
     ws_server: LocalServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="jsync.connection")
@@ -541,7 +541,7 @@ def test_nothing_shows_the_headers_or_the_query_of_a_websocket(
     assert "s3cret" not in said + caplog.text
 
 
-def test_a_callable_of_headers_that_fails_fails_the_attempt() -> None:
+def test_a_headers_callable_that_raises_fails_the_attempt() -> None:
     def fail() -> dict[str, str]:
         raise RuntimeError("no vault")
 
@@ -549,7 +549,7 @@ def test_a_callable_of_headers_that_fails_fails_the_attempt() -> None:
         jsync.connect(f"ws://127.0.0.1:{fake.port}", ws_headers=fail)
 
 
-def test_a_callable_of_headers_that_exits_fails_the_attempt_at_once() -> None:
+def test_a_headers_callable_that_exits_fails_at_once() -> None:
     with FakeServer(Peer.hang) as fake:
         url = f"ws://127.0.0.1:{fake.port}"
         with pytest.raises(errors.Error, match="ws_headers raised SystemExit"):
@@ -660,7 +660,7 @@ def test_closing_sends_a_close_frame_to_the_server() -> None:
     assert seen[-1] == (0x80 | CLOSE, b"\x03\xe8")
 
 
-def test_an_error_of_the_server_counts_more_than_the_close_behind_it() -> None:
+def test_a_server_error_outweighs_the_close_after_it() -> None:
     def script(peer: WebSocketPeer) -> None:
         peer.accept()
         peer.send(b'INFO {"version":"2.15.1","headers":true,"proto":1}\r\n')

@@ -83,7 +83,7 @@ def strand(consumer: jsync.Consumer, count: int) -> None:
     wait_for(lambda: consumer.info().num_ack_pending == 0)
 
 
-def test_a_handler_gets_each_message_and_returning_acknowledges_it(
+def test_a_message_is_acknowledged_when_its_handler_returns(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     done: list[int] = []
@@ -105,7 +105,7 @@ def test_a_handler_gets_each_message_and_returning_acknowledges_it(
     assert js.consumer(stream.name, "w").info().ack_floor.consumer_seq == 50
 
 
-def test_a_report_keeps_the_lag_until_the_server_cannot_tell_it(
+def test_a_report_keeps_the_last_known_lag(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     @app.handle(f"{stream.name}.a", consumer="w")
@@ -125,7 +125,7 @@ def test_a_report_keeps_the_lag_until_the_server_cannot_tell_it(
         assert lag(ask=False) == (None, None)
 
 
-def test_a_failed_message_is_retried_and_becomes_a_dead_letter(
+def test_failed_messages_are_retried_then_become_dead_letters(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -151,7 +151,7 @@ def test_a_failed_message_is_retried_and_becomes_a_dead_letter(
     assert figures.redelivered == 1
 
 
-def test_a_worker_without_dead_letters_never_gives_a_message_up(
+def test_a_worker_without_dead_letters_never_gives_up(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     app = jsync.Worker(stream=stream.name)
@@ -210,7 +210,7 @@ def test_a_worker_is_a_member_of_a_group(
     js.delete_consumer_group(stream.name, "g")
 
 
-def test_a_worker_that_fails_to_start_joins_no_group(
+def test_a_worker_whose_start_fails_joins_no_group(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """Running members would lose partitions that nobody reads."""
@@ -236,7 +236,7 @@ def test_a_worker_that_fails_to_start_joins_no_group(
     js.delete_consumer_group(stream.name, "g")
 
 
-def test_a_worker_that_does_not_fit_its_group_does_not_start(
+def test_a_worker_that_contradicts_its_group_never_starts(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     def started(group: str, subject: str = f"{stream.name}.*") -> None:
@@ -409,7 +409,7 @@ def test_a_member_without_partitions_is_not_ready(
     js.delete_consumer_group(stream.name, "g")
 
 
-def test_a_call_of_a_group_keeps_its_message_beyond_its_limit(
+def test_a_late_group_handler_keeps_its_message(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, told: Recorder
 ) -> None:
     """Another member would handle the same key at the same time."""
@@ -467,7 +467,7 @@ def test_a_handler_that_takes_too_long_has_failed(
     assert dead.info().state.messages == 1
 
 
-def test_the_clock_goes_on_after_a_time_when_no_thread_could_be_started(
+def test_time_limits_still_work_after_a_thread_shortage(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -522,7 +522,7 @@ def test_a_stop_lets_handlers_finish_the_prefetched_messages(
     wait_for(lambda: settled(js, stream))
 
 
-def test_a_handler_may_stop_its_worker_and_its_messages_are_finished(
+def test_a_handler_may_stop_its_worker_and_finish(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     done: list[int] = []
@@ -592,7 +592,7 @@ def test_a_second_stop_waits_for_the_first_one(
     running.stop(0)
 
 
-def test_a_hook_may_stop_the_worker_that_is_being_stopped(
+def test_a_hook_may_stop_an_already_stopping_worker(
     nc: jsync.Connection, app: jsync.Worker, stream: jsync.Stream
 ) -> None:
     app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
@@ -627,7 +627,7 @@ def test_a_hook_cannot_wait_for_its_own_worker(
     assert running.wait(0)
 
 
-def test_a_handler_that_stops_its_worker_and_stays_is_reported(
+def test_a_handler_that_outlasts_its_stop_is_reported(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -650,7 +650,7 @@ def test_a_handler_that_stops_its_worker_and_stays_is_reported(
         go.set()
 
 
-def test_a_drain_of_the_connection_lets_handlers_finish_and_ends_the_worker(
+def test_a_drain_finishes_handlers_and_ends_the_worker(
     server: LocalServer, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     begun, go = threading.Event(), threading.Event()
@@ -678,7 +678,7 @@ def test_a_drain_of_the_connection_lets_handlers_finish_and_ends_the_worker(
     running.stop()
 
 
-def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
+def test_ctrl_c_in_a_stop_ends_other_waits(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     begun, go = threading.Event(), threading.Event()
@@ -703,7 +703,7 @@ def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
     go.set()
 
 
-def test_a_late_stop_returns_the_messages_that_no_handler_has_begun(
+def test_a_late_stop_returns_messages_without_a_handler(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     begun, go = threading.Event(), threading.Event()
@@ -751,7 +751,7 @@ def test_a_failed_start_ends_the_running_parts(
     assert ended.waiting == 1
 
 
-def test_dead_letters_without_a_stream_are_found_at_the_start(
+def test_dead_letters_without_a_stream_prevent_the_start(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     for subject, words in (
@@ -782,7 +782,7 @@ def test_an_existing_consumer_is_used_as_it_is(
         other.start(nc)
 
 
-def test_a_deleted_consumer_ends_the_worker_and_each_wait_raises(
+def test_a_deleted_consumer_ends_the_worker_and_raises(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     app.handle(f"{stream.name}.a", consumer="w", retry=Retry())(lambda _: None)
@@ -854,7 +854,7 @@ def test_logs_name_the_message_in_hand(
     assert "subject" not in lines[1]
 
 
-def test_a_message_that_the_server_strands_becomes_a_dead_letter(
+def test_messages_that_the_server_strands_become_dead_letters(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -885,7 +885,7 @@ def test_a_message_that_the_server_strands_becomes_a_dead_letter(
     assert dead.info().state.messages == 1
 
 
-def test_a_dead_letter_keeps_a_message_without_its_unreadable_headers(
+def test_a_dead_letter_leaves_out_unreadable_headers(
     server: LocalServer,
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -907,7 +907,7 @@ def test_a_dead_letter_keeps_a_message_without_its_unreadable_headers(
     assert headers["Dead-Letter-Reason"] == "ValueError: headers: None"
 
 
-def test_a_stranded_message_with_unreadable_headers_becomes_a_dead_letter(
+def test_stranded_messages_with_unreadable_headers_become_dead_letters(
     server: LocalServer,
     nc: jsync.Connection,
     js: jsync.JetStream,
@@ -931,7 +931,7 @@ def test_a_stranded_message_with_unreadable_headers_becomes_a_dead_letter(
     assert {dead.get_message(n).data for n in (1, 2)} == {b"odd", b"good"}
 
 
-def test_a_message_stranded_while_nobody_listened_becomes_a_dead_letter(
+def test_messages_stranded_without_a_listener_become_dead_letters(
     nc: jsync.Connection, js: jsync.JetStream, dead: jsync.Stream, unique: str
 ) -> None:
     """The server publishes its advisory once, and keeps the message of a work queue."""
@@ -957,7 +957,7 @@ def test_a_message_stranded_while_nobody_listened_becomes_a_dead_letter(
     stream.delete()
 
 
-def test_each_stranded_message_is_buried_once_in_a_round(
+def test_each_round_buries_a_stranded_message_once(
     nc: jsync.Connection,
     js: jsync.JetStream,
     dead: jsync.Stream,
@@ -1105,7 +1105,7 @@ def test_advisories_are_heeded_where_searches_are_forbidden(
             wait_for(lambda: dead.info().state.messages == 1)
 
 
-def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
+def test_dead_letters_continue_after_an_unreadable_advisory(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,

@@ -154,7 +154,7 @@ def check(files: Project, js: jsync.JetStream, rows: Sequence[dict[str, Any]]) -
         assert dead.get_message(number).data == b"no flight"
 
 
-def test_flights_go_through_three_layers_and_come_back_once(
+def test_flights_pass_three_layers_and_return_once(
     project: tuple[Project, jsync.JetStream],
 ) -> None:
     files, js = project

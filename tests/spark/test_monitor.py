@@ -50,7 +50,7 @@ def get(port: int | None, path: str) -> str:
     return text.decode()
 
 
-def test_the_lag_of_a_running_query_is_reported_in_messages_and_seconds(
+def test_query_lag_is_reported_in_messages_and_seconds(
     spark: SparkSession,
     server: LocalServer,
     reading: Reading,
@@ -118,7 +118,7 @@ def logger_name() -> str:
     return "jsync.spark.monitor"
 
 
-def test_duplicates_dead_letters_and_malformed_messages_are_counted_over_all_runs(
+def test_duplicates_and_dead_letters_count_over_all_runs(
     spark: SparkSession,
     server: LocalServer,
     reading: Reading,
@@ -170,7 +170,7 @@ def test_duplicates_dead_letters_and_malformed_messages_are_counted_over_all_run
         dead.delete()
 
 
-def test_a_failed_query_is_not_ready_and_shows_the_reason(
+def test_a_failed_query_is_unready_and_shows_why(
     spark: SparkSession,
     reading: Reading,
     batches: Batches,

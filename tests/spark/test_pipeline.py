@@ -86,7 +86,7 @@ def problems(refused: pytest.ExceptionInfo[PipelineFileError]) -> list[tuple[int
 # Batches ------------------------------------------------------------------------------
 
 
-def test_a_batch_writes_files_and_messages_and_shows_rows(
+def test_a_batch_writes_files_and_messages_showing_rows(
     run: Callable[[str], pipeline.Result],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -205,7 +205,7 @@ BROKEN = (b'{"name": "a", "amount": 1}', b"no JSON", b'{"amount": "many"}', b"")
     ("malformed", "found"),
     [("drop", [(1, 1)]), ("null", [(1, 1), *((n, None) for n in (2, 3, 4))])],
 )
-def test_payloads_that_are_no_json_are_treated_by_the_option_of_the_file(
+def test_the_file_decides_what_happens_to_invalid_json(
     run: Callable[[str], pipeline.Result],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -243,7 +243,7 @@ BAD = (
 
 
 @pytest.mark.sparks
-def test_only_one_object_of_the_schema_is_well_formed(
+def test_only_one_object_of_the_schema_is_valid(
     run: Callable[[str], pipeline.Result],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -324,7 +324,7 @@ def test_dropped_messages_of_a_stream_are_counted(
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["batch", "streaming"])
-def test_malformed_messages_become_dead_letters_that_can_be_replayed(
+def test_malformed_messages_become_replayable_dead_letters(
     run: Callable[[str], pipeline.Result],
     server: LocalServer,
     js: jsync.JetStream,
@@ -359,7 +359,7 @@ options = {options}
     dead.delete()
 
 
-def test_a_payload_that_is_no_json_fails_the_pipeline_and_is_named(
+def test_invalid_json_fails_the_pipeline_and_is_named(
     run: Callable[[str], pipeline.Result], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *BROKEN)
@@ -373,7 +373,7 @@ def test_a_payload_that_is_no_json_fails_the_pipeline_and_is_named(
 # Errors of Spark and of the environment ------------------------------------------------
 
 
-def test_an_error_of_spark_about_the_sql_has_its_line(
+def test_a_spark_error_about_sql_has_its_line(
     run: Callable[[str], pipeline.Result],
 ) -> None:
     with pytest.raises(PipelineFileError) as refused:
@@ -399,7 +399,7 @@ from = "sums"
     assert "\n" not in message
 
 
-def test_columns_that_no_message_has_are_rejected_at_the_sink(
+def test_a_sink_rejects_columns_that_no_message_has(
     run: Callable[[str], pipeline.Result],
 ) -> None:
     with pytest.raises(PipelineFileError) as refused:
@@ -417,7 +417,7 @@ options = { stream = "${STREAM}" }
     assert "the server gives the column sequence: drop it" in message
 
 
-def test_unsupported_options_of_a_stream_are_rejected_before_the_start(
+def test_unsupported_stream_options_are_rejected_before_the_start(
     run: Callable[[str], pipeline.Result], tmp_path: Path
 ) -> None:
     with pytest.raises(PipelineFileError) as refused:
@@ -441,7 +441,7 @@ path = "${OUT}/files"
     assert not [*(tmp_path / "files").glob("*.parquet")]
 
 
-def test_missing_files_and_streams_are_reported_before_spark_starts(
+def test_missing_files_and_streams_are_reported_before_starting(
     file: Path, stream: jsync.Stream, js: jsync.JetStream, tmp_path: Path
 ) -> None:
     (tmp_path / "there").mkdir()
@@ -548,7 +548,7 @@ def test_a_streaming_pipeline_continues_at_its_end(
     assert (query.lag, query.lag_seconds) == (0, 0.0)
 
 
-def test_a_query_whose_worker_came_too_late_is_started_again(
+def test_a_query_whose_worker_was_late_starts_again(
     run: Callable[[str], pipeline.Result],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -656,7 +656,7 @@ messages_of_people = "select * from messages join names using (name)"
     assert {row["long"] for row in rows(tmp_path / "files")} == {"Anna", "Bert"}
 
 
-def test_a_query_that_fails_ends_the_pipeline_with_one_line(
+def test_failed_queries_end_the_pipeline_with_one_line(
     run: Callable[[str], pipeline.Result], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *BROKEN)
@@ -689,7 +689,7 @@ def later() -> Iterator[Callable[[Callable[[], bool], signal.Signals], None]]:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
-def test_a_signal_ends_a_stream_between_two_micro_batches(
+def test_a_signal_ends_a_stream_between_micro_batches(
     run: Callable[[str], pipeline.Result],
     later: Callable[[Callable[[], bool], signal.Signals], None],
     js: jsync.JetStream,
@@ -716,7 +716,7 @@ def test_a_signal_ends_a_stream_between_two_micro_batches(
     assert len(rows(tmp_path / "files")) == 10 * len(numbers("commits")) < 1000
 
 
-def test_a_stop_that_comes_late_does_not_fall_into_the_next_micro_batch(
+def test_a_late_stop_spares_the_next_micro_batch(
     run: Callable[[str], pipeline.Result],
     later: Callable[[Callable[[], bool], signal.Signals], None],
     js: jsync.JetStream,

@@ -15,7 +15,7 @@ from jsync.spark.pipeline.streaming import _can_pause
     ("options", "can_pause"),
     [({}, True), ({"pauseFile": "/mine"}, False), ({"pausefile": "/mine"}, False)],
 )
-def test_a_source_with_its_own_pause_file_is_not_paused_by_the_pipeline(
+def test_pipelines_cannot_pause_sources_with_own_pause_files(
     options: dict[str, str], can_pause: bool
 ) -> None:
     source = JetStreamSource(format="jetstream", options={"stream": "S", **options})

@@ -74,7 +74,7 @@ def payloads(js: jsync.JetStream, name: str) -> list[int]:
         return [int(message.data) for message in messages]
 
 
-def test_a_replay_beside_the_running_query_stores_each_row_once(
+def test_a_replay_beside_the_query_stores_rows_once(
     spark: SparkSession,
     server: LocalServer,
     replay: Callable[..., pipeline.Result],
@@ -110,7 +110,7 @@ def test_a_replay_beside_the_running_query_stores_each_row_once(
     assert payloads(js, out.name) == list(range(1, 15))
 
 
-def test_a_part_goes_into_another_stream_once_however_often_it_is_replayed(
+def test_a_repeated_replay_fills_another_stream_once(
     replay: Callable[..., pipeline.Result],
     js: jsync.JetStream,
     stream: jsync.Stream,

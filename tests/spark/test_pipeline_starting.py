@@ -10,7 +10,7 @@ from jsync.spark.pipeline.starting import RETRYING, has_not_begun, started
 LATE = "Python worker failed to connect back."
 
 
-def test_only_a_worker_that_came_too_late_is_a_reason_to_start_again() -> None:
+def test_only_a_late_worker_justifies_another_start() -> None:
     errors = [PySparkException(LATE), PySparkException(LATE), None]
 
     def start() -> str:

@@ -91,7 +91,7 @@ def test_each_part_of_a_message_is_a_column(
     stream.delete()
 
 
-def test_one_subject_may_be_an_option_and_finds_its_stream(
+def test_a_subject_given_as_option_finds_its_stream(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream
 ) -> None:
     frame = spark.createDataFrame([("1",), ("2",)], "data string")
@@ -118,7 +118,7 @@ def test_nothing_to_write_is_written(
         (["data"], {"mode": "overwrite"}, "allowPurge=true"),
     ],
 )
-def test_the_driver_rejects_bad_options_before_any_row_is_sent(
+def test_bad_options_are_rejected_before_rows_are_sent(
     spark: SparkSession,
     server: LocalServer,
     stream: jsync.Stream,
@@ -144,7 +144,7 @@ def test_overwrite_purges_once(
     assert stream.info().state.first_seq == 2
 
 
-def test_a_row_that_cannot_be_sent_fails_its_task_and_reports_the_stored_rows(
+def test_a_bad_row_fails_its_task_with_counts(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream
 ) -> None:
     frame = spark.createDataFrame(
@@ -163,7 +163,7 @@ def test_a_row_that_cannot_be_sent_fails_its_task_and_reports_the_stored_rows(
 
 
 @pytest.mark.sparks
-def test_rows_that_cannot_be_published_are_dead_letters_where_asked(
+def test_rows_that_cannot_be_published_become_dead_letters(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -225,7 +225,7 @@ def test_rows_that_cannot_be_published_are_dead_letters_where_asked(
 
 
 @pytest.mark.sparks
-def test_a_job_that_runs_again_doubles_no_row_and_reports_the_stored_rows(
+def test_a_job_that_runs_again_doubles_no_row(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     js.publish(f"{stream.name}.0", b"0", msg_id="n0")
@@ -298,7 +298,7 @@ def test_the_fence_is_a_bucket_that_others_read(
     assert f"job.{job}.begun" in keys
 
 
-def test_an_interrupted_job_continues_while_its_ids_are_known(
+def test_an_interrupted_job_continues_while_ids_are_remembered(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     job = f"half-{stream.name}"
@@ -315,7 +315,7 @@ def test_an_interrupted_job_continues_while_its_ids_are_known(
     assert entry_of(js, f"job.{job}.committed")["report"]["duplicates"] == 1500
 
 
-def test_a_job_that_was_interrupted_too_long_ago_raises_with_advice(
+def test_a_job_interrupted_long_ago_raises_with_advice(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     stream.update(duplicate_window=4.0)
@@ -345,7 +345,7 @@ def test_a_job_that_was_interrupted_too_long_ago_raises_with_advice(
     assert len(stored(stream, "data")) == 100
 
 
-def test_a_job_that_was_begun_and_stored_nothing_may_start_at_any_time(
+def test_a_job_without_stored_rows_may_start_anytime(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     stream.update(duplicate_window=4.0)
@@ -371,7 +371,7 @@ def test_exactly_once_needs_an_id_in_every_row(
     assert stored(stream, "data") == []
 
 
-def test_a_stream_that_refuses_a_row_fails_the_write(
+def test_a_refused_row_fails_the_write(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     frame = spark.createDataFrame(

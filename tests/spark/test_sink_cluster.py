@@ -79,7 +79,7 @@ def replicated(cluster: Cluster, unique: str) -> Iterator[jsync.Stream]:
         js.delete_stream("KV_jsync_spark")
 
 
-def test_leaders_that_step_down_in_the_middle_neither_lose_nor_double_a_row(
+def test_leaders_stepping_down_neither_lose_nor_double_rows(
     spark: SparkSession, cluster: Cluster, replicated: jsync.Stream, tmp_path: Path
 ) -> None:
     options = {
@@ -109,7 +109,7 @@ def test_leaders_that_step_down_in_the_middle_neither_lose_nor_double_a_row(
 
 @pytest.mark.fault
 @pytest.mark.parametrize("kill", range(max(3, KILLS)))
-def test_exactly_once_batch_writes_survive_the_loss_of_the_leader_while_the_driver_plans(
+def test_exactly_once_batches_survive_lost_leaders_during_planning(
     spark: SparkSession, cluster: Cluster, replicated: jsync.Stream, kill: int
 ) -> None:
     """The leader dies before the driver starts to plan, or up to a second later."""
@@ -176,7 +176,7 @@ def test_a_commit_waits_for_the_next_leader(
 @pytest.mark.fault
 @pytest.mark.parametrize("kill", range(KILLS))
 @pytest.mark.parametrize("killed", ["fence", "stream"])
-def test_a_leader_that_dies_while_the_driver_commits_loses_no_commit(
+def test_a_leader_that_dies_mid_commit_loses_nothing(
     cluster: Cluster, replicated: jsync.Stream, killed: str, kill: int
 ) -> None:
     """Commit one batch after the other, until one more is committed after the kill."""

@@ -53,7 +53,7 @@ def written(spark_environment: None) -> Iterator[jsync.JetStream]:
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_large_messages_of_many_tasks_at_once_are_all_stored_and_none_twice(
+def test_large_messages_of_many_tasks_are_stored_once(
     written: jsync.JetStream, name: str
 ) -> None:
     found = sorted(

@@ -166,7 +166,7 @@ def test_a_stream_without_a_leader_is_waited_for(
     assert stored(dead, "data") == []
 
 
-def test_a_subject_of_no_stream_is_a_dead_letter(
+def test_a_subject_of_no_stream_makes_dead_letters(
     js: jsync.JetStream, unique: str, stream: jsync.Stream, dead: jsync.Stream
 ) -> None:
     """The stream of a write without the option is not known."""

@@ -107,7 +107,7 @@ def change_after_two_batches(
         pytest.param(recreate, 2, marks=pytest.mark.bulk),
     ],
 )
-def test_rows_that_a_restore_of_the_sink_took_end_the_query(
+def test_rows_lost_in_a_restore_end_the_query(
     spark: SparkSession, restorable: Restorable, change: Any, batch: int
 ) -> None:
     """This holds even if the fence knows the batch.
@@ -137,7 +137,7 @@ def test_rows_that_a_restore_of_the_sink_took_end_the_query(
         pytest.param(add_another, marks=pytest.mark.bulk),
     ],
 )
-def test_messages_that_go_from_the_sink_or_come_into_it_end_nothing(
+def test_messages_added_or_removed_end_no_query(
     spark: SparkSession, restorable: Restorable, change: Any
 ) -> None:
     before = change_after_two_batches(spark, restorable, change)
@@ -145,7 +145,7 @@ def test_messages_that_go_from_the_sink_or_come_into_it_end_nothing(
     assert found(restorable) == sorted([*before, *range(20, 30)])
 
 
-def test_a_fence_without_the_last_message_of_the_stream_continues_and_gets_it(
+def test_a_fence_without_the_last_message_gets_it(
     spark: SparkSession, restorable: Restorable
 ) -> None:
     write_batch(spark, restorable, 0)
@@ -195,7 +195,7 @@ def test_a_query_ends_when_its_sink_was_restored(
 
 @pytest.mark.fault
 @pytest.mark.parametrize("restore", range(KILLS))
-def test_a_restore_of_the_sink_to_any_older_batch_ends_the_query(
+def test_restoring_any_older_batch_ends_the_query(
     spark: SparkSession, restorable: Restorable, restore: int
 ) -> None:
     """Other programs have stored messages since, or not."""

@@ -52,7 +52,7 @@ def test_record_batches_are_handed_on_as_they_are() -> None:
     assert all(one is other for one, other in zip(found, batches, strict=True))
 
 
-def test_rows_which_spark_4_0_gives_become_record_batches() -> None:
+def test_rows_from_spark_4_0_become_record_batches() -> None:
     rows = [
         Row(data=bytearray(b"x"), headers={"A": ["1", "2"]}, expected_last_sequence=5),
         Row(data=None, headers=None, expected_last_sequence=None),
@@ -120,7 +120,7 @@ authorization {
 """
 
 
-def test_a_missing_permission_is_said_on_the_driver_without_a_secret(
+def test_the_driver_reports_a_missing_permission_without_secrets(
     own_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = own_server(config=PERMISSIONS)
@@ -154,7 +154,7 @@ def test_a_missing_permission_is_said_on_the_driver_without_a_secret(
         ({"delivery": "exactly-once"}, "needs a column msg_id"),
     ],
 )
-def test_the_writer_rejects_bad_options_when_it_is_created(
+def test_the_writer_rejects_bad_options_when_created(
     options: dict[str, str], server: LocalServer, stream: jsync.Stream, what: str
 ) -> None:
     given = {"nats.servers": server.url, "subject": f"{stream.name}.x"}

@@ -61,7 +61,7 @@ ONCE = {"delivery": "exactly-once"}
 
 @pytest.mark.sparks
 @pytest.mark.parametrize("options", [{}, ONCE], ids=["at least once", "exactly once"])
-def test_each_batch_is_stored_and_the_next_run_continues(
+def test_batches_are_stored_and_the_next_run_continues(
     spark: SparkSession,
     server: LocalServer,
     stream: jsync.Stream,
@@ -82,7 +82,7 @@ def test_each_batch_is_stored_and_the_next_run_continues(
     assert values(stream) == list(range(1600))
 
 
-def test_a_batch_that_is_stored_is_not_sent_again_however_late(
+def test_a_stored_batch_is_never_sent_again(
     spark: SparkSession,
     server: LocalServer,
     js: jsync.JetStream,
@@ -118,7 +118,7 @@ def test_a_batch_that_is_stored_is_not_sent_again_however_late(
 
 
 @pytest.mark.parametrize("remembered", [True, False])
-def test_a_deleted_checkpoint_doubles_only_rows_that_the_stream_has_forgotten(
+def test_a_deleted_checkpoint_doubles_only_forgotten_rows(
     spark: SparkSession,
     server: LocalServer,
     reading: Reading,
@@ -156,7 +156,7 @@ def test_a_deleted_checkpoint_doubles_only_rows_that_the_stream_has_forgotten(
     sink.delete()
 
 
-def test_a_new_query_on_a_stream_that_another_one_has_written_is_a_warning(
+def test_a_new_query_on_a_used_stream_warns(
     js: jsync.JetStream,
     stream: jsync.Stream,
     unique: str,
@@ -180,7 +180,7 @@ def test_a_new_query_on_a_stream_that_another_one_has_written_is_a_warning(
     js.delete_stream(f"KV_{unique}")
 
 
-def test_a_mode_that_would_purge_with_each_batch_is_refused(
+def test_a_mode_that_purges_every_batch_is_refused(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream, tmp_path: Path
 ) -> None:
     add_file(tmp_path / "in", "0", range(10))

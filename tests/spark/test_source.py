@@ -104,7 +104,7 @@ def test_several_streams_are_one_frame(
     other.delete()
 
 
-def test_filters_choose_the_messages_that_are_read_if_spark_allows_it(
+def test_filters_limit_the_requested_messages_if_spark_allows(
     spark: SparkSession, reading: Reading, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """The rows are the same with and without the conf. With it, only those rows are requested."""
@@ -154,7 +154,7 @@ def test_sql_reads_a_table_of_a_stream(
         spark.sql(f"drop table orders_of_{stream.name}")
 
 
-def test_an_insert_by_sql_names_the_table_without_options_and_gives_advice(
+def test_a_table_that_lost_its_options_gives_advice(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(3))
@@ -191,7 +191,7 @@ def test_an_insert_by_sql_names_the_table_without_options_and_gives_advice(
         ({"schema": "payload binary"}, "no column payload"),
     ],
 )
-def test_a_bad_option_is_one_error_on_the_driver_and_shows_no_secret(
+def test_a_bad_option_shows_one_error_without_secrets(
     reading: Reading, stream: jsync.Stream, options: dict[str, str], wanted: str
 ) -> None:
     def read() -> None:

@@ -162,7 +162,7 @@ def test_a_pause_holds_the_first_batch(
     assert query.batch() == [1, 2, 3]
 
 
-def test_an_offset_asked_for_too_early_is_an_error(
+def test_an_offset_requested_too_early_is_an_error(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """A setting of Spark makes availableNow ask before it tells where the query is."""

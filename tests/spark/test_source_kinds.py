@@ -54,7 +54,7 @@ def test_reads_and_writes_refuse_options_of_each_other(
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
-def test_a_work_queue_is_read_without_taking_its_messages_from_the_workers(
+def test_reading_work_queues_leaves_their_messages_to_workers(
     options: dict[str, str], js: jsync.JetStream, unique: str, retention: str
 ) -> None:
     stream = js.create_stream(
@@ -84,7 +84,7 @@ def test_a_work_queue_is_read_without_taking_its_messages_from_the_workers(
     stream.delete()
 
 
-def test_a_mirror_has_the_sequences_of_its_origin_and_a_sourced_stream_its_own(
+def test_a_mirror_keeps_origin_sequences_unlike_sourced_streams(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(10))
@@ -131,7 +131,7 @@ def test_a_moment_is_a_place_in_a_stream(
         ("1500-01-01T00:00:00Z", "2300-01-01T00:00:00Z"),
     ],
 )
-def test_a_moment_for_which_servers_have_no_number_is_before_or_after_all_messages(
+def test_uncountable_moments_lie_before_or_after_all_messages(
     options: dict[str, str],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -172,7 +172,7 @@ def test_the_admitted_rows_are_shared_by_the_streams(
     other.delete()
 
 
-def test_a_stream_that_is_added_begins_where_new_ones_do_and_that_is_kept(
+def test_an_added_stream_begins_like_a_new_one(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """This holds even before the stream has new messages, because `latest` changes all the time."""
@@ -210,7 +210,7 @@ def test_an_offset_of_another_version_is_refused(
             latest(reader, json.loads(offset))
 
 
-def test_a_rejection_by_the_servers_is_raised_on_the_driver(
+def test_a_rejection_by_servers_raises_on_the_driver(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
@@ -230,7 +230,7 @@ def test_a_rejection_by_the_servers_is_raised_on_the_driver(
         batch({**options, "nats.servers": "nats://127.0.0.1:1"}).partitions()
 
 
-def test_a_column_of_another_type_is_to_be_cast_after_reading(
+def test_a_column_of_another_type_needs_a_cast(
     options: dict[str, str],
 ) -> None:
     schema = StructType([StructField("data", StringType())])
@@ -244,7 +244,7 @@ def test_a_schema_has_each_column_once(options: dict[str, str]) -> None:
         JetStreamReader(Options(options), schema)
 
 
-def test_a_message_that_two_subjects_match_is_read_once(
+def test_a_message_matching_two_subjects_is_read_once(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """A server refuses a consumer with overlapping subjects, but no direct gets."""
@@ -280,7 +280,7 @@ def test_pushed_filters_narrow_the_requests(
         assert reader.partitions() == []
 
 
-def test_many_subjects_are_not_asked_for_one_by_one(
+def test_many_subjects_need_no_request_for_each(
     options: dict[str, str],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -307,7 +307,7 @@ def test_many_subjects_are_not_asked_for_one_by_one(
     assert asked == []
 
 
-def test_small_streams_share_a_partition_and_keep_their_order(
+def test_small_streams_share_a_partition_in_their_order(
     options: dict[str, str], js: jsync.JetStream, unique: str
 ) -> None:
     names = [f"{unique}S{number}" for number in range(70)]
@@ -344,7 +344,7 @@ def test_small_streams_share_a_partition_and_keep_their_order(
         stream.delete()
 
 
-def test_each_stream_begins_and_ends_at_its_own_moment(
+def test_each_stream_begins_and_ends_at_its_moment(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
@@ -405,7 +405,7 @@ def test_a_pattern_is_resolved_for_each_batch(
     js.delete_key_value(f"{stream.name}")
 
 
-def test_a_stream_that_appears_before_a_repeated_batch_is_read(
+def test_a_stream_created_before_a_repeat_is_read(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """The first batch was not committed, so a new process asks for the start again."""
@@ -425,7 +425,7 @@ def test_a_stream_that_appears_before_a_repeated_batch_is_read(
     other.delete()
 
 
-def test_a_query_ends_with_the_streams_that_were_there_when_it_began(
+def test_a_query_ends_with_its_initial_streams(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(3))
@@ -442,7 +442,7 @@ def test_a_query_ends_with_the_streams_that_were_there_when_it_began(
     other.delete()
 
 
-def test_few_messages_wait_for_more_of_them_or_for_the_delay(
+def test_few_messages_wait_for_more_or_the_delay(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(2))

@@ -18,7 +18,7 @@ from .engine import batch, latest, sequences, streaming
 from .support import fill, numbers
 
 
-def test_the_first_batch_starts_at_its_recorded_place_though_latest_has_moved(
+def test_the_first_batch_starts_at_its_recorded_place(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     options["startingOffsets"] = "latest"
@@ -34,7 +34,7 @@ def test_the_first_batch_starts_at_its_recorded_place_though_latest_has_moved(
     assert sequences(again, again.partitions(replayed, end)) == [4, 5, 6, 7]
 
 
-def test_an_offset_is_the_same_while_nothing_is_new(
+def test_an_offset_stays_the_same_without_new_messages(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(3))
@@ -85,7 +85,7 @@ def test_a_purge_of_unread_messages_fails_the_query(
     assert sequences(lenient, lenient.partitions(end, after)) == [8, 9, 10]
 
 
-def test_a_batch_to_be_repeated_that_a_limit_took_fails_too(
+def test_a_repeated_batch_that_a_limit_removed_fails(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(10))
@@ -99,7 +99,7 @@ def test_a_batch_to_be_repeated_that_a_limit_took_fails_too(
     assert sequences(lenient, lenient.partitions(start, end)) == [5, 6, 7, 8, 9, 10]
 
 
-def test_messages_lost_between_plan_and_read_fail_the_executor(
+def test_messages_lost_after_the_plan_fail_the_executor(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(10))
@@ -115,7 +115,7 @@ def test_messages_lost_between_plan_and_read_fail_the_executor(
     assert sequences(lenient, allowed) == []
 
 
-def test_another_stream_of_that_name_is_not_read_on(
+def test_another_stream_of_that_name_is_not_continued(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(5))
@@ -142,7 +142,7 @@ def test_another_stream_of_that_name_is_not_read_on(
     assert sequences(lenient, lenient.partitions(end, after)) == list(range(1, 9))
 
 
-def test_a_deleted_stream_leaves_the_other_streams_to_be_read(
+def test_a_deleted_stream_leaves_the_others_readable(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """Also with the trigger availableNow, and if a batch of both streams is repeated."""
@@ -174,7 +174,7 @@ def test_a_deleted_stream_leaves_the_other_streams_to_be_read(
         new.initialOffset()
 
 
-def test_a_place_beyond_the_end_of_a_stream_is_an_error(
+def test_a_place_beyond_the_end_is_an_error(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(5))
@@ -193,7 +193,7 @@ def test_a_place_beyond_the_end_of_a_stream_is_an_error(
         assert sequences(reader, reader.partitions(start, end)) == [6, 7]
 
 
-def test_a_batch_may_not_begin_before_the_stream_does(
+def test_no_batch_may_begin_before_its_stream(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(6))
@@ -250,7 +250,7 @@ def test_no_row_comes_from_a_recreated_stream(
     assert {data[:1] for rows in found for data in rows["data"].to_pylist()} == {b"o"}
 
 
-def test_the_leader_and_not_the_consumer_ends_a_range(
+def test_the_leader_not_the_consumer_ends_a_range(
     options: dict[str, str],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -274,7 +274,7 @@ def test_the_leader_and_not_the_consumer_ends_a_range(
     assert asked == [1, 11, 21]
 
 
-def test_messages_after_the_end_of_a_consumer_that_are_gone_are_lost(
+def test_missing_messages_after_the_consumer_ends_are_lost(
     options: dict[str, str],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -297,7 +297,7 @@ def test_messages_after_the_end_of_a_consumer_that_are_gone_are_lost(
         list(found)
 
 
-def test_a_leader_that_is_behind_is_waited_for_and_one_that_stays_so_has_lost(
+def test_a_leader_that_stays_behind_has_lost_messages(
     options: dict[str, str],
     js: jsync.JetStream,
     stream: jsync.Stream,

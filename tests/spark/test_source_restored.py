@@ -77,7 +77,7 @@ def read_then_restore(
 
 
 @pytest.mark.parametrize("after", [0, 10, 30, 31, 60])
-def test_new_messages_of_a_stream_restored_from_older_data_are_not_passed_over(
+def test_new_messages_after_a_restore_are_not_skipped(
     restorable: Restorable, after: int
 ) -> None:
     """With 30 the last sequence equals that of the checkpoint. From 31 on it is higher."""
@@ -105,7 +105,7 @@ def test_continuing_after_a_restore_reports_the_place(
     assert "continuing at sequence 21, because failOnDataLoss is false" in caplog.text
 
 
-def test_a_batch_to_be_repeated_is_not_read_from_a_restored_stream(
+def test_no_batch_is_repeated_from_a_restored_stream(
     restorable: Restorable,
 ) -> None:
     """Its driver died, and its rows have changed."""
@@ -120,7 +120,7 @@ def test_a_batch_to_be_repeated_is_not_read_from_a_restored_stream(
 
 
 @pytest.mark.parametrize("gone", ["deleted", "purged"])
-def test_a_restore_is_seen_though_the_last_message_is_gone(
+def test_a_restore_is_noticed_without_the_last_message(
     restorable: Restorable, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages before the last one were stored later than it."""
@@ -136,7 +136,7 @@ def test_a_restore_is_seen_though_the_last_message_is_gone(
         latest(streaming(options_of(restorable, "A")), end)
 
 
-def test_a_restored_stream_that_has_all_that_was_read_is_no_loss(
+def test_a_restored_stream_with_everything_read_lost_nothing(
     restorable: Restorable,
 ) -> None:
     with filled(restorable, 20, 1):
@@ -196,7 +196,7 @@ def test_read_messages_that_go_are_no_restore(
         assert sequences(again, planned) == list(range(11, 16))
 
 
-def test_unread_messages_that_a_restore_took_are_a_loss(
+def test_unread_messages_taken_by_a_restore_are_lost(
     restorable: Restorable,
 ) -> None:
     """The query is at 10. The stream was at 50, and is at 20 again."""
@@ -219,7 +219,7 @@ def test_unread_messages_that_a_restore_took_are_a_loss(
     assert sequences(lenient, lenient.partitions(end, found)) == list(range(11, 81))
 
 
-def test_a_stream_restored_by_its_servers_continues_without_doubling_if_allowed(
+def test_a_stream_restored_by_servers_continues_without_duplicates(
     options: dict[str, str], nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     """By its time of creation, a stream restored through the API is a new stream."""
@@ -257,7 +257,7 @@ def test_a_checkpoint_without_marks_continues_and_gets_one(
     assert found["streams"][stream.name]["mark"]["sequence"] == 15
 
 
-def test_a_stream_is_asked_for_one_message_a_batch_at_most(
+def test_a_batch_requests_one_message_at_most(
     options: dict[str, str],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -283,7 +283,7 @@ def test_a_stream_is_asked_for_one_message_a_batch_at_most(
         assert len(asked) == batch
 
 
-def test_a_user_without_permission_for_stored_messages_still_reads(
+def test_a_user_without_message_permission_still_reads(
     own_server: Callable[..., LocalServer], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = own_server(
@@ -316,7 +316,7 @@ def test_a_user_without_permission_for_stored_messages_still_reads(
         assert "was restored from older data" in caplog.text
 
 
-def test_a_query_ends_before_a_row_of_a_restored_stream_is_passed_over(
+def test_a_query_ends_before_skipping_a_restored_row(
     restorable: Restorable, reading: Reading, batches: Batches
 ) -> None:
     with filled(restorable, 20, 1):
@@ -337,7 +337,7 @@ def test_a_query_ends_before_a_row_of_a_restored_stream_is_passed_over(
 
 @pytest.mark.fault
 @pytest.mark.parametrize("restore", range(KILLS))
-def test_a_restore_to_any_older_state_passes_over_no_row(
+def test_restoring_any_older_state_skips_no_row(
     restorable: Restorable, restore: int
 ) -> None:
     moment = dice(restore)

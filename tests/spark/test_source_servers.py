@@ -32,7 +32,7 @@ def _closed() -> Iterator[None]:
     close_connections()
 
 
-def test_a_server_that_is_killed_while_it_is_read_loses_and_repeats_nothing(
+def test_killing_the_server_loses_and_repeats_nothing(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     server = own_server(store_dir=tmp_path)
@@ -98,7 +98,7 @@ NEEDED = (
 )
 
 
-def test_credentials_are_read_from_files_and_few_permissions_do(
+def test_file_credentials_with_few_permissions_are_enough(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     password = tmp_path / "password"
@@ -129,7 +129,7 @@ def test_credentials_are_read_from_files_and_few_permissions_do(
 
 
 @pytest.mark.parametrize("missing", ["STREAM.INFO", "CONSUMER.CREATE", "MSG.NEXT"])
-def test_a_permission_that_is_missing_is_said_on_the_driver(
+def test_the_driver_reports_a_missing_permission(
     own_server: StartServer, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     allowed = Permissions(
@@ -153,7 +153,7 @@ def test_a_permission_that_is_missing_is_said_on_the_driver(
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_consumer_that_a_server_has_not_heard_of_yet_is_asked_again(
+def test_a_consumer_unknown_to_its_server_is_retried(
     nc: jsync.Connection,
     js: jsync.JetStream,
     unique: str,
@@ -181,7 +181,7 @@ def test_a_consumer_that_a_server_has_not_heard_of_yet_is_asked_again(
 @pytest.mark.cluster
 @pytest.mark.fault
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_a_lost_leader_during_a_read_loses_and_repeats_no_message(
+def test_a_lost_leader_loses_and_repeats_no_message(
     cluster: Cluster, unique: str, kill: int
 ) -> None:
     with jsync.connect(cluster.urls) as nc:

@@ -49,7 +49,7 @@ def wait_until_read(query: StreamingQuery, batches: Batches, count: int) -> None
     wait_for(is_read, LONG)
 
 
-def test_the_available_messages_come_in_batches_of_the_admitted_size(
+def test_available_messages_arrive_in_batches_within_the_limit(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(12))
@@ -91,7 +91,7 @@ def test_each_offset_describes_its_batch_by_itself(
 
 
 @pytest.mark.sparks
-def test_the_first_batch_that_fails_is_repeated_from_where_it_began(
+def test_a_failed_first_batch_repeats_from_its_start(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """Spark asks for the initial offset again, and `latest` has changed by then."""
@@ -106,7 +106,7 @@ def test_the_first_batch_that_fails_is_repeated_from_where_it_began(
     assert batches.given == [(0, [3, 4, 5]), (0, [3, 4, 5]), (1, [6, 7])]
 
 
-def test_a_batch_is_repeated_unchanged_though_the_options_have_changed(
+def test_changed_options_do_not_change_a_repeated_batch(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(12))
@@ -122,7 +122,7 @@ def test_a_batch_is_repeated_unchanged_though_the_options_have_changed(
 
 
 @pytest.mark.sparks
-def test_a_query_continues_the_checkpoint_of_an_older_spark(
+def test_a_query_continues_the_checkpoint_of_older_sparks(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """The last micro-batch was not committed, and is repeated as it was.

@@ -51,7 +51,7 @@ def test_insert_writes_the_columns_that_it_names(
     ]
 
 
-def test_an_insert_of_columns_that_the_server_sets_raises_with_advice(
+def test_an_insert_of_server_columns_raises_with_advice(
     spark: SparkSession, stream: jsync.Stream, table: str
 ) -> None:
     insert = f"insert into {table} (subject, data, sequence)"
@@ -62,7 +62,7 @@ def test_an_insert_of_columns_that_the_server_sets_raises_with_advice(
     assert stored(stream, "data") == []
 
 
-def test_a_table_with_a_password_in_its_servers_is_not_created(
+def test_a_table_with_passwords_in_servers_is_refused(
     spark: SparkSession,
 ) -> None:
     """A catalog keeps the options of a table, and DESCRIBE shows them to everybody."""

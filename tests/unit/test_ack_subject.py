@@ -63,7 +63,7 @@ def test_names_may_be_utf8() -> None:
     assert (metadata.stream, metadata.consumer) == ("é☃", "𝄞")
 
 
-def test_a_name_that_is_not_utf8_is_kept_as_it_is() -> None:
+def test_a_name_that_is_not_utf8_stays_unchanged() -> None:
     """As in `Msg.reply`, invalid bytes become lone surrogates, and these become bytes again."""
     assert parse_ack_subject(V1.replace("ORDERS", "\udcff")).stream == "\udcff"
 
@@ -119,7 +119,7 @@ def test_a_subject_is_text(subject: Any) -> None:
 
 
 @pytest.mark.parametrize("position", range(4, 9))
-def test_a_number_of_more_than_64_bits_is_refused_not_wrapped(position: int) -> None:
+def test_numbers_above_64_bits_are_refused_not_wrapped(position: int) -> None:
     tokens = V1.split(".")
     for value in (2**64, 2**64 + 1, 2**65, 10**20, 10**300):
         tokens[position] = str(value)
@@ -195,7 +195,7 @@ def test_ack_subjects_read_as_the_oracle_reads_them(subject: str) -> None:
         max_size=14,
     ).map(lambda tokens: ".".join(["$JS.ACK", *tokens]))
 )
-def test_near_ack_subjects_read_as_the_oracle_reads_them(subject: str) -> None:
+def test_the_oracle_reads_near_ack_subjects_equally(subject: str) -> None:
     expected = outcome(lambda: shown_metadata(reference.parse_ack_subject(subject)))
     assert outcome(lambda: shown_metadata(parse_ack_subject(subject))) == expected
 

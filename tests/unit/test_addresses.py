@@ -41,7 +41,7 @@ def test_the_addresses_of_a_family_are_shuffled() -> None:
     assert {order[0] for order in seen} == {"::0", "::1", "::2", "::3"}
 
 
-def test_an_address_that_is_found_twice_is_tried_once() -> None:
+def test_an_address_found_twice_is_tried_once() -> None:
     one = address(V4, "10.0.0.1")
     assert in_order([one, one], None) == [one]
     assert in_order([], None) == []

@@ -38,7 +38,7 @@ SCHEMAS = {
 }
 
 
-def test_every_advisory_of_the_server_has_a_type_with_its_fields() -> None:
+def test_every_server_advisory_has_a_type_with_fields() -> None:
     assert set(KINDS) == set(SCHEMAS)
     for event, fields in SCHEMAS.items():
         assert set(fields.split()) <= set(KINDS[event].__struct_fields__), event
@@ -67,7 +67,7 @@ def test_an_unknown_advisory_is_plain_data() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"nonsense", b'"a"'])
-def test_a_payload_that_is_no_advisory_is_an_error(data: bytes) -> None:
+def test_a_payload_without_an_advisory_is_an_error(data: bytes) -> None:
     with pytest.raises(errors.JetStreamError, match="not an advisory"):
         read_advisory(data)
 

@@ -20,9 +20,7 @@ PLACE = "$KV.B.a"
 
 @pytest.mark.parametrize("size", [16, 24, 32])
 @pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)), b"x" * 100_000])
-def test_a_value_comes_back_and_cannot_be_read_on_the_way(
-    size: int, data: bytes
-) -> None:
+def test_a_value_comes_back_but_is_stored_unreadable(size: int, data: bytes) -> None:
     codec = jsync.AESGCM(KEY[:size], key_id="k")
     stored = codec.encrypt(data, PLACE)
     assert codec.decrypt(stored, PLACE) == data
@@ -31,7 +29,7 @@ def test_a_value_comes_back_and_cannot_be_read_on_the_way(
         assert data not in stored
 
 
-def test_the_form_is_the_documented_one_and_any_library_can_read_it() -> None:
+def test_any_library_can_read_the_documented_form() -> None:
     stored = jsync.AESGCM(KEY, key_id="2026").encrypt(b"value", PLACE)
     head, nonce, body = stored[:6], stored[6:18], stored[18:]
     assert head == b"\x01\x042026"
@@ -43,7 +41,7 @@ def test_each_value_has_a_nonce_of_its_own() -> None:
     assert len({codec.encrypt(b"same", PLACE)[2:14] for _ in range(1000)}) == 1000
 
 
-def test_a_value_is_good_for_its_key_and_bucket_alone() -> None:
+def test_a_value_fits_only_its_key_and_bucket() -> None:
     codec = jsync.AESGCM(KEY)
     stored = codec.encrypt(b"value", PLACE)
     for place in ("$KV.B.b", "$KV.C.a", "$KV.B.a.b", ""):
@@ -72,7 +70,7 @@ def test_another_key_of_the_same_id_reads_nothing() -> None:
         jsync.AESGCM(OLD).decrypt(stored, PLACE)
 
 
-def test_values_of_keys_that_were_replaced_are_read_by_their_id() -> None:
+def test_values_of_replaced_keys_are_read_by_id() -> None:
     before = jsync.AESGCM(OLD, key_id="1").encrypt(b"old", PLACE)
     codec = jsync.AESGCM(KEY, key_id="2", old={"1": OLD})
     assert codec.decrypt(before, PLACE) == b"old"
@@ -125,7 +123,7 @@ def test_the_secret_is_nowhere_to_be_seen() -> None:
             assert repr(secret)[2:-1] not in text
 
 
-def test_without_the_extra_one_line_names_the_package_to_install(
+def test_without_the_extra_one_line_names_the_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "cryptography.hazmat.primitives.ciphers"

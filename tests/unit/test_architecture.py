@@ -41,11 +41,11 @@ def folders() -> set[str]:
     } - {"jsync/"}
 
 
-def test_the_map_has_a_row_for_each_folder_and_for_no_other() -> None:
+def test_the_map_has_one_row_for_each_folder() -> None:
     assert {name for name in rows() if name.endswith("/")} == folders() | {*AROUND}
 
 
-def test_the_map_has_a_row_for_each_file_at_the_top() -> None:
+def test_the_map_lists_each_file_at_the_top() -> None:
     top = {
         f"jsync/{path.name}"
         for path in (ROOT / "jsync").glob("*.py")
@@ -62,7 +62,7 @@ def test_the_files_that_a_row_names_are_there(folder: str) -> None:
     assert {*names} <= there | below
 
 
-def test_the_rows_stand_in_the_order_of_the_layers() -> None:
+def test_the_rows_follow_the_order_of_the_layers() -> None:
     order = [
         name.removeprefix("jsync/").removesuffix("/").removesuffix(".py")
         for name in rows()

@@ -176,7 +176,7 @@ def test_the_schema_is_as_documented() -> None:
     assert batch.columns == tuple(SCHEMA.names)
 
 
-def test_columns_come_in_the_order_in_which_they_are_named() -> None:
+def test_columns_come_in_the_order_they_are_named() -> None:
     batch = one(Sent(data=b"d", sequence=9), columns=["sequence", "data"])
     assert pa.record_batch(batch).schema.names == ["sequence", "data"]
     assert rows(batch) == [{"sequence": 9, "data": b"d"}]
@@ -236,14 +236,14 @@ def test_duckdb_takes_it_as_often_as_it_asks() -> None:
         ]
 
 
-def test_pyarrow_uses_the_memory_that_the_messages_were_written_to() -> None:
+def test_pyarrow_uses_the_memory_holding_the_messages() -> None:
     batch = one(*(Sent(sequence=n, data=b"d" * 1000) for n in range(1, 50)))
     addresses = [pa.record_batch(batch)["data"].buffers()[2].address for _ in range(2)]
     assert addresses[0] == addresses[1]
     assert pa.table(batch)["data"].chunk(0).buffers()[2].address == addresses[0]
 
 
-def test_more_than_one_chunk_is_a_stream_and_no_array() -> None:
+def test_several_chunks_are_a_stream_and_no_array() -> None:
     reader = Reader(RowBuffer(limit=1000))
     reader.bring(*(Sent(sequence=n, data=b"d" * 300).wire for n in range(1, 11)))
     batch = reader.mailbox.take_rows(whole=True)

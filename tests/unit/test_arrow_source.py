@@ -179,7 +179,7 @@ def test_options_are_columns() -> None:
 
 
 @pytest.mark.parametrize(("ids", "all_ids"), [(["1", "2"], True), (["1", None], False)])
-def test_the_source_reports_whether_every_row_has_an_id(
+def test_the_source_tells_whether_all_rows_have_ids(
     ids: list[str | None], all_ids: bool
 ) -> None:
     table = pa.table({"data": ["a", "b"], "id": pa.array(ids, pa.utf8())})
@@ -213,7 +213,7 @@ def test_an_invalid_option_is_rejected(
         taken(table, 9, **{option: "it"})
 
 
-def test_an_option_that_no_column_can_be_is_refused() -> None:
+def test_an_option_that_no_column_fits_is_refused() -> None:
     with pytest.raises(TypeError, match="'schedule' is not an option"):
         taken(pa.table({"data": ["a"]}), schedule="data")
     with pytest.raises(ConfigError, match="expected_stream is empty"):

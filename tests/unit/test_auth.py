@@ -118,7 +118,7 @@ def test_an_option_becomes_connect_fields(
         ({"creds": 5}, "path"),
     ],
 )
-def test_invalid_options_are_rejected_at_once_and_not_repeated(
+def test_invalid_options_are_rejected_without_repeating_them(
     options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
@@ -195,7 +195,7 @@ def test_creds_are_read_again_each_time(tmp_path: Path) -> None:
     assert is_signed_by(rotated, NONCE, fields["sig"])
 
 
-def test_creds_that_cannot_be_read_say_the_path_when_used(tmp_path: Path) -> None:
+def test_unreadable_creds_name_their_path_when_used(tmp_path: Path) -> None:
     path = tmp_path / "gone.creds"
     auth = Authenticator(creds=path)
     with pytest.raises(
@@ -254,7 +254,7 @@ def test_a_callable_that_raises_is_the_cause(
     assert isinstance(caught.value.__cause__, LookupError)
 
 
-def test_a_callable_that_returns_something_else_is_named_without_the_value() -> None:
+def test_callables_with_wrong_results_are_named_without_values() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"token": lambda: b"s3cret"}, "the token callable returned bytes"),
         (
@@ -283,7 +283,7 @@ def test_a_callable_that_returns_something_else_is_named_without_the_value() -> 
         {},
     ],
 )
-def test_the_userinfo_of_a_url_wins_over_the_options(options: dict[str, Any]) -> None:
+def test_url_userinfo_wins_over_the_options(options: dict[str, Any]) -> None:
     auth = Authenticator(**options)
     bob = parse_server("nats://bob:pw@h")
     assert auth.connect_fields(NONCE, bob) == {"user": "bob", "pass": "pw"}
@@ -291,7 +291,7 @@ def test_the_userinfo_of_a_url_wins_over_the_options(options: dict[str, Any]) ->
     assert auth.connect_fields(None, token) == {"auth_token": "t0k"}
 
 
-def test_the_userinfo_of_a_url_is_allowed_beside_creds_and_callback() -> None:
+def test_url_userinfo_may_stand_beside_creds_and_callback() -> None:
     bob = parse_server("nats://bob:pw@h")
     fields = Authenticator(creds=make_creds().encode()).connect_fields(NONCE, bob)
     assert fields.keys() == {"user", "pass", "jwt", "sig"}

@@ -62,7 +62,7 @@ def read_frame(frame: bytes) -> tuple[str, str, dict[str, str], bytes]:
 # The messages of a batch ----------------------------------------------------------------
 
 
-def test_messages_that_ask_for_nothing_are_written_as_their_frames() -> None:
+def test_messages_that_ask_nothing_are_written_as_frames() -> None:
     batch = engine()
     entries = [add(batch, f"a.{number}") for number in range(4)]
     write_buffer = WriteBuffer()
@@ -123,7 +123,7 @@ def test_a_subject_may_be_of_an_enumeration() -> None:
     assert [read_frame(entry.frame())[0] for entry in entries] == ["a.here"] * 3
 
 
-def test_pairs_are_added_up_to_the_first_incomplete_one() -> None:
+def test_pairs_are_added_until_one_is_incomplete() -> None:
     batch = engine()
     rest: Iterator[object] = iter([("a", b"1"), ("b", b"2", {}), ("c", b"3"), None])
     assert batch.add_plain(rest, MAX_PAYLOAD) == (("b", b"2", {}),)
@@ -132,7 +132,7 @@ def test_pairs_are_added_up_to_the_first_incomplete_one() -> None:
     assert [entry.subject for entry in batch.waiting] == ["a", "c"]
 
 
-def test_the_last_message_commits_when_it_was_held_back() -> None:
+def test_the_last_message_commits_if_held_back() -> None:
     batch = engine()
     for data in (b"1", b"2", b"3"):
         add(batch, data=data)
@@ -144,7 +144,7 @@ def test_the_last_message_commits_when_it_was_held_back() -> None:
     assert headers["Nats-Batch-Sequence"] == "3"
 
 
-def test_a_commit_of_its_own_follows_when_all_have_been_sent() -> None:
+def test_a_separate_commit_follows_when_everything_was_sent() -> None:
     batch = engine()
     add(batch, "a.1")
     add(batch, "a.2", b"data")
@@ -170,14 +170,14 @@ def test_bytes_may_be_changed_once_they_are_added() -> None:
     assert batch.waiting[0].data == b"before"
 
 
-def test_a_batch_that_ended_on_the_server_is_a_gap_that_cannot_be_closed() -> None:
+def test_a_batch_that_ended_leaves_a_permanent_gap() -> None:
     batch = engine()
     for _ in range(3):
         add(batch)
     assert batch.gap_message().sequence == 5
 
 
-def test_a_new_start_of_a_batch_replaces_its_first_message() -> None:
+def test_a_new_start_replaces_the_first_message() -> None:
     batch = engine()
     add(batch, "a.1", b"data")
     add(batch, "a.2")
@@ -192,7 +192,7 @@ OPERATIONS = st.lists(
 
 @BOUNDED
 @given(OPERATIONS)
-def test_any_calls_send_each_message_once_in_order_and_then_commit(
+def test_any_calls_send_messages_in_order_then_commit(
     operations: Sequence[str],
 ) -> None:
     batch = engine()
@@ -310,7 +310,7 @@ REFUSED: dict[
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_message_that_the_server_would_refuse_is_not_added(case: str) -> None:
+def test_a_message_that_servers_refuse_is_not_added(case: str) -> None:
     before, refused, error, words = REFUSED[case]
     batch = engine()
     for message in before:
@@ -330,7 +330,7 @@ def test_a_refused_message_is_not_remembered() -> None:
     add(batch, "a.b", msg_id="m", expected_last_subject_sequence=0)
 
 
-def test_a_message_has_to_fit_with_the_headers_that_commit_it() -> None:
+def test_a_message_must_fit_with_its_commit_headers() -> None:
     sized = engine()
     add(sized)
     largest = 1000 - sized.waiting[0].size - len(COMMIT)
@@ -341,7 +341,7 @@ def test_a_message_has_to_fit_with_the_headers_that_commit_it() -> None:
     assert commit.startswith(b"HPUB a.b %d 1000\r\n" % (1000 - largest))
 
 
-def test_the_limit_is_a_guard_that_can_be_switched_off() -> None:
+def test_the_limit_guards_unless_it_is_switched_off() -> None:
     batch = engine(max_messages=2)
     add(batch)
     add(batch)
@@ -391,7 +391,7 @@ REFUSAL = (
 )
 
 
-def test_an_empty_answer_confirms_a_message_and_all_before_it() -> None:
+def test_an_empty_answer_confirms_all_messages_before_it() -> None:
     batch = engine()
     batch.confirm(3, b"")
     batch.confirm(2, b"")
@@ -406,7 +406,7 @@ def test_an_error_is_raised_as_its_class(of: str) -> None:
 
 
 @pytest.mark.parametrize("of", ["confirm", "commit"])
-def test_the_ack_of_a_plain_message_reveals_an_old_server_and_its_stored_message(
+def test_acks_of_plain_messages_reveal_an_old_server(
     of: str,
 ) -> None:
     batch = engine()
@@ -462,15 +462,13 @@ def test_any_other_answer_to_a_commit_commits_nothing(reply: bytes) -> None:
         ("newest", False),
     ],
 )
-def test_the_engine_lists_the_servers_that_store_counters_correctly(
+def test_the_engine_knows_which_servers_store_counters_correctly(
     version: str, rightly: bool
 ) -> None:
     assert has_batch_fix(version) is rightly
 
 
-def test_counters_and_schedules_are_the_options_that_old_servers_store_wrongly_in_a_batch() -> (
-    None
-):
+def test_old_servers_store_batched_counters_and_schedules_wrongly() -> None:
     assert affected_option({"incr": 1}) == "incr"
     assert affected_option({"schedule": "@hourly"}) == "schedule"
     assert affected_option({"msg_id": "m", "incr": None}) is None
@@ -559,7 +557,7 @@ def test_absence_proves_something_only_while_nothing_was_removed(
         ([(True, 0.5), (True, 0.5), (False, 0.5), (False, 0.5)], True),
     ],
 )
-def test_a_leader_has_stored_the_messages_of_a_majority(
+def test_a_leader_has_stored_what_the_majority_has(
     replicas: list[tuple[bool, float]], settled: bool
 ) -> None:
     cluster = ClusterInfo(

@@ -80,7 +80,7 @@ def test_a_count_is_within_its_bounds() -> None:
 
 
 @pytest.mark.parametrize("value", DURATIONS, ids=repr)
-def test_a_duration_is_any_real_number_or_a_timedelta(value: Any) -> None:
+def test_a_duration_is_any_real_number_or_timedelta(value: Any) -> None:
     number = seconds(value, "timeout")
     assert number == 3.0
     assert type(number) is float

@@ -78,7 +78,7 @@ def test_a_busy_watch_is_current_without_gaps(applied: Applied, known: bool) -> 
     assert watched.is_known is known
 
 
-def test_a_sequence_that_the_filter_leaves_out_delays_nothing() -> None:
+def test_a_sequence_outside_the_filter_delays_nothing() -> None:
     watched = Watched()
     watched.applied = Applied(1, 0)
     watched.told(after=0, last=2, first=1)
@@ -86,7 +86,7 @@ def test_a_sequence_that_the_filter_leaves_out_delays_nothing() -> None:
     assert watched.is_known
 
 
-def test_an_end_is_reached_with_every_change_before_it() -> None:
+def test_an_end_comes_after_every_earlier_change() -> None:
     """What the stream has dropped may have a replacement that is still to come."""
     watched = Watched()
     watched.told(after=10, last=20, first=11)

@@ -161,7 +161,7 @@ MAX_BYTES = st.integers(1, 60)
 
 @BOUNDED
 @given(SUBJECTS, BATCH, MAX_BYTES, st.sampled_from([">", "a", "b"]), st.data())
-def test_a_range_is_all_that_matches_in_its_order(
+def test_a_range_holds_all_matches_in_order(
     subjects: dict[int, str],
     batch: int,
     max_bytes: int,
@@ -218,7 +218,7 @@ def test_the_last_of_each_subject_comes_once(
     st.lists(st.sampled_from(["", "", "", "message", "connection"]), max_size=40),
     st.booleans(),
 )
-def test_with_any_losses_no_message_is_missing_or_read_twice(
+def test_no_loss_makes_a_read_skip_or_repeat(
     subjects: dict[int, str], batch: int, losses: list[str], last: bool
 ) -> None:
     pages: PagedReader[StoredMessage] = (
@@ -233,7 +233,7 @@ def test_with_any_losses_no_message_is_missing_or_read_twice(
         assert isinstance(error, errors.TimeoutError) or len(lost) >= MAX_EMPTY_REPLIES  # noqa: PT017
 
 
-def test_a_request_asks_for_no_more_than_the_wanted_messages() -> None:
+def test_a_request_asks_for_only_the_wanted_messages() -> None:
     pages = SubjectReader(sequence=5, up_to_sequence=8, max_messages=100, batch=50)
     assert pages.request() == {
         "next_by_subj": ">",
@@ -255,7 +255,7 @@ def test_a_request_asks_for_no_more_than_the_wanted_messages() -> None:
     assert pages.request()["batch"] == 1
 
 
-def test_a_subject_that_moved_on_between_two_pages_is_not_given_again() -> None:
+def test_a_subject_updated_between_pages_is_not_repeated() -> None:
     server = Server({1: "a", 2: "b", 3: "c"})
     pages = last_of_each(batch=1)
     (first, _) = server.answers(pages.request())
@@ -279,7 +279,7 @@ def test_silence_is_a_timeout_unless_something_has_come() -> None:
         pages.interrupted(late)
 
 
-def test_a_connection_lost_again_and_again_is_given_up() -> None:
+def test_a_connection_lost_repeatedly_is_given_up() -> None:
     lost = errors.ConnectionLostError("lost")
     pages = SubjectReader()
     for _ in range(MAX_EMPTY_REPLIES - 1):
@@ -297,7 +297,7 @@ def test_a_connection_lost_again_and_again_is_given_up() -> None:
         pages.interrupted(lost)
 
 
-def test_a_message_that_went_between_lookup_and_read_is_asked_for_again() -> None:
+def test_a_message_gone_after_lookup_is_requested_again() -> None:
     gone = status("404 Message Not Found")
     pages = last_of_each()
     pages.request()
@@ -330,7 +330,7 @@ def test_every_status_has_its_own_error(line: str, kind: type[errors.Error]) -> 
     assert type(raised.value) is kind
 
 
-def test_a_server_that_answers_one_by_one_is_too_old() -> None:
+def test_a_server_answering_one_by_one_is_outdated() -> None:
     headers = {"Nats-Stream": "S", "Nats-Subject": "a", "Nats-Sequence": "1"}
     headers["Nats-Time-Stamp"] = "2026-01-01T00:00:00Z"
     with pytest.raises(errors.UnsupportedFeatureError, match=r"2\.11"):
@@ -396,15 +396,13 @@ def answer_blocks(draw: st.DrawFn) -> bytes:
 
 @settings(BOUNDED, max_examples=600)
 @given(st.one_of(answer_blocks(), st.binary(max_size=40)), st.booleans())
-def test_an_answer_is_read_as_the_obvious_reading_reads_it(
-    block: bytes, batched: bool
-) -> None:
+def test_the_obvious_reading_gives_the_same_answer(block: bytes, batched: bool) -> None:
     assert answer_or_error(read_answer, block, batched=batched) == answer_or_error(
         reference.direct_answer, block, batched=batched
     )
 
 
-def test_the_seeds_of_the_fuzzer_are_read_as_the_oracle_reads_them() -> None:
+def test_the_oracle_reads_fuzzer_seeds_the_same_way() -> None:
     for seed in SEEDS:
         ask(seed)
 
@@ -439,7 +437,7 @@ def test_entries_after_a_lost_one_are_requested_again() -> None:
     assert pages.request()["seq"] == 4
 
 
-def test_entries_that_come_again_on_a_later_page_are_passed_over() -> None:
+def test_entries_repeated_on_a_later_page_are_skipped() -> None:
     pages = entries()
     assert taken([answer(3, "$KV.B.a", 0, 2)], pages) == [("a", b"3")]
     assert pages.take(end(3, 2)) is ReadAction.REQUEST

@@ -145,7 +145,7 @@ def test_entries_are_those_of_the_obvious_reading(messages: list[Message]) -> No
 
 @BOUNDED
 @given(st.binary(max_size=200))
-def test_no_bytes_are_read_otherwise_than_by_the_oracle(data: bytes) -> None:
+def test_the_oracle_reads_any_bytes_the_same_way(data: bytes) -> None:
     ask(b"\3" + data)
 
 
@@ -164,7 +164,7 @@ def test_a_message_of_no_consumer_is_refused() -> None:
         next(bucket.iterate())
 
 
-def test_markers_can_be_left_out_of_entries_and_keys() -> None:
+def test_entries_and_keys_can_leave_out_markers() -> None:
     for keys in (False, True):
         bucket = Bucket(ignore_deletes=True)
         bucket.bring("a", 1)
@@ -204,7 +204,7 @@ def test_iteration_returns_the_values_of_the_decoder() -> None:
         assert [i if keys else i.key for i in (first, last)] == ["A", "C"]
 
 
-def test_the_server_decides_the_last_of_the_initial_entries() -> None:
+def test_the_server_decides_the_last_initial_entry() -> None:
     initial = InitialState(3)
     bucket = Bucket(initial)
     for number, delta in ((1, 2), (2, 1), (3, 0), (4, 0)):
@@ -220,7 +220,7 @@ def test_the_server_decides_the_last_of_the_initial_entries() -> None:
     assert [entry.revision for entry in bucket.iterate()] == [4]
 
 
-def test_once_as_many_have_come_each_entry_may_be_the_last() -> None:
+def test_after_enough_entries_each_may_be_the_last() -> None:
     initial = InitialState(2)
     bucket = Bucket(initial)
     for number in range(1, 5):
@@ -249,7 +249,7 @@ def came(initial: InitialState, *entries: tuple[int, int]) -> list[str]:
     return outcomes
 
 
-def test_the_count_of_the_only_server_ends_the_initial_entries() -> None:
+def test_a_single_server_ends_initial_entries_by_count() -> None:
     initial = InitialState(3, end=9)
     assert came(initial, (1, 2), (4, 1), (9, 0)) == ["more", "more", "done"]
 
@@ -269,14 +269,14 @@ def test_a_replica_does_not_end_the_initial_entries() -> None:
     assert InitialState(0, end=0, exact=False).done
 
 
-def test_replaced_entries_come_up_to_the_end_of_the_moment() -> None:
+def test_replaced_entries_come_until_the_end_is_reached() -> None:
     initial = InitialState(2, end=2)
     assert came(initial, (1, 4), (5, 7)) == ["more", "ask"]
     initial.ends_at(8)
     assert came(initial, (6, 9), (7, 6), (8, 9)) == ["more", "more", "done"]
 
 
-def test_an_entry_replaced_again_moves_the_end_once_more() -> None:
+def test_an_entry_replaced_again_moves_the_end_again() -> None:
     initial = InitialState(2, end=2)
     assert came(initial, (5, 7)) == ["ask"]
     initial.ends_at(8)
@@ -285,14 +285,14 @@ def test_an_entry_replaced_again_moves_the_end_once_more() -> None:
     assert came(initial, (9, 9)) == ["done"]
 
 
-def test_the_leader_is_asked_again_when_it_has_not_answered() -> None:
+def test_a_leader_that_stays_silent_is_asked_again() -> None:
     initial = InitialState(1, end=1)
     assert came(initial, (2, 4), (3, 4)) == ["ask", "ask"]
     initial.ends_at(3)
     assert initial.done
 
 
-def test_all_keys_of_the_leader_may_have_come_before_its_end() -> None:
+def test_all_keys_of_the_leader_may_come_early() -> None:
     bucket = Bucket(InitialState(3, end=3))
     for revision, key in enumerate("abc", 4):
         bucket.bring(key, revision, block=DELETE if key == "b" else NO_HEADERS)
@@ -329,7 +329,7 @@ def test_the_server_may_have_nothing_left_to_send() -> None:
     assert initial.done
 
 
-def test_entries_at_hand_are_handed_over_and_errors_do_not_end_the_iteration() -> None:
+def test_errors_in_a_callback_do_not_end_iteration() -> None:
     bucket = Bucket()
     for number in range(1, 4):
         bucket.bring("a", number)

@@ -32,7 +32,7 @@ def test_every_error_is_a_jsync_error(kind: type[Exception]) -> None:
     assert issubclass(kind, errors.Error)
 
 
-def test_every_error_is_in_the_tree_below_its_own_kinds() -> None:
+def test_every_error_stands_below_its_own_kinds() -> None:
     parents: dict[str, set[str]] = {"Error": {"Exception"}}
     above: list[tuple[int, str]] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -86,7 +86,7 @@ def test_errors_with_fields_keep_them_through_a_pickle() -> None:
     assert (violation.subject, violation.operation) == ("a", "publish")
 
 
-def test_timeouts_and_connection_errors_are_the_builtin_ones_too() -> None:
+def test_timeouts_and_connection_errors_are_also_builtin_ones() -> None:
     assert issubclass(errors.DrainTimeoutError, builtins.TimeoutError)
     assert issubclass(errors.WriteTimeoutError, builtins.TimeoutError)
     assert issubclass(errors.ConnectionLostError, builtins.ConnectionError)
@@ -111,7 +111,7 @@ UNMET = {
 }
 
 
-def test_every_code_of_the_server_has_a_class_or_cannot_be_met() -> None:
+def test_every_code_has_a_class_or_never_occurs() -> None:
     unmet = [code for codes in UNMET.values() for code in codes]
     known = set(errors.APIError.by_err_code)
     assert len(set(unmet)) == len(unmet)
@@ -119,7 +119,7 @@ def test_every_code_of_the_server_has_a_class_or_cannot_be_met() -> None:
     assert known | set(unmet) == {int(code) for code in SERVER_ERRORS}
 
 
-def test_a_class_has_codes_or_is_a_kind_of_others() -> None:
+def test_a_class_has_codes_or_groups_other_classes() -> None:
     registered = set(errors.APIError.by_err_code.values())
     for kind in ERRORS:
         if issubclass(kind, errors.APIError) and not kind.__subclasses__():
@@ -141,7 +141,7 @@ def test_a_reply_becomes_the_error_of_its_code(err_code: int) -> None:
     assert vars(again) == vars(error)
 
 
-def test_a_ttl_that_is_not_enabled_names_the_field_that_enables_it() -> None:
+def test_a_disabled_ttl_names_the_enabling_field() -> None:
     error = api_error({"err_code": 10166, "description": "per-message TTL is disabled"})
     assert "limit_marker_ttl on the bucket" in str(error)
 
@@ -164,7 +164,7 @@ def test_a_ttl_that_is_not_enabled_names_the_field_that_enables_it() -> None:
         (errors.InvalidConsumerConfigError, {10136, 10138, 10139, 10160, 10178}),
     ],
 )
-def test_one_catch_is_enough_for_a_kind_of_error(
+def test_one_catch_covers_a_kind_of_error(
     kind: type[errors.APIError], codes: set[int]
 ) -> None:
     for code in codes:
@@ -176,13 +176,13 @@ def test_an_error_names_its_request() -> None:
     assert str(error) == "gone (err_code 1, asked STREAM.INFO.ORDERS)"
 
 
-def test_a_code_that_is_not_known_is_an_api_error() -> None:
+def test_an_unknown_code_is_an_api_error() -> None:
     error = api_error({"code": 400, "err_code": 19999, "description": "new"})
     assert type(error) is errors.APIError
     assert (error.code, error.err_code, error.description) == (400, 19999, "new")
 
 
-def test_errors_are_known_by_the_name_under_which_they_are_caught() -> None:
+def test_errors_have_the_name_that_catches_them() -> None:
     for kind in ERRORS:
         assert getattr(errors, kind.__name__) is kind
         assert (

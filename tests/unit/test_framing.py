@@ -16,19 +16,19 @@ def payload(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_frame_for_the_server_is_what_the_oracle_reads(size: int) -> None:
+def test_frames_for_the_server_match_the_oracle(size: int) -> None:
     frame = Framing(masked=True).put(payload(size))
     assert unmasked(frame) == [(0x82, payload(size))]
     assert frame[1] & 0x80
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_frame_for_the_client_is_what_the_oracle_makes(size: int) -> None:
+def test_frames_for_the_client_match_the_oracle(size: int) -> None:
     assert Framing(masked=False).put(payload(size)) == framed(payload(size))
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 1 << 20])
-def test_frames_are_taken_off_however_the_stream_is_cut(step: int) -> None:
+def test_frames_are_removed_however_the_stream_is_cut(step: int) -> None:
     masked = b"\x82\x83\x01\x02\x03\x04" + bytes(
         [ord("a") ^ 1, ord("b") ^ 2, ord("c") ^ 3]
     )

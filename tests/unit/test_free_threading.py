@@ -77,7 +77,7 @@ def test_the_gil_stays_off(module: str, needs: str) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_an_extension_that_turns_the_gil_on_is_named_in_one_warning(
+def test_one_warning_names_extensions_that_enable_the_gil(
     needy: Path,
 ) -> None:
     program = "import sys, jsync, needy, jsync.cli; sys.exit(sys._is_gil_enabled())"
@@ -90,7 +90,7 @@ def test_an_extension_that_turns_the_gil_on_is_named_in_one_warning(
     assert "to load module 'needy'" in warning
 
 
-def test_doctor_says_that_the_gil_is_on_and_how_to_find_out_why() -> None:
+def test_doctor_reports_the_gil_and_how_to_investigate() -> None:
     off = python("-m", "jsync", "doctor", "python")
     assert "without the GIL" in off.stdout
     on = python("-X", "gil=1", "-m", "jsync", "doctor", "python")

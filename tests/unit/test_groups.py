@@ -68,7 +68,7 @@ def made(**fields: Any) -> ConsumerGroupConfig:
         (3, "aab", {"a": (0, 2), "b": (1,)}),
     ],
 )
-def test_members_share_the_partitions_as_orbit_go_deals_them(
+def test_members_share_partitions_as_in_orbit_go(
     partitions: int, members: str, shares: dict[str, tuple[int, ...]]
 ) -> None:
     group = config(partitions=partitions, members=tuple(members))
@@ -140,7 +140,7 @@ def test_an_invalid_configuration_is_rejected(
         made(**fields)
 
 
-def test_filters_are_a_word_a_list_or_the_wildcards_of_the_key() -> None:
+def test_filters_are_one_word_several_or_key_wildcards() -> None:
     assert made(filters="o.>").filters == {"o.>": ()}
     assert made(filters=["a.*", "b.>"]).filters == {"a.*": (), "b.>": ()}
     assert made(filters={"o.*.*": [2, 1]}).filters == {"o.*.*": (2, 1)}
@@ -160,7 +160,7 @@ ORBIT_0_1 = (
 )
 
 
-def test_the_records_of_orbit_go_are_read_in_both_versions() -> None:
+def test_orbit_go_records_are_read_in_both_versions() -> None:
     assert read_config("elastic", ORBIT_0_2, "O.g") == config(
         partitions=4,
         filters={"o.*.*": (2,), "p.>": ()},
@@ -226,7 +226,7 @@ def test_written_records_are_read_again(group: ConsumerGroupConfig) -> None:
     assert read_config(group.kind, write_config(group), "O.g") == group
 
 
-def test_a_change_of_members_keeps_all_other_stored_fields() -> None:
+def test_changing_members_keeps_all_other_stored_fields() -> None:
     """Members of orbit.go end if an empty list becomes null, or the reverse."""
     before = (
         b'{"max_members":2,"partitioning_filters":[],"later":{"x":1},"members":["a"]}'
@@ -261,7 +261,7 @@ def test_running_members_follow_changes_of_members_alone() -> None:
 # Streams and consumers ----------------------------------------------------------------
 
 
-def test_the_stream_of_a_group_puts_the_partition_before_each_subject() -> None:
+def test_a_group_stream_puts_partitions_before_each_subject() -> None:
     group = config(partitions=4, filters={"o.*.x.*": (2, 1), "p.>": ()})
     stream = group_stream(group, StreamConfig(name="O", num_replicas=3), "g")
     assert (stream.name, stream.retention, stream.num_replicas) == (
@@ -283,7 +283,7 @@ def test_the_stream_of_a_group_puts_the_partition_before_each_subject() -> None:
     ]
 
 
-def test_the_consumer_of_a_member_is_the_one_that_orbit_go_makes() -> None:
+def test_a_member_has_the_consumer_orbit_go_makes() -> None:
     group = config(partitions=2, filters={"o.*": (1,)}, members=("a",))
     consumer = member_consumer(group, "g", "a", 5.0, 1)
     assert consumer.to_wire() == {
@@ -357,13 +357,13 @@ def consumer_info(pin: str | None = None, **fields: Any) -> ConsumerInfo:
         (consumer_info(None, num_ack_pending=1), False, 9.0, HandoverAction.LEAVE),
     ],
 )
-def test_a_consumer_is_deleted_when_nothing_of_it_is_under_way(
+def test_a_consumer_is_deleted_once_nothing_is_pending(
     info: ConsumerInfo, mine: bool, waited: float, decision: HandoverAction
 ) -> None:
     assert decide_handover(info, "me", has_received=mine, waited=waited) is decision
 
 
-def test_a_message_is_stale_once_the_server_may_have_given_it_away() -> None:
+def test_a_message_that_may_be_redelivered_is_stale() -> None:
     assert not is_stale(100.0, 104.9, 5.0)
     assert is_stale(100.0, 105.0, 5.0)
     assert not is_stale(100.0, 100.0 + 1.5 * pull_seconds(1.0), 1.0)

@@ -199,7 +199,7 @@ READERS: dict[str, tuple[Any, Callable[[bytes], object]]] = {
 
 @pytest.mark.parametrize("name", READERS)
 @given(dice=st.randoms(use_true_random=False))
-def test_a_reply_is_read_or_is_a_typed_error(name: str, dice: random.Random) -> None:
+def test_a_reply_is_readable_or_a_typed_error(name: str, dice: random.Random) -> None:
     document, read = READERS[name]
     data = mutated(document, dice)
     try:
@@ -220,7 +220,7 @@ def test_a_good_reply_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("value", VALUES, ids=map(str, range(len(VALUES))))
 @pytest.mark.parametrize("part", ["error", "code", "err_code", "description"])
-def test_an_error_of_any_shape_is_an_api_error(part: str, value: object) -> None:
+def test_errors_of_any_shape_are_api_errors(part: str, value: object) -> None:
     told = value if part == "error" else {**ERROR, part: value}
     error = api_error(told)
     assert isinstance(error, errors.APIError)
@@ -236,7 +236,7 @@ NUMBERS = ["0", "7", "-1", "9" * 30, "9" * 5000, "²", "\uff11", "1_0", " 7", ""
 
 @pytest.mark.parametrize("sequence", NUMBERS, ids=map(str, range(len(NUMBERS))))
 @pytest.mark.parametrize("operation", NUMBERS, ids=map(str, range(len(NUMBERS))))
-def test_a_reply_subject_of_any_numbers_is_read_or_is_a_typed_error(
+def test_numbers_in_reply_subjects_cause_only_typed_errors(
     sequence: str, operation: str
 ) -> None:
     subject = f"_INBOX.b.9.gap.{sequence}.{operation}.$FI"
@@ -251,7 +251,7 @@ OUT_OF_BOUNDS = [-1, 2**64, 2**200, -(2**200)]
 
 
 @pytest.mark.parametrize("number", OUT_OF_BOUNDS, ids=["-1", "2^64", "2^200", "-2^200"])
-def test_a_number_that_no_server_can_mean_does_not_reach_the_extension(
+def test_an_impossible_number_never_reaches_the_extension(
     number: int,
 ) -> None:
     sent = {"consumer_seq": number, "stream_seq": number}
@@ -271,7 +271,7 @@ def test_a_number_that_no_server_can_mean_does_not_reach_the_extension(
         StoredMessage.from_api("S", {**STORED, "seq": number})
 
 
-def test_the_window_of_an_ingest_stays_within_64_bits() -> None:
+def test_an_ingest_window_stays_within_64_bits() -> None:
     with pytest.raises(errors.JetStreamError):
         parse_flow_message(
             "b.9.gap.5.1.$FI", None, b'{"type":"ack","msgs":9223372036854775807}'
@@ -295,7 +295,7 @@ def test_an_invalid_stored_message_is_a_typed_error(part: dict[str, Any]) -> Non
         StoredMessage.from_api("S", {**STORED, **part})
 
 
-def test_a_reply_that_is_too_deep_is_refused_and_braces_in_texts_are_not() -> None:
+def test_deep_replies_are_refused_unlike_braces_in_text() -> None:
     deep = "[" * 150 + "]" * 150
     with pytest.raises(errors.JetStreamError):
         read_reply(f'{{"a": {deep}}}'.encode())
@@ -309,7 +309,7 @@ def test_a_reply_that_is_too_deep_is_refused_and_braces_in_texts_are_not() -> No
     ["9" * 5000, "\u00b2", "-1", 5, None, ["1"]],
     ids=["long", "raised", "negative", "number", "none", "list"],
 )
-def test_a_level_of_any_shape_is_of_the_oldest_server(level: object) -> None:
+def test_levels_of_any_shape_mean_the_oldest_server(level: object) -> None:
     assert line_of_config({"metadata": {"_nats.level": level}}) == ((2, 10), "")
 
 
@@ -318,7 +318,7 @@ def test_a_level_of_any_shape_is_of_the_oldest_server(level: object) -> None:
         st.sampled_from(["Nats-Last-Consumer", "Nats-Last-Stream"]), st.text()
     )
 )
-def test_headers_of_a_heartbeat_of_any_text_are_read(headers: dict[str, str]) -> None:
+def test_heartbeat_headers_of_any_text_are_read(headers: dict[str, str]) -> None:
     heard = Heartbeat.of(headers)
     assert heard.consumer_sequence is None or 0 <= heard.consumer_sequence < 1 << 64
 
@@ -337,7 +337,7 @@ CONTEXT = {
 
 
 @given(dice=st.randoms(use_true_random=False))
-def test_a_context_of_any_shape_is_read_or_refused(
+def test_contexts_of_any_shape_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, dice: random.Random
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.json"
@@ -347,7 +347,7 @@ def test_a_context_of_any_shape_is_read_or_refused(
 
 
 @given(dice=st.randoms(use_true_random=False))
-def test_a_configuration_of_any_shape_is_read_or_refused(
+def test_configurations_of_any_shape_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, dice: random.Random
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged-config.json"

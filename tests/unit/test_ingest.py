@@ -58,7 +58,7 @@ def now(engine: IngestEngine) -> State:
 # The window -------------------------------------------------------------------------------
 
 
-def test_nothing_but_the_start_is_sent_before_the_first_answer() -> None:
+def test_only_the_start_is_sent_before_an_answer() -> None:
     engine = IngestEngine()
     assert (engine.state, engine.limit) == (State.IDLE, 1)
     wrote(engine, 1)
@@ -98,7 +98,7 @@ def test_an_ack_that_comes_late_takes_nothing_back() -> None:
     assert (engine.received, engine.limit) == (30, 50)
 
 
-def test_an_ack_of_a_new_leader_need_not_fall_on_the_beat() -> None:
+def test_a_new_leader_may_ack_off_the_beat() -> None:
     engine = opened(sent=40, received=30)
     engine.handle(answer(37, APPEND, flow(37)))
     assert (engine.received, engine.limit) == (37, 57)
@@ -113,7 +113,7 @@ def test_an_ack_of_unsent_messages_is_rejected() -> None:
 # gaps="fail" ------------------------------------------------------------------------------
 
 
-def test_gaps_fail_stops_at_a_gap_and_continues_after_the_last_stored_message() -> None:
+def test_gaps_fail_stops_at_gaps_and_then_continues() -> None:
     engine = opened(sent=9)
     engine.handle(answer(5, APPEND, gap(3, 5)))
     assert now(engine) is State.FAILING
@@ -140,14 +140,14 @@ def test_gaps_fail_stops_at_a_gap_and_continues_after_the_last_stored_message() 
     assert engine.pub_ack == PubAck(stream="S", seq=9, batch="id", count=9)
 
 
-def test_a_final_answer_with_less_than_was_sent_is_no_success() -> None:
+def test_a_final_answer_below_the_sent_count_fails() -> None:
     engine = opened(sent=9)
     engine.end()
     engine.handle(answer(10, END, final(8)))
     assert now(engine) is State.CONFIRMING_END
 
 
-def test_a_final_answer_of_a_leader_that_was_deposed_is_not_the_last_word() -> None:
+def test_a_deposed_leader_never_has_the_last_word() -> None:
     # Observed replies of nats-server 2.14 and 2.15: for the old leader the message after the
     # change is a gap, and the new leader has all forwarded messages.
     engine = opened(sent=9)
@@ -168,7 +168,7 @@ def test_a_final_answer_of_a_leader_that_was_deposed_is_not_the_last_word() -> N
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_leader_that_has_the_whole_batch_continues_it(early: bool) -> None:
+def test_a_leader_with_the_whole_batch_continues_it(early: bool) -> None:
     engine = opened(sent=9)
     engine.handle(answer(9, APPEND, gap(4, 9)))
     if early:
@@ -184,7 +184,7 @@ def test_a_leader_that_has_the_whole_batch_continues_it(early: bool) -> None:
     assert now(engine) is State.ENDED
 
 
-def test_unacknowledged_messages_may_be_stored_until_the_end_is_settled() -> None:
+def test_unacknowledged_messages_may_be_stored_until_the_end() -> None:
     engine = opened(sent=9)
     engine.handle(answer(9, PING, gap(4, 10)))
     engine.handle(answer(9, PING, final(3)))
@@ -217,7 +217,7 @@ def again(engine: IngestEngine, stored: int, sequence: int) -> None:
     engine.restart(reconnected=False)
 
 
-def test_a_batch_that_is_unknown_is_measured_from_the_one_before() -> None:
+def test_an_unknown_batch_is_measured_from_its_predecessor() -> None:
     engine = opened(sent=9)
     again(engine, 5, 105)
     wrote(engine, 1)
@@ -236,7 +236,7 @@ def test_a_batch_that_is_unknown_is_measured_from_the_one_before() -> None:
     )
 
 
-def test_a_start_that_the_stream_does_not_know_is_measured_so_too() -> None:
+def test_an_unknown_start_is_measured_from_its_predecessor() -> None:
     engine = opened(sent=9)
     again(engine, 5, 105)
     wrote(engine, 1)
@@ -249,7 +249,7 @@ def test_a_start_that_the_stream_does_not_know_is_measured_so_too() -> None:
     )
 
 
-def test_a_first_start_that_the_stream_does_not_know_is_in_doubt() -> None:
+def test_an_unknown_first_start_is_in_doubt() -> None:
     engine = opened(sent=1)
     engine.handle(answer(1, PING, gap(1, 2)))
     engine.handle(answer(1, PING, final(0)))
@@ -272,7 +272,7 @@ def test_with_message_ids_no_leader_is_asked() -> None:
     assert error.unconfirmed == (4, 9)
 
 
-def test_a_refusal_after_a_short_count_leaves_a_doubt() -> None:
+def test_a_refusal_after_short_counts_leaves_a_doubt() -> None:
     engine = opened(sent=30)
     engine.handle(answer(25, APPEND, refused(10054)))
     engine.handle(answer(30, PING, gap(20, 31)))
@@ -296,7 +296,7 @@ def test_fail_ends_with_the_message_that_is_refused() -> None:
     assert error.lost[0][2] is error.__cause__
 
 
-def test_a_refusal_without_a_type_is_of_the_message_that_it_answers() -> None:
+def test_an_untyped_refusal_concerns_the_message_it_answers() -> None:
     engine = opened(sent=30)
     engine.handle(answer(25, APPEND, refused(10054)))
     assert now(engine) is State.FAILING
@@ -308,7 +308,7 @@ def test_a_refusal_without_a_type_is_of_the_message_that_it_answers() -> None:
 
 
 @pytest.mark.parametrize("err_code", [10205, 10206, 10207, 10211, 10185, 10071])
-def test_the_refusal_of_the_only_message_is_raised_itself(err_code: int) -> None:
+def test_refusing_the_only_message_raises_that_refusal(err_code: int) -> None:
     engine = IngestEngine()
     wrote(engine, 1)
     if err_code == 10071:
@@ -321,7 +321,7 @@ def test_the_refusal_of_the_only_message_is_raised_itself(err_code: int) -> None
     assert not engine.known_to_server
 
 
-def test_a_late_refusal_of_the_first_message_loses_the_messages_after_it() -> None:
+def test_refusing_the_first_message_late_loses_the_rest() -> None:
     engine = opened(sent=3)
     engine.handle(answer(1, START, refused(10071)))
     error = engine.error()
@@ -366,7 +366,7 @@ def test_gaps_ok_continues_over_a_refused_message() -> None:
     assert [lost[:2] for lost in engine.missing.lost] == [(4, 4), (5, 5)]
 
 
-def test_a_gap_of_a_stream_with_replicas_leaves_a_doubt() -> None:
+def test_a_gap_with_replicas_leaves_a_doubt() -> None:
     engine = opened("ok", sent=9)
     engine.replicated = True
     engine.handle(answer(5, APPEND, gap(3, 5)))
@@ -405,7 +405,7 @@ def test_each_message_is_reported_once() -> None:
     assert (error.acked, error.unconfirmed) == (10, (11, 30))
 
 
-def test_refusals_that_were_lost_with_the_connection_do_not_stall_it() -> None:
+def test_lost_refusals_do_not_stall_the_ingest() -> None:
     engine = opened("ok", sent=30, received=10)
     assert engine.limit == 30
     engine.disconnected(30)  # the rejections of all twenty are lost
@@ -424,7 +424,7 @@ def test_refusals_that_were_lost_with_the_connection_do_not_stall_it() -> None:
 # The stream has too much to store -----------------------------------------------------------
 
 
-def test_a_message_that_there_was_no_room_for_is_sent_again_in_another_batch() -> None:
+def test_a_message_without_room_moves_to_another_batch() -> None:
     engine = opened(sent=9)
     engine.handle(answer(4, APPEND, refused(10167, 429)))
     assert now(engine) is State.FAILING
@@ -440,7 +440,7 @@ def test_a_message_that_there_was_no_room_for_is_sent_again_in_another_batch() -
 
 
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
-def test_a_start_that_there_was_no_room_for_is_sent_again_more_than_twice(
+def test_a_start_without_room_is_retried_many_times(
     gaps: Any,
 ) -> None:
     engine = IngestEngine(gaps)
@@ -461,7 +461,7 @@ def test_ok_loses_messages_without_room_and_pauses() -> None:
     assert now(engine) is State.OPEN
 
 
-def test_an_end_that_there_was_no_room_for_is_sent_again() -> None:
+def test_an_end_without_room_is_sent_again() -> None:
     engine = opened(sent=9)
     engine.end()
     engine.handle(answer(10, END, refused(10167, 429)))
@@ -477,22 +477,20 @@ def test_an_end_that_there_was_no_room_for_is_sent_again() -> None:
     ("size", "asked"),
     [(0, 1000), (100, 1000), (1 << 20, 4), (4 << 20, 1), (1 << 30, 1)],
 )
-def test_acks_are_asked_for_as_often_as_the_bytes_need_them(
-    size: int, asked: int
-) -> None:
+def test_acks_are_requested_often_enough_for_the_bytes(size: int, asked: int) -> None:
     engine = IngestEngine(window_bytes=8 << 20)
     engine.begin(size)
     assert engine.requested_flow == asked
 
 
-def test_a_batch_whose_acks_come_too_seldom_is_ended_for_another_one() -> None:
+def test_too_rare_acks_end_the_batch_for_another() -> None:
     engine = opened(sent=9)
     assert engine.should_roll_over(1 << 23, full=True)
     wrote(engine, 10)
     assert not engine.should_roll_over(1 << 23, full=True)  # an ack is due
 
 
-def test_a_batch_whose_acks_come_too_often_is_ended_for_another_one() -> None:
+def test_too_frequent_acks_end_the_batch_for_another() -> None:
     engine = opened(sent=20)
     assert not engine.should_roll_over(1000, full=False)  # the server asks for these
     engine.requested_flow = 10
@@ -500,7 +498,7 @@ def test_a_batch_whose_acks_come_too_often_is_ended_for_another_one() -> None:
     assert not engine.should_roll_over(1 << 22, full=False)
 
 
-def test_a_batch_that_is_ended_for_another_one_is_not_the_end() -> None:
+def test_ending_a_batch_for_another_is_not_final() -> None:
     engine = opened(sent=9)
     engine.end(more=True)
     assert now(engine) is State.ROLLING_OVER
@@ -522,7 +520,7 @@ def test_a_loss_reported_twice_counts_once() -> None:
     assert covered == list(range(5, 20))
 
 
-def test_a_sequence_that_goes_backwards_ends_the_batch_in_both_modes() -> None:
+def test_a_sequence_going_backwards_always_ends_the_batch() -> None:
     engine = opened("ok", sent=9)
     engine.handle(answer(2, APPEND, gap(4, 2)))
     assert not engine.missing.lost
@@ -530,7 +528,7 @@ def test_a_sequence_that_goes_backwards_ends_the_batch_in_both_modes() -> None:
     assert now(engine) is State.BROKEN
 
 
-def test_gaps_ok_continues_after_a_server_has_forgotten_the_batch() -> None:
+def test_gaps_ok_continues_after_a_forgotten_batch() -> None:
     engine = opened("ok", sent=30, received=20)
     engine.handle(answer(30, PING, refused(10208)))
     assert now(engine) is State.BROKEN
@@ -543,7 +541,7 @@ def test_gaps_ok_continues_after_a_server_has_forgotten_the_batch() -> None:
 # The server is not there, or has forgotten -------------------------------------------------
 
 
-def test_an_old_server_stores_the_first_message_and_is_known_by_that() -> None:
+def test_storing_the_first_message_reveals_an_old_server() -> None:
     engine = IngestEngine()
     wrote(engine, 1)
     engine.handle(answer(1, START, {"stream": "S", "seq": 17}))
@@ -601,7 +599,7 @@ def test_an_end_without_responders_is_retried() -> None:
     assert now(engine) is State.OPEN
 
 
-def test_a_ping_that_finds_the_batch_alive_shows_that_its_end_has_not_come() -> None:
+def test_a_ping_that_finds_the_batch_reopens_it() -> None:
     engine = opened(sent=30, received=20)
     engine.end()
     engine.handle(answer(30, APPEND, flow(30)))
@@ -636,7 +634,7 @@ def test_with_message_ids_the_tail_is_always_retried() -> None:
     assert error.unconfirmed == (21, 30)  # the previous batch may have stored them
 
 
-def test_an_unknown_batch_after_a_gap_counts_only_as_the_answer_to_a_ping() -> None:
+def test_after_a_gap_only_pings_report_unknown_batches() -> None:
     engine = opened(sent=30, received=20)
     engine.handle(answer(25, APPEND, gap(24, 25)))
     engine.handle(answer(26, APPEND, refused(10208)))
@@ -670,14 +668,14 @@ def test_an_early_end_names_the_messages_in_doubt(
     assert "21 to 30 may be stored or not" in str(error)
 
 
-def test_no_state_is_left_without_a_way_to_its_end() -> None:
+def test_every_state_has_a_way_to_an_end() -> None:
     assert set(TRANSITIONS) == set(State)
     for state, after in TRANSITIONS.items():
         assert state not in after
         assert (State.FAILED in after) == (state not in (State.ENDED, State.FAILED))
 
 
-def test_an_ack_over_messages_of_a_lost_connection_leaves_a_doubt() -> None:
+def test_acks_across_a_lost_connection_leave_a_doubt() -> None:
     engine = opened("ok", sent=30, received=10)
     engine.disconnected(25)
     assert not engine.missing.unconfirmed  # a gap may be reported first
@@ -691,7 +689,7 @@ def test_an_ack_over_messages_of_a_lost_connection_leaves_a_doubt() -> None:
     assert engine.acked == 30
 
 
-def test_the_doubt_of_one_lost_connection_is_one_range() -> None:
+def test_a_lost_connection_leaves_one_range_in_doubt() -> None:
     engine = opened("ok", sent=30, received=10)
     engine.disconnected(30)
     for received in (15, 20, 25, 30):
@@ -702,7 +700,7 @@ def test_the_doubt_of_one_lost_connection_is_one_range() -> None:
     ]
 
 
-def test_an_ack_of_the_next_leader_leaves_a_doubt() -> None:
+def test_an_ack_of_the_next_leader_leaves_doubt() -> None:
     engine = opened("ok", sent=30, received=10)
     engine.handle(answer(30, PING, None))
     assert now(engine) is State.BLOCKED
@@ -713,7 +711,7 @@ def test_an_ack_of_the_next_leader_leaves_a_doubt() -> None:
     assert isinstance(unconfirmed.error, errors.NoStreamResponseError)
 
 
-def test_an_old_ping_does_not_say_that_a_gap_was_reported() -> None:
+def test_an_old_ping_proves_no_report_of_gaps() -> None:
     engine = opened("ok", sent=30, received=10)
     engine.disconnected(30)
     engine.handle(answer(20, PING, flow(10)))  # sent on the lost connection
@@ -743,7 +741,7 @@ def test_of_two_refusals_the_first_one_ends_it() -> None:
     assert [lost[:2] for lost in error.lost] == [(25, 25), (26, 30)]
 
 
-def test_ok_counts_messages_without_responders_as_lost_and_no_ping() -> None:
+def test_ok_loses_messages_but_not_pings_without_responders() -> None:
     engine = opened("ok", sent=9)
     engine.handle(answer(9, PING, None))
     assert not engine.missing.lost
@@ -754,7 +752,7 @@ def test_ok_counts_messages_without_responders_as_lost_and_no_ping() -> None:
     )
 
 
-def test_a_ping_without_responders_does_not_settle_the_start() -> None:
+def test_a_ping_without_responders_settles_no_start() -> None:
     engine = IngestEngine()
     wrote(engine, 1)
     engine.handle(answer(1, PING, None))
@@ -763,7 +761,7 @@ def test_a_ping_without_responders_does_not_settle_the_start() -> None:
     assert now(engine) is State.BROKEN
 
 
-def test_ok_fails_when_its_start_was_refused_and_a_ping_is_as_well() -> None:
+def test_ok_fails_when_start_and_ping_are_refused() -> None:
     engine = IngestEngine("ok")
     wrote(engine, 1)
     engine.handle(answer(1, START, refused(10023)))
@@ -772,7 +770,7 @@ def test_ok_fails_when_its_start_was_refused_and_a_ping_is_as_well() -> None:
     assert now(engine) is State.FAILED
 
 
-def test_so_many_ranges_of_lost_messages_are_kept_and_all_are_counted(
+def test_lost_ranges_are_limited_but_all_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ingest_missing, "MAX_RANGES", 3)

@@ -27,7 +27,7 @@ from .ingest_answers import APPEND, COMMIT, END, answer, refusal, refused
         ('{"stream":"S","domain":"hub","seq":1}', FlowKind.STORED, {}),
     ],
 )
-def test_an_answer_is_recognised_by_its_type_and_its_batch(
+def test_an_answer_is_recognised_by_type_and_batch(
     body: str, kind: FlowKind, fields: dict[str, int]
 ) -> None:
     found = parse_flow_message("_INBOX.id.10.ok.4.1.$FI", None, body.encode())

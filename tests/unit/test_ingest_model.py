@@ -242,7 +242,7 @@ def numbers_of(ranges: Iterable[LostRange | UnconfirmedRange]) -> set[int]:
     ids=False,
     steps=["turn", "serve", "hear", "turn", "turn", "turn", "cut late"],
 )
-def test_every_report_of_an_ingest_is_true_in_any_order_of_events(
+def test_every_ingest_report_is_true_in_any_order(
     gaps: str,
     flow_size: int,
     count: int,

@@ -97,7 +97,7 @@ def test_headers_give_the_operation_of_a_key(
         ("imported", "$KV.B.", "imported.$KV.B."),
     ],
 )
-def test_a_prefix_is_put_before_the_subjects_of_writes_alone(
+def test_only_subjects_of_writes_get_a_prefix(
     prefix: str, read: str, write: str
 ) -> None:
     layout = BucketLayout(StreamConfig(name="KV_B"), prefix)
@@ -121,7 +121,7 @@ def test_a_prefix_is_put_before_the_subjects_of_writes_alone(
         ),
     ],
 )
-def test_a_mirror_has_the_subjects_of_its_origin_unless_it_moves_them(
+def test_mirrors_keep_origin_subjects_unless_they_move_them(
     mirror: dict[str, Any], origin: str, read: str
 ) -> None:
     source = StreamSource.from_any(mirror, {})
@@ -129,7 +129,7 @@ def test_a_mirror_has_the_subjects_of_its_origin_unless_it_moves_them(
     assert (layout.bucket, layout.origin, layout.read) == ("B", origin, read)
 
 
-def test_a_marker_is_a_deleted_key_with_its_revision() -> None:
+def test_a_marker_is_a_deleted_key_with_revision() -> None:
     layout = BucketLayout(StreamConfig(name="KV_B"), "$JS.API")
     message = StoredMessage(
         subject="$KV.B.a.b",
@@ -232,7 +232,7 @@ def test_a_path_is_a_key_and_comes_back(path: str, key: str) -> None:
     assert codec.decode(key) == path.removesuffix("/")
 
 
-def test_a_trailing_slash_is_removed_and_a_filter_keeps_its_wildcards() -> None:
+def test_trailing_slashes_are_removed_but_wildcards_stay() -> None:
     codec = jsync.PathKeys()
     assert codec.encode("a/b/") == "a.b"
     assert codec.encode_filter("/a/*/>") == "_root_.a.*.>"
@@ -241,13 +241,13 @@ def test_a_trailing_slash_is_removed_and_a_filter_keeps_its_wildcards() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a//b", "//", "//a", "_root_", "_root_/x"])
-def test_a_path_that_no_key_is_decoded_to_is_refused(path: str) -> None:
+def test_paths_that_no_key_decodes_to_are_refused(path: str) -> None:
     with pytest.raises(errors.InvalidKeyError, match="not a"):
         jsync.PathKeys().encode(path)
 
 
 @pytest.mark.parametrize("text", ["Acme Inc.contact", "ä", "a b", "*", "x" * 200, "ÿ>"])
-def test_any_text_is_a_key_in_base64_and_comes_back(text: str) -> None:
+def test_any_text_comes_back_from_its_base64_key(text: str) -> None:
     codec = jsync.Base64Keys()
     assert codec.decode(check_key(codec.encode(text))) == text
 
@@ -276,7 +276,7 @@ def test_a_text_that_base64_cannot_write_is_refused(text: str) -> None:
     | st.lists(st.sampled_from(["_root_", "a", "/", ".", "_root_a"])).map("".join)
 )
 @settings(max_examples=500)
-def test_every_key_comes_back_as_it_was_or_is_refused(key: str) -> None:
+def test_every_key_comes_back_unchanged_or_is_refused(key: str) -> None:
     for codec in (jsync.PathKeys(), jsync.PathKeys("_"), jsync.Base64Keys()):
         separator = getattr(codec, "_separator", None)
         try:

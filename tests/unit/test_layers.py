@@ -312,7 +312,7 @@ def test_no_import_leads_back_to_where_it_began() -> None:
     assert not list(circles(TREE))
 
 
-def test_engines_have_no_socket_no_clock_and_no_thread() -> None:
+def test_engines_have_no_socket_clock_or_thread() -> None:
     assert set(TREE) >= PURE
     assert not list(impurities(TREE, pure(TREE)))
 
@@ -350,7 +350,7 @@ def test_a_circle_of_types_alone_is_seen(stub: bool) -> None:
     assert list(circles(small))
 
 
-def test_an_engine_with_a_clock_is_seen_however_far_away_the_clock_is() -> None:
+def test_an_engine_with_a_distant_clock_is_noticed() -> None:
     small = {
         "a.engine": Source("from .near import f\n"),
         "a.near": Source("from ..far import g\n"),
@@ -364,7 +364,7 @@ def test_an_engine_with_a_clock_is_seen_however_far_away_the_clock_is() -> None:
     assert list(impurities(small, pure(small) & set(small)))
 
 
-def test_an_engine_with_a_part_of_the_extension_that_waits_is_seen() -> None:
+def test_an_engine_with_waiting_extension_parts_is_noticed() -> None:
     small = {"engine": Source("from ._fast import WriteBuffer\n"), "_fast": Source("")}
     assert list(impurities(small, ["engine"]))
 

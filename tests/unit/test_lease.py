@@ -10,13 +10,13 @@ from jsync import errors
 from jsync.jetstream.keyvalue.lease import Lease, check_ttl
 
 
-def test_an_owner_stops_to_believe_before_the_server_gives_the_key_away() -> None:
+def test_an_owner_lets_go_before_the_server_does() -> None:
     lease = Lease(10, token=7, sent=100.0)
     assert lease.is_held(108.9)
     assert not lease.is_held(109.0)  # on the server, it ends at 110 at the earliest
 
 
-def test_a_lease_is_renewed_from_when_the_renewal_was_sent() -> None:
+def test_a_lease_runs_from_sending_the_renewal() -> None:
     lease = Lease(10, token=7, sent=100.0)
     assert lease.renew_at == pytest.approx(103.33, abs=0.01)
     lease.renewed(9, sent=103.4, now=106.0)
@@ -25,7 +25,7 @@ def test_a_lease_is_renewed_from_when_the_renewal_was_sent() -> None:
     assert not lease.is_held(112.4)
 
 
-def test_a_renewal_that_comes_too_late_does_not_bring_a_lease_back() -> None:
+def test_a_late_renewal_does_not_revive_a_lease() -> None:
     lease = Lease(10, token=7, sent=100.0)
     lease.renewed(9, sent=108.0, now=109.5)
     assert not lease.is_held(109.5)
@@ -38,7 +38,7 @@ def test_a_lost_lease_stays_lost_at_any_time() -> None:
     assert not lease.is_held(100.0)
 
 
-def test_a_failed_renewal_is_tried_again_soon_and_moves_no_end() -> None:
+def test_a_failed_renewal_is_retried_and_extends_nothing() -> None:
     lease = Lease(10, token=7, sent=100.0)
     lease.failed(104.0)
     assert lease.renew_at == pytest.approx(104.5)

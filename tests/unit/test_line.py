@@ -17,7 +17,7 @@ SID = 1
 ACK = b"$JS.ACK.S.C.1.7.7.1700000000000000000.0"
 
 
-def test_an_ack_behind_a_full_socket_keeps_no_core_busy() -> None:
+def test_an_ack_behind_a_full_socket_never_spins() -> None:
     near, far = socket.socketpair()
     waker = Waker()
     with near, far:

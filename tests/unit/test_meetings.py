@@ -156,7 +156,7 @@ def test_one_ack_of_many_threads_is_sent() -> None:
     assert station.write_buffer.pending == sum(sizes)
 
 
-def test_one_ack_of_a_batch_is_sent_for_each_message() -> None:
+def test_each_message_of_a_batch_gets_one_ack() -> None:
     station = Station()
     for _ in range(ROUNDS // 20):
         mailbox = station.mailbox()
@@ -299,7 +299,7 @@ def test_taken_messages_are_counted_once() -> None:
     assert total == [ROUNDS]
 
 
-def test_a_subscription_gets_what_comes_while_it_is_there() -> None:
+def test_a_subscription_gets_messages_while_it_exists() -> None:
     station = Station()
     over = threading.Event()
     brought = [0]
@@ -437,7 +437,7 @@ def test_one_thread_at_a_time_reads_the_socket() -> None:
         meet(bring, turn, read)
 
 
-def test_a_thread_reads_by_itself_once_no_other_waits() -> None:
+def test_a_thread_reads_once_no_other_waits() -> None:
     with Wire() as wire:
         quiet = [
             JetStreamMailbox(wire.write_buffer, sid, readers=2) for sid in (1, 2, 3)
@@ -661,7 +661,7 @@ def test_a_pin_is_one_of_those_that_came() -> None:
     meet(bring, look, look)
 
 
-def test_one_thread_is_in_a_batch_at_a_time() -> None:
+def test_one_thread_at_a_time_enters_a_batch() -> None:
     turn, inside, entered = ThreadGuard(), [0], []
 
     def enter() -> None:
@@ -729,7 +729,7 @@ def written_to_ingest(station: Station) -> tuple[Callable[[], object], ...]:
 
 
 @pytest.mark.parametrize("made", [written_to_window, written_to_ingest])
-def test_a_signal_handler_of_a_thread_that_waits_for_room_holds_up_no_other(
+def test_a_signal_handler_in_a_wait_blocks_nobody(
     made: Callable[[Station], tuple[Callable[[], object], ...]],
 ) -> None:
     station = Station(connected=True, limit=64)

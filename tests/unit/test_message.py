@@ -55,7 +55,7 @@ def test_a_message_can_be_made_whole() -> None:
     assert msg.size == 3 + 3 + 5 + len(encode_headers(headers))
 
 
-def test_a_created_message_has_the_size_of_a_received_one() -> None:
+def test_created_and_received_messages_have_the_same_size() -> None:
     frame = b"HMSG a.b 1 r 18 23\r\nNATS/1.0\r\nA: b\r\n\r\nhello\r\n"
     made = Msg("a.b", b"hello", reply="r", headers={"A": "b"})
     assert made.size == received(frame).size == 27
@@ -75,7 +75,7 @@ def test_reply_and_headers_are_given_by_name() -> None:
         make("a", reply=5)
 
 
-def test_a_message_has_only_headers_and_subjects_that_can_be_sent() -> None:
+def test_a_message_refuses_unsendable_headers_and_subjects() -> None:
     with pytest.raises(InvalidHeaderError):
         Msg("a", headers={"a b": "c"})
     with pytest.raises(InvalidSubjectError):
@@ -141,7 +141,7 @@ def test_a_size_counts_the_bytes_of_utf8() -> None:
     assert Msg("é.☃", b"hi", reply="é").size == 6 + 2 + 2
 
 
-def test_bytes_that_are_not_utf8_do_not_stop_anyone() -> None:
+def test_bytes_that_are_not_utf8_stop_nothing() -> None:
     msg = received(b"MSG \xff 1 \xfe 0\r\n\r\n")
     assert (msg.subject, msg.reply) == ("\udcff", "\udcfe")
     assert msg.size == 2
@@ -184,13 +184,13 @@ def test_a_jetstream_message_is_a_message() -> None:
         type("Mine", (JetStreamMsg,), {})
 
 
-def test_a_message_without_a_reply_subject_cannot_be_answered() -> None:
+def test_a_message_without_reply_subject_cannot_be_answered() -> None:
     for msg in (Msg("a"), received(b"MSG a 1 0\r\n\r\n")):
         with pytest.raises(NoReplySubjectError):
             msg.respond(b"hi")
 
 
-def test_a_message_made_by_hand_has_no_connection_to_respond_on() -> None:
+def test_a_handmade_message_has_no_connection_for_responses() -> None:
     with pytest.raises(Error):
         Msg("a", reply="r").respond(b"hi")
 
@@ -215,7 +215,7 @@ def test_repr_shows_the_received_message() -> None:
 
 
 @pytest.mark.parametrize("kind", [Msg, JetStreamMsg])
-def test_a_message_that_was_never_made_is_an_empty_one(kind: type[Msg]) -> None:
+def test_an_uninitialised_message_is_empty(kind: type[Msg]) -> None:
     """Anyone can call `__new__`, for example by a subclass that does not call `super()`."""
     msg = kind.__new__(kind)
     assert (msg.subject, msg.reply, msg.data) == ("", None, b"")

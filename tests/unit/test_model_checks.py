@@ -33,7 +33,7 @@ class Words(StrEnum):
     MEMORY = "memory"
 
 
-def test_a_configuration_is_made_from_a_mapping_or_an_object() -> None:
+def test_a_configuration_comes_from_a_mapping_or_object() -> None:
     wanted = StreamConfig(
         name="A",
         subjects=["a.>", "b"],
@@ -64,7 +64,7 @@ def test_a_configuration_is_made_from_a_mapping_or_an_object() -> None:
         assert type(made.storage) is str
 
 
-def test_a_configuration_does_not_share_lists_with_its_maker() -> None:
+def test_a_configuration_shares_no_list_with_its_maker() -> None:
     subjects = ["a"]
     config = StreamConfig.from_any(None, {"name": "A", "subjects": subjects})
     subjects.append("b")
@@ -136,7 +136,7 @@ def test_one_string_stands_for_a_list_of_one(
         assert kind(**fields).to_wire()[name] == ["g"]
 
 
-def test_a_field_that_jsync_does_not_know_can_be_sent() -> None:
+def test_a_field_unknown_to_jsync_can_be_sent() -> None:
     config = StreamConfig.from_any(None, {"name": "A", "extra": {"new": 1}})
     assert config.to_wire() == {"name": "A", "new": 1}
 
@@ -302,7 +302,7 @@ def test_a_configuration_and_keywords_exclude_each_other(
         (ObjectStoreConfig, "bucket"),
     ],
 )
-def test_the_error_of_a_bare_name_suggests_a_keyword(
+def test_an_error_about_bare_names_suggests_keywords(
     kind: type[Model], keyword: str, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError, match=f"not 'A': .* as in {keyword}='A'"):
@@ -358,7 +358,7 @@ def test_changes_leave_the_rest_as_it_is() -> None:
         config.updated({"max_age": -1})
 
 
-def test_a_field_that_is_unset_by_a_change_has_its_default() -> None:
+def test_unsetting_a_field_restores_its_default() -> None:
     config = ConsumerConfig(name="c", ack_policy="all", ack_wait=5)
     changed = config.updated({"ack_policy": None, "ack_wait": None})
     assert (changed.ack_policy, changed.ack_wait) == ("explicit", None)
@@ -375,7 +375,7 @@ def test_a_field_that_is_unset_by_a_change_has_its_default() -> None:
     ],
     ids=str,
 )
-def test_the_servers_default_of_the_window_goes_with_max_age(
+def test_the_server_default_window_follows_max_age(
     current: dict[str, Any], changes: dict[str, Any], window: float | None
 ) -> None:
     config = StreamConfig(name="S", **current)
@@ -392,7 +392,7 @@ def test_the_servers_default_of_the_window_goes_with_max_age(
     ],
     ids=str,
 )
-def test_one_kind_of_filter_takes_the_place_of_the_other(
+def test_one_kind_of_filter_replaces_the_other(
     changes: dict[str, Any], one: str | None, many: list[str] | None
 ) -> None:
     changed = ConsumerConfig(name="c", filter_subject="a").updated(changes)

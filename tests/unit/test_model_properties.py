@@ -71,7 +71,7 @@ def objects(kind: type[Model]) -> st.SearchStrategy[dict[str, Any]]:
 )
 @example((StreamConfig, {"max_age": -MAX_DURATION_NS - 1}))
 @example((ConsumerConfig, {"opt_start_time": "9999-12-31T23:59:59-23:59"}))
-def test_any_reply_of_a_server_is_read_and_written_unchanged(
+def test_any_server_reply_is_read_and_written_unchanged(
     sent: tuple[type[Model], dict[str, Any]],
 ) -> None:
     kind, wire = sent
@@ -134,7 +134,7 @@ streams = st.builds(
 
 @BOUNDED
 @given(streams)
-def test_a_configuration_survives_the_way_to_the_server_and_back(
+def test_a_configuration_survives_the_server_round_trip(
     config: StreamConfig,
 ) -> None:
     checked = StreamConfig.from_any(config, {})
@@ -149,7 +149,7 @@ def test_a_configuration_survives_the_way_to_the_server_and_back(
 
 @BOUNDED
 @given(st.text(max_size=20))
-def test_a_name_fits_into_a_subject_or_is_refused(name: str) -> None:
+def test_a_name_fits_its_subject_or_is_refused(name: str) -> None:
     try:
         check_name(name)
     except ConfigError:

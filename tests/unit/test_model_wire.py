@@ -197,7 +197,7 @@ def test_a_value_is_read_and_written_unchanged(
     assert model.to_wire() == {**kind().to_wire(), name: wire}
 
 
-def test_fields_of_newer_servers_are_kept_at_every_depth() -> None:
+def test_fields_of_newer_servers_survive_at_every_depth() -> None:
     wire = {
         "config": {
             "name": "A",
@@ -217,7 +217,7 @@ def test_fields_of_newer_servers_are_kept_at_every_depth() -> None:
     }
 
 
-def test_a_configuration_remembers_its_unknown_fields_until_it_changes() -> None:
+def test_unknown_fields_last_until_a_configuration_changes() -> None:
     wire = {
         "ack_policy": "later",
         "ack_wait": MAX_DURATION_NS - 1,

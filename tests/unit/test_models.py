@@ -105,7 +105,7 @@ def documented_fields(path: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("module", ["stream", "consumer"])
-def test_every_field_of_a_configuration_names_its_server_version(module: str) -> None:
+def test_every_configuration_field_names_its_server_version(module: str) -> None:
     path = Path(jsync.models.__file__).with_name(f"{module}.py")
     fields = documented_fields(path)
     for name in ("StreamConfig", "ConsumerConfig"):
@@ -114,7 +114,7 @@ def test_every_field_of_a_configuration_names_its_server_version(module: str) ->
 
 
 @pytest.mark.parametrize("module", ["stream", "consumer", "source"])
-def test_a_field_newer_than_the_oldest_server_is_marked_in_docstring_and_annotation(
+def test_newer_fields_are_marked_in_docstring_and_annotation(
     module: str,
 ) -> None:
     path = Path(jsync.models.__file__).with_name(f"{module}.py")

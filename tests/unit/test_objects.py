@@ -85,7 +85,7 @@ def test_an_info_is_read_as_it_was_written(info: jsync.ObjectInfo) -> None:
     assert LAYOUT.info(stored(encode_info(info))) == info
 
 
-def test_an_info_has_the_fields_of_the_document_and_no_time() -> None:
+def test_an_info_has_the_documented_fields_without_time() -> None:
     info = an_info(
         name="object-name",
         description="object-desc",
@@ -112,7 +112,7 @@ def test_an_info_has_the_fields_of_the_document_and_no_time() -> None:
     }
 
 
-def test_an_info_of_another_client_may_have_more_or_less() -> None:
+def test_infos_of_other_clients_may_have_other_fields() -> None:
     info = LAYOUT.info(
         stored(
             b'{"name":"a","nuid":"N","mtime":"0001-01-01T00:00:00Z","headers":null,'
@@ -145,7 +145,7 @@ def test_an_info_of_another_client_may_have_more_or_less() -> None:
     ],
     ids=range(16),
 )
-def test_the_error_of_an_invalid_info_names_its_revision(data: bytes) -> None:
+def test_an_invalid_info_error_names_its_revision(data: bytes) -> None:
     with pytest.raises(errors.InvalidObjectInfoError, match="revision 7") as caught:
         LAYOUT.info(stored(data))
     assert (caught.value.key, caught.value.revision) == ("YQ==", 7)
@@ -189,7 +189,7 @@ def test_a_link_of_nats_js_has_no_id() -> None:
     assert (info.bucket, info.nuid) == ("B", "")
 
 
-def test_a_name_has_two_subjects_if_its_encodings_differ() -> None:
+def test_a_name_with_two_encodings_has_two_subjects() -> None:
     assert tokens_of("a") == ("YQ==",)
     assert tokens_of("*.>") == ("Ki4-", "Ki4+")  # jnats writes the second one
     assert tokens_of("ä.txt") == ("w6QudHh0", "5C50eHQ=")  # and nats.js that one
@@ -206,7 +206,7 @@ def test_no_id_becomes_the_subject_of_others(nuid: str) -> None:
         LAYOUT.chunk_subject(nuid)
 
 
-def test_a_deleted_object_leaves_the_same_info_as_in_the_other_clients() -> None:
+def test_deleting_leaves_the_same_info_as_other_clients() -> None:
     gone = deleted_info(an_info(size=1, chunks=1, digest="SHA-256=abc="))
     assert json.loads(encode_info(gone)) == {
         "name": "a",
@@ -306,7 +306,7 @@ def test_a_dropped_digest_leaves_no_thread() -> None:
     wait_for(lambda: threading.active_count() <= before)
 
 
-def test_a_digest_that_ctrl_c_cut_short_is_dropped_in_silence() -> None:
+def test_a_digest_interrupted_by_ctrl_c_stays_silent() -> None:
     hashing = BackgroundDigest.__new__(BackgroundDigest)
     hashing.__del__()
 
@@ -398,7 +398,7 @@ def test_a_mirror_with_some_chunks_misplaces_none(
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_a_chunk_among_no_others_is_found_at_once(trusted: bool) -> None:
+def test_without_other_chunks_each_is_found_at_once(trusted: bool) -> None:
     sequences = list(range(1001, 9001))
     chunks = Chunks(sequences)
     places = ChunkIndex(8000, 9001, trusted=trusted)
@@ -408,7 +408,7 @@ def test_a_chunk_among_no_others_is_found_at_once(trusted: bool) -> None:
     assert chunks.questions == 3
 
 
-def test_a_chunk_after_a_rename_is_found_with_few_requests() -> None:
+def test_a_chunk_after_renaming_needs_few_requests() -> None:
     chunks = Chunks(list(range(1001, 9001)))
     places = ChunkIndex(8000, 10_000_000, trusted=True)
     assert chunks.find(places, 4000) == 5001
@@ -416,7 +416,7 @@ def test_a_chunk_after_a_rename_is_found_with_few_requests() -> None:
 
 
 @given(st.integers(2, 50), st.integers(0, 49), st.lists(st.integers(0, 49), max_size=5))
-def test_no_chunk_is_taken_for_another_when_one_is_missing(
+def test_a_missing_chunk_is_never_replaced_by_another(
     count: int, missing: int, wanted: list[int]
 ) -> None:
     missing %= count

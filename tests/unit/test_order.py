@@ -91,7 +91,7 @@ def test_messages_read_before_are_skipped_and_counted() -> None:
     ("sequences", "taken"),
     [([1, 2, 3], [1, 2, 3]), ([1, 2, 4], [1, 2]), ([4], []), ([2, 3, 4], [2, 3])],
 )
-def test_the_order_stops_at_the_last_sequence_or_before_the_first_after_it(
+def test_the_order_never_goes_beyond_its_last_sequence(
     sequences: list[int], taken: list[int]
 ) -> None:
     order = SequenceChecker(0, last=3, to_end=True)
@@ -103,7 +103,7 @@ def test_the_order_stops_at_the_last_sequence_or_before_the_first_after_it(
     assert consumer.events == ["ORDER"]
 
 
-def test_the_order_notes_that_the_server_has_no_more() -> None:
+def test_the_order_notes_when_the_server_ran_dry() -> None:
     order = SequenceChecker(0, last=10, to_end=True)
     consumer = Consumer(order)
     consumer.bring(1, 1, 1)
@@ -129,7 +129,7 @@ def test_the_order_continues_while_more_messages_may_come() -> None:
 @pytest.mark.parametrize(
     "reply", ["", "elsewhere", "$JS.ACK.S.c.1.2.3", "$JS.ACK.S.c.1.x.1.1700.0"]
 )
-def test_a_message_that_no_consumer_sent_is_not_taken(reply: str) -> None:
+def test_a_message_from_no_consumer_is_not_taken(reply: str) -> None:
     order = SequenceChecker(0)
     consumer = Consumer(order)
     consumer.bring_from(reply)
@@ -153,9 +153,7 @@ def test_ack_subjects_of_version_2_are_understood() -> None:
 @pytest.mark.parametrize(
     "rest", ["2.2.1700", "2.2.1700.", "2..1700.0", "2.x.1700.0", ".2.1700.0", "", "2"]
 )
-def test_a_similar_ack_subject_is_not_mistaken_for_the_last_one(
-    beginning: str, rest: str
-) -> None:
+def test_similar_ack_subjects_are_not_confused(beginning: str, rest: str) -> None:
     order = SequenceChecker(0)
     consumer = Consumer(order)
     consumer.bring_from(f"{beginning}.1.1.1700.9")
@@ -171,7 +169,7 @@ def test_a_consumer_that_has_already_sent_messages_continues() -> None:
     assert consumer.taken == [8]
 
 
-def test_a_second_order_starts_fresh_in_the_same_mailbox() -> None:
+def test_a_second_order_starts_fresh_in_one_mailbox() -> None:
     consumer = Consumer(SequenceChecker(0))
     consumer.bring(1, 1, 9)
     consumer.bring(3, 3, 7)
@@ -182,7 +180,7 @@ def test_a_second_order_starts_fresh_in_the_same_mailbox() -> None:
     assert consumer.taken == [1, 2, 3]
 
 
-def test_skipped_messages_do_not_count_towards_the_end_of_the_mailbox() -> None:
+def test_skipped_messages_do_not_count_towards_the_end() -> None:
     consumer = Consumer(SequenceChecker(5))
     consumer.mailbox.end_after(2)
     for number, sequence in enumerate([4, 5, 6, 7, 8], 1):
@@ -198,7 +196,7 @@ def test_skipped_messages_do_not_count_towards_the_end_of_the_mailbox() -> None:
     doubles=st.sets(st.integers(1, 40)),
     after=st.integers(0, 45),
 )
-def test_the_taken_messages_are_the_stream_up_to_the_first_fault(
+def test_the_taken_messages_end_at_the_first_fault(
     drops: set[int], doubles: set[int], after: int
 ) -> None:
     order = SequenceChecker(after)

@@ -69,7 +69,7 @@ def end(last_seq: int, created: datetime = BORN) -> StreamEnd:
 # Configurations
 
 
-def test_the_consumer_wants_no_acks_and_lives_in_the_memory_of_one_server() -> None:
+def test_the_consumer_has_no_acks_and_no_replicas() -> None:
     first = cursor(filter_subjects="a.*", inactive_threshold=7.0).next_config()
     assert first.ack_policy == "none"
     assert first.max_deliver == 1
@@ -80,7 +80,7 @@ def test_the_consumer_wants_no_acks_and_lives_in_the_memory_of_one_server() -> N
     assert first.durable_name is None
 
 
-def test_an_unused_consumer_stays_30_seconds_or_the_limit_of_the_stream() -> None:
+def test_unused_consumers_stay_30_seconds_within_stream_limits() -> None:
     place = cursor()
     assert place.inactive_threshold == 30
     for limit, seconds in ((None, 30), (60.0, 30), (5.0, 5)):
@@ -142,7 +142,7 @@ def test_attempts_are_counted_from_one(attempts: Any) -> None:
         cursor(max_reset_attempts=attempts)
 
 
-def test_the_last_of_each_subject_are_those_of_all_subjects_by_default() -> None:
+def test_last_messages_are_of_all_subjects_by_default() -> None:
     assert config(deliver_policy="last_per_subject").filter_subjects == [">"]
 
 
@@ -159,7 +159,7 @@ def test_the_last_of_each_subject_are_those_of_all_subjects_by_default() -> None
         {"opt_start_time": BORN},
     ],
 )
-def test_the_first_consumer_turns_the_policy_into_a_sequence(
+def test_the_second_consumer_starts_at_a_sequence(
     options: dict[str, Any],
 ) -> None:
     """Using the policy again would lead elsewhere, and would lose messages published since."""
@@ -174,7 +174,7 @@ def test_the_first_consumer_turns_the_policy_into_a_sequence(
     assert second.name != first.name
 
 
-def test_the_next_consumer_continues_after_the_last_received_message() -> None:
+def test_the_next_consumer_continues_after_the_last_message() -> None:
     place = cursor()
     place.next_config()
     place.began(made(0))
@@ -196,7 +196,7 @@ def test_undelivered_messages_are_read_again() -> None:
     assert place.next_config().opt_start_seq == 10
 
 
-def test_up_to_the_snapshot_the_last_of_each_subject_are_asked_for_again() -> None:
+def test_within_the_snapshot_last_messages_are_requested_again() -> None:
     place = cursor(deliver_policy="last_per_subject")
     place.seen(end(20))
     assert place.next_config().deliver_policy == "last_per_subject"
@@ -269,7 +269,7 @@ def test_the_snapshot_is_not_the_end() -> None:
         (4, 6, 0, Step.WAIT),  # the reply is older than the last message
     ],
 )
-def test_when_nothing_comes_the_server_is_asked_for_the_end(
+def test_silence_makes_the_reader_ask_for_the_end(
     sent: int, at: int, pending: int, step: Step
 ) -> None:
     place = cursor()
@@ -288,12 +288,12 @@ def reading_to(until: int) -> Cursor:
     return place
 
 
-def test_a_read_ends_when_the_leader_has_no_rest() -> None:
+def test_a_leader_with_nothing_left_ends_the_read() -> None:
     place = reading_to(10)
     assert place.rest(Rest(end(12), None), 7, 0.0) is Step.END
 
 
-def test_a_server_that_stays_behind_the_leader_is_left() -> None:
+def test_a_server_lagging_behind_its_leader_is_left() -> None:
     place = reading_to(10)
     for now, at, step in (
         (100.0, 5, Step.WAIT),
@@ -307,20 +307,20 @@ def test_a_server_that_stays_behind_the_leader_is_left() -> None:
     assert place.rest(Rest(end(12), 8), 6, 200.0) is Step.WAIT
 
 
-def test_a_leader_that_lost_the_end_is_believed_after_a_while() -> None:
+def test_a_leader_without_the_end_is_believed_eventually() -> None:
     place = reading_to(10)
     for _ in range(BEHIND):
         assert place.rest(Rest(end(8), None), 8, 0.0) is Step.WAIT
     assert place.rest(Rest(end(8), None), 8, 0.0) is Step.END
 
 
-def test_the_rest_of_a_recreated_stream_is_an_error() -> None:
+def test_the_rest_of_recreated_streams_is_an_error() -> None:
     place = reading_to(10)
     with pytest.raises(errors.StreamNotFoundError, match="another"):
         place.rest(Rest(end(20, BORN + timedelta(seconds=1)), None), 7, 0.0)
 
 
-def test_a_read_to_the_end_without_progress_gives_up() -> None:
+def test_a_read_without_progress_gives_up() -> None:
     place = cursor(max_reset_attempts=3)
     place.until = 10
     for _ in range(3):
@@ -329,7 +329,7 @@ def test_a_read_to_the_end_without_progress_gives_up() -> None:
         place.reset(progress=False, lived=60.0)
 
 
-def test_single_replies_to_pulls_are_an_error_that_names_the_mend() -> None:
+def test_single_replies_are_an_error_naming_the_remedy() -> None:
     place = cursor()
     for _ in range(5):
         place.fell_silent(1, 1)
@@ -341,7 +341,7 @@ def test_single_replies_to_pulls_are_an_error_that_names_the_mend() -> None:
         place.fell_silent(1, 1)
 
 
-def test_a_sent_message_that_does_not_arrive_counts_as_lost_after_a_while() -> None:
+def test_a_message_missing_too_long_counts_as_lost() -> None:
     place = cursor()
     place.next_config()
     place.began(made(0))
@@ -364,7 +364,7 @@ def within_snapshot() -> Cursor:
     return place
 
 
-def test_a_consumer_that_does_not_send_the_last_messages_gives_way() -> None:
+def test_a_consumer_that_withholds_last_messages_is_replaced() -> None:
     place = within_snapshot()
     for now, sent, step in (
         (100.0, 6, Step.WAIT),
@@ -377,7 +377,7 @@ def test_a_consumer_that_does_not_send_the_last_messages_gives_way() -> None:
         assert place.checked(info, sent, now, 5.0, stream_sequence=10) is step
 
 
-def test_a_consumer_that_waits_for_its_reader_is_not_stuck() -> None:
+def test_a_consumer_awaiting_its_reader_is_not_stuck() -> None:
     place = within_snapshot()
     for now, waits, step in (
         (100.0, True, Step.WAIT),
@@ -399,7 +399,7 @@ def test_without_last_messages_every_later_message_is_read() -> None:
     assert (config.deliver_policy, config.opt_start_seq) == ("by_start_sequence", 11)
 
 
-def test_behind_the_last_messages_no_consumer_is_taken_for_stuck() -> None:
+def test_a_consumer_past_last_messages_is_never_stuck() -> None:
     place = within_snapshot()
     assert not place.may_stall(20)
     for now in (100.0, 200.0):
@@ -434,7 +434,7 @@ def test_only_permanent_errors_end_the_attempts(error: Exception, final: bool) -
         assert place.failed(error) > 0
 
 
-def test_attempts_have_longer_and_longer_pauses_and_an_end() -> None:
+def test_attempts_pause_ever_longer_and_finally_end() -> None:
     place = cursor(max_reset_attempts=9)
     late = errors.TimeoutError("late")
     pauses = [place.failed(late) for _ in range(8)]
@@ -461,7 +461,7 @@ def test_without_a_limit_it_never_gives_up() -> None:
         assert place.failed(errors.TimeoutError("late")) <= MAX_BACKOFF
 
 
-def test_consumers_that_vanish_at_once_are_recreated_after_a_pause() -> None:
+def test_a_consumer_that_vanishes_is_recreated_after_pausing() -> None:
     place = cursor()
     assert place.reset(progress=False, lived=0.1) == 0
     pauses = [place.reset(progress=False, lived=0.1) for _ in range(10)]
@@ -481,7 +481,7 @@ def test_a_recreated_stream_is_not_continued() -> None:
         place.same(stream(20, BORN + timedelta(seconds=1)))
 
 
-def test_a_stream_that_has_lost_its_end_is_believed_after_a_while() -> None:
+def test_a_stream_without_its_end_is_believed_eventually() -> None:
     """A new leader may not have read its own log yet."""
     place = cursor()
     place.seen(end(0))
@@ -497,7 +497,7 @@ def test_a_stream_that_has_lost_its_end_is_believed_after_a_while() -> None:
     assert place.next_config().opt_start_seq == 13, "what has been stored since"
 
 
-def test_a_start_in_the_future_is_not_a_stream_that_has_lost_its_end() -> None:
+def test_a_future_start_is_no_lost_end() -> None:
     place = cursor(opt_start_seq=50)
     place.seen(end(3))
     place.next_config()
@@ -638,7 +638,7 @@ ACTIONS = st.lists(
     policy=st.sampled_from([None, "new", "last"]),
     to_end=st.booleans(),
 )
-def test_every_message_that_stays_is_read_once_and_in_order(
+def test_every_remaining_message_is_read_once_in_order(
     before: list[str],
     actions: list[tuple[str, int]],
     policy: str | None,
@@ -659,7 +659,7 @@ def test_every_message_that_stays_is_read_once_and_in_order(
 
 @settings(max_examples=200, deadline=None)
 @given(before=st.lists(st.sampled_from("abc"), max_size=15), actions=ACTIONS)
-def test_of_each_subject_the_last_is_read_and_all_that_follow(
+def test_last_messages_and_all_following_ones_are_read(
     before: list[str], actions: list[tuple[str, int]]
 ) -> None:
     actions = [action for action in actions if action[0] != "delete"]
@@ -694,5 +694,5 @@ def test_no_read_continues_after_its_end() -> None:
         assert {State.ENDING, State.ENDED} <= MOVES[state]
 
 
-def test_a_read_that_has_not_begun_creates_no_consumer() -> None:
+def test_a_read_not_yet_begun_creates_no_consumer() -> None:
     assert State.BETWEEN not in MOVES[State.NEW]

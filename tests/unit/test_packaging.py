@@ -21,7 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
-def test_every_python_that_is_promised_has_a_wheel_and_a_row_of_ci() -> None:
+def test_promised_pythons_have_a_wheel_and_ci_row() -> None:
     promised = {
         found.group(1)
         for line in PROJECT["project"]["classifiers"]
@@ -43,7 +43,7 @@ def test_every_python_that_is_promised_has_a_wheel_and_a_row_of_ci() -> None:
         assert set(re.findall(r"3\.(\d+)", row)) == promised
 
 
-def test_each_wheel_without_the_gil_has_a_row_of_ci_that_must_pass() -> None:
+def test_free_threaded_wheels_have_a_required_ci_row() -> None:
     declared = "\n# cython: freethreading_compatible = True\n"
     assert declared in (ROOT / "jsync/_fast.pyx").read_text()
     build = PROJECT["tool"]["cibuildwheel"]["build"]
@@ -62,7 +62,7 @@ def test_each_wheel_without_the_gil_has_a_row_of_ci_that_must_pass() -> None:
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
-def test_actions_are_pinned_to_a_commit_and_say_which_release_that_is(
+def test_actions_are_pinned_to_commits_with_their_release(
     workflow: Path,
 ) -> None:
     uses = re.findall(r"uses: (.*)", workflow.read_text())
@@ -72,7 +72,7 @@ def test_actions_are_pinned_to_a_commit_and_say_which_release_that_is(
             assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)
 
 
-def test_the_changelog_has_a_section_for_the_next_version() -> None:
+def test_the_changelog_has_a_next_version_section() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     sections = re.findall(r"^## \[(.+?)\](?: - \d{4}-\d\d-\d\d)?$", text, re.MULTILINE)
     assert sections[0] == "Unreleased"
@@ -80,7 +80,7 @@ def test_the_changelog_has_a_section_for_the_next_version() -> None:
     assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds
 
 
-def test_the_sdist_has_all_that_a_wheel_and_its_tests_are_made_from(
+def test_the_sdist_has_everything_for_wheels_and_tests(
     tmp_path: Path,
 ) -> None:
     subprocess.run(
@@ -117,7 +117,7 @@ def test_the_sdist_has_all_that_a_wheel_and_its_tests_are_made_from(
     assert not [name for name in packed if name.endswith(("_fast.c", ".so"))]
 
 
-def test_importing_a_folder_of_sources_raises_with_the_command_to_compile(
+def test_importing_a_source_folder_names_the_compile_command(
     tmp_path: Path,
 ) -> None:
     shutil.copytree(

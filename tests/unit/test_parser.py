@@ -124,7 +124,7 @@ every_valid_frame = pytest.mark.parametrize(
 
 
 @every_valid_frame
-def test_a_frame_reads_the_same_however_it_is_cut(
+def test_a_frame_reads_the_same_however_cut(
     stream: bytes, frame: tuple[str, Any]
 ) -> None:
     assert_reads_as(stream, [frame])
@@ -165,7 +165,7 @@ def test_any_buffer_can_be_fed(kind: Callable[[bytes], bytes]) -> None:
     assert parser.feed(kind(b"NG\r\n")) == [("PING", None)]
 
 
-def test_a_buffer_may_be_overwritten_after_it_was_fed() -> None:
+def test_a_fed_buffer_may_be_overwritten_afterwards() -> None:
     """A reading thread uses one buffer again and again."""
     parser = Parser(MAX_MESSAGE)
     buffer = bytearray(b"MSG a 1 r 5\r\nhello\r\nMSG b 1 4\r\nwo")
@@ -176,12 +176,12 @@ def test_a_buffer_may_be_overwritten_after_it_was_fed() -> None:
     buffer.clear()  # raises BufferError while the buffer is still in use
 
 
-def test_a_slice_of_a_buffer_is_read_to_its_end() -> None:
+def test_a_buffer_slice_is_read_to_its_end() -> None:
     view = memoryview(bytearray(b"xxPING\r\nxx"))
     assert Parser(MAX_MESSAGE).feed(view[2:8]) == [("PING", None)]
 
 
-def test_a_buffer_with_gaps_is_refused_or_read_right() -> None:
+def test_buffers_with_gaps_are_refused_or_read_right() -> None:
     parser = Parser(MAX_MESSAGE)
     every_other = memoryview(b"P.I.N.G.\r.\n.")[::2]
     try:
@@ -291,14 +291,14 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("stream", list(MALFORMED.values()), ids=list(MALFORMED))
-def test_a_malformed_frame_is_refused_however_it_is_cut(stream: bytes) -> None:
+def test_a_malformed_frame_is_refused_however_cut(stream: bytes) -> None:
     for tail in (b"", b"MSG b 2 2\r\nhi\r\n"):
         for pieces in ways_to_cut(stream + tail):
             assert outcomes(Parser(MAX_MESSAGE), pieces)[-1] is ProtocolError, pieces
 
 
 @pytest.mark.parametrize("stream", list(MALFORMED.values()), ids=list(MALFORMED))
-def test_a_malformed_frame_after_a_good_one_is_rejected(stream: bytes) -> None:
+def test_a_malformed_frame_after_a_good_one_fails(stream: bytes) -> None:
     parser = Parser(MAX_MESSAGE)
     assert parser.feed(b"PING\r\n") == [("PING", None)]
     with pytest.raises(ProtocolError):
@@ -306,7 +306,7 @@ def test_a_malformed_frame_after_a_good_one_is_rejected(stream: bytes) -> None:
 
 
 @pytest.mark.parametrize("stream", list(MALFORMED.values()), ids=list(MALFORMED))
-def test_the_oracle_rejects_the_malformed_frames_of_the_table(stream: bytes) -> None:
+def test_the_oracle_rejects_all_listed_malformed_frames(stream: bytes) -> None:
     assert outcomes(reference.Parser(MAX_MESSAGE), [stream]) == [ProtocolError]
 
 
@@ -330,7 +330,7 @@ def test_an_error_shows_no_payload() -> None:
 # Bounds ---------------------------------------------------------------------------
 
 
-def test_a_message_may_be_as_large_as_the_bound() -> None:
+def test_a_message_may_reach_the_size_bound() -> None:
     parser = Parser(10)
     assert shown(parser.feed(b"MSG a 1 10\r\n0123456789\r\n")) == shown(
         [message("a", b"0123456789")]
@@ -346,7 +346,7 @@ def test_headers_count_towards_the_bound() -> None:
         Parser(19).feed(frame)
 
 
-def test_a_message_too_large_is_refused_before_it_arrives() -> None:
+def test_a_message_too_large_is_refused_before_arrival() -> None:
     with pytest.raises(ProtocolError):
         Parser(1000).feed(b"MSG a 1 1001\r\n")
 
@@ -359,7 +359,7 @@ def line_of(op: bytes, length: int) -> bytes:
 
 
 @pytest.mark.parametrize("op", [b"MSG", b"HMSG"])
-def test_a_control_line_may_be_as_long_as_its_bound(op: bytes) -> None:
+def test_a_control_line_may_reach_its_bound(op: bytes) -> None:
     line = line_of(op, MAX_CONTROL_LINE - 2)
     assert len(line) == MAX_CONTROL_LINE
     for pieces in ([line + b"\r\n"], [line[:-1], line[-1:], b"\r\n"], [line, b"\r\n"]):
@@ -368,7 +368,7 @@ def test_a_control_line_may_be_as_long_as_its_bound(op: bytes) -> None:
 
 
 @pytest.mark.parametrize("op", [b"MSG", b"HMSG"])
-def test_a_control_line_longer_than_its_bound_is_refused(op: bytes) -> None:
+def test_a_control_line_beyond_its_bound_is_refused(op: bytes) -> None:
     line = line_of(op, MAX_CONTROL_LINE + 1)
     for pieces in ([line + b"\r\n"], [line[:-1], line[-1:]], [line[:-2], line[-2:]]):
         assert outcomes(Parser(MAX_MESSAGE), pieces)[-1] is ProtocolError
@@ -384,12 +384,12 @@ def bytes_until_refused(start: bytes, piece: bytes) -> int:
 
 
 @pytest.mark.parametrize("start", [b"MSG ", b"HMSG ", b"M", b"H"])
-def test_a_message_line_without_end_is_refused_at_its_bound(start: bytes) -> None:
+def test_an_endless_message_line_fails_at_its_bound(start: bytes) -> None:
     assert bytes_until_refused(start, b"s" * 50) <= MAX_CONTROL_LINE + 51
 
 
 @pytest.mark.parametrize("start", [b"INFO {", b"-ERR '", b"x", b"PING ", b"PON", b"\0"])
-def test_any_other_line_without_end_is_refused_some_time(start: bytes) -> None:
+def test_any_other_endless_line_is_refused_eventually(start: bytes) -> None:
     assert bytes_until_refused(start, b"s" * 1000) < 2 << 20
 
 
@@ -407,7 +407,7 @@ def test_a_message_that_no_memory_holds_is_refused(op: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("bound", [-1, 2**63, 2**64, 2**200])
-def test_a_bound_above_the_size_of_any_message_is_no_limit(bound: int) -> None:
+def test_a_bound_above_all_messages_is_no_limit(bound: int) -> None:
     """Such a bound is not useful, but it must not wrap around to another value."""
     try:
         parser = Parser(bound)

@@ -126,7 +126,7 @@ def test_an_invalid_info_is_a_protocol_error(data: bytes) -> None:
     ],
     ids=range(7),
 )
-def test_a_field_of_the_wrong_type_counts_as_missing(
+def test_fields_of_the_wrong_type_count_as_missing(
     data: bytes, read: dict[str, Any]
 ) -> None:
     assert parse_info(data) == ServerInfo(**read)
@@ -163,7 +163,7 @@ def test_connect_defaults_to_echo_and_no_name() -> None:
     ]
 
 
-def test_a_secret_that_cannot_be_encoded_is_not_shown() -> None:
+def test_a_secret_that_cannot_be_encoded_stays_hidden() -> None:
     with pytest.raises(ConfigError) as caught:
         connect_command(auth={"pass": "s3cret\udc80"}, tls=False)
     assert "s3cret" not in str(caught.value)
@@ -247,7 +247,7 @@ def test_a_subscription_cannot_smuggle_a_command(
         ("", Error, False),
     ],
 )
-def test_the_text_of_a_server_error_decides_its_class(
+def test_the_text_of_an_error_decides_its_class(
     text: str, kind: type[Error], fatal: bool
 ) -> None:
     error = server_error(text)
@@ -334,11 +334,11 @@ def test_tls_begins_when_either_side_asks(wanted: bool, info: dict[str, bool]) -
     assert repr(handshake) == "<Handshake waiting for our CONNECT, encrypted>"
 
 
-def test_tls_that_is_only_available_is_not_used_unasked() -> None:
+def test_available_tls_is_not_used_unasked() -> None:
     assert greeted(tls_available=True).step is Step.SEND_CONNECT
 
 
-def test_wanting_tls_from_a_server_without_is_an_error() -> None:
+def test_wanting_unavailable_tls_is_an_error() -> None:
     handshake = Handshake(tls=True)
     with pytest.raises(TLSError, match="the server does not offer it"):
         handshake.receive("INFO", make_info())
@@ -377,7 +377,7 @@ def test_plaintext_between_info_and_tls_is_refused(
     assert handshake.state is State.FAILED
 
 
-def test_plaintext_before_tls_is_seen_however_the_line_end_is_cut() -> None:
+def test_plaintext_before_tls_is_seen_despite_cut_lines() -> None:
     handshake = Handshake(tls=True)
     for read in (TLS_INFO[:-1], b"\n", b"P"):
         handshake.observe(read)
@@ -405,9 +405,7 @@ def test_a_full_server_may_say_so_before_tls(together: bool) -> None:
     ],
     ids=range(6),
 )
-def test_a_peer_that_does_not_begin_with_info_is_no_nats_server(
-    data: bytes, words: str
-) -> None:
+def test_a_peer_without_info_is_no_nats_server(data: bytes, words: str) -> None:
     with pytest.raises(ProtocolError, match=words) as caught:
         Handshake(tls=False).observe(data)
     assert len(str(caught.value)) < 120
@@ -471,7 +469,7 @@ def test_a_ping_is_answered_but_not_before_connect() -> None:
         (State.READY, "PONG", None),
     ],
 )
-def test_a_frame_out_of_turn_is_a_protocol_error(
+def test_an_untimely_frame_is_a_protocol_error(
     state: State, op: str, value: object
 ) -> None:
     handshake = Handshake(tls=False) if state is State.GREETING else greeted()
@@ -493,7 +491,7 @@ def test_a_step_out_of_turn_ends_the_handshake() -> None:
         handshake.secured()
 
 
-def test_a_peer_that_hangs_up_gets_an_error_of_the_moment() -> None:
+def test_the_moment_of_a_hangup_decides_the_error() -> None:
     cases: list[tuple[Handshake, type[Error], str]] = [
         (Handshake(tls=False), errors.ConnectionError, "is it a NATS server"),
         (greeted(), errors.ConnectionError, "without a reason.*our CONNECT"),

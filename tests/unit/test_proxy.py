@@ -147,7 +147,7 @@ def test_a_cut_ends_both_sides(line: Line, ending: Ending) -> None:
     assert ended_with(line.server) == ending
 
 
-def test_a_fin_is_a_fin_with_bytes_unread_too(line: Line) -> None:
+def test_a_fin_with_unread_bytes_stays_a_fin(line: Line) -> None:
     line.proxy.deaf()
     line.client.sendall(b"unread")
     line.proxy.cut("fin")
@@ -166,7 +166,7 @@ def test_a_cut_can_wait_for_a_byte(line: Line, to: Side, size: int) -> None:
     assert ended_with(line.origin(to)) in {"fin", "reset"}  # some bytes may be unread
 
 
-def test_only_the_connection_whose_byte_it_was_is_cut(line: Line) -> None:
+def test_only_the_connection_with_that_byte_is_cut(line: Line) -> None:
     other_client, other_server = line.connect()
     line.proxy.cut_after(4, "server")
     other_client.sendall(b"01")
@@ -194,7 +194,7 @@ def test_a_delay_is_one_way(line: Line) -> None:
     assert receive(line.client, 5) == b"quick"
 
 
-def test_a_delay_does_not_limit_the_bytes_under_way(line: Line) -> None:
+def test_a_delay_does_not_limit_bytes_in_flight(line: Line) -> None:
     line.proxy.delay(0.2)
     start = time.monotonic()
     # with one read of the proxy every 0.2 seconds, this takes a minute
@@ -314,7 +314,7 @@ def receive_or_reset(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_an_end_is_passed_on_after_the_sent_bytes(line: Line, side: Side) -> None:
+def test_an_end_follows_the_bytes_already_sent(line: Line, side: Side) -> None:
     other: Side = "server" if side == "client" else "client"
     line.proxy.delay(0.05)
     line.end(side).sendall(b"last words")
@@ -357,7 +357,7 @@ def test_an_idle_proxy_costs_nothing(line: Line) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 40, len(STREAM)])
-def test_a_filter_of_frames_passes_on_whole_ones_wherever_the_chunks_end(
+def test_a_frame_filter_passes_whole_frames_from_chunks(
     size: int,
 ) -> None:
     seen: list[bytes] = []

@@ -54,12 +54,12 @@ def test_a_publish_ack_or_an_error_is_read(data: bytes, ack: object) -> None:
         ),
     ],
 )
-def test_a_reply_that_is_no_publish_ack_is_rejected(data: bytes) -> None:
+def test_a_reply_that_is_no_ack_is_rejected(data: bytes) -> None:
     with pytest.raises(JetStreamError, match="not a publish ack"):
         decode_pub_ack(data)
 
 
-def test_a_counter_may_be_as_large_as_it_likes() -> None:
+def test_a_counter_may_be_arbitrarily_large() -> None:
     large = 1 << 200
     ack = decode_pub_ack(b'{"stream":"A","seq":1,"val":"%d"}' % large)
     assert isinstance(ack, PubAck)

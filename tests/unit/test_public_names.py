@@ -65,7 +65,7 @@ def test_the_map_of_the_package_has_every_module() -> None:
     assert mapped == MODULES | {"_fast"}
 
 
-def test_help_shows_each_class_of_the_extension_and_its_methods() -> None:
+def test_help_shows_each_extension_class_with_its_methods() -> None:
     classes = [vars(jsync)[name] for name in jsync.__all__ if name != "__version__"]
     for kind in classes:
         if getattr(kind, "__module__", None) != "jsync._fast":
@@ -79,7 +79,7 @@ def test_help_shows_each_class_of_the_extension_and_its_methods() -> None:
                 assert "self" in inspect.signature(method).parameters
 
 
-def test_help_shows_the_fields_of_a_configuration_with_plain_types() -> None:
+def test_help_shows_configuration_fields_with_plain_types() -> None:
     shown = inspect.signature(jsync.ConsumerConfig)
     assert "_read" not in shown.parameters
     assert shown.parameters["ack_wait"].annotation == float | None
@@ -100,7 +100,7 @@ def public_calls() -> Iterator[tuple[str, inspect.Signature]]:
                     yield path, inspect.signature(call)
 
 
-def test_help_shows_no_private_argument_and_no_address_in_memory() -> None:
+def test_help_shows_no_private_arguments_or_memory_addresses() -> None:
     signatures = dict(public_calls())
     assert len(signatures) > 300
     hidden = [
@@ -135,7 +135,7 @@ def offered() -> set[str]:
     return {name for module in modules for name in vars(module) if name[0] not in MADE}
 
 
-def test_every_type_that_a_public_call_returns_has_a_public_name() -> None:
+def test_types_that_public_calls_return_have_public_names() -> None:
     root = Path(jsync.__file__).parent
     parts = [root / "core", root / "jetstream", root / "compat", root / "models"]
     files = [path for part in parts for path in part.rglob("*.py")]

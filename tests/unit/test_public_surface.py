@@ -33,7 +33,7 @@ CHANGED = {
 }
 
 
-def test_every_public_name_is_still_there_and_is_called_as_before() -> None:
+def test_every_public_name_remains_callable_as_before() -> None:
     now = surface()
     changed = {
         f"{name}: {member}"
@@ -70,7 +70,7 @@ def still(was: str, now: str | None) -> bool:
         ("(a)", "(a, new)", False),
     ],
 )
-def test_a_new_parameter_may_only_come_after_the_positional_ones(
+def test_a_new_parameter_follows_the_positional_ones(
     was: str, now: str, works: bool
 ) -> None:
     assert still(was, now) is works

@@ -72,7 +72,7 @@ def test_an_option_is_a_header(
         ("0 30 14 * * *", "0 30 14 * * *"),
     ],
 )
-def test_a_schedule_is_a_time_an_interval_or_a_pattern(
+def test_schedules_are_times_intervals_or_patterns(
     schedule: object, pattern: str
 ) -> None:
     assert scheduled(schedule=schedule) == {
@@ -135,7 +135,7 @@ def test_a_schedule_has_its_own_options() -> None:
         ({"incr": 1, "data": b"x"}, "incr: .* no payload"),
     ],
 )
-def test_invalid_publish_options_are_rejected_with_a_clear_error(
+def test_invalid_publish_options_raise_a_clear_error(
     options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -211,7 +211,7 @@ def test_without_options_there_is_no_header() -> None:
 
 @pytest.mark.parametrize("bad", ["A", 5, [("A", "1")], {"A": None}, {1: 2}], ids=repr)
 @pytest.mark.parametrize("more", [{}, {"msg_id": "1"}], ids=["alone", "with an option"])
-def test_what_is_no_header_mapping_is_rejected_with_and_without_other_options(
+def test_invalid_headers_fail_with_and_without_other_options(
     bad: Any, more: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidHeaderError):

@@ -37,7 +37,7 @@ def test_pull_mode_statuses_and_heartbeats_are_silent(status: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["Consumer Deleted", "Consumer is push based"])
-def test_error_statuses_a_consumer_that_is_gone_is_the_end(text: str) -> None:
+def test_error_statuses_a_missing_consumer_is_the_end(text: str) -> None:
     assert isinstance(status_error(409, text), errors.ConsumerDeletedError)
 
 
@@ -62,7 +62,7 @@ def test_error_statuses_no_responders() -> None:
 # Heartbeats ---------------------------------------------------------------------------
 
 
-def test_heartbeats_give_the_last_sent_message_and_the_stalled_one() -> None:
+def test_heartbeats_give_the_last_and_the_stalled_message() -> None:
     headers = Headers(
         {
             "Nats-Last-Consumer": "7",
@@ -80,7 +80,7 @@ def test_heartbeats_with_odd_headers_say_nothing(text: str) -> None:
     assert Heartbeat.of(None) == Heartbeat(None, None, None)
 
 
-def test_heartbeats_the_alarm_is_at_three_times_the_interval() -> None:
+def test_heartbeats_the_alarm_comes_after_three_intervals() -> None:
     watch = HeartbeatMonitor(2.0, 100.0, HEARTBEATS_MISSED * 2.0)
     assert not watch.is_late(100.0, 105.9)
     assert watch.is_late(100.0, 106.0)
@@ -98,7 +98,7 @@ def test_heartbeats_every_message_puts_the_alarm_off() -> None:
     assert watch.is_late(104.0, 110.0)
 
 
-def test_heartbeats_the_alarm_is_repeated_once_in_three_intervals() -> None:
+def test_heartbeats_the_alarm_repeats_every_three_intervals() -> None:
     watch = HeartbeatMonitor(2.0, 100.0, 6.0)
     alarms = [now for now in range(101, 119) if watch.is_late(100.0, now)]
     assert alarms == [106, 112, 118]
@@ -128,7 +128,7 @@ def test_gaps_an_error_names_the_missing_messages() -> None:
 # Flow control -------------------------------------------------------------------------
 
 
-def test_flow_control_is_answered_when_its_turn_has_come() -> None:
+def test_flow_control_is_answered_in_its_turn() -> None:
     assert FlowControl().reached("a")
 
 
@@ -151,20 +151,20 @@ def test_flow_control_a_heartbeat_waits_for_the_backlog() -> None:
     assert flow.reached("a")
 
 
-def test_flow_control_a_heartbeat_that_has_crossed_the_answer_is_not_answered() -> None:
+def test_flow_control_ignores_heartbeats_that_crossed_the_answer() -> None:
     flow = FlowControl()
     assert flow.reached("a")
     assert not flow.stalled("a", waits=False)
 
 
-def test_flow_control_an_answer_that_was_lost_is_given_again() -> None:
+def test_flow_control_a_lost_answer_is_given_again() -> None:
     flow = FlowControl()
     assert flow.reached("a")
     asked = [flow.stalled("a", waits=False) for _ in range(6)]
     assert asked == [False, True, False, True, False, True]
 
 
-def test_flow_control_an_answer_may_be_lost_with_the_connection() -> None:
+def test_flow_control_answers_may_vanish_with_the_connection() -> None:
     flow = FlowControl()
     assert flow.reached("a")
     flow.lost()
@@ -200,7 +200,7 @@ def test_ordered_consumers_are_set_up_as_such() -> None:
     assert ordered_push_config(ConsumerConfig(idle_heartbeat=1)).idle_heartbeat == 1
 
 
-def test_ordered_consumers_the_next_one_is_known_before_it_is_made() -> None:
+def test_ordered_consumers_the_next_is_known_before_creation() -> None:
     cursor = Cursor(ConsumerConfig(deliver_policy="last_per_subject"), "p")
     stream = StreamInfo(state=StreamState(last_seq=10), created=datetime.now(UTC))
     cursor.seen(StreamEnd(10, 1, 0.0, stream))
@@ -218,7 +218,7 @@ def test_ordered_consumers_the_next_one_is_known_before_it_is_made() -> None:
 # The consumer of a subscription
 
 
-def test_a_consumer_that_was_there_before_is_never_deleted() -> None:
+def test_a_consumer_that_already_existed_is_never_deleted() -> None:
     assert set(OWNERSHIP_MOVES) == set(Ownership)
     assert not OWNERSHIP_MOVES[Ownership.THEIRS]
     assert {

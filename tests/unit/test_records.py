@@ -193,7 +193,7 @@ def test_messages_of_any_size_come_whole(pair: Pair, size: int) -> None:
     assert [pair.mailbox.next(0).data == payload for _ in range(3)] == [True] * 3
 
 
-def test_messages_before_a_broken_record_come_and_the_server_is_told(
+def test_a_broken_record_is_reported_after_earlier_messages(
     pair: Pair,
 ) -> None:
     whole = pair.encrypted(frame(b"good"))
@@ -210,14 +210,14 @@ def test_messages_before_a_broken_record_come_and_the_server_is_told(
         pair.heard()
 
 
-def test_bytes_that_are_no_records_are_an_error_of_tls(pair: Pair) -> None:
+def test_bytes_that_are_no_record_raise_tls_errors(pair: Pair) -> None:
     pair.far.sendall(b"PING\r\n" * 10)
     [(name, error)] = pair.turn()
     assert name == Event.BROKEN
     assert isinstance(error, TLSError)
 
 
-def test_the_end_of_the_records_is_the_end_though_the_socket_stays_open(
+def test_the_end_of_records_ends_the_connection(
     pair: Pair,
 ) -> None:
     last = pair.encrypted(frame(b"last"))
@@ -234,9 +234,7 @@ def test_the_end_of_the_records_is_the_end_though_the_socket_stays_open(
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_384, 16_385, 300_000, 2_000_000])
-def test_what_a_socket_does_not_take_follows_in_its_order(
-    pair: Pair, size: int
-) -> None:
+def test_unsent_bytes_of_a_socket_follow_in_order(pair: Pair, size: int) -> None:
     pair.write_buffer.set_max_payload(1 << 24)
     payload = (bytes(range(256)) * (size // 256 + 1))[:size]
 
@@ -383,7 +381,7 @@ def test_no_thread_receives_while_another_decrypts(pair: Pair) -> None:
         pair.heard()
 
 
-def test_a_thread_that_waits_does_not_spin_while_another_decrypts(pair: Pair) -> None:
+def test_a_waiting_thread_never_spins_while_another_decrypts(pair: Pair) -> None:
     """The other thread needs that CPU to be done, and there is something to read until then."""
     waiter = Waiter(pair.write_buffer)
     waiting = threading.Thread(target=waiter.wait, args=(60.0,))
@@ -410,7 +408,7 @@ def test_a_thread_that_waits_does_not_spin_while_another_decrypts(pair: Pair) ->
     assert heard == [b"first", b"second"]
 
 
-def test_a_connection_is_given_up_once_no_thread_encrypts(pair: Pair) -> None:
+def test_a_connection_is_dropped_once_no_thread_encrypts(pair: Pair) -> None:
     holding = threading.Thread(target=pair.write_buffer.pause)
     given_up: list[bool] = []
     others: list[bytes] = []
@@ -504,7 +502,7 @@ def changing() -> Iterator[Changing]:
     changing.waker.close()
 
 
-def test_threads_write_and_read_while_connections_of_tls_come_and_go(
+def test_threads_read_and_write_while_tls_connections_change(
     changing: Changing,
 ) -> None:
     """The records of a connection go with it, and each answer that they owe leaves."""
@@ -590,7 +588,7 @@ def test_each_answer_that_tls_owes_leaves(changing: Changing) -> None:
     meet(turn, publish, ask)
 
 
-def test_each_fault_of_a_thread_that_encrypts_is_told_once(changing: Changing) -> None:
+def test_an_encrypting_thread_reports_each_fault_once(changing: Changing) -> None:
     over = threading.Event()
     made: list[TLSError] = []
     told: list[TLSError] = []
@@ -657,7 +655,7 @@ def answer(pair: Pair, count: int, subject: bytes = b"a") -> None:
         pair.far.sendall(pair.encrypted(frame(b"answer", to)))
 
 
-def test_a_thread_that_waits_alone_encrypts_and_decrypts_itself(pair: Pair) -> None:
+def test_a_lone_waiting_thread_encrypts_and_decrypts_itself(pair: Pair) -> None:
     answering = threading.Thread(target=answer, args=(pair, 3))
     answering.start()
     answers = []
@@ -673,7 +671,7 @@ def test_a_thread_that_waits_alone_encrypts_and_decrypts_itself(pair: Pair) -> N
     assert pair.context.readers == pair.context.writers == {asking}
 
 
-def test_a_thread_that_runs_signal_handlers_leaves_tls_to_the_io_thread(
+def test_a_thread_running_signal_handlers_does_no_tls(
     pair: Pair,
 ) -> None:
     pair.write_buffer.publish("a", b"?", request=True)
@@ -689,7 +687,7 @@ def test_a_thread_that_runs_signal_handlers_leaves_tls_to_the_io_thread(
     assert pair.heard() == b"PUB a 1\r\n?\r\nPING\r\n"
 
 
-def test_a_request_of_the_main_thread_wakes_the_io_thread_as_it_begins_to_wait(
+def test_a_main_thread_request_wakes_the_io_thread(
     pair: Pair,
 ) -> None:
     replies = ReplyMux("_INBOX.")
@@ -708,7 +706,7 @@ def test_a_request_of_the_main_thread_wakes_the_io_thread_as_it_begins_to_wait(
     io_thread.join()
 
 
-def test_a_request_of_the_main_thread_leaves_though_it_has_no_time_to_wait(
+def test_a_main_thread_request_leaves_even_without_waiting(
     pair: Pair,
 ) -> None:
     replies = ReplyMux("_INBOX.")
@@ -756,7 +754,7 @@ def test_a_finaliser_may_close_while_its_thread_encrypts(pair: Pair) -> None:
     assert pair.heard() == b""
 
 
-def test_a_finaliser_may_close_while_its_thread_keeps_a_sender_waiting(
+def test_a_finaliser_may_close_while_a_sender_waits(
     pair: Pair,
 ) -> None:
     writing = threading.Thread(
@@ -778,7 +776,7 @@ def test_a_finaliser_may_close_while_its_thread_keeps_a_sender_waiting(
     assert pair.heard() == b""
 
 
-def test_a_finaliser_may_wait_until_its_deadline_while_its_thread_encrypts(
+def test_a_finaliser_may_wait_while_its_thread_encrypts(
     pair: Pair,
 ) -> None:
     came = []
@@ -791,7 +789,7 @@ def test_a_finaliser_may_wait_until_its_deadline_while_its_thread_encrypts(
     assert pair.heard() == b"PUB a 5\r\nouter\r\n"
 
 
-def test_an_error_of_a_connection_that_is_gone_is_not_that_of_the_next(
+def test_an_error_stays_with_its_own_connection(
     pair: Pair,
 ) -> None:
     def fail() -> None:

@@ -24,13 +24,13 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 ORIGIN = MessageOrigin("ORDERS", "billing", 17, WHEN, 5, "orders.paid")
 
 
-def test_the_delays_are_taken_in_turn_and_the_last_one_stays() -> None:
+def test_delays_come_in_turn_and_the_last_stays() -> None:
     retry = Retry(delays=[1, timedelta(seconds=5), 30], attempts=6)
     found = [retry.delay_after(attempt, OSError()) for attempt in range(1, 8)]
     assert found == [1, 5, 30, 30, 30, None, None]
 
 
-def test_a_factor_makes_the_last_delay_grow_up_to_the_longest() -> None:
+def test_a_factor_grows_later_delays_to_the_longest() -> None:
     retry = Retry(delays=[1, 10], factor=2, max_delay=60, attempts=None)
     assert [retry.delay(attempt) for attempt in range(1, 8)] == [
         *(1, 10, 20, 40, 60, 60, 60),
@@ -134,7 +134,7 @@ def letter(headers: Any = None, size: int = 4096) -> dict[str, list[str]]:
     return dict(found)
 
 
-def test_a_dead_letter_names_its_origin_and_its_reason() -> None:
+def test_a_dead_letter_names_origin_and_reason() -> None:
     found = {name: values[0] for name, values in letter().items()}
     text = as_text(found.pop("Dead-Letter-Traceback"))
     assert text.startswith("Traceback")
@@ -153,7 +153,7 @@ def test_a_dead_letter_names_its_origin_and_its_reason() -> None:
     }
 
 
-def test_the_headers_of_the_message_are_kept_and_give_no_orders() -> None:
+def test_message_headers_are_kept_but_give_no_orders() -> None:
     headers = {"Trace": ["a", "b"], "Nats-Msg-Id": "7", "Nats-TTL": "1"}
     found = letter(headers)
     assert found["Trace"] == ["a", "b"]
@@ -166,13 +166,13 @@ def test_the_headers_of_the_message_are_kept_and_give_no_orders() -> None:
     }
 
 
-def test_a_dead_letter_that_fails_again_describes_its_last_failure() -> None:
+def test_a_dead_letter_describes_only_its_last_failure() -> None:
     found = letter(letter({"Nats-Msg-Id": "7"}))
     assert found["Dead-Letter-Reason"] == ["why"]
     assert all(len(values) == 1 for values in found.values())
 
 
-def test_the_same_message_has_the_same_id_and_a_later_stream_another() -> None:
+def test_a_message_keeps_its_id_within_its_stream() -> None:
     assert ORIGIN.msg_id == ORIGIN._replace(attempts=9).msg_id
     later = WHEN + timedelta(microseconds=1)
     assert ORIGIN.msg_id != ORIGIN._replace(timestamp=later).msg_id

@@ -72,7 +72,7 @@ def test_a_url_holds_every_part_that_connect_needs(
 @pytest.mark.parametrize(
     "url", ["nats://u:1234,s3cret@h", "nats://u:1,s3,cret@h:1", "h,u:7,s3cret@h"]
 )
-def test_a_comma_in_a_password_is_rejected_without_showing_it(url: str) -> None:
+def test_passwords_with_commas_are_rejected_but_not_shown(url: str) -> None:
     with pytest.raises(ConfigError, match="percent-encoded: `%2C`") as caught:
         parse_servers(url)
     assert "cret" not in str(caught.value)
@@ -120,9 +120,7 @@ def test_servers_with_passwords_may_follow_each_other() -> None:
         ("u:p://s3cret@h", "percent-encoded"),
     ],
 )
-def test_an_invalid_url_is_rejected_and_shown_without_its_secret(
-    url: str, words: str
-) -> None:
+def test_an_invalid_url_is_rejected_without_its_secret(url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         parse_server(url)
     if "[" not in url:
@@ -148,7 +146,7 @@ def test_a_server_never_shows_its_secrets() -> None:
         ("ws://[::1]:9?x=s3cret", 9, False, "/?x=s3cret", "ws://[::1]:9"),
     ],
 )
-def test_the_url_of_a_websocket_may_have_a_path_and_a_query(
+def test_websocket_urls_may_have_path_and_query(
     url: str, port: int, tls: bool, target: str | None, shown: str
 ) -> None:
     s = parse_server(url)
@@ -179,7 +177,7 @@ def test_servers_that_a_cluster_announces_are_websockets_too() -> None:
     assert (found.user, found.tls_name) == ("u", "ws.example")
 
 
-def test_a_pool_of_the_other_kind_takes_no_announced_servers() -> None:
+def test_a_pool_of_another_kind_ignores_announced_servers() -> None:
     before = parse_server("nats://a:1")
     pool = make_pool(before)
     pool.connected(before)
@@ -221,9 +219,7 @@ def test_servers_come_in_strings_and_lists(
     ("urls", "kind"),
     [(None, "NoneType"), (7, "int"), (b"nats://h", "bytes"), (["h", 7], "int")],
 )
-def test_anything_but_urls_is_an_error_that_names_its_type(
-    urls: Any, kind: str
-) -> None:
+def test_anything_but_urls_is_rejected_naming_the_type(urls: Any, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"servers .*, not {kind}"):
         parse_servers(urls)
 
@@ -249,14 +245,14 @@ def test_the_order_given_is_kept_unless_shuffled() -> None:
     assert firsts == {"a", "b", "c"}
 
 
-def test_a_first_connect_tries_each_server_once_before_a_pause() -> None:
+def test_a_first_connect_tries_every_server_before_pausing() -> None:
     full = RetryDelay(1, False)
     assert run(make_pool(A, B, C), 5) == [
         ("a", None), ("b", None), ("c", None), ("a", full), ("b", None),
     ]  # fmt: skip
 
 
-def test_after_a_loss_the_others_are_tried_at_once_and_then_one_pause_a_round() -> None:
+def test_after_a_loss_each_round_has_one_pause() -> None:
     pool = make_pool(A, B, C)
     pool.connected(A)
     pool.lost()
@@ -271,7 +267,7 @@ def test_after_a_loss_the_others_are_tried_at_once_and_then_one_pause_a_round() 
     ]
 
 
-def test_a_single_server_is_tried_again_after_a_brief_pause_first() -> None:
+def test_a_single_server_first_waits_only_briefly() -> None:
     pool = make_pool(A)
     pool.connected(A)
     pool.lost()
@@ -279,7 +275,7 @@ def test_a_single_server_is_tried_again_after_a_brief_pause_first() -> None:
     assert pauses == [RetryDelay(1, True), RetryDelay(2, False), RetryDelay(3, False)]
 
 
-def test_servers_that_are_lost_again_at_once_are_tried_in_rounds() -> None:
+def test_servers_lost_again_immediately_are_tried_in_rounds() -> None:
     pool = make_pool(A, B)
     pool.connected(A)
     pool.lost()
@@ -345,7 +341,7 @@ def test_a_successful_connect_resets_the_failed_attempts() -> None:
     assert len(run(pool, 100)) == 3
 
 
-def test_errors_are_kept_by_url_even_of_servers_that_are_out() -> None:
+def test_errors_of_discarded_servers_are_kept_by_url() -> None:
     pool = make_pool(A, parse_server("tls://u:s3cret@b"), max_reconnects=1)
     errors = [OSError("one"), OSError("two")]
     for error in errors:
@@ -369,7 +365,7 @@ def test_the_same_refusal_twice_puts_a_server_out() -> None:
     assert isinstance(pool.errors()["nats://a:4222"], AuthenticationError)
 
 
-def test_a_refusal_counts_over_other_failures_but_not_over_a_success() -> None:
+def test_a_refusal_outlasts_other_failures_but_no_success() -> None:
     pool = make_pool(A)
     pool.failed(A, AuthenticationError(REFUSAL))
     pool.connected(A)
@@ -382,14 +378,14 @@ def test_a_refusal_counts_over_other_failures_but_not_over_a_success() -> None:
     assert pool.select() is None
 
 
-def test_a_server_that_ran_out_of_attempts_has_not_refused_twice() -> None:
+def test_running_out_of_attempts_is_no_second_refusal() -> None:
     pool = make_pool(A, max_reconnects=1)
     pool.failed(A, AuthenticationError(REFUSAL))
     assert pool.select() is None
     assert pool.refused == {}
 
 
-def test_a_refused_server_that_is_announced_again_starts_afresh() -> None:
+def test_a_refused_server_is_forgiven_when_announced_again() -> None:
     pool = make_pool(A, B)
     for server in (A, B, A):
         pool.failed(server, AuthenticationError(REFUSAL))
@@ -443,7 +439,7 @@ def test_discovered_servers_join_at_the_end() -> None:
     assert pool.discover(["a:4222", "10.0.0.1:4222", "[::1]:4222"]) == []
 
 
-def test_discovered_servers_go_when_announced_no_longer_but_yours_stay() -> None:
+def test_servers_no_longer_announced_go_but_yours_stay() -> None:
     pool = connected_pool(A, B)
     pool.discover(["c", "d"])
     assert pool.discover([]) == []
@@ -454,7 +450,7 @@ def test_discovered_servers_go_when_announced_no_longer_but_yours_stay() -> None
     assert [s.host for s in pool.servers] == ["a", "b", "c"]
 
 
-def test_the_current_server_stays_even_if_it_is_not_announced() -> None:
+def test_the_current_server_stays_even_when_not_announced() -> None:
     pool = connected_pool(A)
     pool.discover(["b"])
     pool.lost()
@@ -469,7 +465,7 @@ def test_discovery_can_be_ignored() -> None:
     assert pool.servers == [A]
 
 
-def test_an_announced_server_that_was_out_comes_back_as_it_was_given() -> None:
+def test_a_server_announced_again_keeps_its_given_form() -> None:
     b = parse_server("tls://u:p@b")
     pool = make_pool(b, A, max_reconnects=1)
     pool.failed(b, OSError())
@@ -481,7 +477,7 @@ def test_an_announced_server_that_was_out_comes_back_as_it_was_given() -> None:
     assert pool.errors() == {}
 
 
-def test_a_discovered_server_inherits_scheme_userinfo_and_certificate_name() -> None:
+def test_discovered_servers_inherit_scheme_userinfo_and_certificate_name() -> None:
     source = parse_server("tls://u:p@nats.example.com")
     pool = connected_pool(source)
     pool.discover(["10.0.0.1:4222", "other.example.com", "v:q@10.0.0.2"])
@@ -497,13 +493,13 @@ def test_a_discovered_server_inherits_scheme_userinfo_and_certificate_name() -> 
     assert third.certificate_name == "nats.example.com"
 
 
-def test_an_address_learnt_from_an_address_is_verified_as_itself() -> None:
+def test_an_address_learnt_from_another_verifies_as_itself() -> None:
     pool = connected_pool(parse_server("tls://10.0.0.1"))
     (second,) = pool.discover(["10.0.0.2:4222"])
     assert second.certificate_name == "10.0.0.2"
 
 
-def test_new_servers_are_shuffled_in_after_the_current_one() -> None:
+def test_new_servers_are_shuffled_after_the_current_one() -> None:
     urls = [f"s{n}:4222" for n in range(20)]
     pool = connected_pool(A, randomize=True)
     pool.discover(urls)
@@ -512,7 +508,7 @@ def test_new_servers_are_shuffled_in_after_the_current_one() -> None:
     assert len(pool.servers) == 21
 
 
-def test_a_server_discovered_in_mid_round_puts_the_pause_off_by_one() -> None:
+def test_a_server_discovered_mid_round_delays_the_pause() -> None:
     pool = connected_pool(A, B)
     pool.lost()
     pool.discover(["c"], source=B)

@@ -109,13 +109,13 @@ def test_metadata_is_copied_and_has_strings_only() -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 1, b"a", "\ud800"])
-def test_a_description_is_a_string_that_json_can_carry(bad: Any) -> None:
+def test_a_description_is_a_string_valid_in_json(bad: Any) -> None:
     assert check_description("ä") == "ä"
     with pytest.raises(errors.ConfigError, match="description has to be a string"):
         check_description(bad)
 
 
-def test_a_prefix_keeps_its_case_and_has_no_wildcards() -> None:
+def test_a_prefix_keeps_case_and_has_no_wildcards() -> None:
     assert check_prefix("$srv.Account") == "$srv.Account"
     for bad in ("", "a.*", ">", "a..b", "a b", None):
         with pytest.raises(errors.ConfigError, match="prefix"):
@@ -144,13 +144,13 @@ def test_a_group_cannot_end_subjects(name: Any) -> None:
         group_prefix("", name)
 
 
-def test_an_endpoint_listens_on_its_name_unless_it_has_a_subject() -> None:
+def test_an_endpoint_listens_on_its_subject_or_name() -> None:
     assert endpoint_subject("", "total", None) == "total"
     assert endpoint_subject("a.b", "total", None) == "a.b.total"
     assert endpoint_subject("a.b", "total", "sum.*") == "a.b.sum.*"
 
 
-def test_control_subjects_are_of_all_of_a_name_and_of_one() -> None:
+def test_control_subjects_address_all_one_name_or_instance() -> None:
     assert control_subject("$SRV", "PING") == "$SRV.PING"
     assert control_subject("$SRV", "INFO", "orders") == "$SRV.INFO.orders"
     assert control_subject("$SRV", "STATS", "orders", "X1") == "$SRV.STATS.orders.X1"
@@ -171,7 +171,7 @@ def test_a_service_only_moves_towards_its_end() -> None:
 # Counts and messages --------------------------------------------------------------------
 
 
-def test_the_average_is_the_time_divided_by_the_requests() -> None:
+def test_the_average_divides_time_by_requests() -> None:
     counts = Counts()
     assert counts.stats(EndpointInfo()).average_processing_time == 0
     one, other = counts.work(), counts.work()
@@ -207,11 +207,11 @@ def test_answers_have_their_type_and_the_standard_fields(
     assert wire["metadata"] == {}
 
 
-def test_the_round_trip_is_no_part_of_the_answer_to_a_ping() -> None:
+def test_round_trips_are_absent_from_ping_answers() -> None:
     assert "rtt" not in ServicePing(rtt=0.5).to_wire()
 
 
-def test_answers_of_go_with_null_for_empty_lists_are_read() -> None:
+def test_answers_from_go_with_null_lists_are_read() -> None:
     info = ServiceInfo.from_wire(
         json.loads(
             '{"name":"a","id":"b","version":"1.0.0","metadata":null,"description":"",'
@@ -235,7 +235,7 @@ def test_answers_of_go_with_null_for_empty_lists_are_read() -> None:
 # Errors ---------------------------------------------------------------------------------
 
 
-def test_an_error_becomes_headers_and_is_read_from_them() -> None:
+def test_an_error_becomes_headers_and_comes_back() -> None:
     error = errors.ServiceError(404, "no\r\nsuch order", b"more")
     assert error.headers == {
         "Nats-Service-Error": "no  such order",
@@ -247,7 +247,7 @@ def test_an_error_becomes_headers_and_is_read_from_them() -> None:
     assert str(read) == "404: no  such order"
 
 
-def test_a_description_that_headers_cannot_carry_is_made_fit() -> None:
+def test_a_description_is_made_fit_for_headers() -> None:
     headers = errors.ServiceError(500, "\ud800\r\n" + "x" * 10_000).headers
     assert headers["Nats-Service-Error"].startswith("\\ud800  xxx")
     assert len(headers["Nats-Service-Error"]) < 5000
@@ -260,7 +260,7 @@ def test_a_reply_without_error_headers_is_no_error() -> None:
 
 
 @pytest.mark.parametrize("code", ["", "many", "-1", "1e3", "9" * 5000])
-def test_a_code_that_is_no_number_reads_as_zero(code: str) -> None:
+def test_a_code_without_a_number_reads_as_zero(code: str) -> None:
     headers = {"Nats-Service-Error": "odd", "Nats-Service-Error-Code": code}
     read = error_of(jsync.Msg("a", headers=headers))
     assert read is not None
@@ -272,7 +272,7 @@ def test_a_service_error_survives_a_pickle() -> None:
     assert (again.code, again.description, again.data) == (404, "gone", b"x")
 
 
-def test_an_exception_sends_its_name_and_its_text_only_with_expose_errors() -> None:
+def test_exceptions_send_their_text_only_with_expose_errors() -> None:
     secret = ValueError("password=hunter2")
     assert hidden(secret, exposed=False).description == "ValueError"
     assert hidden(secret, exposed=True).description == "ValueError: password=hunter2"
@@ -358,9 +358,7 @@ def test_a_handler_gets_the_arguments_that_it_declares(
         (b"\xff", "malformed"),
     ],
 )
-def test_a_bad_payload_is_error_400_that_names_the_field(
-    data: bytes, words: str
-) -> None:
+def test_a_bad_payload_is_error_400_naming_fields(data: bytes, words: str) -> None:
     with pytest.raises(errors.ServiceError) as raised:
         bind(of_order).call(request(data))
     assert raised.value.code == 400
@@ -372,7 +370,7 @@ def reads_inside(data: bytes) -> bytes:
     return data
 
 
-def test_a_decoding_error_inside_a_handler_is_no_fault_of_the_requester() -> None:
+def test_requesters_are_not_blamed_for_handler_decoding_errors() -> None:
     with pytest.raises(msgspec.DecodeError):
         bind(reads_inside).call(request(b""))
 
@@ -407,7 +405,7 @@ def returns_text(request):  # type: ignore[no-untyped-def]
     return "text"
 
 
-def test_a_result_that_is_neither_bytes_nor_annotated_raises_a_clear_error() -> None:
+def test_unannotated_results_other_than_bytes_raise_clear_errors() -> None:
     with pytest.raises(TypeError, match="returned a str: return bytes, or annotate"):
         bind(returns_text).call(request())
 

@@ -65,7 +65,7 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-def test_ctrl_c_in_a_finaliser_reaches_the_code_that_dropped_the_object() -> None:
+def test_ctrl_c_in_a_finaliser_reaches_the_caller() -> None:
     calls: list[str] = []
 
     class Dropped:
@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_no_lock_locked() -> None:
 
 
 @needs_fork
-def test_a_forked_child_finds_a_lock_free_that_another_thread_held() -> None:
+def test_a_lock_held_elsewhere_is_free_after_forking() -> None:
     lock, own, held, go = (
         ForkSafeRLock(),
         ForkSafeRLock(),
@@ -182,7 +182,7 @@ def test_no_two_threads_get_one_number() -> None:
     assert len(set(got)) == len(got)
 
 
-def test_objects_collected_on_another_thread_do_not_disturb_an_iteration() -> None:
+def test_objects_collected_elsewhere_do_not_disturb_an_iteration() -> None:
     living: WeakCollection[Latch] = WeakCollection()
     box = write_buffer()
     kept = Latch(box)
@@ -201,7 +201,7 @@ def test_objects_collected_on_another_thread_do_not_disturb_an_iteration() -> No
     assert living.all() == [kept]
 
 
-def test_every_thread_that_waits_for_a_latch_is_woken() -> None:
+def test_every_thread_waiting_for_a_latch_is_woken() -> None:
     box = write_buffer()
     latches = [Latch(box) for _ in range(ROUNDS)]
 
@@ -235,7 +235,7 @@ def test_kept_subscriptions_stay_within_their_limit() -> None:
     assert len(session.idle_inboxes) == MAX_IDLE_INBOXES
 
 
-def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:
+def test_giving_up_a_wait_does_not_disturb_wakers() -> None:
     session = idle_session()
 
     def wait(_: int) -> None:
@@ -259,7 +259,7 @@ def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:
     assert not session._sleeping
 
 
-def test_a_subscription_made_as_a_call_wakes_up_is_not_told_of_a_reconnect() -> None:
+def test_a_new_subscription_hears_of_no_past_reconnect() -> None:
     """The I/O thread may be slow after it has woken `connect()`, or a call that waited."""
     session = idle_session()
     told: list[str] = []
@@ -305,7 +305,7 @@ def test_the_servers_that_were_set_last_are_taken() -> None:
     assert taken[-1] == ROUNDS - 1
 
 
-def test_each_event_is_for_one_reader_and_the_end_is_for_all() -> None:
+def test_each_event_has_one_reader_unlike_the_end() -> None:
     events = ConnectionEvents(None, lambda: None)
     errors = [RuntimeError(str(number)) for number in range(MANY)]
 
@@ -354,7 +354,7 @@ def test_callbacks_have_one_thread() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("late", [False, True])
-def test_callbacks_are_called_although_their_thread_could_not_be_started_at_first(
+def test_callbacks_survive_a_failed_start_of_their_thread(
     error: type[BaseException], *, late: bool
 ) -> None:
     """No thread can be had for a while, or Ctrl-C comes as one is started.
@@ -394,7 +394,7 @@ def test_callbacks_are_called_although_their_thread_could_not_be_started_at_firs
     assert len({thread for _, thread in calls}) == 1
 
 
-def test_callbacks_that_no_thread_was_there_for_are_called_at_the_end() -> None:
+def test_callbacks_without_a_thread_run_at_the_end() -> None:
     class Failing(ThreadFactory):
         fails = True
 
@@ -415,7 +415,7 @@ def test_callbacks_that_no_thread_was_there_for_are_called_at_the_end() -> None:
 # Pulls and pushes -----------------------------------------------------------------------
 
 
-def test_a_message_that_could_not_be_returned_is_taken_once() -> None:
+def test_an_unreturned_message_is_taken_only_once() -> None:
     rest = UnreadMessages()
 
     def stop(number: int) -> list[Any]:
@@ -440,7 +440,7 @@ def test_a_consumer_is_deleted_once() -> None:
     assert sorted(deletions) == list(range(ROUNDS))
 
 
-def test_a_fetch_settles_its_place_once_from_any_thread() -> None:
+def test_a_fetch_settles_once_from_any_thread() -> None:
     class Fetch(OrderedFetch):
         closings = 0
 
@@ -486,7 +486,7 @@ def test_a_read_is_cancelled_by_any_thread() -> None:
 # Atomic batches -------------------------------------------------------------------------
 
 
-def test_the_answer_to_the_first_message_is_forgotten_by_any_thread() -> None:
+def test_any_thread_may_forget_the_first_answer() -> None:
     gone: list[int] = []
     session = stub(reply_mux=stub(discard=gone.append))
     driver = AtomicDriver(
@@ -540,7 +540,7 @@ class Still:
     def current(self, *_: object) -> None: ...
 
 
-def test_every_thread_that_waits_for_a_revision_is_woken() -> None:
+def test_every_thread_waiting_for_a_revision_wakes() -> None:
     live: LiveView[bytes] = LiveView(cast("Any", Still()), "B", str, 1.0)
     meet(
         ROUNDS,
@@ -589,7 +589,7 @@ def test_two_threads_do_not_get_one_lock_object() -> None:
     assert not any(lock.held for lock in locks)
 
 
-def test_a_candidate_that_is_stopped_as_it_wins_does_not_lead_for_ever() -> None:
+def test_a_candidate_stopped_while_winning_stops_leading() -> None:
     box = write_buffer()
     session = stub(
         write_buffer=box,
@@ -638,7 +638,7 @@ def test_a_message_in_hand_has_one_timer() -> None:
     assert len(timers) == 1
 
 
-def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
+def test_a_stop_from_any_thread_ends_member_waits() -> None:
     box = write_buffer()
     members: list[Membership] = []
     for _ in range(ROUNDS):

@@ -29,7 +29,7 @@ def test_every_class_with_one_reader_is_listed() -> None:
 
 
 @pytest.mark.parametrize("kind", [*below(NotCopyable), Pull, *below(Pull)])
-def test_a_half_made_object_is_collected_without_an_error(
+def test_a_half_made_object_is_collected_without_errors(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []

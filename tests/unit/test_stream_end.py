@@ -79,7 +79,7 @@ def test_the_only_server_is_the_leader() -> None:
     assert made(ask_end("S"), alone).silence == 0.0
 
 
-def test_the_word_of_a_leader_is_as_old_as_its_majority() -> None:
+def test_a_leader_is_as_current_as_its_majority() -> None:
     assert made(ask_end("S"), info(peer(0.5), peer(60))).silence == 0.5
     assert made(ask_end("S"), info(peer(2), peer(1), peer(3), peer(9))).silence == 2
 
@@ -119,18 +119,18 @@ def test_an_answer_without_a_majority_does_not_count(old: dict[str, Any]) -> Non
         made(ask_end("S"), old)
 
 
-def test_a_server_that_has_not_joined_is_not_counted() -> None:
+def test_a_server_that_never_joined_is_not_counted() -> None:
     end = end_in(StreamInfo.from_wire(info(peer(1), peer(1), peer(9, pending=True))))
     assert end.silence == 1
 
 
-def test_nothing_is_left_where_the_stream_ends_or_was_purged() -> None:
+def test_nothing_is_left_beyond_an_end_or_purge() -> None:
     assert made(ask_rest("S", None, 10), info(last=10)).first is None
     assert made(ask_rest("S", None, 4, 8), info(first=11, last=10)).first is None
     assert made(ask_rest("S", ["a"], 12), info(last=10)).first is None
 
 
-def test_what_is_left_is_the_first_message_of_any_filter() -> None:
+def test_the_rest_starts_at_the_first_filter_match() -> None:
     rest = made(
         *(ask_rest("S", ["a", "b", "c"], 4, 8), info(last=10)),
         *(message(8), NOT_FOUND, message(6)),
@@ -172,7 +172,7 @@ def test_the_leader_is_asked_behind_what_was_read() -> None:
     assert advance(steps, info()).payload == {"start_time": "then", "next_by_subj": ">"}
 
 
-def test_only_a_replicated_stream_needs_the_permission_to_ask() -> None:
+def test_asking_needs_permission_only_for_replicated_streams() -> None:
     assert made(ask_rest("S", ["a"], 4), info(last=10), NOT_ALLOWED).first is None
     with pytest.raises(errors.PermissionsError):
         made(ask_rest("S", ["a"], 4), info(peer(0), peer(0), last=10), NOT_ALLOWED)

@@ -41,7 +41,7 @@ def test_the_stub_agrees_with_the_extension() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_the_extension_lists_all_its_parts_in_their_order() -> None:
+def test_the_extension_lists_all_parts_in_order() -> None:
     source = (ROOT / "jsync/_fast.pyx").read_text()
     listed = re.findall(r"^    (\w+\.pxi) ", source, re.MULTILINE)
     included = re.findall(r'^include "_fast_parts/(.*)"$', source, re.MULTILINE)
@@ -74,7 +74,7 @@ def docstring_of_the_extension(owner: str, name: str) -> str:
     return inspect.cleandoc(found.__doc__ or "")
 
 
-def test_a_docstring_stands_in_the_stub_again_only_where_users_see_it() -> None:
+def test_stubs_repeat_only_docstrings_that_users_see() -> None:
     """Documentation and editors read the stub, and `help` reads the extension."""
     public = [testing.Ack, *(getattr(jsync, name) for name in jsync.__all__)]
     shown = {

@@ -55,7 +55,7 @@ def told() -> str:
     return done.stdout
 
 
-def test_a_subinterpreter_gets_advice_and_the_main_one_continues(
+def test_subinterpreters_get_advice_while_the_main_one_continues(
     told: str,
 ) -> None:
     assert "jsync cannot be imported in a subinterpreter: import it in the main" in told

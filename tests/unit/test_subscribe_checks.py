@@ -41,20 +41,20 @@ def pulling(push_bound: bool = False, **config: Any) -> ConsumerInfo:
     )
 
 
-def test_binding_a_consumer_in_use_is_a_duplicate_subscription() -> None:
+def test_binding_a_used_consumer_is_a_duplicate_subscription() -> None:
     wanted = push_wanted("a", consumer="c")
     with pytest.raises(errors.DuplicateSubscriptionError, match="'c' of stream 'S'"):
         check_existing(wanted, pushing(push_bound=True))
     check_existing(wanted, pushing())
 
 
-def test_binding_a_queue_may_share_a_consumer_in_use() -> None:
+def test_binding_a_queue_may_share_a_used_consumer() -> None:
     info = pushing(push_bound=True, deliver_group="q")
     check_existing(push_wanted("a", queue="q", consumer="c"), info)
 
 
 @pytest.mark.parametrize("bound", [True, False])
-def test_binding_a_non_queue_subscription_to_a_group_is_refused(bound: bool) -> None:
+def test_binding_to_a_group_without_queue_is_refused(bound: bool) -> None:
     info = pushing(bound, deliver_group="q")
     with pytest.raises(errors.QueueRequiredError, match="queue='q'"):
         check_existing(push_wanted("a", consumer="c"), info)
@@ -68,7 +68,7 @@ def test_binding_a_queue_to_another_group_is_refused(bound: bool) -> None:
 
 
 @pytest.mark.parametrize("bound", [True, False])
-def test_binding_a_queue_to_a_consumer_without_group_is_refused(bound: bool) -> None:
+def test_binding_a_queue_needs_a_consumer_with_group(bound: bool) -> None:
     with pytest.raises(errors.NoDeliverGroupError, match="without a deliver group"):
         check_existing(push_wanted("a", queue="q", consumer="c"), pushing(bound))
 
@@ -80,7 +80,7 @@ def test_binding_a_queue_to_a_consumer_without_group_is_refused(bound: bool) -> 
         ({"idle_heartbeat": 1}, "heartbeats"),
     ],
 )
-def test_binding_a_queue_to_a_consumer_with_flow_control_or_heartbeats_is_refused(
+def test_binding_a_queue_excludes_flow_control_and_heartbeats(
     given: dict[str, Any], match: str
 ) -> None:
     info = pushing(deliver_group="q", **given)
@@ -112,12 +112,12 @@ def test_binding_checks_several_filters_as_well() -> None:
         check_existing(push_wanted("a", consumer="c", config=config), info)
 
 
-def test_binding_a_pull_to_a_push_consumer_is_refused() -> None:
+def test_binding_a_pull_to_push_consumers_is_refused() -> None:
     with pytest.raises(errors.PushRequiredError, match="use subscribe"):
         check_existing(pull_wanted("a", consumer="c"), pushing())
 
 
-def test_binding_a_push_to_a_pull_consumer_is_refused() -> None:
+def test_binding_a_push_to_pull_consumers_is_refused() -> None:
     with pytest.raises(errors.PullRequiredError, match="use pull_subscribe"):
         check_existing(push_wanted("a", consumer="c"), pulling())
     with pytest.raises(errors.PullRequiredError):
@@ -166,7 +166,7 @@ def test_binding_accepts_the_default_of_a_server() -> None:
     check_existing(push_wanted("a", consumer="c", fields=fields), info)
 
 
-def test_binding_names_a_deliver_subject_and_a_durable_that_are_otherwise() -> None:
+def test_binding_names_a_different_deliver_subject_or_durable() -> None:
     fields = {"deliver_subject": "to.there"}
     with pytest.raises(errors.ConfigMismatchError, match="deliver_subject"):
         check_existing(push_wanted("a", consumer="c", fields=fields), pushing())
@@ -177,9 +177,7 @@ def test_binding_names_a_deliver_subject_and_a_durable_that_are_otherwise() -> N
         check_existing(push_wanted("a", durable="c"), ephemeral)
 
 
-def test_race_a_subscription_without_queue_is_a_duplicate_even_when_not_bound_yet() -> (
-    None
-):
+def test_race_an_unbound_subscription_without_queue_is_duplicate() -> None:
     with pytest.raises(errors.DuplicateSubscriptionError):
         check_existing(push_wanted("a", durable="c"), pushing(), raced=True)
     group = pushing(deliver_group="q")
@@ -187,7 +185,7 @@ def test_race_a_subscription_without_queue_is_a_duplicate_even_when_not_bound_ye
     check_existing(pull_wanted("a", durable="c"), pulling(), raced=True)
 
 
-def test_race_a_consumer_older_than_the_creation_took_is_of_somebody_else() -> None:
+def test_race_a_consumer_too_old_belongs_to_others() -> None:
     created = datetime(2026, 1, 1, tzinfo=UTC)
     info = ConsumerInfo(created=created, ts=created + timedelta(seconds=0.5))
     assert can_be_made_within(0.6, info)

@@ -48,7 +48,7 @@ def test_configuration_neither_subject_nor_stream_is_refused(want: Want) -> None
 
 
 @pytest.mark.parametrize("given", [{"idle_heartbeat": 1}, {"flow_control": True}])
-def test_configuration_a_queue_with_heartbeat_or_flow_control_is_refused(
+def test_configuration_queues_exclude_heartbeats_and_flow_control(
     given: dict[str, Any],
 ) -> None:
     (name,) = given
@@ -87,7 +87,7 @@ def test_configuration_a_pull_without_explicit_acks_is_refused(policy: str) -> N
         {"rate_limit_bps": 1000},
     ],
 )
-def test_configuration_a_pull_with_fields_of_a_push_is_rejected(
+def test_configuration_pulls_reject_fields_of_a_push(
     given: dict[str, Any],
 ) -> None:
     (name,) = given
@@ -107,7 +107,7 @@ def test_configuration_a_pull_with_fields_of_a_push_is_rejected(
         {"priority_timeout": 10},
     ],
 )
-def test_configuration_a_push_with_fields_of_a_pull_is_rejected(
+def test_configuration_pushes_reject_fields_of_a_pull(
     given: dict[str, Any],
 ) -> None:
     (name,) = given
@@ -133,7 +133,7 @@ def test_configuration_a_push_with_fields_of_a_pull_is_rejected(
         ({"deliver_policy": "by_start_time"}, "Give opt_start_time too"),
     ],
 )
-def test_configuration_a_start_that_does_not_fit_its_policy_is_refused(
+def test_configuration_a_start_contradicting_its_policy_is_refused(
     want: Want, given: dict[str, Any], match: str
 ) -> None:
     with pytest.raises(ConfigError, match=match):
@@ -177,12 +177,12 @@ def test_configuration_names_that_contradict_each_other_are_refused(
         want("subject", **options)
 
 
-def test_configuration_a_queue_and_another_deliver_group_are_refused() -> None:
+def test_configuration_a_queue_excludes_another_deliver_group() -> None:
     with pytest.raises(ConfigError, match="queue: 'a', but deliver_group is 'b'"):
         push("s", queue="a", config={"deliver_group": "b"})
 
 
-def test_configuration_the_same_field_twice_has_to_be_the_same() -> None:
+def test_configuration_a_field_given_twice_must_agree() -> None:
     config = ConsumerConfig(headers_only=True)
     assert push("a", config=config, fields={"headers_only": True}).config.headers_only
     with pytest.raises(ConfigError, match="headers_only: True in config, False as"):
@@ -211,14 +211,14 @@ def test_configuration_the_same_field_twice_has_to_be_the_same() -> None:
         {"fields": {"backoff": [1, 2]}},
     ],
 )
-def test_configuration_an_ordered_consumer_with_fields_that_it_sets_itself_is_rejected(
+def test_configuration_ordered_consumers_reject_fields_they_set_themselves(
     options: dict[str, Any],
 ) -> None:
     with pytest.raises(ConfigError, match=r"not .*with an ordered consumer"):
         ordered("a", **options)
 
 
-def test_an_ordered_consumer_accepts_the_fields_of_a_reader() -> None:
+def test_ordered_consumers_accept_the_fields_of_a_reader() -> None:
     wanted = ordered(
         "a",
         config=nats_py.ConsumerConfig(headers_only=True),
@@ -261,14 +261,14 @@ def test_consumer_name_means_an_existing_consumer() -> None:
         assert want("a").name is None
 
 
-def test_a_name_in_the_configuration_is_looked_for_too() -> None:
+def test_a_name_in_the_configuration_is_used_too() -> None:
     durable = push("a", config=ConsumerConfig(durable_name="d"))
     assert (durable.name, durable.config.durable_name) == ("d", "d")
     named = push("a", config=ConsumerConfig(name="n"))
     assert (named.name, named.config.durable_name) == ("n", None)
 
 
-def test_the_whole_configuration_of_a_consumer_binds_to_it() -> None:
+def test_a_consumer_binds_by_its_whole_configuration() -> None:
     there = ConsumerConfig(
         durable_name="d",
         name="d",
@@ -281,7 +281,7 @@ def test_the_whole_configuration_of_a_consumer_binds_to_it() -> None:
     assert wanted.config.matches(there)
 
 
-def test_queue_name_is_the_durable_name_when_none_is_given() -> None:
+def test_queue_name_is_the_durable_name_by_default() -> None:
     wanted = push("a", queue="workers")
     assert (wanted.name, wanted.config.durable_name) == ("workers", "workers")
     assert wanted.config.deliver_group == "workers"
@@ -292,7 +292,7 @@ def test_queue_name_is_the_durable_name_when_none_is_given() -> None:
     assert push("a", config={"deliver_group": "workers"}).name == "workers"
 
 
-def test_queue_name_that_cannot_name_a_consumer_needs_another_name() -> None:
+def test_queue_name_unfit_for_a_consumer_needs_another() -> None:
     with pytest.raises(ConfigError, match="queue, which names the consumer"):
         push("a", queue="not.a.name")
     assert push("a", queue="not.a.name", durable="d").queue == "not.a.name"
@@ -325,7 +325,7 @@ def test_creating_keeps_several_filters() -> None:
     assert wanted.config.filter_subject is None
 
 
-def test_flow_control_gets_heartbeats_and_false_counts_as_unset() -> None:
+def test_flow_control_has_heartbeats_and_false_is_unset() -> None:
     assert push("a", fields={"flow_control": True}).config.idle_heartbeat == 5
     both = push("a", fields={"flow_control": True, "idle_heartbeat": 1})
     assert both.config.idle_heartbeat == 1
@@ -339,7 +339,7 @@ def test_flow_control_gets_heartbeats_and_false_counts_as_unset() -> None:
 # Callbacks ----------------------------------------------------------------------------
 
 
-def test_callback_and_cb_are_one_and_not_given_twice() -> None:
+def test_callback_and_cb_are_one_option_given_once() -> None:
     assert check_call(print, None, None, 1, 1) is print
     assert check_call(None, print, None, 1, 1) is print
     assert check_call(None, None, None, 1, 1) is None
@@ -357,7 +357,7 @@ def test_a_coroutine_function_is_rejected_as_a_callback() -> None:
             check_call(None, None, function, 1, 1)
 
 
-def test_callbacks_that_cannot_be_called_and_limits_below_one_are_rejected() -> None:
+def test_uncallable_callbacks_and_limits_below_one_are_rejected() -> None:
     with pytest.raises(ConfigError, match="callback has to be callable"):
         check_call("handle", None, None, 1, 1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="pending_msgs_limit"):
@@ -366,7 +366,7 @@ def test_callbacks_that_cannot_be_called_and_limits_below_one_are_rejected() -> 
         check_call(None, None, None, 1, -1)
 
 
-def test_options_are_refused_or_understood_but_never_fail_otherwise() -> None:
+def test_options_are_refused_or_understood_without_other_failures() -> None:
     values: dict[str, list[Any]] = {
         "subject": [None, "a", "*", ""],
         "stream": [None, "S"],

@@ -59,7 +59,7 @@ def test_json_that_is_escaped_has_the_same_value() -> None:
     assert json.loads(printable(document)) == value
 
 
-def test_an_error_can_be_printed_and_keeps_its_original_text() -> None:
+def test_an_error_prints_safely_and_keeps_its_text() -> None:
     error = errors.APIError("no \x1b[2J", description="\x1b[2J")
     for one in (error, pickle.loads(pickle.dumps(error))):
         assert str(one) == r"no \u001b[2J"

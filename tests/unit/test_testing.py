@@ -35,7 +35,7 @@ ACK = "$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
         (lambda msg: msg.term("nicht möglich"), Ack("term", reason="nicht möglich")),
     ],
 )
-def test_a_test_message_records_the_acks_of_its_handler(
+def test_a_test_message_records_acks_of_its_handler(
     handler: Callable[[JetStreamMsg], None], told: Ack
 ) -> None:
     msg = message("orders.new", b"{}")
@@ -44,9 +44,7 @@ def test_a_test_message_records_the_acks_of_its_handler(
     assert (msg.acks, msg.is_acked) == ([told], True)
 
 
-def test_acks_are_in_the_order_of_the_calls_and_the_first_terminal_one_is_the_last() -> (
-    None
-):
+def test_acks_keep_call_order_until_a_terminal_one() -> None:
     msg = message("orders.new")
     msg.in_progress()
     assert not msg.is_acked
@@ -74,7 +72,7 @@ def test_acks_is_a_copy() -> None:
         ("ack_sync", [float("nan")]),
     ],
 )
-def test_a_wrong_argument_is_rejected_as_by_a_real_message(
+def test_a_wrong_argument_fails_as_with_real_messages(
     call: str, arguments: list[Any]
 ) -> None:
     msg = message("orders.new")
@@ -83,13 +81,13 @@ def test_a_wrong_argument_is_rejected_as_by_a_real_message(
     assert (msg.acks, msg.is_acked) == ([], False)
 
 
-def test_a_message_with_an_ack_subject_of_your_own_tells_too() -> None:
+def test_messages_with_own_ack_subjects_record_acks_too() -> None:
     msg = JetStreamMsg("orders.new", b"hi", reply=ACK)
     msg.ack()
     assert msg.acks == [Ack("ack")]
 
 
-def test_a_message_that_was_not_made_by_hand_records_nothing() -> None:
+def test_a_message_not_made_by_hand_records_nothing() -> None:
     msg = JetStreamMsg.__new__(JetStreamMsg)
     with pytest.raises(AttributeError, match="not recorded"):
         _ = msg.acks
@@ -97,7 +95,7 @@ def test_a_message_that_was_not_made_by_hand_records_nothing() -> None:
         msg.ack()
 
 
-def test_a_message_made_by_hand_cannot_be_responded_to() -> None:
+def test_a_message_made_by_hand_cannot_respond() -> None:
     with pytest.raises(NoReplySubjectError, match="did not come from a connection"):
         message("orders.new").respond(b"hi")
 
@@ -125,7 +123,7 @@ def test_metadata_has_the_given_values() -> None:
     assert (told.stream_sequence, told.consumer_sequence) == (20, 24)
 
 
-def test_metadata_is_that_of_a_first_delivery_by_default() -> None:
+def test_metadata_describes_a_first_delivery_by_default() -> None:
     before = datetime.now(UTC)
     told = message("orders.new").metadata
     assert (told.num_delivered, told.num_pending, told.domain) == (1, 0, None)
@@ -152,13 +150,13 @@ def test_metadata_that_no_message_has_is_rejected(wrong: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("year", [1950, 2600])
-def test_a_timestamp_that_servers_cannot_count_names_the_years_they_can(
+def test_an_uncountable_timestamp_names_the_possible_years(
     year: int,
 ) -> None:
     with pytest.raises(ConfigError, match="timestamp has to be from 1970 to 2554, not"):
         message("orders.new", timestamp=datetime(year, 1, 1, tzinfo=UTC))
 
 
-def test_a_subject_that_cannot_be_published_to_is_rejected() -> None:
+def test_a_subject_unfit_for_publishing_is_rejected() -> None:
     with pytest.raises(InvalidSubjectError):
         message("orders.*")

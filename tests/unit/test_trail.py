@@ -57,7 +57,7 @@ def test_message_gaps_none_is_missing(begun: Desk) -> None:
     assert (begun.trail.consumer_sequence, begun.trail.stream_sequence) == (99, 990)
 
 
-def test_message_gaps_a_step_that_is_missing_is_named(begun: Desk) -> None:
+def test_message_gaps_a_missing_step_is_named(begun: Desk) -> None:
     assert begun.step(1, 2, 6, 7, 9) == [(3, 5, 20, 60), (8, 8, 70, 90)]
     assert begun.step(10) == []
 
@@ -84,7 +84,7 @@ def test_message_gaps_a_heartbeat_alone_tells_of_them(begun: Desk) -> None:
     assert begun.trail.take_gaps() == [(1, 2, 0, 3)]
 
 
-def test_message_gaps_a_heartbeat_from_before_the_last_message_tells_nothing(
+def test_message_gaps_an_outdated_heartbeat_tells_nothing(
     begun: Desk,
 ) -> None:
     begun.step(1, 2, 3)
@@ -102,7 +102,7 @@ def test_message_gaps_a_consumer_that_was_used_before(desk: Desk) -> None:
     assert desk.step(11) == [(10, 10, 90, 110)]
 
 
-def test_message_gaps_earlier_than_the_known_place_are_found(
+def test_message_gaps_before_the_known_place_are_found(
     desk: Desk,
 ) -> None:
     assert not desk.send((3, 30), (4, 40), (6, 60))
@@ -110,7 +110,7 @@ def test_message_gaps_earlier_than_the_known_place_are_found(
     assert sorted(desk.trail.take_gaps()) == [(2, 2, 10, 30), (5, 5, 40, 60)]
 
 
-def test_message_gaps_none_when_all_that_was_sent_has_come_by_then(desk: Desk) -> None:
+def test_message_gaps_none_when_everything_sent_has_come(desk: Desk) -> None:
     desk.send((1, 10), (2, 20))
     # The info comes from a server that had already sent these messages.
     assert not desk.trail.start(2, 20)
@@ -167,7 +167,7 @@ def test_flow_control_keeps_its_place_among_the_messages(desk: Desk) -> None:
     assert not len(desk.mailbox)
 
 
-def test_flow_control_counts_neither_as_pending_nor_as_delivered(desk: Desk) -> None:
+def test_flow_control_is_neither_pending_nor_delivered(desk: Desk) -> None:
     desk.io_loop.feed(frames("fc.a"))
     assert (len(desk.mailbox), desk.mailbox.bytes, desk.mailbox.delivered) == (0, 0, 0)
     assert desk.mailbox.holds_control
@@ -175,7 +175,7 @@ def test_flow_control_counts_neither_as_pending_nor_as_delivered(desk: Desk) -> 
     assert not desk.mailbox.holds_control
 
 
-def test_flow_control_is_not_dropped_when_the_backlog_is_full(desk: Desk) -> None:
+def test_flow_control_survives_a_full_backlog(desk: Desk) -> None:
     desk.mailbox.max_messages = 2
     asked: list[object] = []
     desk.mailbox.on_control = asked.append
@@ -185,13 +185,13 @@ def test_flow_control_is_not_dropped_when_the_backlog_is_full(desk: Desk) -> Non
     assert len(asked) == 1
 
 
-def test_flow_control_messages_are_not_among_the_rest_at_the_end(desk: Desk) -> None:
+def test_flow_control_messages_are_absent_from_the_rest(desk: Desk) -> None:
     desk.io_loop.feed(frames(1, "fc.a", 2))
     assert len(desk.mailbox.take_rest()) == 2
     assert not desk.mailbox.holds_control
 
 
-def test_a_stored_message_that_looks_like_a_status_is_a_message(desk: Desk) -> None:
+def test_stored_messages_that_resemble_statuses_are_messages(desk: Desk) -> None:
     block = b"NATS/1.0 503\r\n\r\n"
     size = len(block)
     reply = b"$JS.ACK._.acc.S.C.1.1.1.1.5"
@@ -200,7 +200,7 @@ def test_a_stored_message_that_looks_like_a_status_is_a_message(desk: Desk) -> N
     assert not desk.mailbox.holds_control
 
 
-def test_an_error_in_the_backlog_is_raised_in_its_turn(desk: Desk) -> None:
+def test_a_backlog_error_is_raised_in_its_turn(desk: Desk) -> None:
     def refuse(msg: object) -> None:
         raise ValueError("in its turn")
 

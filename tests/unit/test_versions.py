@@ -155,7 +155,7 @@ def test_a_configuration_lists_its_newer_fields(
     assert config.required_versions((2, 15)) == {}
 
 
-def test_a_field_may_be_older_than_some_of_its_values() -> None:
+def test_a_field_may_be_older_than_its_values() -> None:
     since = SinceVersion("2.11", prioritized="2.12", none="2.10")
     assert since.for_value("overflow") == since.for_value(["overflow"]) == (2, 11)
     assert since.for_value("prioritized") == (2, 12)

@@ -114,7 +114,7 @@ def test_events_of_the_handshake_are_not_seen_again(wire: Wire) -> None:
     assert flushing.wait(60)
 
 
-def test_the_io_thread_reads_even_if_others_interrupt_it_without_a_pause(
+def test_the_io_thread_reads_despite_constant_interruptions(
     wire: Wire,
 ) -> None:
     wire.far.sendall(MESSAGE)
@@ -124,9 +124,7 @@ def test_the_io_thread_reads_even_if_others_interrupt_it_without_a_pause(
 
 
 @pytest.mark.parametrize("hurry", ["interrupted", "deadline"])
-def test_the_io_thread_writes_even_if_it_is_hurried_without_a_pause(
-    wire: Wire, hurry: str
-) -> None:
+def test_the_io_thread_writes_despite_constant_hurrying(wire: Wire, hurry: str) -> None:
     """What a full socket does not take follows once it takes more."""
     for _ in range(64):
         wire.write_buffer.publish("a", b"x" * 100_000)
@@ -143,7 +141,7 @@ def test_the_io_thread_writes_even_if_it_is_hurried_without_a_pause(
     assert wire.write_buffer.pending == 0
 
 
-def test_the_io_thread_looks_at_the_socket_between_many_calls() -> None:
+def test_the_io_thread_checks_the_socket_between_calls() -> None:
     timers = Timers()
     for _ in range(10 * MAX_AT_ONCE):
         timers.call_soon(list)
@@ -153,7 +151,7 @@ def test_the_io_thread_looks_at_the_socket_between_many_calls() -> None:
     assert timers.next == float("inf")
 
 
-def test_a_reading_thread_tells_the_io_thread_when_the_first_mailbox_ends(
+def test_a_reading_thread_reports_when_a_mailbox_ends(
     wire: Wire,
 ) -> None:
     wire.mailbox.end_after(1)
@@ -170,7 +168,7 @@ def test_a_reading_thread_tells_the_io_thread_when_the_first_mailbox_ends(
     assert wire.io_loop.run_once(0.0) == [("ENDED", wire.mailbox), ("ENDED", other)]
 
 
-def test_events_that_a_reading_thread_has_left_are_there_at_the_end_of_the_connection(
+def test_closing_returns_events_left_by_reading_threads(
     wire: Wire,
 ) -> None:
     wire.mailbox.end_after(2)
@@ -183,7 +181,7 @@ def test_events_that_a_reading_thread_has_left_are_there_at_the_end_of_the_conne
     assert wire.io_loop.close() == []
 
 
-def test_ctrl_c_in_a_call_of_a_window_leaves_the_call_due(wire: Wire) -> None:
+def test_ctrl_c_leaves_a_window_call_still_due(wire: Wire) -> None:
     """Without its timer a message whose ack is lost would wait for ever."""
     window = AckWindow(
         *(wire.write_buffer, "_INBOX.p.", 16, 1 << 20, 60.0, 60.0),
@@ -216,7 +214,7 @@ def test_ctrl_c_in_a_call_of_a_window_leaves_the_call_due(wire: Wire) -> None:
     assert [each for _, each, _ in window.take_done()] == [[print], [print]]
 
 
-def test_a_message_of_an_ingest_counts_as_sent_before_it_leaves() -> None:
+def test_an_ingest_message_counts_as_sent_before_leaving() -> None:
     """The loss of the connection looks at the count while a large message is being sent."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -261,7 +259,7 @@ def sent_but_not_counted(near: socket.socket) -> int:
     return found
 
 
-def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_for(
+def test_a_message_arriving_while_acks_leave_is_returned(
     wire: Wire,
 ) -> None:
     # The write is so large that it releases the GIL.
@@ -309,13 +307,13 @@ def ack_and_take_the_next(wire: Wire) -> None:
     assert wire.mailbox.get(10) is not None
 
 
-def test_acks_leave_before_the_next_message_is_waited_for(wire: Wire) -> None:
+def test_acks_leave_before_waiting_for_the_next_message(wire: Wire) -> None:
     for _ in range(5):
         ack_and_take_the_next(wire)
         assert acks_that_left(wire) == b"ack"
 
 
-def test_acks_stay_for_company_while_messages_come_where_the_server_does_not_need_them(
+def test_acks_wait_together_while_messages_keep_coming(
     wire: Wire,
 ) -> None:
     wire.mailbox.holds_acks = True
@@ -332,7 +330,7 @@ def test_acks_stay_for_company_while_messages_come_where_the_server_does_not_nee
     assert any(two_stay() for _ in range(50))
 
 
-def test_acks_that_stay_leave_with_the_next_round_of_the_io_thread(wire: Wire) -> None:
+def test_delayed_acks_leave_with_the_next_io_round(wire: Wire) -> None:
     wire.mailbox.holds_acks = True
     for _ in range(5):
         ack_and_take_the_next(wire)
@@ -342,7 +340,7 @@ def test_acks_that_stay_leave_with_the_next_round_of_the_io_thread(wire: Wire) -
     assert wire.write_buffer.pending == 0
 
 
-def test_acks_leave_before_a_wait_for_the_io_thread(wire: Wire) -> None:
+def test_acks_leave_before_waiting_for_the_io_thread(wire: Wire) -> None:
     wire.mailbox.holds_acks = True
     for _ in range(5):
         ack_and_take_the_next(wire)
@@ -355,7 +353,7 @@ def test_acks_leave_before_a_wait_for_the_io_thread(wire: Wire) -> None:
     ("max_ack_pending", "messages", "enough"),
     [(0, 1, False), (-1, 10**6, True), (1000, 1000, True), (1000, 1001, False)],
 )
-def test_a_server_gives_as_many_messages_without_acks_as_may_be_pending(
+def test_without_acks_servers_send_what_may_be_pending(
     max_ack_pending: int, messages: int, enough: bool
 ) -> None:
     source = PullTarget(
@@ -365,7 +363,7 @@ def test_a_server_gives_as_many_messages_without_acks_as_may_be_pending(
     assert source.needs_no_ack_for(messages) is enough
 
 
-def test_a_full_mailbox_passes_messages_to_its_overflow_and_then_drops_them(
+def test_a_full_mailbox_uses_its_overflow_before_dropping(
     wire: Wire,
 ) -> None:
     mailbox = Mailbox(wire.write_buffer, SID + 1, max_messages=2)
@@ -378,7 +376,7 @@ def test_a_full_mailbox_passes_messages_to_its_overflow_and_then_drops_them(
     assert (mailbox.dropped, overflow.dropped) == (3, 2)
 
 
-def test_a_thread_that_waits_for_the_io_thread_calls_it_back_after_a_read(
+def test_after_a_read_waiters_recall_the_io_thread(
     wire: Wire,
 ) -> None:
     other = JetStreamMailbox(wire.write_buffer, SID + 1)
@@ -399,7 +397,7 @@ def test_a_thread_that_waits_for_the_io_thread_calls_it_back_after_a_read(
     assert not wire.has_woken_the_io_thread()
 
 
-def test_a_writer_that_waited_for_room_meets_a_new_limit() -> None:
+def test_a_writer_waiting_for_room_meets_new_limits() -> None:
     write_buffer = WriteBuffer(limit=1000)
     write_buffer.set_max_payload(1 << 20)
     write_buffer.open(-1, b"", direct=False)
@@ -425,7 +423,7 @@ def test_a_writer_that_waited_for_room_meets_a_new_limit() -> None:
     assert write_buffer.counters == (1, 990)
 
 
-def test_messages_that_wait_for_a_connection_fit_its_limit() -> None:
+def test_messages_waiting_for_a_connection_fit_its_limit() -> None:
     write_buffer = WriteBuffer(hold_limit=1 << 20)
     for size, headers in ((10, None), (200, None), (99, {"A": "b"}), (60, {"A": "b"})):
         write_buffer.publish(f"s.{size}", bytes(size), "reply", headers)

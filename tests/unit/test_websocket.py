@@ -103,7 +103,7 @@ def test_the_request_names_the_host(url: str, encrypted: bool, host: str) -> Non
     assert f"Host: {host}\r\n".encode() in request
 
 
-def test_a_host_of_your_own_takes_the_place_of_the_usual_one() -> None:
+def test_your_own_host_replaces_the_usual_one() -> None:
     request = upgrade("ws://h:9", ("host", "inner")).request
     assert request.lower().count(b"host:") == 1
     assert b"host: inner\r\n" in request
@@ -144,7 +144,7 @@ def test_compression_is_used_if_the_server_agrees() -> None:
         (False, {"Nats-No-Masking": "true"}, False),
     ],
 )
-def test_masks_are_left_out_if_both_sides_want_that(
+def test_masks_are_left_out_if_both_sides_agree(
     masking: bool, fields: dict[str, str], masked: bool
 ) -> None:
     agreed = upgrade(masking=masking).receive(answer(**fields))
@@ -209,7 +209,7 @@ def test_any_other_answer_is_an_error_with_advice(
     assert "s3cret" not in str(caught.value)
 
 
-def test_an_extension_that_was_not_offered_is_an_error() -> None:
+def test_an_extension_not_offered_is_an_error() -> None:
     field = {"Sec-WebSocket-Extensions": "permessage-deflate"}
     with pytest.raises(WebSocketError, match="extension"):
         upgrade(compression=False).receive(answer(**field))
@@ -223,7 +223,7 @@ def test_an_error_has_the_status_of_http() -> None:
     assert WebSocketError("words").status is None
 
 
-def test_a_server_that_hangs_up_is_an_error_that_names_the_reason() -> None:
+def test_an_error_names_why_the_server_hung_up() -> None:
     assert "wss://" in str(upgrade().eof())
     assert isinstance(upgrade(encrypted=True).eof(), TLSError)
     one = upgrade()
@@ -258,7 +258,7 @@ def test_a_header_may_have_several_values() -> None:
     ]
 
 
-def test_a_value_that_http_cannot_carry_is_rejected_without_showing_it() -> None:
+def test_values_invalid_in_http_are_rejected_but_hidden() -> None:
     with pytest.raises(ConfigError) as caught:
         _ = upgrade("ws://h", ("X", "s3cret€")).request
     assert "s3cret" not in str(caught.value)
@@ -331,7 +331,7 @@ def test_garbage_is_refused_as_the_oracle_refuses_it(
     assert given == outcomes(FramedParser(MAX_MESSAGE), pieces)
 
 
-def test_a_message_of_megabytes_comes_in_one_frame_or_in_many() -> None:
+def test_megabyte_messages_come_in_one_frame_or_many() -> None:
     data = bytes(range(256)) * 12_000
     stream = b"MSG a 1 %d\r\n%b\r\nPING\r\n" % (len(data), data)
     many = b"".join(framed(stream[i : i + 777]) for i in range(0, len(stream), 777))
@@ -356,9 +356,7 @@ def test_a_message_of_megabytes_comes_in_one_frame_or_in_many() -> None:
         (b"\x82\x7f\xff" + bytes(7), "longer than"),
     ],
 )
-def test_a_frame_that_breaks_the_rules_ends_the_stream(
-    frame: bytes, words: str
-) -> None:
+def test_a_frame_that_breaks_rules_ends_the_stream(frame: bytes, words: str) -> None:
     parser = Parser(framed=True)
     with pytest.raises(ProtocolError, match=words):
         parser.feed(frame)
@@ -366,7 +364,7 @@ def test_a_frame_that_breaks_the_rules_ends_the_stream(
         parser.feed(framed(b"PING\r\n"))
 
 
-def test_the_frame_that_closes_ends_the_stream_with_its_reason() -> None:
+def test_a_close_frame_ends_the_stream_with_reason() -> None:
     parser = Parser(framed=True)
     events = parser.feed(
         framed(b"-ERR 'x'\r\n") + framed(b"\x03\xf0Policy", CLOSE) + framed(b"PING\r\n")
@@ -421,7 +419,7 @@ def test_a_broken_compressed_message_ends_the_stream() -> None:
         parser.feed(framed(b"\xff" * 50, bits=0x40))
 
 
-def test_a_small_message_that_becomes_large_comes_in_pieces() -> None:
+def test_a_small_message_that_becomes_large_is_split() -> None:
     pieces = list(Inflater()(deflated(bytes(50 << 20)), last=True))
     assert sum(map(len, pieces)) == 50 << 20
     assert max(map(len, pieces)) <= 1 << 20
@@ -450,7 +448,7 @@ def test_no_two_frames_have_the_same_mask() -> None:
     assert len(masks) > 1990
 
 
-def test_longer_writes_are_compressed_and_shorter_ones_are_not() -> None:
+def test_only_longer_writes_are_compressed() -> None:
     write_buffer = WriteBuffer()
     write_buffer.set_framing(framed=True)
     deflate = Deflater(write_buffer.frame)

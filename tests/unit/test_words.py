@@ -54,3 +54,9 @@ def test_code_is_no_prose(script: Any, code: str) -> None:
 
 def test_a_fault_in_a_page_has_its_line(script: Any) -> None:
     assert [line for line, _ in script.faults("One.\n\nTwo; three.\n")] == [3]
+
+
+def test_a_long_test_name_is_found(script: Any) -> None:
+    names = [f"test_{'_'.join('abcdefgh'[:size])}" for size in (8, 7)]
+    code = "".join(f"def {name}_i() -> None: ...\n" for name in names)
+    assert [line for line, _ in script.long_names(code)] == [1]

@@ -44,7 +44,7 @@ MSG = message("orders.paid", b'{"id": 7}')
 # Handlers -----------------------------------------------------------------------------
 
 
-def test_a_handler_takes_the_message_the_payload_or_both() -> None:
+def test_a_handler_takes_message_payload_or_both() -> None:
     def plain(msg):  # type: ignore[no-untyped-def]
         return msg
 
@@ -88,7 +88,7 @@ def test_a_payload_may_be_given_beside_the_handler() -> None:
 @pytest.mark.parametrize(
     "payload", [Order, dict[str, Any], jsync.JSON(Order), jsync.JSON(Any)]
 )
-def test_a_payload_that_is_nested_too_deep_raises_the_same_error(payload: Any) -> None:
+def test_deeply_nested_payloads_raise_the_same_error(payload: Any) -> None:
     data = b'{"id": 7, "more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(errors.CodecError, match="no "):
         adapted(lambda order: order, payload)(message("a", data))
@@ -183,7 +183,7 @@ def crew(slots: int = 2) -> Crew:
     return made
 
 
-def test_a_process_that_ends_is_begun_again_after_growing_pauses() -> None:
+def test_a_process_that_ends_restarts_after_growing_pauses() -> None:
     made = crew(1)
     pauses = []
     for process in range(12):
@@ -203,7 +203,7 @@ def test_a_process_that_ends_is_begun_again_after_growing_pauses() -> None:
     assert made.restarts == 12
 
 
-def test_a_process_that_ran_for_long_is_restarted_at_once() -> None:
+def test_a_process_that_ran_long_restarts_at_once() -> None:
     made = crew(1)
     for process in range(5):
         made.ended(process, 1, HEALTHY_SECONDS)
@@ -217,7 +217,7 @@ def test_a_process_that_ran_for_long_is_restarted_at_once() -> None:
     assert made.next_due() == pytest.approx(HEALTHY_SECONDS * 2 + INITIAL_BACKOFF)
 
 
-def test_processes_that_never_become_ready_are_a_crash_loop() -> None:
+def test_processes_never_becoming_ready_are_a_crash_loop() -> None:
     made = Crew(2)
     for process in range(MAX_FAILED_STARTS):
         assert made.fatal is None
@@ -226,7 +226,7 @@ def test_processes_that_never_become_ready_are_a_crash_loop() -> None:
     assert "crash loop" in (made.fatal or "")
 
 
-def test_a_process_that_becomes_ready_ends_the_count_of_failed_starts() -> None:
+def test_a_ready_process_resets_the_failed_start_count() -> None:
     made = crew(1)
     for process in range(3 * MAX_FAILED_STARTS):
         made.ended(process, 1, 0)
@@ -236,14 +236,14 @@ def test_a_process_that_becomes_ready_ends_the_count_of_failed_starts() -> None:
     assert made.fatal is None
 
 
-def test_a_process_that_is_set_up_wrongly_ends_it_at_once() -> None:
+def test_a_wrongly_configured_process_ends_everything_at_once() -> None:
     made = Crew(2)
     made.started(0, 0)
     made.ended(0, USAGE, 0)
     assert made.fatal
 
 
-def test_leaving_tells_each_process_once_and_begins_no_other() -> None:
+def test_leaving_tells_each_process_once_and_begins_none() -> None:
     made = crew(2)
     assert made.leave() == [0, 1]
     assert made.leave() == []
@@ -254,7 +254,7 @@ def test_leaving_tells_each_process_once_and_begins_no_other() -> None:
     assert made.due(100) == []
 
 
-def test_a_process_that_is_still_starting_is_replaced_at_once() -> None:
+def test_a_process_still_starting_is_replaced_at_once() -> None:
     """It may have read the code before the change, and may hang."""
     made = Crew(1)
     made.started(1, 0)
@@ -296,7 +296,7 @@ def test_a_supervisor_that_was_frozen_replaces_no_process(
     assert len(ended) == 1
 
 
-def test_a_replacement_that_hangs_gives_way_to_the_next_one() -> None:
+def test_a_hanging_replacement_makes_way_for_the_next() -> None:
     made = crew(1)
     made.roll()
     assert made.to_replace() == 0
@@ -331,7 +331,7 @@ def test_processes_are_replaced_one_by_one() -> None:
     assert made.restarts == 2
 
 
-def test_a_failed_replacement_leaves_the_old_process_at_work() -> None:
+def test_a_failed_replacement_keeps_the_old_process_working() -> None:
     made = crew(2)
     made.roll()
     assert made.to_replace() == 0
@@ -342,9 +342,7 @@ def test_a_failed_replacement_leaves_the_old_process_at_work() -> None:
     assert made.due(100) == []
 
 
-def test_an_old_process_that_ends_before_its_replacement_is_ready_is_not_missed() -> (
-    None
-):
+def test_an_old_process_ending_early_is_not_missed() -> None:
     made = crew(1)
     made.roll()
     made.to_replace()
@@ -355,7 +353,7 @@ def test_an_old_process_that_ends_before_its_replacement_is_ready_is_not_missed(
     assert made.ready == 1
 
 
-def test_nothing_is_kept_of_a_process_that_is_gone() -> None:
+def test_nothing_of_an_ended_process_is_kept() -> None:
     made = Crew(1)
     sizes = set()
     for number in range(50):
@@ -459,7 +457,7 @@ def test_the_metrics_are_prometheus_text() -> None:
     assert families["jsync_worker_processes_ready"].samples[0].value == 3
 
 
-def test_counts_of_processes_add_up_and_their_lag_does_not() -> None:
+def test_process_counts_add_up_but_lag_does_not() -> None:
     total = Figures.sum([Figures(failed=1, pending=5), Figures(failed=2, pending=6)])
     assert (total.failed, total.pending) == (3, 6)
     ended = total.without_gauges()

@@ -279,7 +279,7 @@ class Target:
         return True
 
 
-def test_a_backup_comes_back_whole_or_not_at_all(
+def test_backups_come_back_whole_or_not_at_all(
     own_server: StartServer, tmp_path: Path, campaign: Campaign
 ) -> None:
     server, dice = own_server(), campaign.random()

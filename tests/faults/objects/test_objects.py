@@ -461,7 +461,7 @@ def world(
 
 
 @pytest.mark.timeout(600)
-def test_a_store_keeps_its_objects_beside_writers_and_checks(
+def test_stores_keep_their_objects_beside_writers_and_checks(
     own_server: StartServer, world: Callable[..., World]
 ) -> None:
     server = own_server()
@@ -502,7 +502,7 @@ def routed() -> Iterator[RoutedCluster]:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
-def test_a_replicated_store_keeps_its_objects_while_servers_fail(
+def test_replicated_stores_keep_their_objects_while_servers_fail(
     routed: RoutedCluster, world: Callable[..., World]
 ) -> None:
     campaign = world(routed.urls, 3)

@@ -431,7 +431,7 @@ def test_reads_to_the_end_are_complete_beside_writers(campaign: Campaign) -> Non
         world.judge()
 
 
-def test_reads_to_the_end_are_complete_in_a_cluster(
+def test_cluster_reads_to_the_end_are_complete(
     routed: RoutedCluster, campaign: Campaign
 ) -> None:
     world = World(routed.urls, 3, campaign)

@@ -42,7 +42,7 @@ Way: TypeAlias = "Callable[[jsync.Consumer], Iterator[jsync.JetStreamMsg]]"
 
 
 @ways
-def test_a_loop_that_is_left_gives_the_rest_back(
+def test_leaving_a_loop_gives_the_rest_back(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, way: Way
 ) -> None:
     fill(nc, stream, 50)
@@ -59,7 +59,7 @@ def test_a_loop_that_is_left_gives_the_rest_back(
 
 
 @ways
-def test_an_iterator_collected_on_the_io_thread_gives_the_rest_back(
+def test_garbage_collection_on_the_io_thread_returns_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, way: Way
 ) -> None:
     fill(nc, stream, 50)
@@ -83,7 +83,7 @@ def test_an_iterator_collected_on_the_io_thread_gives_the_rest_back(
         assert sorted(numbers(rest)) == list(range(50))
 
 
-def test_messages_in_flight_to_a_dropped_iterator_are_given_back(
+def test_messages_in_flight_to_dropped_iterators_are_returned(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -102,7 +102,7 @@ def test_messages_in_flight_to_a_dropped_iterator_are_given_back(
         assert sorted(numbers(rest)) == list(range(50))
 
 
-def test_an_iteration_dropped_while_disconnected_returns_its_messages_and_pulls_no_more(
+def test_an_iteration_dropped_while_disconnected_returns_its_messages(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -142,7 +142,7 @@ def test_without_acks_it_only_ends(
     assert nc.stats().out_messages <= sent + 2  # the pull, and one more of messages()
 
 
-def test_a_batch_that_fills_as_it_is_dropped_gives_its_subscription_back(
+def test_a_batch_filling_while_dropped_returns_its_subscription(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     before = subscribed(nc)
@@ -200,7 +200,7 @@ def test_a_dropped_consume_continues(
     worker.delete()
 
 
-def test_a_forked_child_that_drops_an_iteration_of_its_parent_returns_nothing(
+def test_a_child_dropping_its_parents_iteration_returns_nothing(
     server: LocalServer,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -228,7 +228,7 @@ def test_a_forked_child_that_drops_an_iteration_of_its_parent_returns_nothing(
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_an_interpreter_that_ends_with_some_left_ends_in_silence(
+def test_an_interpreter_with_messages_left_ends_silently(
     server: LocalServer,
     stream: jsync.Stream,
     worker: jsync.Consumer,

@@ -52,7 +52,7 @@ def test_no_ack_is_written(
         assert nc.stats().out_messages == sent
 
 
-def test_a_consumer_of_unknown_policy_accepts_acks_without_effect(
+def test_consumers_of_unknown_policy_accept_acks_without_effect(
     nc: jsync.Connection, stream: jsync.Stream, reader: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)
@@ -113,7 +113,7 @@ def test_a_stopped_consume_returns_the_unhandled_messages(
     assert consuming.stop() == []
 
 
-def test_with_acks_nothing_is_returned_since_the_server_has_it_again(
+def test_with_acks_stop_returns_nothing_to_the_caller(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 20)
@@ -125,7 +125,7 @@ def test_with_acks_nothing_is_returned_since_the_server_has_it_again(
     assert consuming.stop() == []
 
 
-def test_a_consume_that_its_handler_ends_keeps_the_rest_for_stop(
+def test_stop_returns_the_rest_after_a_handler_fails(
     nc: jsync.Connection, stream: jsync.Stream, reader: jsync.Consumer
 ) -> None:
     fill(nc, stream, 20)

@@ -47,7 +47,7 @@ def test_the_acks_of_a_batch_leave_together(
 
 
 @pytest.mark.parametrize("flag", ["false", "true"])
-def test_the_newer_form_of_ack_subjects_is_understood_and_acked_to(
+def test_newer_ack_subjects_are_understood_and_acked_to(
     own_server: StartServer, flag: str
 ) -> None:
     server: LocalServer = own_server(
@@ -76,7 +76,7 @@ def test_the_newer_form_of_ack_subjects_is_understood_and_acked_to(
         wait_for(lambda: settled(worker))
 
 
-def test_an_ack_leaves_while_its_thread_does_something_else(
+def test_an_ack_leaves_while_its_thread_is_busy(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,

@@ -60,7 +60,7 @@ def store(nc: jsync.Connection, stream: jsync.Stream) -> list[Row]:
 # Fetching -----------------------------------------------------------------------------
 
 
-def test_a_fetch_has_the_same_content_as_columns_and_as_messages(
+def test_columns_of_a_fetch_equal_its_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     expected = store(nc, stream)
@@ -116,7 +116,7 @@ def test_a_silent_server_ends_a_fetch(
     proxy.hear()
 
 
-def test_columns_that_there_are_not_are_refused_and_nothing_is_lost(
+def test_refusing_unknown_columns_loses_no_message(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 2)
@@ -130,7 +130,7 @@ def test_columns_that_there_are_not_are_refused_and_nothing_is_lost(
         stream.read_arrow(columns=["payload"])
 
 
-def test_ctrl_c_ends_a_fetch_and_returns_the_received_messages(
+def test_ctrl_c_ends_a_fetch_returning_received_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)
@@ -179,7 +179,7 @@ def test_batches_are_full_until_the_end(
     wait_for(lambda: settled(worker))
 
 
-def test_a_batch_that_is_not_full_is_handed_over_after_a_while(
+def test_a_partial_batch_is_delivered_after_a_while(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)
@@ -197,7 +197,7 @@ def test_batches_end_after_the_idle_timeout(
         assert list(batches) == []
 
 
-def test_a_batch_is_no_larger_than_the_unacknowledged_limit_of_the_server(
+def test_no_batch_exceeds_the_servers_unacknowledged_limit(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 12)
@@ -239,7 +239,7 @@ def test_one_ack_stands_for_all_before_it(
         wait_for(lambda: worker.info().ack_floor.stream_seq == 30)
 
 
-def test_with_ack_policy_all_a_redelivered_message_is_not_taken_for_the_last(
+def test_ack_all_mistakes_no_redelivery_for_the_last(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 6)
@@ -258,7 +258,7 @@ def test_with_ack_policy_all_a_redelivered_message_is_not_taken_for_the_last(
     assert worker.info().ack_floor.stream_seq == 6
 
 
-def test_rows_that_were_not_handed_over_are_given_back(
+def test_rows_not_handed_over_are_given_back(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
@@ -312,7 +312,7 @@ def test_batches_are_for_one_thread(worker: jsync.Consumer) -> None:
     assert isinstance(waiting.error(), StopIteration)
 
 
-def test_a_deleted_consumer_ends_the_iteration_after_the_received_messages(
+def test_a_deleted_consumer_ends_iteration_after_received_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)
@@ -362,7 +362,7 @@ def test_closing_the_connection_ends_it(
 # A range of a stream ------------------------------------------------------------------
 
 
-def test_a_stream_has_the_same_content_as_columns_and_as_messages(
+def test_columns_of_a_stream_equal_its_messages(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     expected = store(nc, stream)
@@ -374,7 +374,7 @@ def test_a_stream_has_the_same_content_as_columns_and_as_messages(
     assert [len(batch) for batch in part][:2] == [3, 3]
 
 
-def test_a_range_holds_the_messages_at_the_time_of_the_call(
+def test_a_range_holds_the_messages_at_call_time(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 5)
@@ -424,7 +424,7 @@ def test_a_range_may_be_of_headers_without_payloads(
         assert dict(row["headers"]) == dict(whole["headers"] or {}) | size
 
 
-def test_polars_and_duckdb_read_a_stream_as_often_as_they_like(
+def test_polars_and_duckdb_can_read_a_stream_repeatedly(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 100)
@@ -438,7 +438,7 @@ def test_polars_and_duckdb_read_a_stream_as_often_as_they_like(
     wait_for(lambda: list(stream.consumer_names()) == [])
 
 
-def test_a_reading_that_is_left_early_gives_its_consumer_back(
+def test_leaving_a_read_early_gives_its_consumer_back(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 50)
@@ -457,7 +457,7 @@ def test_a_reading_that_is_left_early_gives_its_consumer_back(
     wait_for(lambda: list(stream.consumer_names()) == [])
 
 
-def test_a_read_continues_in_order_after_a_lost_connection(
+def test_reads_continue_in_order_after_a_lost_connection(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,
@@ -584,13 +584,13 @@ LEFT_OPEN = """
 """
 
 
-def test_ctrl_c_ends_a_read_inside_an_arrow_library(
+def test_ctrl_c_ends_reads_inside_an_arrow_library(
     server: LocalServer, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     assert "interrupted" in run_child(INTERRUPTED, server.url, stream.name, "worker")
 
 
-def test_a_forked_child_has_the_rows_and_not_the_connection(
+def test_a_forked_child_has_rows_but_no_connection(
     server: LocalServer,
     nc: jsync.Connection,
     stream: jsync.Stream,

@@ -53,7 +53,7 @@ every_library = pytest.mark.parametrize(
 
 
 @every_library
-def test_a_read_on_a_closed_connection_raises_its_error(
+def test_reads_on_a_closed_connection_raise_its_error(
     nc: jsync.Connection,
     stream: jsync.Stream,
     proxy: FaultProxy,
@@ -68,7 +68,7 @@ def test_a_read_on_a_closed_connection_raises_its_error(
             read(orders)
 
 
-def test_pyarrow_raises_its_error_from_the_one_of_the_reading(
+def test_pyarrows_error_has_the_reading_error_as_cause(
     nc: jsync.Connection, stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     fill(nc, stream, 5000)
@@ -80,7 +80,7 @@ def test_pyarrow_raises_its_error_from_the_one_of_the_reading(
     assert isinstance(caught.value.__cause__, errors.ConnectionClosedError)
 
 
-def test_an_error_that_has_nothing_to_do_with_the_reading_has_no_cause_in_it(
+def test_an_unrelated_error_gets_no_cause_from_reading(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 1)
@@ -99,7 +99,7 @@ def test_an_error_that_has_nothing_to_do_with_the_reading_has_no_cause_in_it(
 
 
 @every_library
-def test_each_row_is_read_once_and_in_order_over_lines_that_are_cut(
+def test_rows_come_once_and_in_order_despite_cuts(
     nc: jsync.Connection,
     stream: jsync.Stream,
     proxy: FaultProxy,
@@ -115,7 +115,7 @@ def test_each_row_is_read_once_and_in_order_over_lines_that_are_cut(
 
 
 @every_library
-def test_each_row_is_read_once_and_in_order_over_a_server_that_is_killed(
+def test_rows_come_once_and_in_order_despite_kills(
     own_server: StartServer, read: Read, kind: type[Exception]
 ) -> None:
     server = own_server()
@@ -186,7 +186,7 @@ ASKED_TO_END = """
 
 
 @pytest.mark.parametrize("library", ["pyarrow", "polars"])
-def test_ctrl_c_at_any_moment_of_a_read_is_a_keyboard_interrupt(
+def test_ctrl_c_during_a_read_raises_keyboard_interrupt(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream, library: str
 ) -> None:
     fill(nc, stream, 20_000)
@@ -198,7 +198,7 @@ def test_ctrl_c_at_any_moment_of_a_read_is_a_keyboard_interrupt(
     assert set(raised) <= ({"ComputeError"} if library == "polars" else set())
 
 
-def test_a_signal_handler_that_ends_the_program_is_called_once_and_ends_it(
+def test_a_signal_handler_is_called_once_and_exits(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     fill(nc, stream, 10)
@@ -224,7 +224,7 @@ UNREAD = """
 """
 
 
-def test_an_interpreter_ends_with_rows_that_nobody_has_read(
+def test_an_interpreter_ends_despite_unread_rows(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 2000)

@@ -51,7 +51,7 @@ busy machine writes it later.
     [0, pytest.param(SECONDS, marks=pytest.mark.fault)],
     ids=["short", "long"],
 )
-def test_sixty_four_threads_with_a_consumer_each_until_the_connection_closes(
+def test_sixty_four_threads_consume_until_the_connection_closes(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream, seconds: float
 ) -> None:
     consumers = 64
@@ -156,7 +156,7 @@ class CoarseLedger(Ledger):
 @pytest.mark.parametrize(
     "options", [{"max_messages": 50}, {"max_bytes": 8000}], ids=str
 )
-def test_cuts_at_any_byte_lose_nothing_and_repeat_nothing_confirmed(
+def test_cuts_anywhere_lose_nothing_and_repeat_nothing_confirmed(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,
@@ -206,7 +206,7 @@ def test_cuts_at_any_byte_lose_nothing_and_repeat_nothing_confirmed(
 @pytest.mark.parametrize(
     ("count", "kills"), [(3000, 2), pytest.param(100_000, 10, marks=pytest.mark.fault)]
 )
-def test_a_killed_server_that_comes_back_is_consumed_on(
+def test_consuming_continues_when_a_killed_server_returns(
     own_server: StartServer, unique: str, events: Events, count: int, kills: int
 ) -> None:
     server = own_server()

@@ -58,7 +58,7 @@ def slow(msg: jsync.JetStreamMsg) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_leaving_the_block_of_the_connection_has_all_handled_that_had_come(
+def test_leaving_the_connection_block_handles_all_received_messages(
     server: LocalServer,
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -86,7 +86,7 @@ def test_leaving_the_block_of_the_connection_has_all_handled_that_had_come(
     assert len(handled) == 50
 
 
-def test_a_push_consumer_has_all_handled_that_had_come(
+def test_a_drain_lets_push_consumers_handle_received_messages(
     nc: jsync.Connection, stream: jsync.Stream, other: jsync.Connection, unique: str
 ) -> None:
     pushing = stream.create_push_consumer(
@@ -122,7 +122,7 @@ def test_without_acks_all_is_handled_that_had_come(
     assert ackless.info().num_pending == 20
 
 
-def test_an_ordered_handler_has_all_handled_that_had_come(
+def test_a_drain_lets_ordered_handlers_handle_received_messages(
     nc: jsync.Connection, stream: jsync.Stream, other: jsync.Connection
 ) -> None:
     fill(nc, stream, 50)
@@ -143,7 +143,7 @@ def test_an_ordered_handler_has_all_handled_that_had_come(
     assert consuming.wait(0)
 
 
-def test_a_stuck_handler_bounds_the_drain_and_the_rest_goes_back_at_once(
+def test_a_drain_leaves_stuck_handlers_and_returns_messages(
     nc: jsync.Connection, stream: jsync.Stream, other: jsync.Connection
 ) -> None:
     fill(nc, stream, 20)
@@ -168,7 +168,7 @@ def test_a_stuck_handler_bounds_the_drain_and_the_rest_goes_back_at_once(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_handler_that_drains_is_not_waited_for_and_the_rest_goes_back_at_once(
+def test_a_drain_in_a_handler_returns_the_rest(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -200,7 +200,7 @@ def test_a_handler_that_drains_is_not_waited_for_and_the_rest_goes_back_at_once(
         assert sorted(numbers(rest)) == list(range(workers, 20))
 
 
-def test_messages_that_nobody_reads_do_not_hold_up_a_drain(
+def test_unread_messages_do_not_hold_up_a_drain(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -213,7 +213,7 @@ def test_messages_that_nobody_reads_do_not_hold_up_a_drain(
     assert other.is_closed
 
 
-def test_an_exception_of_the_block_does_not_wait_for_the_handler(
+def test_an_exception_of_the_block_awaits_no_handler(
     server: LocalServer,
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -259,7 +259,7 @@ def test_the_connection_forgets_a_handler_that_has_ended(
     wait_for(lambda: adopted() == 0)
 
 
-def test_a_handler_that_was_dropped_is_drained_all_the_same(
+def test_a_dropped_handler_is_drained_all_the_same(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -277,7 +277,7 @@ def test_a_handler_that_was_dropped_is_drained_all_the_same(
     assert worker.info().num_ack_pending == 0
 
 
-def test_a_drain_while_a_handler_is_stopped_by_its_exception_gives_the_rest_back(
+def test_a_drain_during_a_handler_exception_returns_messages(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -295,7 +295,7 @@ def test_a_drain_while_a_handler_is_stopped_by_its_exception_gives_the_rest_back
         assert sorted(numbers(rest)) == list(range(1, 20))
 
 
-def test_handlers_bound_no_drain_of_a_server_that_does_not_answer(
+def test_handlers_bound_no_drain_of_a_silent_server(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server()

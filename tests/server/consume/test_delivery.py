@@ -48,7 +48,7 @@ def test_messages_gives_each_message_once_and_in_order(
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_consume_hands_over_each_message_once_and_in_order(
+def test_consume_delivers_each_message_once_and_in_order(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -65,7 +65,7 @@ def test_consume_hands_over_each_message_once_and_in_order(
     assert told.waiting == 0
 
 
-def test_the_next_pull_is_sent_while_half_is_still_unread(
+def test_the_next_pull_leaves_while_half_is_unread(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -106,7 +106,7 @@ def test_all_pulls_are_answered_on_one_subscription(
         assert pulls.subscriptions == before + 1
 
 
-def test_a_threshold_of_ones_own_decides_when_to_pull(
+def test_a_given_threshold_decides_when_to_pull(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,
@@ -144,7 +144,7 @@ def test_a_threshold_of_bytes_decides_when_to_pull(
         assert take(messages, 33) == list(range(7, 40))
 
 
-def test_a_message_larger_than_max_bytes_is_reported_and_nothing_spins(
+def test_messages_above_max_bytes_are_reported_without_spinning(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -158,7 +158,7 @@ def test_a_message_larger_than_max_bytes_is_reported_and_nothing_spins(
         assert pulls.count <= 4
 
 
-def test_a_message_that_does_not_fit_beside_the_buffer_does_not_spin(
+def test_messages_beyond_the_buffers_room_cause_no_spinning(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -179,7 +179,7 @@ def test_a_message_that_does_not_fit_beside_the_buffer_does_not_spin(
 
 @pytest.mark.parametrize("threshold", [500, 900])
 @pytest.mark.parametrize("first", [100, 400, 458])
-def test_a_message_that_fits_the_whole_but_no_open_pull_comes_without_a_word(
+def test_messages_larger_than_any_open_pull_come_silently(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -201,7 +201,7 @@ def test_a_message_that_fits_the_whole_but_no_open_pull_comes_without_a_word(
 
 @both_faces
 @pytest.mark.parametrize("options", [{}, {"max_messages": 4}, {"max_bytes": 1000}])
-def test_after_stop_after_messages_it_ends_and_the_rest_is_untouched(
+def test_stop_after_ends_and_leaves_the_rest_untouched(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -222,7 +222,7 @@ def test_after_stop_after_messages_it_ends_and_the_rest_is_untouched(
     assert worker.info().num_pending == 27
 
 
-def test_stop_after_by_bytes_takes_no_more_than_that_from_open_pulls(
+def test_stop_after_takes_no_more_from_byte_pulls(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     messages = worker.messages(max_bytes=1000, stop_after=12)

@@ -47,7 +47,7 @@ def test_stopped_messages_give_the_rest_back_at_once(
         assert sorted(int(msg.data) for msg in rest) == list(range(1, 50))
 
 
-def test_a_stopped_consume_gives_the_rest_back_at_once(
+def test_a_stopped_consume_returns_the_rest_at_once(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 20)
@@ -84,7 +84,7 @@ def test_drained_messages_end_after_the_prefetched_messages(
     assert worker.info().num_pending == 20
 
 
-def test_a_drained_consume_has_all_handled_the_last_call_included(
+def test_a_drained_consume_handles_all_including_the_last(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 50)
@@ -102,7 +102,7 @@ def test_a_drained_consume_has_all_handled_the_last_call_included(
     wait_for(lambda: worker.info().num_ack_pending == 0)
 
 
-def test_a_handler_that_does_not_return_is_a_timeout(
+def test_a_handler_that_never_returns_is_a_timeout(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 1)
@@ -144,7 +144,7 @@ def test_ending_a_consume_from_its_own_handler(
         assert sorted(int(msg.data) for msg in rest) == list(range(len(numbers), 20))
 
 
-def test_a_handler_that_waits_for_itself_is_an_error(
+def test_a_handler_waiting_for_itself_is_an_error(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 1)
@@ -168,7 +168,7 @@ def test_a_handler_that_waits_for_itself_is_an_error(
 
 @both_faces
 @pytest.mark.parametrize("how", ["stop", "drain"])
-def test_ending_it_from_many_threads_at_once_and_again(
+def test_many_threads_may_end_a_consume_at_once(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -207,7 +207,7 @@ def test_ending_it_from_many_threads_at_once_and_again(
     assert sorted(numbers + left) == list(range(200))
 
 
-def test_a_stop_ends_a_drain_that_is_under_way(
+def test_a_stop_ends_a_drain_under_way(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 10)
@@ -301,7 +301,7 @@ def test_leaving_a_messages_block_stops_it(
         assert sorted(int(msg.data) for msg in rest) == list(range(1, 30))
 
 
-def test_an_exception_of_the_body_stops_messages_and_is_not_masked(
+def test_a_body_exception_stops_messages_and_stays_unmasked(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
@@ -312,7 +312,7 @@ def test_an_exception_of_the_body_stops_messages_and_is_not_masked(
         assert sorted(int(msg.data) for msg in rest) == list(range(1, 30))
 
 
-def test_an_exception_of_the_body_stops_a_consume_and_is_not_masked(
+def test_a_body_exception_stops_consume_and_stays_unmasked(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
@@ -346,14 +346,14 @@ def delete_in_its_block(worker: jsync.Consumer, error: Exception | None) -> None
             raise error
 
 
-def test_an_exception_of_the_body_is_not_masked_by_a_deleted_consumer(
+def test_a_deleted_consumer_does_not_mask_body_exceptions(
     worker: jsync.Consumer,
 ) -> None:
     with pytest.raises(ZeroDivisionError):
         delete_in_its_block(worker, ZeroDivisionError())
 
 
-def test_leaving_the_block_of_a_consume_that_has_failed_raises_why(
+def test_leaving_a_failed_consumes_block_raises_its_error(
     worker: jsync.Consumer,
 ) -> None:
     with pytest.raises(errors.ConsumerDeletedError):

@@ -85,7 +85,7 @@ def test_a_deletion_ends_a_consume_that_waits(
     assert told.waiting == 0
 
 
-def test_received_messages_are_read_before_the_deletion_is_raised(
+def test_received_messages_are_read_before_deletion_is_raised(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)
@@ -99,7 +99,7 @@ def test_received_messages_are_read_before_the_deletion_is_raised(
 
 
 @both_faces
-def test_a_consumer_that_is_not_there_is_reported_and_nothing_spins(
+def test_a_missing_consumer_is_reported_without_spinning(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -119,7 +119,7 @@ def test_a_consumer_that_is_not_there_is_reported_and_nothing_spins(
         wait_for(lambda: handler.numbers == [0, 1, 2])
 
 
-def test_limits_of_the_consumer_are_reported_and_nothing_spins(
+def test_consumer_limits_are_reported_without_spinning(
     far: jsync.Connection, stream: jsync.Stream, pulls: Pulls
 ) -> None:
     stream.create_consumer(durable_name="limited", max_batch=5)
@@ -133,7 +133,7 @@ def test_limits_of_the_consumer_are_reported_and_nothing_spins(
         assert pulls.count <= 4
 
 
-def test_a_consumer_that_takes_few_pulls_is_read_to_the_end_all_the_same(
+def test_a_consumer_allowing_few_pulls_is_read_completely(
     nc: jsync.Connection, far: jsync.Connection, stream: jsync.Stream
 ) -> None:
     # The server ignores pull requests with heartbeats beyond max_waiting. After the open pull
@@ -183,7 +183,7 @@ def test_a_connection_that_may_not_reconnect_ends_it(
         assert isinstance(reader.error(), errors.ConnectionClosedError)
 
 
-def test_a_second_thread_on_the_same_messages_is_refused(
+def test_a_second_thread_on_messages_is_refused(
     worker: jsync.Consumer,
 ) -> None:
     messages = worker.messages()
@@ -234,7 +234,7 @@ def test_a_deletion_while_disconnected_ends_it(
     assert isinstance(told.get(), errors.NoRespondersError)
 
 
-def test_a_consumer_that_comes_back_in_time_is_read_on(
+def test_reading_continues_when_a_consumer_returns_in_time(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_a_fetch_sends_one_pull_at_its_call_and_none_before(
+def test_a_fetch_sends_one_pull_when_called(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,
@@ -40,7 +40,7 @@ def test_a_fetch_sends_one_pull_at_its_call_and_none_before(
     assert pulls.batches == [1, 9]
 
 
-def test_a_server_that_does_not_end_the_pull_is_waited_for_a_little_longer(
+def test_a_silent_server_is_awaited_beyond_the_expiry(
     far_worker: jsync.Consumer, proxy: FaultProxy
 ) -> None:
     # "Client-side timeout value should always be larger than expiry."
@@ -55,7 +55,7 @@ def test_a_server_that_does_not_end_the_pull_is_waited_for_a_little_longer(
     proxy.hear()
 
 
-def test_a_message_between_the_expiry_and_the_deadline_is_not_lost(
+def test_no_message_between_expiry_and_deadline_is_lost(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -104,7 +104,7 @@ def test_one_and_many_behave_alike(
     assert isinstance(reader.error(), errors.ConsumerDeletedError)
 
 
-def test_a_batch_that_is_left_has_no_interest_at_the_server(
+def test_closed_batches_leave_no_interest_at_the_server(
     server: LocalServer, nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
     def subscriptions() -> int:
@@ -152,7 +152,7 @@ def test_bad_options_are_refused_before_anything_is_sent(
     assert len(far.session.interests) == before
 
 
-def test_a_pull_that_no_server_takes_is_retried_before_it_is_an_error(
+def test_a_pull_no_server_takes_is_first_retried(
     far: jsync.Connection, stream: jsync.Stream, pulls: Pulls
 ) -> None:
     with pytest.raises(errors.NoRespondersError):
@@ -172,7 +172,7 @@ def test_a_consumer_that_is_late_is_found(
     assert int(fetching.result().data) == 0
 
 
-def test_a_fetch_by_bytes_ends_with_its_last_byte(
+def test_fetch_by_bytes_ends_with_its_last_byte(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     """The server says nothing when a message uses the last byte."""

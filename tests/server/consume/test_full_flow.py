@@ -47,7 +47,7 @@ def is_read(work: Work) -> bool:
 
 @both_faces
 @pytest.mark.parametrize("how", ["stop", "drain"])
-def test_nothing_is_lost_when_a_consumer_is_stopped_in_full_flow(
+def test_stopping_a_consumer_in_full_flow_loses_nothing(
     nc: jsync.Connection, stream: jsync.Stream, how: str, face: str
 ) -> None:
     fill(nc, stream, 200)
@@ -62,7 +62,7 @@ def test_nothing_is_lost_when_a_consumer_is_stopped_in_full_flow(
         assert got == list(range(consumer.info().delivered.consumer_seq))
 
 
-def test_messages_that_are_stopped_at_once_return_all_that_was_pulled(
+def test_messages_stopped_at_once_return_everything_pulled(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 50)
@@ -72,7 +72,7 @@ def test_messages_that_are_stopped_at_once_return_all_that_was_pulled(
     assert rest == list(range(20, consumer.info().delivered.consumer_seq))
 
 
-def test_a_fetch_that_is_left_at_once_returns_all_that_was_pulled(
+def test_a_fetch_left_at_once_returns_everything_pulled(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 60)
@@ -87,7 +87,7 @@ def test_a_fetch_that_is_left_at_once_returns_all_that_was_pulled(
 
 
 @pytest.mark.parametrize("how", ["stop", "drain"])
-def test_a_server_that_has_nothing_to_send_is_asked_once(
+def test_servers_with_nothing_to_send_are_asked_once(
     far: jsync.Connection, stream: jsync.Stream, pulls: Pulls, how: str
 ) -> None:
     consumer = reader(stream)
@@ -98,7 +98,7 @@ def test_a_server_that_has_nothing_to_send_is_asked_once(
     wait_for(lambda: consumer.info().num_waiting == 0)
 
 
-def test_a_server_that_owes_no_message_is_not_asked(
+def test_a_server_owing_no_message_is_not_asked(
     nc: jsync.Connection,
     far: jsync.Connection,
     stream: jsync.Stream,
@@ -115,7 +115,7 @@ def test_a_server_that_owes_no_message_is_not_asked(
     assert pulls.batches == [10, 10]
 
 
-def test_a_consumer_that_waits_for_acks_does_not_hold_the_end_up(
+def test_a_consumer_awaiting_acks_does_not_delay_stop(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     consumer = stream.create_consumer(durable_name="few", max_ack_pending=5)
@@ -128,7 +128,7 @@ def test_a_consumer_that_waits_for_acks_does_not_hold_the_end_up(
         assert sorted(numbers(batch)) == list(range(5))
 
 
-def test_no_other_pin_is_given_out_for_the_end(
+def test_stopping_gives_out_no_other_pin(
     far: jsync.Connection, stream: jsync.Stream, pulls: Pulls
 ) -> None:
     options: dict[str, Any] = {

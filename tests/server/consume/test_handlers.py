@@ -40,7 +40,7 @@ def raising(
     return handler, consuming, error
 
 
-def test_a_handler_that_raises_leaves_its_message_without_an_ack(
+def test_a_raising_handler_leaves_its_message_unacknowledged(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 6)
@@ -50,7 +50,7 @@ def test_a_handler_that_raises_leaves_its_message_without_an_ack(
     wait_for(lambda: worker.info().num_ack_pending == 1)
 
 
-def test_a_handler_that_raises_is_logged_with_its_traceback(
+def test_a_raising_handler_is_logged_with_its_traceback(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -66,7 +66,7 @@ def test_a_handler_that_raises_is_logged_with_its_traceback(
     assert isinstance(record.exc_info[1], LookupError)
 
 
-def test_a_handler_that_raises_can_have_its_message_again_after_a_delay(
+def test_a_raising_handlers_message_can_return_after_delay(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 6)
@@ -85,7 +85,7 @@ def test_a_handler_that_raises_can_have_its_message_again_after_a_delay(
     wait_for(lambda: settled(worker))
 
 
-def test_naks_that_use_up_max_deliver_at_once_are_warned_of(
+def test_immediate_naks_exhausting_max_deliver_cause_a_warning(
     stream: jsync.Stream,
 ) -> None:
     limited = stream.create_consumer(durable_name="limited", max_deliver=5)
@@ -100,7 +100,7 @@ def test_naks_that_use_up_max_deliver_at_once_are_warned_of(
     assert [warning.filename for warning in told] == [__file__]
 
 
-def test_naks_that_use_nothing_up_are_not_warned_of(
+def test_naks_exhausting_nothing_cause_no_warning(
     js: jsync.JetStream,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -126,7 +126,7 @@ def test_a_nak_delay_without_naks_is_refused(worker: jsync.Consumer) -> None:
         worker.consume(Handler(), on_exception="term", nak_delay=1)
 
 
-def test_a_handler_that_raises_can_have_its_message_again(
+def test_a_raising_handlers_message_can_return_at_once(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 6)
@@ -136,7 +136,7 @@ def test_a_handler_that_raises_can_have_its_message_again(
     wait_for(lambda: settled(worker))
 
 
-def test_a_handler_that_raises_can_give_its_message_up(
+def test_a_raising_handler_can_give_up_its_message(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 6)
@@ -161,7 +161,7 @@ def test_a_handler_that_raises_can_end_the_consuming(
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_not_even_an_exit_in_a_handler_ends_its_thread(
+def test_a_thread_survives_an_exit_in_its_handler(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -194,7 +194,7 @@ def test_an_on_error_that_raises_ends_nothing(
     assert handler.numbers == list(range(6))
 
 
-def test_without_an_on_error_the_connections_callback_gets_the_error(
+def test_without_on_error_the_connections_callback_is_called(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     stream.create_consumer(durable_name="other")

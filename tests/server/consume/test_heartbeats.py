@@ -68,7 +68,7 @@ def test_after_a_reconnect_heartbeats_are_watched_again(
 
 
 @both_faces
-def test_the_heartbeats_of_a_quiet_stream_keep_it_silent(
+def test_heartbeats_of_a_quiet_stream_prevent_error_reports(
     far_worker: jsync.Consumer, pulls: Pulls, face: str
 ) -> None:
     told = Recorder()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_messages_end_after_the_idle_timeout_and_every_message_is_read_before(
+def test_messages_end_after_the_idle_timeout_fully_read(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
@@ -105,7 +105,7 @@ def test_while_disconnected_nothing_is_idle(
     assert reader.result() == [0, 1, 2]
 
 
-def test_messages_in_flight_at_the_idle_timeout_are_still_read(
+def test_messages_in_flight_at_idle_timeout_are_read(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,

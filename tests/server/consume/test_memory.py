@@ -54,7 +54,7 @@ def test_memory_stays_flat(
     assert resident_bytes() - before < 5 << 20
 
 
-def test_a_reader_that_does_not_read_holds_no_more_than_it_asked_for(
+def test_an_idle_reader_holds_only_what_it_requested(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 500)
@@ -67,7 +67,7 @@ def test_a_reader_that_does_not_read_holds_no_more_than_it_asked_for(
             wait_for(lambda: messages.pending == 40)
 
 
-def test_a_consumer_with_max_bytes_buffers_no_more_than_that(
+def test_a_consumer_never_buffers_more_than_max_bytes(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 500)

@@ -65,7 +65,7 @@ def holder(consumer: jsync.Consumer) -> str | None:
 # Pinned clients -----------------------------------------------------------------------
 
 
-def test_next_after_next_and_fetch_after_fetch_keep_the_pin(
+def test_repeated_next_and_fetch_calls_keep_the_pin(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_pinned: jsync.Consumer,
@@ -133,7 +133,7 @@ def test_an_unpinned_client_waits_for_its_turn_again(
 
 
 @both_faces
-def test_messages_and_consume_pull_again_when_they_are_unpinned(
+def test_messages_and_consume_pull_again_once_unpinned(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_pinned: jsync.Consumer,
@@ -160,7 +160,7 @@ def test_messages_and_consume_pull_again_when_they_are_unpinned(
 
 
 @both_faces
-def test_another_client_takes_over_when_the_pinned_one_dies(
+def test_another_client_replaces_a_dead_pinned_one(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,
@@ -195,7 +195,7 @@ def test_another_client_takes_over_when_the_pinned_one_dies(
     assert a.numbers == list(range(20))
 
 
-def test_by_bytes_the_pin_id_counts_for_nothing_as_with_the_server(
+def test_pin_ids_do_not_count_in_byte_limits(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -216,7 +216,7 @@ def test_by_bytes_the_pin_id_counts_for_nothing_as_with_the_server(
         assert [pull["max_bytes"] for pull in pulls.requests] == [9 * size] * 2
 
 
-def test_a_header_of_the_publisher_is_no_pin_id(
+def test_a_publishers_header_is_no_pin_id(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -242,7 +242,7 @@ def overflow(stream: jsync.Stream) -> jsync.Consumer:
     )
 
 
-def test_an_overflow_client_is_served_while_enough_is_pending(
+def test_overflow_clients_are_served_while_enough_is_pending(
     nc: jsync.Connection, stream: jsync.Stream, overflow: jsync.Consumer
 ) -> None:
     fill(nc, stream, 4)
@@ -258,7 +258,7 @@ def test_an_overflow_client_is_served_while_enough_is_pending(
         assert numbers(overflow.fetch(4, **SWIFT)) == [3, 4, 5, 6]
 
 
-def test_an_overflow_client_is_served_while_enough_waits_for_acks(
+def test_overflow_clients_are_served_while_enough_awaits_acks(
     nc: jsync.Connection, stream: jsync.Stream, overflow: jsync.Consumer
 ) -> None:
     fill(nc, stream, 10)
@@ -275,7 +275,7 @@ def test_an_overflow_client_is_served_while_enough_waits_for_acks(
 # Priorities ---------------------------------------------------------------------------
 
 
-def test_of_two_that_wait_the_first_in_priority_is_served(
+def test_the_waiting_client_with_higher_priority_is_served(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     high = stream.create_consumer(
@@ -324,7 +324,7 @@ KNOWN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", UNKNOWN_TOO + KNOWN, ids=str)
-def test_impossible_priority_options_are_rejected_before_anything_is_sent(
+def test_impossible_priority_options_are_rejected_before_sending(
     far: jsync.Connection,
     far_pinned: jsync.Consumer,
     pulls: Pulls,
@@ -351,7 +351,7 @@ def test_a_consumer_without_groups_is_given_none(worker: jsync.Consumer) -> None
         worker.fetch(1, group="A")
 
 
-def test_a_consumer_that_is_not_known_is_left_to_the_server(
+def test_the_server_judges_options_for_unknown_consumers(
     nc: jsync.Connection, stream: jsync.Stream, pinned: jsync.Consumer
 ) -> None:
     fill(nc, stream, 2)

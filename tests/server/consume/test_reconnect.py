@@ -54,7 +54,7 @@ def test_messages_continue_by_themselves_after_a_cut(
     assert told.waiting == 0
 
 
-def test_while_disconnected_no_heartbeat_is_missed_and_nothing_is_pulled(
+def test_disconnected_consumers_pull_nothing_and_miss_no_heartbeat(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -99,7 +99,7 @@ def test_messages_may_begin_while_disconnected(
 
 
 @both_faces
-def test_a_server_that_shuts_down_in_order_is_consumed_on(
+def test_consuming_continues_after_an_orderly_server_shutdown(
     own_server: StartServer, unique: str, events: Events, face: str
 ) -> None:
     server = own_server()

@@ -52,7 +52,7 @@ SECOND = 1_000_000_000
     ],
     ids=str,
 )
-def test_the_first_pull_has_the_given_arguments_and_the_defaults(
+def test_the_first_pull_has_given_arguments_and_defaults(
     far_worker: jsync.Consumer,
     pulls: Pulls,
     face: str,
@@ -64,7 +64,7 @@ def test_the_first_pull_has_the_given_arguments_and_the_defaults(
         assert pulls.requests == [request_]
 
 
-def test_the_rest_of_an_expired_pull_is_requested_again(
+def test_an_expired_pulls_rest_is_requested_again(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -83,7 +83,7 @@ def test_the_rest_of_an_expired_pull_is_requested_again(
     assert told.waiting == 0
 
 
-def test_when_a_pull_by_bytes_expires_the_rest_of_its_bytes_is_asked_for_again(
+def test_an_expired_pulls_remaining_bytes_are_requested_again(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -100,7 +100,7 @@ def test_when_a_pull_by_bytes_expires_the_rest_of_its_bytes_is_asked_for_again(
 
 
 @both_faces
-def test_with_max_messages_of_one_it_does_not_get_stuck(
+def test_consuming_with_max_messages_1_never_gets_stuck(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -136,7 +136,7 @@ def test_with_max_messages_of_one_it_does_not_get_stuck(
     ],
     ids=str,
 )
-def test_impossible_options_of_a_pull_are_rejected_before_anything_is_sent(
+def test_impossible_pull_options_are_rejected_before_sending(
     far: jsync.Connection,
     far_worker: jsync.Consumer,
     pulls: Pulls,

@@ -64,7 +64,7 @@ def count(stream: jsync.Stream) -> int:
     return stream.info().state.messages
 
 
-def test_a_message_that_fails_every_time_becomes_a_dead_letter(
+def test_a_message_always_failing_becomes_a_dead_letter(
     js: jsync.JetStream,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -141,7 +141,7 @@ def test_attempts_continue_where_another_program_stopped(
     assert count(dead) == 1
 
 
-def test_a_message_that_was_delivered_too_often_is_not_handled(
+def test_a_message_delivered_too_often_is_not_handled(
     nc: jsync.Connection,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -161,7 +161,7 @@ def test_a_message_that_was_delivered_too_often_is_not_handled(
     assert headers["Dead-Letter-Reason"].startswith("delivered 3 times")
 
 
-def test_a_message_that_was_acknowledged_before_the_exception_is_done(
+def test_a_message_acked_before_the_exception_is_done(
     nc: jsync.Connection,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -182,7 +182,7 @@ def test_a_message_that_was_acknowledged_before_the_exception_is_done(
     assert count(dead) == 0
 
 
-def test_a_message_stays_until_its_dead_letter_is_stored(
+def test_messages_stay_until_their_dead_letter_is_stored(
     js: jsync.JetStream,
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -205,7 +205,7 @@ def test_a_message_stays_until_its_dead_letter_is_stored(
     late.delete()
 
 
-def test_a_dead_letter_is_stored_before_its_message_is_terminated(
+def test_dead_letters_are_stored_before_messages_are_terminated(
     proxy: FaultProxy, stream: jsync.Stream, dead: jsync.Stream, quick: Retry
 ) -> None:
     stream.create_consumer(durable_name="worker")
@@ -231,7 +231,7 @@ def test_a_dead_letter_is_stored_before_its_message_is_terminated(
 
 
 @pytest.mark.parametrize("lost", [rb'"stream":"\w+DEAD"', rb"\+TERM"])
-def test_a_dead_letter_whose_ack_or_whose_term_is_lost_is_stored_once(
+def test_lost_acks_or_terms_duplicate_no_dead_letter(
     proxy: FaultProxy,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -263,7 +263,7 @@ def test_a_dead_letter_whose_ack_or_whose_term_is_lost_is_stored_once(
     assert count(dead) == 1
 
 
-def test_the_dead_letter_of_a_large_message_has_no_traceback(
+def test_a_large_messages_dead_letter_has_no_traceback(
     js: jsync.JetStream,
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -297,7 +297,7 @@ KILLER = """
 """
 
 
-def test_a_message_that_kills_each_process_becomes_a_dead_letter(
+def test_messages_that_kill_each_process_become_dead_letters(
     server: LocalServer,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -331,7 +331,7 @@ def test_options_that_contradict_retry_are_rejected(
         worker.consume(Failing(), **bad)
 
 
-def test_a_consumer_that_would_strand_messages_first_is_rejected(
+def test_a_consumer_that_would_strand_messages_is_rejected(
     stream: jsync.Stream,
 ) -> None:
     limited = stream.create_consumer(durable_name="limited", max_deliver=5)
@@ -344,7 +344,7 @@ class UnspeakableError(Exception):
         raise OSError
 
 
-def test_an_exception_without_a_text_is_a_failure_like_any_other(
+def test_an_exception_without_text_is_an_ordinary_failure(
     nc: jsync.Connection,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -409,7 +409,7 @@ def test_messages_behind_a_slow_handler_are_kept_alive(
     assert consumer.info().delivered.consumer_seq == 3
 
 
-def test_only_the_last_failure_is_logged_with_its_traceback(
+def test_only_the_last_failure_is_logged_with_traceback(
     nc: jsync.Connection,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -434,7 +434,7 @@ def test_only_the_last_failure_is_logged_with_its_traceback(
     assert "jsync/jetstream" not in letter["Dead-Letter-Traceback"]
 
 
-def test_a_dead_letter_keeps_the_headers_that_can_be_sent(
+def test_a_dead_letter_keeps_the_sendable_headers(
     server: LocalServer,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -455,7 +455,7 @@ def test_a_dead_letter_keeps_the_headers_that_can_be_sent(
     assert headers["Dead-Letter-Lost-Headers"] == "'bad name'"
 
 
-def test_a_dead_letter_that_is_not_stored_is_retried_within_the_duplicate_window(
+def test_unstored_dead_letters_are_retried_within_duplicate_window(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, unique: str
 ) -> None:
     """It may be stored all the same, if its ack was lost."""
@@ -469,7 +469,7 @@ def test_a_dead_letter_that_is_not_stored_is_retried_within_the_duplicate_window
     assert said == [b"+WPI", b'-NAK {"delay": 30000000000}']
 
 
-def test_a_dead_letter_beyond_64_kb_loses_its_largest_header(
+def test_too_large_dead_letters_lose_their_largest_header(
     js: jsync.JetStream,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -488,7 +488,7 @@ def test_a_dead_letter_beyond_64_kb_loses_its_largest_header(
     assert headers["Dead-Letter-Lost-Headers"] == "'Large'"
 
 
-def test_a_dead_letter_fits_the_limit_of_its_stream(
+def test_a_dead_letter_fits_its_streams_limit(
     js: jsync.JetStream,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -507,7 +507,7 @@ def test_a_dead_letter_fits_the_limit_of_its_stream(
     assert letter.headers["Dead-Letter-Lost-Headers"] == "'Large'"
 
 
-def test_a_message_is_kept_alive_while_it_becomes_a_dead_letter(
+def test_messages_are_kept_alive_while_becoming_dead_letters(
     nc: jsync.Connection, stream: jsync.Stream, unique: str
 ) -> None:
     fill(nc, stream, 1)

@@ -43,7 +43,7 @@ ways = pytest.mark.parametrize("way", ["next", "fetch"])
 
 
 @ways
-def test_an_answered_pull_leaves_its_subscription_to_the_next(
+def test_answered_pulls_leave_their_subscription_to_the_next(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -59,7 +59,7 @@ def test_an_answered_pull_leaves_its_subscription_to_the_next(
     assert len(pulls.replies) == pulls.count == 10
 
 
-def test_an_expired_pull_leaves_its_subscription_to_the_next(
+def test_expired_pulls_leave_their_subscription_to_the_next(
     nc: jsync.Connection, stream: jsync.Stream, far_worker: jsync.Consumer, pulls: Pulls
 ) -> None:
     with pytest.raises(errors.TimeoutError):
@@ -90,7 +90,7 @@ def test_consumers_of_a_connection_share_them(
 
 
 @ways
-def test_an_abandoned_fetch_on_a_reused_subscription_swallows_no_message(
+def test_an_abandoned_fetch_with_reused_subscription_loses_nothing(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, way: str
 ) -> None:
     fill(nc, stream, 2)
@@ -134,7 +134,7 @@ def interrupt_next(consumer: jsync.Consumer) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_late_word_about_the_last_pull_does_not_end_the_next(
+def test_late_statuses_do_not_end_the_next_pull(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -179,7 +179,7 @@ def test_a_kept_subscription_is_restored_after_a_reconnect(
 
 
 @ways
-def test_a_pull_that_loses_its_connection_leaves_no_subscription(
+def test_a_pull_losing_its_connection_leaves_no_subscription(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,
@@ -239,7 +239,7 @@ def test_many_threads_pull_from_one_consumer_at_once(
     wait_for(lambda: subscribed(nc) <= 2)  # one for replies, and one of `next`
 
 
-def test_subscriptions_beyond_the_kept_ones_end_at_the_server(
+def test_surplus_subscriptions_end_at_the_server(
     server: LocalServer, nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
     def at_the_server() -> int:
@@ -255,7 +255,7 @@ def test_subscriptions_beyond_the_kept_ones_end_at_the_server(
 
 
 @ways
-def test_after_the_end_of_the_connection_it_is_of_no_use(
+def test_pulls_raise_after_the_connection_has_closed(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream, way: str
 ) -> None:
     with jsync.connect(server.url) as near:
@@ -283,7 +283,7 @@ def test_close_wakes_a_pull_on_a_reused_subscription(
     assert isinstance(waiting.error(), errors.ConnectionClosedError)
 
 
-def test_a_forked_child_does_not_take_the_messages_of_its_parent(
+def test_forked_children_take_no_messages_of_their_parent(
     server: LocalServer,
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -313,7 +313,7 @@ def test_a_forked_child_does_not_take_the_messages_of_its_parent(
     assert told == ["0", "[1]", "2", "[3]"]
 
 
-def test_a_kept_pull_does_not_keep_the_connection_alive(
+def test_a_kept_pull_keeps_no_connection_alive(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     worker = stream.create_consumer(name="reader")
@@ -334,7 +334,7 @@ def test_a_kept_pull_does_not_keep_the_connection_alive(
         forget()
 
 
-def test_an_iterator_that_was_read_to_its_end_takes_nothing_of_the_next(
+def test_a_finished_iterator_takes_nothing_from_the_next(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 4)

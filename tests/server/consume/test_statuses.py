@@ -128,7 +128,7 @@ def test_many_refusals_in_a_row_do_not_spin(
 
 @both_faces
 @pytest.mark.parametrize("status", ["409 Consumer Deleted", "100", "404 No Messages"])
-def test_a_stored_message_that_looks_like_a_status_is_a_message(
+def test_a_stored_message_resembling_a_status_is_delivered(
     server: LocalServer,
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -204,7 +204,7 @@ def fetched(
 
 @pytest.mark.parametrize("found", [0, 3])
 @pytest.mark.parametrize(("status", "headers"), ENDS, ids=str)
-def test_an_end_ends_a_fetch_with_the_received_messages(
+def test_an_end_status_ends_a_fetch_without_error(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -222,7 +222,7 @@ def test_an_end_ends_a_fetch_with_the_received_messages(
 
 @pytest.mark.parametrize("found", [0, 3])
 @pytest.mark.parametrize(("status", "headers"), INTERRUPTIONS, ids=str)
-def test_an_interruption_ends_a_fetch_with_the_received_messages_and_its_reason(
+def test_an_interruption_ends_a_fetch_with_its_reason(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -241,7 +241,7 @@ def test_an_interruption_ends_a_fetch_with_the_received_messages_and_its_reason(
 
 @pytest.mark.parametrize("found", [0, 3])
 @pytest.mark.parametrize(("status", "kind"), FAILURES, ids=str)
-def test_a_fetch_raises_a_failure_after_the_received_messages(
+def test_a_fetch_raises_failures_after_the_received_messages(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,

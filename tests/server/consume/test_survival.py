@@ -150,7 +150,7 @@ def test_a_single_pull_ends_when_jetstream_is_lost(
         ),
     ],
 )
-def test_a_continuous_pull_reports_the_loss_of_jetstream_and_keeps_trying(
+def test_a_continuous_pull_reports_lost_jetstream_and_retries(
     place: Place,
     pull: Any,
     trouble: Callable[[Place], None],
@@ -165,7 +165,7 @@ def test_a_continuous_pull_reports_the_loss_of_jetstream_and_keeps_trying(
     assert isinstance(work.error(), errors.ConnectionClosedError)
 
 
-def test_a_pull_continues_when_the_account_has_jetstream_again(
+def test_a_pull_continues_when_jetstream_is_enabled_again(
     place: Place,
 ) -> None:
     handler = Handler()
@@ -198,7 +198,7 @@ LIMITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("limits", "asked", "words"), LIMITS)
 @pytest.mark.parametrize("way", ["fetch", "messages", "consume"])
-def test_a_pull_beyond_the_limits_of_the_consumer_is_refused_and_reported(
+def test_a_pull_beyond_consumer_limits_is_reported(
     stream: jsync.Stream,
     limits: dict[str, Any],
     asked: dict[str, Any],
@@ -222,7 +222,7 @@ def test_a_pull_beyond_the_limits_of_the_consumer_is_refused_and_reported(
             assert words in str(error)
 
 
-def test_next_is_rejected_beyond_the_limits_of_the_consumer(
+def test_next_is_rejected_beyond_the_consumers_limits(
     stream: jsync.Stream,
 ) -> None:
     limited = stream.create_consumer(durable_name="limited", max_expires=1)
@@ -243,7 +243,7 @@ def test_a_limit_of_the_server_is_reported(own_server: StartServer) -> None:
                 assert "MaxRequestBatch of 5" in str(told.get())
 
 
-def test_with_as_many_pulls_as_may_wait_another_is_refused_or_not_answered(
+def test_pulls_beyond_max_waiting_are_refused_or_unanswered(
     stream: jsync.Stream,
 ) -> None:
     narrow = stream.create_consumer(durable_name="narrow", max_waiting=1)
@@ -265,7 +265,7 @@ def test_with_as_many_pulls_as_may_wait_another_is_refused_or_not_answered(
 
 
 @both_faces
-def test_at_max_ack_pending_a_pull_waits_and_then_continues(
+def test_pulls_wait_at_max_ack_pending_then_continue(
     nc: jsync.Connection, stream: jsync.Stream, face: str
 ) -> None:
     strict = stream.create_consumer(durable_name="strict", max_ack_pending=3)
@@ -285,7 +285,7 @@ def test_at_max_ack_pending_a_pull_waits_and_then_continues(
     assert told.waiting == 0
 
 
-def test_as_many_consumers_as_there_may_be_are_all_there_are(
+def test_a_consumer_beyond_max_consumers_is_rejected(
     nc: jsync.Connection, unique: str
 ) -> None:
     js = nc.jetstream()

@@ -37,7 +37,7 @@ class Together:
         msg.ack()
 
 
-def test_each_message_is_handled_once_by_one_of_them(
+def test_each_message_is_handled_once_by_one_worker(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 40 * WORKERS)
@@ -50,7 +50,7 @@ def test_each_message_is_handled_once_by_one_of_them(
     assert told.waiting == 0
 
 
-def test_an_idle_worker_takes_the_next_message_while_others_are_at_work(
+def test_an_idle_worker_takes_messages_while_others_work(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     handler = Handler()
@@ -96,7 +96,7 @@ def test_ending_it_from_every_handler_at_once(
 
 
 @pytest.mark.parametrize("how", ["stop", "drain"])
-def test_ending_it_from_outside_waits_for_all_of_them(
+def test_ending_from_outside_waits_for_all_workers(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, how: str
 ) -> None:
     fill(nc, stream, 20)
@@ -142,7 +142,7 @@ def test_stop_after_ends_those_too_that_wait(
     assert consuming.wait(SOON)
 
 
-def test_a_handler_that_raises_on_one_of_them_ends_all_when_it_is_told_to(
+def test_one_raising_handler_ends_all_workers_if_told(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 40)
@@ -170,7 +170,7 @@ def test_a_handler_that_raises_on_one_of_them_ends_all_when_it_is_told_to(
 
 
 @pytest.mark.parametrize("on_exception", ["continue", "nak", "term"])
-def test_a_handler_that_raises_on_one_of_them_does_not_disturb_the_others(
+def test_one_raising_handler_does_not_disturb_other_workers(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -214,7 +214,7 @@ def test_workers_are_counted_from_one(worker: jsync.Consumer, bad: Any) -> None:
         worker.consume(print, workers=bad)
 
 
-def test_a_failure_to_start_a_thread_leaves_no_subscription(
+def test_failing_to_start_a_thread_leaves_no_subscription(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,

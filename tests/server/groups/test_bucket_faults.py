@@ -96,7 +96,7 @@ def test_a_server_that_is_behind_hides_no_change(js: jsync.JetStream) -> None:
         assert b'"b"' not in stored.get("S.g").value
 
 
-def test_a_server_that_is_behind_hides_no_group_from_deletion(
+def test_a_lagging_server_hides_no_group_from_deletion(
     behind: jsync.JetStream,
 ) -> None:
     for _ in range(6):

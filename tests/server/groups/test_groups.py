@@ -163,7 +163,7 @@ def test_a_group_is_created_found_listed_and_deleted(
         js.create_consumer_group("NONE", "g", partitions=1)
 
 
-def test_a_group_whose_stream_cannot_be_made_is_not_there(
+def test_a_group_without_its_stream_is_not_created(
     js: jsync.JetStream, orders: str
 ) -> None:
     js.create_stream(name=f"{orders}-g", subjects=[f"other.{orders}"], storage="memory")
@@ -221,7 +221,7 @@ def test_lag_counts_unacknowledged_messages_by_partition(
 # Members ------------------------------------------------------------------------------
 
 
-def test_members_share_the_messages_and_keep_each_key_in_order(
+def test_members_share_messages_and_keep_keys_in_order(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     log = Log()
@@ -236,7 +236,7 @@ def test_members_share_the_messages_and_keep_each_key_in_order(
 
 
 @pytest.mark.quick
-def test_keys_stay_in_order_and_alone_through_joins_and_leaves(
+def test_joins_and_leaves_keep_keys_ordered_and_exclusive(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     log, names = Log(), ["a", "b", "c", "d"]
@@ -265,7 +265,7 @@ def test_keys_stay_in_order_and_alone_through_joins_and_leaves(
         assert log.overlaps == []
 
 
-def test_a_partition_is_not_handed_over_while_its_message_is_handled(
+def test_a_partition_stays_while_its_message_is_handled(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     """The handler takes longer than `ack_wait`, and its consumer must not expire."""
@@ -305,7 +305,7 @@ def test_a_member_waits_until_it_is_added(
         member.next(0)
 
 
-def test_a_message_without_an_ack_comes_again_before_later_ones_of_its_key(
+def test_unacknowledged_messages_precede_later_ones_of_their_key(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     group.add_members("a")
@@ -322,7 +322,7 @@ def test_a_message_without_an_ack_comes_again_before_later_ones_of_its_key(
         member.next(LONG).ack()
 
 
-def test_a_policy_retries_in_order_and_ends_in_a_dead_letter(
+def test_retries_keep_order_and_end_in_dead_letters(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     js.create_stream(name=f"{orders}D", subjects=[f"dead.{orders}"], storage="memory")
@@ -347,7 +347,7 @@ def test_a_policy_retries_in_order_and_ends_in_a_dead_letter(
     js.delete_stream(f"{orders}D")
 
 
-def test_a_standby_is_served_once_the_served_instance_leaves_or_steps_down(
+def test_standbys_replace_instances_that_leave_or_step_down(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     group.add_members("a")
@@ -377,7 +377,7 @@ def test_a_standby_is_served_once_the_served_instance_leaves_or_steps_down(
         group.step_down("z")
 
 
-def test_a_member_has_one_reader_and_ends_with_its_group_or_its_connection(
+def test_a_member_ends_with_its_group_or_connection(
     server: LocalServer, js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     with group.join("a") as member:
@@ -410,7 +410,7 @@ def test_a_member_continues_after_its_consumer_was_deleted(
             log.await_numbers(orders, number + 1)
 
 
-def test_a_drain_of_the_connection_waits_for_the_message_in_hand_and_leaves(
+def test_a_connection_drain_finishes_the_message_and_leaves(
     server: LocalServer, js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     group.add_members("a")
@@ -436,7 +436,7 @@ def test_a_drain_of_the_connection_waits_for_the_message_in_hand_and_leaves(
     assert sorted(handled) == sorted(f"{orders}.{key}" for key in KEYS)
 
 
-def test_a_drain_of_the_connection_has_a_member_that_is_iterated_leave(
+def test_a_connection_drain_makes_an_iterated_member_leave(
     server: LocalServer, js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup
 ) -> None:
     group.add_members("a")
@@ -482,7 +482,7 @@ def test_a_handler_keeps_its_member(
         log.await_numbers(orders, 3)
 
 
-def test_members_of_a_deleted_group_end_without_an_error(
+def test_members_of_a_deleted_group_end_without_error(
     js: jsync.JetStream, orders: str
 ) -> None:
     for number in range(10):
@@ -495,7 +495,7 @@ def test_members_of_a_deleted_group_end_without_an_error(
             assert [each.wait(LONG) for each in running] == [True, True]
 
 
-def test_a_group_whose_stream_is_gone_ends_its_members(
+def test_a_group_without_its_stream_ends_its_members(
     js: jsync.JetStream,
     group: jsync.ConsumerGroup,
     orders: str,
@@ -577,7 +577,7 @@ def test_a_refused_member_hears_of_changes_at_once(
         waiting.result()
 
 
-def test_a_change_beyond_the_members_ends_a_member_with_an_error(
+def test_changes_other_than_membership_end_members_with_errors(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     bucket = js.key_value("elastic-consumer-groups")
@@ -599,7 +599,7 @@ def test_a_change_beyond_the_members_ends_a_member_with_an_error(
 
 
 @pytest.mark.parametrize("bad", [b"no json", DEEP], ids=["no json", "too deep"])
-def test_a_group_whose_stored_configuration_is_bad_is_left_out(
+def test_a_group_with_bad_configuration_is_left_out(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str, bad: bytes
 ) -> None:
     js.key_value("elastic-consumer-groups").put(f"{orders}.bad", bad)
@@ -678,7 +678,7 @@ def test_a_static_group_reads_the_stream_itself(
     assert sorted(js.consumer_names(numbered)) == ["g-a", "g-b"]
 
 
-def test_a_static_group_ends_its_members_with_any_change(
+def test_any_change_of_a_static_group_ends_members(
     js: jsync.JetStream, numbered: str
 ) -> None:
     group = js.create_consumer_group(
@@ -715,7 +715,7 @@ def test_one_member_too_many_changes_nothing(group: jsync.ConsumerGroup) -> None
     assert group.add_members("m1") == (*names,)
 
 
-def test_the_message_of_an_ended_thread_goes_to_a_standby(
+def test_an_ended_threads_message_goes_to_a_standby(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     group.add_members("a")
@@ -730,7 +730,7 @@ def test_the_message_of_an_ended_thread_goes_to_a_standby(
 
 
 @pytest.mark.parametrize("kind", ["elastic", "static"])
-def test_a_deletion_that_failed_half_way_can_be_repeated(
+def test_a_half_failed_deletion_can_be_repeated(
     js: jsync.JetStream, numbered: str, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     group = js.create_consumer_group(
@@ -760,7 +760,7 @@ def test_a_deletion_that_failed_half_way_can_be_repeated(
         js.delete_consumer_group(numbered, "g")
 
 
-def test_a_deletion_leaves_what_is_not_of_the_group(
+def test_a_deletion_leaves_what_belongs_to_others(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     js.delete_stream(f"{orders}-g")
@@ -772,7 +772,7 @@ def test_a_deletion_leaves_what_is_not_of_the_group(
     js.delete_stream(f"{orders}-g")
 
 
-def test_a_group_that_exists_is_returned_as_it_is_stored(
+def test_an_existing_group_is_returned_as_stored(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     group.add_members("a")

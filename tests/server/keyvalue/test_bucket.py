@@ -28,7 +28,7 @@ pytestmark = pytest.mark.server
 # Buckets ------------------------------------------------------------------------------
 
 
-def test_a_bucket_is_created_from_keywords_or_a_configuration(
+def test_keywords_or_a_configuration_create_a_bucket(
     js: jsync.JetStream, unique: str
 ) -> None:
     config = jsync.KeyValueConfig(bucket=unique, history=3, storage="memory")
@@ -47,7 +47,7 @@ def test_a_bucket_that_exists_otherwise_is_not_changed(
     assert bucket.status().history == 5
 
 
-def test_keywords_update_a_field_and_a_configuration_all_of_them(
+def test_keywords_update_one_field_and_configurations_all_fields(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     name = bucket.bucket
@@ -59,7 +59,7 @@ def test_keywords_update_a_field_and_a_configuration_all_of_them(
     assert (status.history, status.ttl) == (2, None)
 
 
-def test_an_update_by_keywords_leaves_other_fields_of_the_stream(
+def test_an_update_by_keywords_leaves_other_stream_fields(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     js.update_stream(name=f"KV_{bucket.bucket}", allow_direct=False, no_ack=False)
@@ -102,7 +102,7 @@ def test_the_advice_for_an_existing_bucket_repairs_it(
     js.update_key_value(jsync.KeyValueConfig(**config))
 
 
-def test_a_bucket_without_direct_gets_is_read_by_many_keys(
+def test_many_keys_are_read_without_direct_gets(
     of_nats_py: jsync.KeyValue,
 ) -> None:
     of_nats_py.put("a", b"1")
@@ -131,7 +131,7 @@ def test_a_bucket_is_created_or_updated(js: jsync.JetStream, unique: str) -> Non
     ],
     ids=["key_value", "delete", "update by keywords", "update"],
 )
-def test_a_missing_bucket_is_one_error_and_nothing_is_created(
+def test_a_missing_bucket_raises_and_nothing_is_created(
     js: jsync.JetStream, unique: str, call: Callable[[jsync.JetStream, str], object]
 ) -> None:
     with pytest.raises(errors.BucketNotFoundError, match=unique):
@@ -165,7 +165,7 @@ def test_a_missing_bucket_is_one_error_and_nothing_is_created(
         "deletes",
     ],
 )
-def test_a_bucket_that_was_deleted_is_missing_for_each_reader(
+def test_a_deleted_bucket_is_missing_for_each_reader(
     js: jsync.JetStream,
     bucket: jsync.KeyValue,
     call: Callable[[jsync.KeyValue], object],
@@ -216,7 +216,7 @@ def test_a_value_is_got_as_it_was_put(bucket: jsync.KeyValue) -> None:
         assert before < entry.created < datetime.now(UTC) + timedelta(seconds=5)
 
 
-def test_a_missing_key_and_a_deleted_key_raise_different_errors(
+def test_missing_and_deleted_keys_raise_different_errors(
     bucket: jsync.KeyValue,
 ) -> None:
     with pytest.raises(errors.KeyNotFoundError, match="no such key: 'a'") as missing:
@@ -235,7 +235,7 @@ def test_a_missing_key_and_a_deleted_key_raise_different_errors(
     assert (again.value.revision, again.value.operation) == (purged, "PURGE")
 
 
-def test_an_old_revision_is_got_by_its_key_alone(bucket: jsync.KeyValue) -> None:
+def test_get_finds_revisions_of_its_own_key_only(bucket: jsync.KeyValue) -> None:
     first = bucket.put("a", b"1")
     bucket.put("b", b"2")
     bucket.put("a", b"3")
@@ -251,7 +251,7 @@ def test_an_old_revision_is_got_by_its_key_alone(bucket: jsync.KeyValue) -> None
 
 
 @pytest.mark.parametrize("remove", ["delete", "purge"])
-def test_a_key_is_created_once_and_again_after_it_went(
+def test_a_key_is_created_again_only_once_gone(
     bucket: jsync.KeyValue, remove: str
 ) -> None:
     first = bucket.create("a", b"1")
@@ -291,7 +291,7 @@ def test_an_update_needs_the_current_revision(bucket: jsync.KeyValue) -> None:
 
 
 @pytest.mark.parametrize("last", [None, -1, True, 1.0, "1"])
-def test_an_update_without_a_revision_is_rejected_and_stores_nothing(
+def test_an_update_without_a_revision_is_rejected(
     bucket: jsync.KeyValue, last: Any
 ) -> None:
     bucket.put("a", b"1")
@@ -357,7 +357,7 @@ def test_one_key_in_place_of_many_is_rejected(
         bucket.get_many(keys)
 
 
-def test_more_keys_than_one_request_may_name_are_got(
+def test_more_keys_than_fit_one_request_are_got(
     nc: jsync.Connection, bucket: jsync.KeyValue
 ) -> None:
     keys = [f"k.{number}" for number in range(2500)]
@@ -383,7 +383,7 @@ def test_keys_are_those_with_a_value_that_match(bucket: jsync.KeyValue) -> None:
     assert list(bucket.keys("a")) == []
 
 
-def test_a_key_that_is_put_while_keys_are_listed_is_listed(
+def test_a_key_put_while_listing_is_listed(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     kv = js.create_key_value(bucket=unique, storage="memory")  # one value per key
@@ -447,7 +447,7 @@ def test_the_removal_of_a_marker_spares_later_puts(
         *("keys", "watch", "live"),
     ],
 )
-def test_an_invalid_key_is_rejected_and_nothing_is_sent(
+def test_an_invalid_key_is_rejected_before_sending(
     nc: jsync.Connection,
     bucket: jsync.KeyValue,
     call: Callable[[jsync.KeyValue], object],
@@ -462,7 +462,7 @@ def test_an_invalid_key_is_rejected_and_nothing_is_sent(
 # Lifetimes ----------------------------------------------------------------------------
 
 
-def test_a_key_with_a_ttl_expires_and_leaves_a_marker(
+def test_keys_with_a_ttl_expire_leaving_a_marker(
     js: jsync.JetStream, unique: str
 ) -> None:
     kv = js.create_key_value(bucket=unique, limit_marker_ttl=60, storage="memory")
@@ -561,7 +561,7 @@ def test_a_bucket_has_the_keys_of_its_sources(
     js.delete_key_value(name)
 
 
-def test_a_bucket_of_a_domain_is_reached_over_its_prefix(
+def test_a_domains_bucket_is_reached_over_its_prefix(
     own_server: StartServer,
 ) -> None:
     server = own_server(config="jetstream { domain: hub }")

@@ -91,7 +91,7 @@ def test_keys_in_another_form_go_through_every_call(
     assert sorted(bucket.keys()) == sorted(codec.encode(k) for k in (keys[0], keys[2]))
 
 
-def test_a_value_that_cannot_be_decoded_is_reported_and_the_watch_continues(
+def test_a_watch_reports_undecodable_values_and_continues(
     bucket: jsync.KeyValue,
 ) -> None:
     users, told = bucket.with_codec(jsync.JSON(User)), Recorder()
@@ -152,7 +152,7 @@ DEEP = 100_000
     ],
     ids=["deep JSON", "deep MessagePack", "own codec", "error without text"],
 )
-def test_whatever_a_codec_raises_is_reported_and_each_watch_continues(
+def test_a_watch_reports_any_codec_error_and_continues(
     bucket: jsync.KeyValue,
     codec: jsync.ValueCodec[Any],
     bad: bytes,
@@ -176,7 +176,7 @@ def test_whatever_a_codec_raises_is_reported_and_each_watch_continues(
         assert not watch.closed
 
 
-def test_whatever_a_codec_of_keys_raises_is_reported_and_a_live_copy_continues(
+def test_live_copies_report_key_codec_errors_and_continue(
     bucket: jsync.KeyValue,
 ) -> None:
     class Numbered(jsync.PathKeys):
@@ -236,7 +236,7 @@ def test_a_key_of_another_form_ends_no_reading(
     assert sorted(bucket.keys()) == sorted(foreign)
 
 
-def test_what_ends_the_thread_of_a_watch_is_reported_and_known_to_all_who_wait(
+def test_errors_ending_a_watch_thread_reach_all_waiters(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     class Panic(BaseException):
@@ -265,7 +265,7 @@ def test_what_ends_the_thread_of_a_watch_is_reported_and_known_to_all_who_wait(
         each.stop()
 
 
-def test_the_last_initial_value_may_be_one_that_cannot_be_decoded(
+def test_the_last_initial_value_may_be_undecodable(
     bucket: jsync.KeyValue,
 ) -> None:
     bucket.put("a", b"no JSON")
@@ -287,9 +287,7 @@ def test_a_codec_of_ones_own_is_two_methods(bucket: jsync.KeyValue) -> None:
     assert texts.get("a").value == "grün"
 
 
-def test_a_lock_in_a_bucket_with_codecs_is_the_same_lock(
-    js: jsync.JetStream, unique: str
-) -> None:
+def test_a_lock_is_the_same_with_codecs(js: jsync.JetStream, unique: str) -> None:
     kv = js.create_key_value(bucket=unique, limit_marker_ttl=60, storage="memory")
     coded = kv.with_codec(jsync.JSON(User), keys=jsync.PathKeys())
     with coded.lock("a", ttl=30):
@@ -302,7 +300,7 @@ def test_a_lock_in_a_bucket_with_codecs_is_the_same_lock(
 SECRET = bytes(range(32))
 
 
-def test_codecs_are_applied_one_after_the_other_and_undone_in_reverse(
+def test_codecs_apply_in_sequence_and_decode_in_reverse(
     bucket: jsync.KeyValue,
 ) -> None:
     class Reversed:
@@ -350,14 +348,14 @@ class Half:
 @pytest.mark.parametrize(
     "codec", [5, "json", [None], Half(), [Half()], jsync.JSON(dict)]
 )
-def test_an_object_that_is_no_codec_of_keys_is_rejected(
+def test_objects_that_are_no_key_codec_are_rejected(
     bucket: jsync.KeyValue, codec: Any
 ) -> None:
     with pytest.raises(errors.ConfigError, match="not a codec of keys"):
         bucket.with_codec(keys=codec)
 
 
-def test_encrypted_values_go_through_every_call_and_never_over_the_wire(
+def test_no_call_sends_encrypted_values_in_plain_text(
     bucket: jsync.KeyValue,
 ) -> None:
     users = bucket.with_codec(jsync.JSON(User), jsync.AESGCM(SECRET))
@@ -380,7 +378,7 @@ def test_encrypted_values_go_through_every_call_and_never_over_the_wire(
         assert b"alice" not in bucket.get(key, revision=revision).value
 
 
-def test_a_value_that_was_moved_changed_or_encrypted_otherwise_is_one_error(
+def test_moved_changed_or_otherwise_encrypted_values_raise_errors(
     js: jsync.JetStream, bucket: jsync.KeyValue, unique: str
 ) -> None:
     secret = bucket.with_codec(jsync.AESGCM(SECRET))
@@ -417,7 +415,7 @@ def test_a_mirror_of_encrypted_values_can_be_read(
     js.delete_key_value(name)
 
 
-def test_create_reports_a_key_whose_value_cannot_be_decoded(
+def test_create_reports_keys_with_undecodable_values(
     bucket: jsync.KeyValue,
 ) -> None:
     revision = bucket.put("k", b"not json")

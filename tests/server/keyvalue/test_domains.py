@@ -105,7 +105,7 @@ def test_every_call_works_over_a_leaf_node(sites: Sites) -> None:
 
 
 @pytest.mark.parametrize("name", ["B", "M"])
-def test_a_mirror_in_another_domain_is_read_also_without_the_hub(
+def test_another_domains_mirror_is_read_without_the_hub(
     sites: Sites, name: str
 ) -> None:
     origin = sites.far.create_key_value(bucket="B", history=5)
@@ -128,7 +128,7 @@ def test_a_mirror_in_another_domain_is_read_also_without_the_hub(
         assert dict(view) == {"b": b"2"}
 
 
-def test_a_mirror_in_another_domain_continues_when_the_hub_is_back(
+def test_another_domains_mirror_continues_after_the_hub_returns(
     sites: Sites,
 ) -> None:
     with connect(sites.hub.url, Events()) as nc:
@@ -191,7 +191,7 @@ ACCOUNTS = """accounts {
 }"""
 
 
-def test_a_bucket_of_another_account_is_used_over_a_prefix(
+def test_another_accounts_bucket_is_used_over_a_prefix(
     own_server: StartServer,
 ) -> None:
     server = own_server(config=ACCOUNTS)

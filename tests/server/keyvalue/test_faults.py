@@ -34,7 +34,7 @@ KILLS = [2, pytest.param(20, marks=pytest.mark.fault)]
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_watches_and_live_copies_match_the_bucket_after_each_kill(
+def test_watches_and_live_copies_match_after_each_kill(
     own_server: StartServer, kills: int
 ) -> None:
     server, dice = own_server(), random.Random(kills)
@@ -130,7 +130,7 @@ class Term(NamedTuple):
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_no_two_holders_believe_in_a_lock_while_all_of_them_are_hurt(
+def test_no_two_holders_share_a_lock_despite_faults(
     own_server: StartServer, kills: int
 ) -> None:
     server, terms = own_server(), list[Term]()

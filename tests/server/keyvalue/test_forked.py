@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_the_error_of_a_block_passes_though_its_end_fails(
+def test_a_blocks_error_passes_though_its_end_fails(
     server: LocalServer, unique: str
 ) -> None:
     script = (

@@ -52,7 +52,7 @@ def test_reading_a_live_copy_sends_no_request(
         assert nc.stats().out_messages == before
 
 
-def test_a_live_copy_follows_changes_of_the_keys_it_is_for(
+def test_a_live_copy_follows_changes_of_its_keys(
     bucket: jsync.KeyValue,
 ) -> None:
     with bucket.live("db.>", "web") as view:
@@ -84,7 +84,7 @@ def test_a_revision_is_waited_for(bucket: jsync.KeyValue) -> None:
     assert list(view) == ["a"]
 
 
-def test_a_live_copy_shows_when_it_is_not_current(
+def test_a_live_copy_shows_that_it_is_outdated(
     proxy: FaultProxy,
     far: jsync.Connection,
     bucket: jsync.KeyValue,
@@ -108,7 +108,7 @@ def test_a_live_copy_shows_when_it_is_not_current(
         assert view.age < age + SOON
 
 
-def test_a_live_copy_is_current_again_though_nothing_has_changed(
+def test_a_live_copy_becomes_current_without_any_change(
     proxy: FaultProxy, far_bucket: jsync.KeyValue, bucket: jsync.KeyValue
 ) -> None:
     bucket.put("a", b"1")
@@ -121,7 +121,7 @@ def test_a_live_copy_is_current_again_though_nothing_has_changed(
         assert dict(view) == {"a": b"1"}
 
 
-def test_a_live_copy_of_a_deleted_bucket_raises_its_error(
+def test_a_deleted_buckets_live_copy_raises_its_error(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     with bucket.live(on_error=Recorder()) as view:
@@ -131,7 +131,7 @@ def test_a_live_copy_of_a_deleted_bucket_raises_its_error(
         assert not view.is_current
 
 
-def test_a_copy_that_cannot_be_complete_in_time_is_none(
+def test_an_incomplete_copy_raises_a_timeout(
     far: jsync.Connection, proxy: FaultProxy, far_bucket: jsync.KeyValue
 ) -> None:
     proxy.deaf("server")
@@ -147,7 +147,7 @@ def agree(view: jsync.LiveView, bucket: jsync.KeyValue) -> bool:
     return sorted(view) == sorted(bucket.keys())
 
 
-def test_a_live_copy_of_a_bucket_with_a_ttl_expires(
+def test_a_live_copy_expires_with_its_buckets_ttl(
     js: jsync.JetStream, unique: str
 ) -> None:
     bucket = js.create_key_value(bucket=unique, ttl=1, storage="memory")
@@ -164,7 +164,7 @@ def test_a_live_copy_of_a_bucket_with_a_ttl_expires(
     js.delete_key_value(unique)
 
 
-def test_expired_keys_leave_a_copy_that_is_cut_off(
+def test_expired_keys_leave_a_disconnected_copy(
     js: jsync.JetStream, far: jsync.Connection, proxy: FaultProxy, unique: str
 ) -> None:
     bucket = js.create_key_value(bucket=unique, ttl=2, storage="memory")
@@ -180,7 +180,7 @@ def test_expired_keys_leave_a_copy_that_is_cut_off(
 
 
 @pytest.mark.parametrize("history", [1, 5])
-def test_keys_with_a_ttl_of_their_own_expire_without_markers(
+def test_keys_with_their_own_ttl_expire_without_markers(
     nc: jsync.Connection, js: jsync.JetStream, unique: str, history: int
 ) -> None:
     js.create_stream(
@@ -209,7 +209,7 @@ def test_keys_with_a_ttl_of_their_own_expire_without_markers(
     js.delete_stream(f"KV_{unique}")
 
 
-def test_a_purge_of_the_stream_empties_a_live_copy(
+def test_a_stream_purge_empties_a_live_copy(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     bucket.put("a")
@@ -221,7 +221,7 @@ def test_a_purge_of_the_stream_empties_a_live_copy(
         assert list(view) == ["b"]
 
 
-def test_messages_that_are_removed_one_by_one_leave_a_copy(
+def test_messages_removed_one_by_one_leave_a_copy(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     for key in ("a", "b.1", "b.2", "c"):

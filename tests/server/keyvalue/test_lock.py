@@ -59,7 +59,7 @@ def test_a_lock_has_one_holder_at_a_time(locks: jsync.KeyValue) -> None:
     lock.release()
 
 
-def test_a_release_lets_the_next_one_in_with_a_higher_token(
+def test_a_release_gives_the_next_a_higher_token(
     locks: jsync.KeyValue,
 ) -> None:
     first, second = locks.lock("a", ttl=30), locks.lock("a", ttl=30)
@@ -110,7 +110,7 @@ def test_a_lock_outlives_its_ttl_by_renewals(locks: jsync.KeyValue) -> None:
         assert locks.get("a").revision > token
 
 
-def test_a_holder_that_went_is_followed_after_its_ttl(
+def test_a_vanished_holder_is_replaced_after_its_ttl(
     server: LocalServer, locks: jsync.KeyValue
 ) -> None:
     script = """
@@ -130,7 +130,7 @@ def test_a_holder_that_went_is_followed_after_its_ttl(
         assert lock.token > token
 
 
-def test_a_stopped_holder_sees_that_it_has_lost_the_lock(
+def test_a_stopped_holder_sees_its_lock_is_lost(
     server: LocalServer, locks: jsync.KeyValue
 ) -> None:
     script = """
@@ -165,7 +165,7 @@ def test_a_stopped_holder_sees_that_it_has_lost_the_lock(
         lock.release()
 
 
-def test_a_lock_is_kept_over_a_kill_of_the_server_and_lost_with_it(
+def test_a_lock_survives_only_short_server_outages(
     own_server: StartServer,
 ) -> None:
     server, told, events = own_server(), Recorder(), Events()
@@ -199,7 +199,7 @@ def renewed(kv: jsync.KeyValue, revision: int) -> bool:
     return False
 
 
-def test_a_lock_that_another_holder_takes_is_lost_and_the_block_raises(
+def test_a_block_raises_when_its_lock_is_taken(
     locks: jsync.KeyValue,
 ) -> None:
     told = Recorder()
@@ -213,7 +213,7 @@ def test_a_lock_that_another_holder_takes_is_lost_and_the_block_raises(
     assert locks.get("a").value == b"somebody else's"
 
 
-def test_a_lock_needs_a_bucket_that_keys_expire_in(bucket: jsync.KeyValue) -> None:
+def test_a_lock_needs_a_bucket_with_expiring_keys(bucket: jsync.KeyValue) -> None:
     with pytest.raises(errors.MessageTTLDisabledError):
         bucket.lock("a", ttl=5).acquire()
     with pytest.raises(errors.ConfigError, match="ttl of a lock"):
@@ -229,7 +229,7 @@ def test_a_lock_needs_a_bucket_that_keys_expire_in(bucket: jsync.KeyValue) -> No
         ({"ttl": 4, "limit_marker_ttl": 20}, 5, "expire after 4 s"),
     ],
 )
-def test_a_ttl_that_the_server_would_change_is_refused(
+def test_a_ttl_the_server_would_change_is_refused(
     js: jsync.JetStream, unique: str, config: dict[str, Any], ttl: int, words: str
 ) -> None:
     kv = js.create_key_value(bucket=unique, storage="memory", **config)
@@ -250,7 +250,7 @@ def test_a_ttl_that_the_server_would_change_is_refused(
     js.delete_key_value(unique)
 
 
-def test_no_jetstream_is_reported_and_waiting_can_be_ended(
+def test_waiting_without_jetstream_is_reported_and_can_end(
     own_server: StartServer,
 ) -> None:
     server, events, elected = own_server(), Events(), Recorder()
@@ -284,7 +284,7 @@ def purged(kv: jsync.KeyValue, key: str) -> bool:
     return False
 
 
-def test_a_silent_server_delays_no_acquire_beyond_its_timeout(
+def test_silent_servers_delay_no_acquire_beyond_its_timeout(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -309,7 +309,7 @@ def test_release_and_close_leave_no_thread(locks: jsync.KeyValue) -> None:
 @pytest.mark.parametrize(
     "place", ["first latch", "second latch", "held", "thread", "begun thread", "free"]
 )
-def test_ctrl_c_at_the_end_of_acquire_leaves_the_lock_free_for_all(
+def test_ctrl_c_while_acquiring_leaves_the_lock_free(
     locks: jsync.KeyValue, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     before = threading.active_count()
@@ -408,7 +408,7 @@ def test_a_candidate_that_waits_can_be_stopped(locks: jsync.KeyValue) -> None:
         assert lock.held
 
 
-def test_a_drain_gives_the_leadership_up_after_the_last_callback(
+def test_a_drain_gives_leadership_up_after_the_callbacks(
     server: LocalServer, locks: jsync.KeyValue, unique: str
 ) -> None:
     begun, go, lost, led = threading.Event(), threading.Event(), Recorder(), Recorder()
@@ -474,7 +474,7 @@ class Stopping:
         return election
 
 
-def test_an_election_may_be_stopped_when_it_is_won(locks: jsync.KeyValue) -> None:
+def test_on_elected_may_stop_its_election(locks: jsync.KeyValue) -> None:
     stop, lost = Stopping(), Recorder()
     election = stop.of(locks.elect("a", ttl=30, on_elected=stop, on_lost=lost))
     assert stop.returned.get() == "returned"
@@ -485,7 +485,7 @@ def test_an_election_may_be_stopped_when_it_is_won(locks: jsync.KeyValue) -> Non
         pass
 
 
-def test_an_election_may_be_stopped_when_its_end_is_told(
+def test_on_lost_may_stop_an_already_stopped_election(
     locks: jsync.KeyValue,
 ) -> None:
     stop, elected = Stopping(), Recorder()
@@ -497,7 +497,7 @@ def test_an_election_may_be_stopped_when_its_end_is_told(
         pass
 
 
-def test_an_election_may_be_stopped_when_it_is_lost_though_a_callback_is_at_work(
+def test_on_lost_may_stop_elections_during_on_elected(
     locks: jsync.KeyValue,
 ) -> None:
     stop, elected, leave = Stopping(), Recorder(), threading.Event()
@@ -520,7 +520,7 @@ def test_an_election_may_be_stopped_when_it_is_lost_though_a_callback_is_at_work
     ["1", float("nan"), True, [], 10**400],
     ids=["text", "NaN", "bool", "list", "huge"],
 )
-def test_an_election_goes_on_after_a_stop_with_a_bad_timeout(
+def test_an_election_outlives_a_stop_with_bad_timeout(
     locks: jsync.KeyValue, timeout: Any
 ) -> None:
     election = locks.elect("a", ttl=30)
@@ -577,7 +577,7 @@ def test_a_bucket_where_nothing_expires_has_no_elections(
         bucket.elect("a", on_lost="print")  # type: ignore[arg-type]
 
 
-def test_an_old_marker_of_a_lagging_server_loses_no_lock(
+def test_a_lagging_servers_old_marker_loses_no_lock(
     js: jsync.JetStream, locks: jsync.KeyValue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = [f"k{number}" for number in range(6)]

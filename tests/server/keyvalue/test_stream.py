@@ -56,7 +56,7 @@ def test_values_and_markers_are_messages_with_these_headers(
         stream.get_message(4)  # the rollup has removed this message
 
 
-def test_watches_history_and_keys_are_ordered_consumers_of_these_kinds(
+def test_watches_history_and_keys_use_suitable_ordered_consumers(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     bucket.put("a.b", b"1")
@@ -86,7 +86,7 @@ def test_watches_history_and_keys_are_ordered_consumers_of_these_kinds(
     keys.close()  # type: ignore[attr-defined]
 
 
-def test_a_bucket_without_direct_gets_is_read_from_its_leader(
+def test_buckets_without_direct_gets_are_read_from_leaders(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     js.update_stream(name=f"KV_{bucket.bucket}", allow_direct=False)
@@ -101,7 +101,7 @@ def test_a_bucket_without_direct_gets_is_read_from_its_leader(
         legacy.get("b")
 
 
-def test_limit_markers_can_be_enabled_later_but_not_disabled(
+def test_limit_markers_can_be_enabled_but_not_disabled(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     assert bucket.status().limit_marker_ttl is None

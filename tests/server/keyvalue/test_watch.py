@@ -53,7 +53,7 @@ def filled(bucket: jsync.KeyValue) -> jsync.KeyValue:
 # Entries ------------------------------------------------------------------------------
 
 
-def test_a_watch_gives_the_last_entry_of_each_key_and_then_each_change(
+def test_a_watch_gives_last_entries_and_then_changes(
     filled: jsync.KeyValue,
 ) -> None:
     with filled.watch() as watch:
@@ -139,7 +139,7 @@ def test_starts_that_contradict_are_refused(bucket: jsync.KeyValue) -> None:
     "name", ["include_history", "updates_only", "headers_only", "ignore_deletes"]
 )
 @pytest.mark.parametrize("bad", ["no", 1, None])
-def test_a_switch_of_a_watch_is_true_or_false(
+def test_switches_of_a_watch_are_true_or_false(
     bucket: jsync.KeyValue, name: str, bad: Any
 ) -> None:
     with pytest.raises(errors.ConfigError, match=f"{name} has to be True or False"):
@@ -151,7 +151,7 @@ def test_entries_of_a_watch_equal_those_of_get(filled: jsync.KeyValue) -> None:
         assert watch.next() == filled.get("a")
 
 
-def test_next_waits_for_a_change_and_not_for_ever(bucket: jsync.KeyValue) -> None:
+def test_next_waits_for_a_change_until_its_timeout(bucket: jsync.KeyValue) -> None:
     with bucket.watch() as watch:
         with pytest.raises(errors.TimeoutError, match="no change"):
             watch.next(0.05)
@@ -164,7 +164,7 @@ def test_next_waits_for_a_change_and_not_for_ever(bucket: jsync.KeyValue) -> Non
 # The end of the initial entries -------------------------------------------------------
 
 
-def test_an_empty_bucket_has_no_initial_entries_and_that_is_known_at_once(
+def test_an_empty_bucket_reports_the_end_at_once(
     bucket: jsync.KeyValue,
 ) -> None:
     with bucket.watch() as watch:
@@ -173,7 +173,7 @@ def test_an_empty_bucket_has_no_initial_entries_and_that_is_known_at_once(
         assert list(watch.initial()) == []
 
 
-def test_the_end_is_reached_with_the_last_initial_entry(
+def test_the_end_comes_with_the_last_initial_entry(
     filled: jsync.KeyValue,
 ) -> None:
     with filled.watch() as watch:
@@ -186,7 +186,7 @@ def test_the_end_is_reached_with_the_last_initial_entry(
 
 
 @pytest.mark.parametrize("subject", [None, "k.4999"])
-def test_the_end_is_reached_when_entries_are_removed_before_they_come(
+def test_the_end_comes_though_entries_are_removed_before(
     nc: jsync.Connection,
     js: jsync.JetStream,
     bucket: jsync.KeyValue,
@@ -205,7 +205,7 @@ def test_the_end_is_reached_when_entries_are_removed_before_they_come(
         assert watch.next(LONG).revision == revision
 
 
-def test_the_end_is_reached_when_all_is_replaced_before_it_comes(
+def test_the_end_comes_though_everything_is_replaced_before(
     nc: jsync.Connection, js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     fill(nc, bucket, MANY)
@@ -217,7 +217,7 @@ def test_the_end_is_reached_when_all_is_replaced_before_it_comes(
         assert watch.initial_done
 
 
-def test_another_thread_learns_of_an_end_that_no_entry_tells(
+def test_another_thread_learns_of_an_end_without_entry(
     nc: jsync.Connection, js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     fill(nc, bucket, MANY)
@@ -230,7 +230,7 @@ def test_another_thread_learns_of_an_end_that_no_entry_tells(
         assert reading.result()
 
 
-def test_the_end_is_reached_while_others_keep_on_writing(
+def test_the_end_comes_while_others_keep_writing(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     kv = js.create_key_value(bucket=unique, storage="memory")  # one value per key
@@ -291,7 +291,7 @@ def test_keys_that_others_replace_are_in_every_list(
         writing.result()
 
 
-def test_a_key_that_is_put_again_is_listed_once(
+def test_a_key_put_again_is_listed_once(
     nc: jsync.Connection, bucket: jsync.KeyValue
 ) -> None:
     fill(nc, bucket, MANY)
@@ -304,7 +304,7 @@ def test_a_key_that_is_put_again_is_listed_once(
     assert found.count("new") <= 1
 
 
-def test_a_flood_of_changes_does_not_keep_a_list_from_its_end(
+def test_a_list_ends_despite_a_flood_of_changes(
     server: LocalServer, js: jsync.JetStream, unique: str
 ) -> None:
     """The end runs ahead of the reading: each key is replaced again before its turn."""
@@ -330,7 +330,7 @@ def test_a_flood_of_changes_does_not_keep_a_list_from_its_end(
 
 
 @pytest.mark.parametrize("markers", [1, 3])
-def test_the_end_is_known_with_the_last_value_before_markers(
+def test_the_last_value_before_markers_tells_the_end(
     bucket: jsync.KeyValue, markers: int
 ) -> None:
     for key in ("a", "b", *(f"gone.{number}" for number in range(markers))):
@@ -374,7 +374,7 @@ def test_a_timeout_that_is_over_lists_nothing(filled: jsync.KeyValue) -> None:
         filled.watch(timeout=0)
 
 
-def test_the_end_of_the_initial_entries_is_not_reported_early_after_a_reconnect(
+def test_a_reconnect_never_reports_the_end_too_early(
     nc: jsync.Connection,
     proxy: FaultProxy,
     bucket: jsync.KeyValue,
@@ -394,7 +394,7 @@ def test_the_end_of_the_initial_entries_is_not_reported_early_after_a_reconnect(
 # A callback ---------------------------------------------------------------------------
 
 
-def test_a_callback_gets_each_entry_and_the_end_can_be_waited_for(
+def test_a_callback_gets_entries_while_wait_initial_waits(
     filled: jsync.KeyValue,
 ) -> None:
     told = Recorder()
@@ -409,7 +409,7 @@ def test_a_callback_gets_each_entry_and_the_end_can_be_waited_for(
 
 
 @pytest.mark.parametrize("ignored", [True, False])
-def test_a_callback_gets_the_end_of_the_initial_entries(
+def test_a_callback_is_told_the_initial_entries_ended(
     bucket: jsync.KeyValue, ignored: bool
 ) -> None:
     bucket.put("a")
@@ -420,7 +420,7 @@ def test_a_callback_gets_the_end_of_the_initial_entries(
         assert told.waiting == (not ignored)
 
 
-def test_an_error_of_a_callback_is_reported_and_the_watch_continues(
+def test_a_watch_reports_callback_errors_and_continues(
     bucket: jsync.KeyValue,
 ) -> None:
     got, told = Recorder(), Recorder()
@@ -454,7 +454,7 @@ def by_leaving(watch: jsync.Watch) -> None:
 
 @pytest.mark.parametrize("end", [by_stop, by_leaving])
 @pytest.mark.parametrize("with_callback", [True, False])
-def test_nothing_is_left_on_the_server_after_the_end(
+def test_nothing_stays_on_the_server_after_the_end(
     js: jsync.JetStream,
     filled: jsync.KeyValue,
     end: Callable[[jsync.Watch], None],
@@ -514,7 +514,7 @@ def test_stop_in_the_callback_ends_the_watch(bucket: jsync.KeyValue) -> None:
     assert watches[0].wait(SOON)
 
 
-def test_stop_does_not_wait_for_ever_for_a_callback(bucket: jsync.KeyValue) -> None:
+def test_stop_waits_only_briefly_for_a_callback(bucket: jsync.KeyValue) -> None:
     inside, leave = threading.Event(), threading.Event()
 
     def callback(entry: jsync.Entry) -> None:
@@ -557,7 +557,7 @@ def test_a_bucket_that_is_deleted_ends_its_watch(
         loud.wait(LONG)
 
 
-def test_leaving_the_block_of_the_connection_has_all_entries_handled(
+def test_leaving_the_connection_block_handles_all_received_entries(
     server: Any, nc: jsync.Connection, bucket: jsync.KeyValue
 ) -> None:
     keys = [f"k.{number}" for number in range(100)]
@@ -578,7 +578,7 @@ def test_leaving_the_block_of_the_connection_has_all_entries_handled(
         list(quiet)
 
 
-def test_a_stuck_callback_bounds_the_drain_of_its_connection(
+def test_a_stuck_callback_bounds_its_connections_drain(
     server: Any, bucket: jsync.KeyValue
 ) -> None:
     inside, leave = threading.Event(), threading.Event()
@@ -600,7 +600,7 @@ def test_a_stuck_callback_bounds_the_drain_of_its_connection(
     assert watch.wait(SOON)
 
 
-def test_a_callback_that_drains_the_connection_is_not_waited_for(
+def test_a_callback_draining_the_connection_is_not_awaited(
     server: Any, bucket: jsync.KeyValue
 ) -> None:
     other = jsync.connect(server.url, drain_timeout=LONG)
@@ -629,7 +629,7 @@ def test_a_connection_that_is_closed_ends_its_watch(
 # Losses -------------------------------------------------------------------------------
 
 
-def test_a_consumer_that_is_deleted_is_replaced_and_nothing_is_lost(
+def test_a_deleted_consumer_is_replaced_without_any_loss(
     nc: jsync.Connection, js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     fill(nc, bucket, MANY)

@@ -37,7 +37,7 @@ def test_a_store_without_faults_stays_as_it_is(
     wait_for(lambda: stream.info().state == before)
 
 
-def test_chunks_of_a_put_that_was_cut_short_are_removed_once_they_are_old(
+def test_old_chunks_of_an_interrupted_put_are_removed(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     files.put("a", b"1")
@@ -52,7 +52,7 @@ def test_chunks_of_a_put_that_was_cut_short_are_removed_once_they_are_old(
     assert files.get("a") == b"1"
 
 
-def test_chunks_of_a_deleted_object_are_removed_at_any_age(
+def test_a_deleted_objects_chunks_are_always_removed(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     nuid = files.put("a", b"1").nuid
@@ -62,7 +62,7 @@ def test_chunks_of_a_deleted_object_are_removed_at_any_age(
     assert chunks_of(js, files) == {}
 
 
-def test_the_former_name_of_a_rename_that_was_cut_short_is_removed(
+def test_an_interrupted_renames_former_name_is_removed(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     former = files.put("a", b"1")
@@ -116,7 +116,7 @@ def marked(
 
 
 @pytest.mark.parametrize("act", ["delete", "put"])
-def test_a_rename_that_was_cut_short_harms_neither_name(
+def test_an_interrupted_rename_harms_neither_name(
     js: jsync.JetStream, files: jsync.ObjectStore, act: str
 ) -> None:
     data = noise(5000)
@@ -204,7 +204,7 @@ def test_a_second_listing_comes_a_while_later(
     assert times[1] - times[0] >= 0.2
 
 
-def test_a_put_that_goes_on_during_a_check_keeps_its_chunks(
+def test_a_put_continuing_during_a_check_keeps_chunks(
     js: jsync.JetStream, files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = files.open("a", "wb", chunk_size=1000)
@@ -236,7 +236,7 @@ def test_chunks_that_come_after_the_last_look_stay(
 
 
 @pytest.mark.parametrize("former", [None, b"", b"former"], ids=str)
-def test_a_put_that_lost_its_chunks_fails_and_changes_nothing(
+def test_a_put_losing_chunks_fails_and_changes_nothing(
     js: jsync.JetStream,
     files: jsync.ObjectStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -274,7 +274,7 @@ def test_a_former_name_that_is_used_again_stays(
     assert (files.get("a"), files.get("b")) == (b"2", b"1")
 
 
-def test_more_than_two_names_of_one_id_all_stay(
+def test_three_names_of_one_id_all_stay(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     info = files.put("a", b"1")
@@ -286,7 +286,7 @@ def test_more_than_two_names_of_one_id_all_stay(
     assert [files.get(name) for name in "abc"] == [b"1"] * 3
 
 
-def test_two_checks_at_once_remove_remains_and_nothing_else(
+def test_two_checks_at_once_remove_only_remains(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     files.put("a", noise(2500), chunk_size=1000)

@@ -69,7 +69,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         holder.communicate()  # closes its input, which ends the process
 
 
-def test_objects_are_whole_and_remains_are_found_after_a_full_disk(
+def test_objects_survive_a_full_disk_with_remains_found(
     own_server: StartServer, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The server sends no ack for a chunk that it cannot write.

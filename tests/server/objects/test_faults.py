@@ -50,7 +50,7 @@ def nothing_is_left(js: jsync.JetStream, files: jsync.ObjectStore) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 40, 79])
-def test_a_put_whose_server_is_killed_is_done_or_leaves_the_former_object(
+def test_server_kills_leave_the_former_or_new_object(
     own_server: StartServer, at: int
 ) -> None:
     server = own_server()
@@ -163,7 +163,7 @@ def _read(files: jsync.ObjectStore, stop: threading.Event) -> None:
 
 
 @few_and_many
-def test_the_remains_of_a_killed_client_are_found_and_removed(
+def test_remains_of_killed_clients_are_found_and_removed(
     own_server: StartServer, rounds: int
 ) -> None:
     server, choose = own_server(), random.Random(rounds)
@@ -216,7 +216,7 @@ def _is_quiet(js: jsync.JetStream, files: jsync.ObjectStore) -> bool:
     return stream.info().state == before
 
 
-def test_an_info_whose_ack_is_lost_is_stored_once(
+def test_an_info_with_lost_ack_is_stored_once(
     proxy: FaultProxy, far_files: jsync.ObjectStore, files: jsync.ObjectStore
 ) -> None:
     lost: list[bytes] = []
@@ -235,7 +235,7 @@ def test_an_info_whose_ack_is_lost_is_stored_once(
     proxy.rewrite(None)
 
 
-def test_a_put_whose_end_is_unknown_keeps_its_chunks(
+def test_a_put_of_unknown_outcome_keeps_its_chunks(
     js: jsync.JetStream,
     proxy: FaultProxy,
     far_files: jsync.ObjectStore,
@@ -293,7 +293,7 @@ def test_a_slow_reader_loses_nothing(
     [100, pytest.param(400, marks=pytest.mark.fault)],
     ids=["some", "many"],
 )
-def test_large_files_go_in_and_out_in_little_memory(
+def test_large_files_are_transferred_in_little_memory(
     own_server: StartServer, tmp_path: Path, mebibytes: int
 ) -> None:
     server = own_server()

@@ -42,7 +42,7 @@ def reader(files: jsync.ObjectStore) -> jsync.ObjectReader:
 # Reading ------------------------------------------------------------------------------
 
 
-def test_a_reader_has_the_properties_of_a_binary_file(
+def test_a_reader_behaves_like_a_binary_file(
     reader: jsync.ObjectReader,
 ) -> None:
     assert (reader.name, reader.mode, reader.info.size) == ("a", "rb", SIZE)
@@ -140,7 +140,7 @@ def test_many_threads_share_a_reader(reader: jsync.ObjectReader) -> None:
     assert sorted(parts) == sorted(DATA[at : at + 500] for at in range(0, SIZE, 500))
 
 
-def test_a_reader_of_a_replaced_object_raises_its_error(
+def test_a_replaced_objects_reader_raises_its_error(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     # These are more bytes than one request reads ahead.
@@ -155,7 +155,7 @@ def test_a_reader_of_a_replaced_object_raises_its_error(
         assert file.read() == b"other"
 
 
-def test_get_reads_the_object_that_replaced_the_first_one(
+def test_get_reads_the_object_replacing_the_first(
     files: jsync.ObjectStore,
 ) -> None:
     files.put("a", noise(20 << 20))
@@ -175,7 +175,7 @@ def test_reading_leaves_no_consumer_on_the_server(
     assert list(js.consumer_names(f"OBJ_{files.bucket}")) == []
 
 
-def test_a_store_without_direct_gets_is_read_by_a_consumer(
+def test_stores_without_direct_gets_use_a_consumer(
     js: jsync.JetStream, files: jsync.ObjectStore, reader: jsync.ObjectReader
 ) -> None:
     js.update_stream(name=f"OBJ_{files.bucket}", allow_direct=False)

@@ -153,7 +153,7 @@ def test_files_are_copied_moved_and_removed(
     assert len(chunks_of(js, files)) == 1
 
 
-def test_a_move_onto_another_object_replaces_it_and_never_deletes_it(
+def test_a_move_replaces_another_object_never_deleting_it(
     fs: JetStreamFileSystem, js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     root = files.bucket
@@ -169,7 +169,7 @@ def test_a_move_onto_another_object_replaces_it_and_never_deletes_it(
     assert len(chunks_of(js, files)) == 1
 
 
-def test_a_move_of_a_link_onto_its_object_keeps_the_bytes(
+def test_moving_a_link_onto_its_object_keeps_bytes(
     fs: JetStreamFileSystem, files: jsync.ObjectStore
 ) -> None:
     root = files.bucket
@@ -211,7 +211,7 @@ def test_stores_are_made_and_removed(
     assert unique not in js.object_store_names()
 
 
-def test_a_link_is_a_file_as_large_as_its_object(
+def test_a_link_has_the_size_of_its_object(
     fs: JetStreamFileSystem, files: jsync.ObjectStore
 ) -> None:
     files.put("a", b"12345")
@@ -341,7 +341,7 @@ def test_a_removed_directory_leaves_nothing(
     assert fs.exists(root)
 
 
-def test_a_name_with_wildcards_is_the_object_of_that_name(
+def test_a_name_with_wildcards_finds_exactly_its_object(
     fs: JetStreamFileSystem, named: jsync.ObjectStore, tmp_path: Path
 ) -> None:
     path = f"{named.bucket}/dir/a[1].csv"
@@ -431,7 +431,7 @@ def test_many_directories_are_listed_at_once(
 # Beside others ------------------------------------------------------------------------
 
 
-def test_a_forked_child_has_a_connection_of_its_own(
+def test_a_forked_child_has_its_own_connection(
     fs: JetStreamFileSystem, files: jsync.ObjectStore
 ) -> None:
     files.put("a", noise(300_000))
@@ -457,7 +457,7 @@ def _in_a_grandchild(fs: JetStreamFileSystem, path: str) -> bytes:
     return found
 
 
-def test_an_object_that_is_replaced_while_it_is_moved_is_not_lost(
+def test_an_object_replaced_during_its_move_is_kept(
     fs: JetStreamFileSystem,
     files: jsync.ObjectStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -499,7 +499,7 @@ def test_an_object_put_into_a_moved_directory_stays(
         fs.mv(f"{root}/dir", f"{root}/new")
 
 
-def test_a_silent_server_does_not_make_an_object_missing(
+def test_a_silent_server_makes_no_object_missing(
     proxy: FaultProxy, files: jsync.ObjectStore
 ) -> None:
     fs = fsspec.filesystem(
@@ -517,7 +517,7 @@ def test_a_silent_server_does_not_make_an_object_missing(
         proxy.hear()
 
 
-def test_a_store_with_an_upload_or_a_bad_record_is_not_empty(
+def test_uploads_and_bad_records_make_a_store_nonempty(
     fs: JetStreamFileSystem, js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     root = files.bucket
@@ -537,7 +537,7 @@ def test_a_store_with_an_upload_or_a_bad_record_is_not_empty(
     assert root not in js.object_store_names()
 
 
-def test_links_are_files_of_the_size_of_their_objects(
+def test_links_count_as_files_even_without_an_object(
     fs: JetStreamFileSystem, files: jsync.ObjectStore
 ) -> None:
     root = files.bucket

@@ -244,7 +244,7 @@ def test_a_bad_record_is_named_and_passed_over(
     assert files.check().unreadable == []
 
 
-def test_a_message_to_which_no_name_leads_is_named(store: Store) -> None:
+def test_a_message_no_name_leads_to_is_reported(store: Store) -> None:
     store.files.put("a", b"1")
     for token in ("YQ", "a.b", "YR=="):
         store.write("", json.dumps(store.info_of("a")).encode(), token)
@@ -258,7 +258,7 @@ def test_a_message_to_which_no_name_leads_is_named(store: Store) -> None:
     assert store.files.get("a") == b"1"
 
 
-def test_a_latin_subject_is_believed_by_its_name_alone(store: Store) -> None:
+def test_a_latin_1_subject_must_match_its_name(store: Store) -> None:
     files, token = store.files, tokens_of("ÿ")[-1]
     files.put("a", b"1")
     # nats.js has the bytes of Latin-1 in the subject of its object.
@@ -286,7 +286,7 @@ def test_chunks_that_a_bad_record_mentions_stay(store: Store) -> None:
     assert files.check(older_than=0).orphans == {info.nuid: 3}
 
 
-def test_an_object_with_the_subject_of_jnats_is_found(store: Store) -> None:
+def test_an_object_with_jnats_subject_is_found(store: Store) -> None:
     files, (ours, plain) = store.files, tokens_of("*.>")
     files.put("*.>", b"1")
     record = store.info_of("*.>")
@@ -395,7 +395,7 @@ DIGESTS = ["SHA-256=" + "A" * 43 + "=", "SHA-256=words", "SHA-256=" + "0" * 64]
     ],
     ids=[*FALSE, *(f"{word} without digest" for word in FALSE), *range(3)],
 )
-def test_a_false_info_is_an_error_and_never_cuts(
+def test_a_false_info_raises_and_never_truncates(
     store: Store, fields: dict[str, Any]
 ) -> None:
     files = store.files

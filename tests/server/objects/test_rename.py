@@ -63,7 +63,7 @@ def names(files: jsync.ObjectStore) -> list[str]:
 
 
 @pytest.mark.parametrize("other", [False, True], ids=["same name", "another name"])
-def test_a_rename_that_was_cut_short_can_be_repeated(
+def test_an_interrupted_rename_can_be_repeated(
     js: jsync.JetStream,
     files: jsync.ObjectStore,
     acts: list[Callable[[], object] | None],
@@ -82,7 +82,7 @@ def test_a_rename_that_was_cut_short_can_be_repeated(
     assert chunks_of(js, files) == {}
 
 
-def test_a_rename_whose_last_step_is_missing_is_completed(
+def test_a_rename_lacking_its_last_step_is_completed(
     files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.put("a", DATA, chunk_size=1000)
@@ -151,7 +151,7 @@ def test_a_change_during_a_rename_loses_no_bytes(
     assert files.check(older_than=0).incomplete == []
 
 
-def test_an_object_of_the_new_name_stops_a_rename(
+def test_a_rename_stops_at_an_existing_new_name(
     files: jsync.ObjectStore, acts: list[Callable[[], object] | None]
 ) -> None:
     files.put("a", DATA)
@@ -214,7 +214,7 @@ def test_random_renames_keep_every_object(
     assert chunks_of(js, files) == {}
 
 
-def test_a_rename_back_before_the_end_of_the_first_loses_nothing(
+def test_an_early_rename_back_loses_nothing(
     files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.put("a", DATA, chunk_size=1000)
@@ -233,7 +233,7 @@ def test_a_rename_back_before_the_end_of_the_first_loses_nothing(
 
 
 @pytest.mark.parametrize("last", ["d", "a", "b"])
-def test_renames_that_were_cut_short_one_after_another_lose_nothing(
+def test_successive_interrupted_renames_lose_nothing(
     js: jsync.JetStream,
     files: jsync.ObjectStore,
     monkeypatch: pytest.MonkeyPatch,

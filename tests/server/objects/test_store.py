@@ -36,7 +36,7 @@ MIB = 1 << 20
 # Stores -------------------------------------------------------------------------------
 
 
-def test_a_store_is_created_from_keywords_or_a_configuration(
+def test_keywords_or_a_configuration_create_a_store(
     js: jsync.JetStream, unique: str
 ) -> None:
     config = jsync.ObjectStoreConfig(
@@ -60,7 +60,7 @@ def test_a_store_that_exists_otherwise_is_not_changed(
     assert files.status().ttl is None
 
 
-def test_keywords_update_a_field_and_a_configuration_all_of_them(
+def test_keywords_update_one_field_and_configurations_all_fields(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     name = files.bucket
@@ -178,7 +178,7 @@ def test_an_iterable_of_bytes_is_put(files: jsync.ObjectStore) -> None:
     assert files.get("a") == b"".join(parts)
 
 
-def test_a_buffer_that_changes_during_a_put_is_stored_unchanged(
+def test_a_buffer_changed_during_put_is_stored_unchanged(
     files: jsync.ObjectStore,
 ) -> None:
     block = bytearray(b"a" * 1000)
@@ -281,7 +281,7 @@ def test_an_object_keeps_its_description_headers_and_metadata(
     assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=5)
 
 
-def test_a_put_over_a_name_replaces_the_object_and_its_chunks(
+def test_another_put_replaces_the_object_and_its_chunks(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     first = files.put("a", noise(5000), chunk_size=1000)
@@ -292,7 +292,7 @@ def test_a_put_over_a_name_replaces_the_object_and_its_chunks(
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_put_after_an_old_answer_replaces_the_newest_object(
+def test_a_put_after_outdated_answers_replaces_the_newest(
     js: jsync.JetStream,
     files: jsync.ObjectStore,
     monkeypatch: pytest.MonkeyPatch,
@@ -310,7 +310,7 @@ def test_a_put_after_an_old_answer_replaces_the_newest_object(
     assert chunks_of(js, files) == {newest.nuid: 1}
 
 
-def test_puts_of_one_name_at_once_leave_one_object_and_nothing_else(
+def test_simultaneous_puts_of_one_name_leave_one_object(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     threads = [Thread(files.put, "a", noise(20_000, seed)) for seed in range(8)]
@@ -321,7 +321,7 @@ def test_puts_of_one_name_at_once_leave_one_object_and_nothing_else(
     assert chunks_of(js, files) == {info.nuid: 1}
 
 
-def test_puts_of_many_names_at_once_do_not_mix(
+def test_simultaneous_puts_of_many_names_do_not_mix(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     threads = [
@@ -342,7 +342,7 @@ def test_puts_of_many_names_at_once_do_not_mix(
                 assert file.read(5000) == noise(200_000, seed)[at : at + 5000]
 
 
-def test_a_put_that_fails_leaves_the_former_object_and_no_chunks(
+def test_a_failed_put_leaves_only_the_former_object(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     info = files.put("a", b"former")
@@ -358,7 +358,7 @@ def test_a_put_that_fails_leaves_the_former_object_and_no_chunks(
     assert chunks_of(js, files) == {info.nuid: 1}
 
 
-def test_a_put_that_ctrl_c_ends_leaves_no_chunks(
+def test_ctrl_c_during_a_put_leaves_no_chunks(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     def progress(done: int, total: int | None) -> None:
@@ -447,7 +447,7 @@ def test_a_replaced_file_keeps_its_permissions(
     assert set(modes) == {mode}  # nor was the hidden file wider
 
 
-def test_a_file_that_was_not_got_whole_is_not_there(
+def test_an_incomplete_get_leaves_no_file(
     js: jsync.JetStream, files: jsync.ObjectStore, tmp_path: Path
 ) -> None:
     files.put("a", noise(5000), chunk_size=1000)
@@ -487,7 +487,7 @@ def test_other_bytes_have_another_digest(
         assert not file.is_verified
 
 
-def test_other_bytes_are_not_given_before_the_digest_was_checked(
+def test_replaced_bytes_are_withheld_by_the_digest_check(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     files.put("a", noise(5000), chunk_size=1000)
@@ -515,7 +515,7 @@ def test_a_missing_chunk_is_noticed_wherever_one_reads(
     assert files.check().incomplete == ["a"]
 
 
-def test_an_object_of_an_unknown_digest_is_read_unverified(
+def test_objects_of_an_unknown_digest_are_read_unverified(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     info = files.put("a", b"12345")
@@ -530,7 +530,7 @@ def test_an_object_of_an_unknown_digest_is_read_unverified(
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"7", b'{"name":"a"}', b'{"name":"a","nuid":"n","size":-1}']
 )
-def test_an_invalid_object_info_is_named_in_the_error(
+def test_the_error_names_an_invalid_object_info(
     js: jsync.JetStream, files: jsync.ObjectStore, data: bytes
 ) -> None:
     files.put("a", b"1")
@@ -545,7 +545,7 @@ def test_an_invalid_object_info_is_named_in_the_error(
     assert files.get("b") == b"2"
 
 
-def test_a_full_store_takes_no_more_and_keeps_what_it_has(
+def test_a_full_store_takes_nothing_and_keeps_everything(
     js: jsync.JetStream, unique: str
 ) -> None:
     files = js.create_object_store(bucket=unique, max_bytes=MIB, storage="memory")
@@ -574,7 +574,7 @@ def test_a_server_without_room_takes_no_more(own_server: StartServer) -> None:
 # Infos --------------------------------------------------------------------------------
 
 
-def test_objects_are_listed_with_the_deleted_ones_if_you_like(
+def test_objects_are_listed_with_deleted_ones_on_request(
     files: jsync.ObjectStore,
 ) -> None:
     for name in ("c", "a", "b"):
@@ -649,7 +649,7 @@ def test_an_object_is_renamed_and_keeps_its_bytes(
 # Links --------------------------------------------------------------------------------
 
 
-def test_a_link_leads_to_an_object_of_this_or_another_store(
+def test_a_link_leads_to_objects_of_any_store(
     js: jsync.JetStream, files: jsync.ObjectStore, unique: str
 ) -> None:
     other = js.create_object_store(bucket=f"{unique}x", storage="memory")
@@ -677,7 +677,7 @@ def test_a_link_leads_to_a_store(js: jsync.JetStream, files: jsync.ObjectStore) 
         files.add_bucket_link("other", "nobody")
 
 
-def test_a_link_to_a_link_or_a_deleted_object_is_rejected(
+def test_links_to_links_or_deleted_objects_are_rejected(
     files: jsync.ObjectStore,
 ) -> None:
     files.put("a", b"1")
@@ -717,7 +717,7 @@ def test_links_in_a_circle_lead_nowhere(files: jsync.ObjectStore) -> None:
         files.get("link")
 
 
-def test_an_object_over_a_link_and_the_link_is_gone(
+def test_a_put_over_a_link_replaces_the_link(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     files.put("a", b"1")
@@ -730,7 +730,7 @@ def test_an_object_over_a_link_and_the_link_is_gone(
 # Watching -----------------------------------------------------------------------------
 
 
-def test_a_watch_gives_the_existing_objects_and_then_each_change(
+def test_a_watch_gives_existing_objects_then_each_change(
     files: jsync.ObjectStore,
 ) -> None:
     files.put("a", b"1")
@@ -745,7 +745,7 @@ def test_a_watch_gives_the_existing_objects_and_then_each_change(
     assert watch.closed
 
 
-def test_leaving_the_block_of_the_connection_has_all_objects_handled(
+def test_leaving_the_connection_block_handles_all_received_objects(
     server: LocalServer, files: jsync.ObjectStore
 ) -> None:
     names = [f"o{number}" for number in range(20)]
@@ -764,7 +764,7 @@ def test_leaving_the_block_of_the_connection_has_all_objects_handled(
     assert watch.wait(0)
 
 
-def test_a_watch_calls_back_and_can_leave_out_the_initial_objects(
+def test_a_callback_watch_can_omit_the_initial_objects(
     files: jsync.ObjectStore,
 ) -> None:
     files.put("a", b"1")

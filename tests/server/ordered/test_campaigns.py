@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.server, pytest.mark.fault]
 SECONDS = 12.0
 
 
-def test_order_is_exact_over_cuts_and_kills_under_load(
+def test_order_is_exact_despite_cuts_and_kills(
     own_server: StartServer,
 ) -> None:
     count, dice = 100_000, random.Random(7)
@@ -145,7 +145,7 @@ class Ways:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_way_to_read_continues_exactly_where_the_last_one_stopped(
+def test_every_read_continues_exactly_where_the_last_stopped(
     own_server: StartServer, seed: int
 ) -> None:
     server = own_server()

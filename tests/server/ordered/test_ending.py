@@ -59,7 +59,7 @@ ways = pytest.mark.parametrize("face", ["messages", "consume", "fetch", "next"])
 
 @ways
 @pytest.mark.parametrize("successor", [False, True], ids=["gone", "another"])
-def test_a_deleted_stream_is_an_error_even_if_it_was_created_again(
+def test_a_deleted_and_recreated_stream_is_an_error(
     nc: jsync.Connection, stream: jsync.Stream, face: str, successor: bool
 ) -> None:
     fill(nc, stream, 10)
@@ -84,7 +84,7 @@ def test_closing_the_connection_is_an_error(
 
 
 @ways
-def test_closing_while_the_server_is_away_is_an_error(
+def test_closing_without_the_server_is_an_error(
     stream: jsync.Stream, proxy: FaultProxy, face: str
 ) -> None:
     nc = connect(proxy.url, Events())
@@ -96,7 +96,7 @@ def test_closing_while_the_server_is_away_is_an_error(
     assert isinstance(reading.error(), errors.ConnectionClosedError)
 
 
-def test_an_ordered_read_gives_up_when_no_consumer_can_be_created(
+def test_an_ordered_read_ends_when_consumer_creation_fails(
     nc: jsync.Connection, stream: jsync.Stream, proxy: FaultProxy, told: Recorder
 ) -> None:
     fill(nc, stream, 1)
@@ -185,7 +185,7 @@ def test_consume_drains_and_stops(nc: jsync.Connection, stream: jsync.Stream) ->
     assert got == list(range(len(got)))
 
 
-def test_an_exception_of_a_handler_is_reported_and_may_end_the_read(
+def test_handler_exceptions_are_reported_and_may_end_reads(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
     fill(nc, stream, 10)
@@ -215,7 +215,7 @@ def test_a_fetch_keeps_the_error_that_it_raised(
         assert batch.error is caught.value
 
 
-def test_a_fetch_without_time_for_another_consumer_promises_none(
+def test_a_fetch_out_of_time_announces_no_replacement(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
     fill(nc, stream, 3)

@@ -92,7 +92,7 @@ WAYS: dict[str, Way] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_hundred_in_a_row_find_room_on_a_stream_for_three_consumers(
+def test_a_hundred_ordered_reads_fit_three_allowed_consumers(
     nc: jsync.Connection, small: jsync.Stream, way: str
 ) -> None:
     js = nc.jetstream()
@@ -128,7 +128,7 @@ READINGS: dict[str, Way] = {
 
 @pytest.mark.parametrize("end", ["close", "drain"])
 @pytest.mark.parametrize("reading", READINGS)
-def test_the_end_of_the_connection_deletes_its_consumers_and_warns_of_nothing(
+def test_closing_the_connection_deletes_consumers_without_a_warning(
     server: LocalServer,
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -147,7 +147,7 @@ def test_the_end_of_the_connection_deletes_its_consumers_and_warns_of_nothing(
     assert not told.waiting
 
 
-def test_a_program_that_ends_without_closing_leaves_no_consumer(
+def test_a_program_ending_without_closing_leaves_no_consumer(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 5)
@@ -166,7 +166,7 @@ def test_a_program_that_ends_without_closing_leaves_no_consumer(
     wait_for(lambda: not consumers(nc, stream))
 
 
-def test_a_program_that_is_killed_leaves_its_consumer_for_the_inactive_threshold(
+def test_a_killed_programs_consumer_ends_by_inactive_threshold(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     script = """
@@ -184,7 +184,7 @@ def test_a_program_that_is_killed_leaves_its_consumer_for_the_inactive_threshold
     wait_for(lambda: len(consumers(nc, stream)) == 1)
 
 
-def test_a_deletion_that_is_lost_with_the_line_is_made_up_for_by_the_server(
+def test_the_server_makes_up_for_a_lost_deletion(
     nc: jsync.Connection, stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with connect(proxy.url, Events()) as far:
@@ -225,7 +225,7 @@ def test_a_forked_child_deletes_nothing_of_its_parent(
 # While it is held ---------------------------------------------------------------------
 
 
-def test_next_and_fetch_keep_the_consumer_for_the_next_read(
+def test_next_and_fetch_keep_consumers_for_later_reads(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 40)
@@ -253,7 +253,7 @@ def test_next_and_fetch_keep_the_consumer_for_the_next_read(
     wait_for(lambda: not consumers(nc, stream))
 
 
-def test_an_unused_ordered_consumer_is_recreated_without_a_warning(
+def test_unused_ordered_consumers_are_recreated_without_warning(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
     fill(nc, stream, 20)
@@ -271,7 +271,7 @@ def test_an_unused_ordered_consumer_is_recreated_without_a_warning(
 
 
 @pytest.mark.parametrize("fetches", [True, False])
-def test_an_unused_ordered_consumer_of_a_slow_line_is_recreated_without_a_warning(
+def test_unused_consumers_on_slow_lines_are_silently_recreated(
     nc: jsync.Connection,
     stream: jsync.Stream,
     told: Recorder,
@@ -299,7 +299,7 @@ def test_an_unused_ordered_consumer_of_a_slow_line_is_recreated_without_a_warnin
         assert told.get() == "end"
 
 
-def test_a_slow_reader_of_a_fetch_gets_no_warning_from_the_next_one(
+def test_a_slowly_read_fetch_causes_no_later_warning(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
     fill(nc, stream, 6)

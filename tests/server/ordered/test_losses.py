@@ -28,7 +28,7 @@ pytestmark = pytest.mark.server
 
 
 @pytest.mark.parametrize("face", ["messages", "consume", "fetch"])
-def test_a_message_that_gets_lost_on_the_way_is_read_in_its_place(
+def test_a_lost_message_is_read_in_its_place(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_stream: jsync.Stream,
@@ -102,7 +102,7 @@ def test_a_consumer_that_is_deleted_is_replaced(
     assert face(consumer, 20) == list(range(10, 30))
 
 
-def test_a_consumer_is_replaced_as_often_as_it_is_deleted(
+def test_a_consumer_is_replaced_after_each_deletion(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
     with stream.ordered_consumer().messages(on_error=told) as messages:
@@ -145,7 +145,7 @@ def test_an_ordered_read_survives_cuts_at_any_place(
     assert got == list(range(5000))
 
 
-def test_an_ordered_read_continues_after_the_server_was_killed(
+def test_ordered_reads_continue_after_the_server_was_killed(
     own_server: StartServer, told: Recorder
 ) -> None:
     server = own_server()
@@ -162,7 +162,7 @@ def test_an_ordered_read_continues_after_the_server_was_killed(
         assert isinstance(told.get(), errors.OrderedConsumerResetError)
 
 
-def test_messages_handed_over_while_disconnected_are_not_read_twice(
+def test_messages_taken_while_disconnected_are_not_read_twice(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_stream: jsync.Stream,

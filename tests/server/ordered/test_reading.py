@@ -53,7 +53,7 @@ def test_every_way_to_read_continues_where_another_stopped(
         assert by_messages(consumer, 5) == list(range(start + 25, start + 30))
 
 
-def test_the_context_makes_one_by_the_name_of_its_stream(
+def test_the_context_creates_ordered_consumers_by_stream_name(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 9)
@@ -63,7 +63,7 @@ def test_the_context_makes_one_by_the_name_of_its_stream(
     assert consumer.stream_name == stream.name
 
 
-def test_an_ordered_consumer_has_no_acks_and_is_in_the_memory_of_one_server(
+def test_ordered_consumers_are_ackless_in_one_servers_memory(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     consumer = stream.ordered_consumer(
@@ -81,7 +81,7 @@ def test_an_ordered_consumer_has_no_acks_and_is_in_the_memory_of_one_server(
     assert (config.metadata or {})["owner"] == "me"
 
 
-def test_two_with_one_prefix_do_not_take_each_others_messages(
+def test_consumers_with_one_prefix_do_not_share_messages(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 20)
@@ -112,7 +112,7 @@ def test_headers_only_brings_no_payload(
     ],
 )
 @pytest.mark.parametrize("lost", ["never", "before it begins", "on the way"])
-def test_each_policy_is_exact_also_when_the_consumer_is_lost(
+def test_each_policy_stays_exact_when_consumers_are_lost(
     nc: jsync.Connection,
     stream: jsync.Stream,
     options: dict[str, Any],
@@ -133,7 +133,7 @@ def test_each_policy_is_exact_also_when_the_consumer_is_lost(
     assert got == list(range(first, 20))
 
 
-def test_a_start_time_is_exact_also_when_the_consumer_is_lost(
+def test_start_times_stay_exact_when_consumers_are_lost(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     # one at a time, so that each message has a different microsecond
@@ -153,7 +153,7 @@ def fill_in_pairs(nc: jsync.Connection, stream: jsync.Stream, count: int) -> Non
     wait_for(lambda: stream.info().state.last_seq == count)
 
 
-def test_the_last_of_each_subject_come_once_when_the_consumer_is_lost_half_way(
+def test_last_per_subject_comes_once_despite_lost_consumers(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
     fill_in_pairs(nc, stream, 20)
@@ -173,7 +173,7 @@ def test_the_last_of_each_subject_come_once_when_the_consumer_is_lost_half_way(
 
 @pytest.mark.parametrize("face", ["messages", "fetch"])
 @pytest.mark.parametrize("what", ["all", "all but three", "some"])
-def test_a_purge_of_the_last_of_each_subject_does_not_end_the_reading(
+def test_purging_the_last_per_subject_ends_no_read(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder, face: str, what: str
 ) -> None:
     """The server alone would send the next message some seconds late for each purged one."""
@@ -211,7 +211,7 @@ def test_a_purge_of_the_last_of_each_subject_does_not_end_the_reading(
     ]
 
 
-def test_a_fetch_skips_the_messages_that_were_read_ahead(
+def test_a_fetch_skips_messages_read_ahead(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill_in_pairs(nc, stream, 20)

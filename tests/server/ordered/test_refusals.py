@@ -17,14 +17,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_a_missing_stream_is_an_error_at_the_call(
-    nc: jsync.Connection, unique: str
-) -> None:
+def test_a_missing_stream_raises_at_the_call(nc: jsync.Connection, unique: str) -> None:
     with pytest.raises(errors.StreamNotFoundError):
         nc.jetstream().ordered_consumer(unique)
 
 
-def test_a_consumer_that_the_server_rejects_raises_at_the_call(
+def test_a_rejected_consumer_raises_at_the_call(
     nc: jsync.Connection, unique: str
 ) -> None:
     js = nc.jetstream()
@@ -63,7 +61,7 @@ def test_bad_options_of_reading_are_refused(
 @pytest.mark.parametrize(
     "denied", ["$JS.API.STREAM.INFO.S", "$JS.API.CONSUMER.CREATE.>"]
 )
-def test_a_user_without_permission_for_the_info_may_read_the_stream(
+def test_users_without_info_permission_may_read_the_stream(
     own_server: StartServer, denied: str
 ) -> None:
     server = own_server(

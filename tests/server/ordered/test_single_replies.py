@@ -62,7 +62,7 @@ def by_watch(js: jsync.JetStream) -> None:
 
 
 @pytest.mark.parametrize("read", [by_get_messages, by_keys, by_watch])
-def test_one_reply_to_each_request_is_an_error_that_names_the_mend(
+def test_the_error_of_single_replies_names_the_remedy(
     away: jsync.JetStream,
     read: Callable[[jsync.JetStream], None],
     monkeypatch: pytest.MonkeyPatch,
@@ -72,7 +72,7 @@ def test_one_reply_to_each_request_is_an_error_that_names_the_mend(
         read(away)
 
 
-def test_a_fetch_that_got_one_reply_names_the_mend(away: jsync.JetStream) -> None:
+def test_a_fetch_with_one_reply_names_the_remedy(away: jsync.JetStream) -> None:
     with away.stream("KV_B").ordered_consumer().fetch(3, timeout=0.5) as batch:
         assert numbers(batch) == [0]
         assert "response_type: stream" in str(batch.error)

@@ -24,7 +24,7 @@ ROUNDS = 25
 
 
 @pytest.mark.parametrize("state", [State.LIVE, State.BETWEEN])
-def test_a_read_that_stops_while_its_consumer_is_replaced_stays_stopped(
+def test_a_read_stopped_during_consumer_replacement_stays_stopped(
     nc: jsync.Connection,
     stream: jsync.Stream,
     monkeypatch: pytest.MonkeyPatch,
@@ -48,7 +48,7 @@ def test_a_read_that_stops_while_its_consumer_is_replaced_stays_stopped(
 
 
 @pytest.mark.parametrize("state", [State.LIVE, State.BETWEEN])
-def test_a_subscription_that_ends_while_its_consumer_is_replaced_leaves_none(
+def test_a_subscription_ended_during_replacement_leaves_no_consumer(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -71,7 +71,7 @@ def test_a_subscription_that_ends_while_its_consumer_is_replaced_leaves_none(
 
 
 @pytest.mark.parametrize("call", ["subscribe", "pull_subscribe"])
-def test_a_consumer_is_deleted_by_one_of_the_threads_that_unsubscribe(
+def test_one_of_the_unsubscribing_threads_deletes_the_consumer(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -96,7 +96,7 @@ def test_a_consumer_is_deleted_by_one_of_the_threads_that_unsubscribe(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_reads_that_other_threads_stop_continue_where_they_ended(
+def test_reads_stopped_by_other_threads_continue_in_place(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     total = 40 * ROUNDS

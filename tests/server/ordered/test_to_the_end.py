@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 POLICIES: tuple[DeliverPolicy, ...] = ("all", "new", "last", "last_per_subject")
 
 
-def test_reading_an_empty_stream_to_its_end_ends_at_once(
+def test_reading_an_empty_stream_ends_at_once(
     stream: jsync.Stream,
 ) -> None:
     begun = monotonic()
@@ -39,7 +39,7 @@ def test_reading_an_empty_stream_to_its_end_ends_at_once(
     assert monotonic() - begun < SOON
 
 
-def test_reading_to_the_end_ends_when_the_filter_matches_nothing(
+def test_reading_to_the_end_ends_without_any_match(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 50)
@@ -54,7 +54,7 @@ def test_reading_to_the_end_ends_when_the_filter_matches_nothing(
 
 
 @pytest.mark.parametrize("options", [{}, {"max_messages": 1}, {"max_bytes": 200}])
-def test_reading_to_the_end_again_takes_the_messages_stored_since(
+def test_reading_again_takes_the_messages_stored_since(
     nc: jsync.Connection, stream: jsync.Stream, options: dict[str, Any]
 ) -> None:
     consumer = stream.ordered_consumer(
@@ -74,7 +74,7 @@ def test_reading_to_the_end_again_takes_the_messages_stored_since(
     assert got == [90, 92]
 
 
-def test_reading_to_the_end_ends_while_messages_are_still_published(
+def test_reading_to_the_end_ends_despite_ongoing_publishing(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 500)
@@ -88,7 +88,7 @@ def test_reading_to_the_end_ends_while_messages_are_still_published(
 
 
 @pytest.mark.parametrize("what", ["purge", "purge a subject", "delete the last"])
-def test_reading_to_the_end_ends_when_the_rest_is_deleted(
+def test_reading_ends_when_the_rest_is_deleted(
     nc: jsync.Connection, stream: jsync.Stream, what: str
 ) -> None:
     fill(nc, stream, 90)
@@ -114,9 +114,7 @@ def test_reading_to_the_end_ends_when_the_rest_is_deleted(
     assert monotonic() - begun < SOON
 
 
-def test_reading_to_the_end_ends_when_the_rest_expires(
-    nc: jsync.Connection, unique: str
-) -> None:
+def test_reading_ends_when_the_rest_expires(nc: jsync.Connection, unique: str) -> None:
     js = nc.jetstream()
     stream = js.create_stream(
         name=unique, subjects=[f"{unique}.>"], storage="memory", max_age=3.0
@@ -149,7 +147,7 @@ def test_reading_to_the_end_survives_losses(
     assert got == list(range(300))
 
 
-def test_reading_to_the_end_finds_a_last_message_that_got_lost(
+def test_reading_to_the_end_finds_lost_last_messages(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_stream: jsync.Stream,
@@ -170,7 +168,7 @@ def test_reading_to_the_end_finds_a_last_message_that_got_lost(
     assert lost
 
 
-def test_reading_to_the_end_is_an_error_when_the_stream_is_deleted(
+def test_reading_a_deleted_stream_to_its_end_raises(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 100)

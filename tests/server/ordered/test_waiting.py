@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_a_wait_of_next_ends_in_time_while_the_server_is_away(
+def test_next_times_out_while_the_server_is_away(
     stream: jsync.Stream, far_stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     consumer = far_stream.ordered_consumer()
@@ -96,7 +96,7 @@ def test_ctrl_c_ends_the_wait_and_nothing_else(
 
 
 @pytest.mark.parametrize("read", ["next", "fetch"])
-def test_ctrl_c_at_any_moment_loses_and_repeats_no_message(
+def test_ctrl_c_neither_loses_nor_repeats_a_message(
     nc: jsync.Connection, server: LocalServer, stream: jsync.Stream, read: str
 ) -> None:
     fill(nc, stream, 20_000)

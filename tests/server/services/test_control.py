@@ -54,7 +54,7 @@ def test_two_instances_have_two_ids(host: jsync.Connection, unique: str) -> None
         assert a.id != b.id
 
 
-def test_a_name_too_long_for_a_subject_is_rejected_and_the_connection_stays(
+def test_overlong_service_names_are_rejected_without_a_disconnect(
     host: jsync.Connection,
 ) -> None:
     with pytest.raises(errors.ConfigError, match=r"the name of a service: .*longer"):
@@ -117,7 +117,7 @@ def test_info_shows_the_arguments_of_the_service(
     }
 
 
-def test_an_endpoint_may_be_added_to_a_service_at_work(
+def test_an_endpoint_is_added_to_a_running_service(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     host.flush()
@@ -131,7 +131,7 @@ def test_an_endpoint_may_be_added_to_a_service_at_work(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_all_verbs_are_answered_while_every_handler_is_busy(
+def test_all_verbs_are_answered_with_every_handler_busy(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -209,7 +209,7 @@ def test_each_request_is_counted_before_its_answer_leaves(
         times = stats.processing_time
 
 
-def test_reset_sets_the_counts_to_zero_and_the_start_to_now(
+def test_reset_zeroes_the_counts_and_renews_the_start(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     before = service.stats().started
@@ -255,7 +255,7 @@ def test_the_stats_handler_adds_data_to_each_endpoint(
 @pytest.mark.parametrize(
     "handler", [lambda endpoint: 1 / 0, lambda endpoint: object()], ids=["raise", "odd"]
 )
-def test_a_failing_stats_handler_is_left_out_and_reported_to_on_error(
+def test_failing_stats_handlers_are_left_out_and_reported(
     nc: jsync.Connection,
     host: jsync.Connection,
     events: Events,
@@ -270,7 +270,7 @@ def test_a_failing_stats_handler_is_left_out_and_reported_to_on_error(
         assert isinstance(events.wait("error"), errors.CallbackError)
 
 
-def test_a_stats_handler_that_is_slow_delays_stats_alone(
+def test_a_slow_stats_handler_delays_only_stats(
     nc: jsync.Connection,
     host: jsync.Connection,
     unique: str,
@@ -295,7 +295,7 @@ def test_a_stats_handler_that_is_slow_delays_stats_alone(
         assert stats.result()["endpoints"][0]["data"] == 1
 
 
-def test_a_stuck_stats_handler_delays_other_answers_only_briefly(
+def test_stuck_stats_handlers_delay_other_answers_only_briefly(
     nc: jsync.Connection, host: jsync.Connection, events: Events, unique: str
 ) -> None:
     stuck, go = threading.Semaphore(0), threading.Event()
@@ -324,7 +324,7 @@ def test_a_stuck_stats_handler_delays_other_answers_only_briefly(
         wait_for(answered)
 
 
-def test_an_answer_that_is_too_large_is_an_error_for_both_sides(
+def test_an_oversized_answer_raises_errors_on_both_sides(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -345,7 +345,7 @@ def test_an_answer_that_is_too_large_is_an_error_for_both_sides(
 # Discovery ------------------------------------------------------------------------------
 
 
-def test_services_are_found_all_of_a_name_and_one(
+def test_discovery_finds_every_service_by_name_or_id(
     nc: jsync.Connection, host: jsync.Connection, unique: str
 ) -> None:
     with host.service(unique, "1.0.0") as a, host.service(unique, "2.0.0") as b:
@@ -371,7 +371,7 @@ def test_without_services_none_is_found(nc: jsync.Connection, unique: str) -> No
         nc.services.ping(stall=0)
 
 
-def test_an_answer_that_cannot_be_read_hides_no_other(
+def test_an_unreadable_answer_hides_no_other(
     host: jsync.Connection, server: Any, unique: str, events: Events
 ) -> None:
     with (

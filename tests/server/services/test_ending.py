@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
-def test_leaving_the_block_stops_it_and_calls_on_done_once(
+def test_leaving_stops_it_and_calls_on_done_once(
     nc: jsync.Connection, host: jsync.Connection, unique: str
 ) -> None:
     done = Recorder()
@@ -65,7 +65,7 @@ def test_stop_finishes_all_that_has_come(
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_requests_during_a_stop_are_answered_or_find_no_responders(
+def test_requests_during_stop_get_answers_or_no_responders(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -92,7 +92,7 @@ def test_requests_during_a_stop_are_answered_or_find_no_responders(
     assert service.stats().endpoints[0].num_requests == len(answered)
 
 
-def test_a_handler_that_does_not_return_bounds_no_stop_and_the_rest_is_refused(
+def test_stop_refuses_the_requests_behind_a_stuck_handler(
     nc: jsync.Connection, host: jsync.Connection, unique: str
 ) -> None:
     done = Recorder()
@@ -173,7 +173,7 @@ def test_a_drain_of_the_connection_drains_the_service(
     assert service.wait()
 
 
-def test_a_close_of_the_connection_ends_the_service_and_starts_no_handler(
+def test_a_closed_connection_ends_services_without_starting_handlers(
     nc: jsync.Connection, server: LocalServer, unique: str, events: Events
 ) -> None:
     done, slow = Recorder(), Slow()
@@ -195,7 +195,7 @@ def test_a_close_of_the_connection_ends_the_service_and_starts_no_handler(
     service.stop()
 
 
-def test_an_exception_of_the_body_passes_and_the_service_stops(
+def test_the_service_stops_and_the_bodys_exception_passes(
     host: jsync.Connection, unique: str
 ) -> None:
     service = host.service(unique, "1.0.0")
@@ -211,7 +211,7 @@ def test_an_exception_of_the_body_passes_and_the_service_stops(
     assert not hasattr(raised.value, "__notes__")
 
 
-def test_a_body_that_raises_is_not_masked_by_a_handler_that_does_not_return(
+def test_a_stuck_handler_masks_no_body_exception(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     slow = Slow()
@@ -234,7 +234,7 @@ def test_a_body_that_raises_is_not_masked_by_a_handler_that_does_not_return(
 
 
 @pytest.mark.parametrize("denied", ["orders.>", "$SRV.INFO.>"])
-def test_a_subject_that_is_not_permitted_stops_it_and_is_raised_by_wait(
+def test_a_forbidden_subject_stops_it_and_wait_raises(
     own_server: StartServer, denied: str, events: Events
 ) -> None:
     server = own_server(
@@ -260,7 +260,7 @@ def test_no_service_begins_on_a_closed_connection(server: LocalServer) -> None:
         host.service("orders", "1.0.0")
 
 
-def test_stops_from_many_threads_wait_for_the_same_end(
+def test_stops_from_many_threads_wait_for_one_end(
     nc: jsync.Connection, host: jsync.Connection, unique: str
 ) -> None:
     done, slow = Recorder(), Slow()

@@ -42,7 +42,7 @@ def test_a_decorated_function_stays_a_function(
     assert double(b"ab") == b"abab"
 
 
-def test_a_handler_may_respond_itself_more_than_once_and_with_headers(
+def test_a_handler_may_respond_repeatedly_and_with_headers(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     @service.endpoint("count", subject=unique)
@@ -95,7 +95,7 @@ def test_a_message_that_wants_no_answer_is_handled(
     assert events.of("error") == []
 
 
-def test_an_error_that_is_responded_is_raised_by_the_caller(
+def test_a_responded_error_is_raised_at_the_caller(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     @service.endpoint("no", subject=unique)
@@ -120,7 +120,7 @@ def test_an_error_that_is_responded_is_raised_by_the_caller(
     }
 
 
-def test_a_service_error_that_is_raised_is_the_answer(
+def test_a_raised_service_error_is_the_answer(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -143,7 +143,7 @@ class SecretError(Exception):
 
 
 @pytest.mark.parametrize("kind", [SecretError, SystemExit])
-def test_another_exception_answers_500_with_its_name_and_goes_to_on_error(
+def test_other_exceptions_answer_500_and_reach_on_error(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -202,7 +202,7 @@ def test_an_exposed_error_without_a_text_is_answered(
             nc.services.call(unique)
 
 
-def test_an_answered_error_is_the_only_answer_and_counts_once(
+def test_an_answered_error_is_sent_and_counted_once(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -228,7 +228,7 @@ def test_an_answered_error_is_the_only_answer_and_counts_once(
     assert isinstance(events.wait("error").__cause__, LookupError)
 
 
-def test_an_answer_that_cannot_be_sent_is_an_error_for_both_sides(
+def test_an_unsendable_answer_raises_errors_on_both_sides(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -247,7 +247,7 @@ def test_an_answer_that_cannot_be_sent_is_an_error_for_both_sides(
 
 
 @pytest.mark.parametrize("data", [bytes(2 << 20), "text"], ids=["large", "text"])
-def test_an_error_whose_data_cannot_be_sent_is_sent_without(
+def test_an_error_is_sent_without_its_unsendable_data(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -269,7 +269,7 @@ def test_an_error_whose_data_cannot_be_sent_is_sent_without(
 # Types ----------------------------------------------------------------------------------
 
 
-def test_types_are_taken_from_the_annotations_on_both_sides(
+def test_both_sides_take_types_from_the_annotations(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     @service.endpoint("total", subject=unique)
@@ -291,7 +291,7 @@ def test_types_are_taken_from_the_annotations_on_both_sides(
         (DEEP, "recursion"),
     ],
 )
-def test_a_bad_payload_is_400_counted_and_no_matter_for_on_error(
+def test_a_bad_payload_answers_400_without_on_error(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -331,7 +331,7 @@ def test_a_bad_payload_of_any_size_is_answered(
     assert len(service.stats().endpoints[0].last_error) < 5000
 
 
-def test_a_reply_of_another_type_is_an_error_that_names_the_field(
+def test_an_error_for_mistyped_replies_names_the_field(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     @service.endpoint("odd", subject=unique)
@@ -343,7 +343,7 @@ def test_a_reply_of_another_type_is_an_error_that_names_the_field(
         nc.services.call(unique, reply_type=Total)
 
 
-def test_a_reply_that_is_nested_too_deeply_is_one_of_another_type(
+def test_a_reply_nested_too_deeply_counts_as_mistyped(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     @service.endpoint("deep", subject=unique)
@@ -355,7 +355,7 @@ def test_a_reply_that_is_nested_too_deeply_is_one_of_another_type(
         nc.services.call(unique, reply_type=Total)
 
 
-def test_data_that_no_json_can_hold_is_rejected_before_anything_is_sent(
+def test_data_unfit_for_json_is_rejected_before_sending(
     nc: jsync.Connection, unique: str
 ) -> None:
     bad: list[Any] = [object(), {1j: 2}]
@@ -374,7 +374,7 @@ def test_a_call_without_responders_raises_at_once(
 # Threads --------------------------------------------------------------------------------
 
 
-def test_as_many_handlers_run_at_a_time_as_there_are_workers(
+def test_as_many_handlers_run_as_there_are_workers(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     together = threading.Barrier(4)
@@ -389,7 +389,7 @@ def test_as_many_handlers_run_at_a_time_as_there_are_workers(
     assert len({call.result().data for call in calls}) == 4
 
 
-def test_one_worker_handles_one_request_at_a_time_in_order(
+def test_one_worker_handles_one_request_after_the_other(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     seen: list[bytes] = []
@@ -425,7 +425,7 @@ def test_a_busy_endpoint_does_not_hold_up_another(
     assert waiting.result().data == b"slow"
 
 
-def test_a_handler_may_call_another_endpoint_over_the_same_connection(
+def test_a_handler_calls_another_endpoint_over_its_connection(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     @service.endpoint("outer", subject=f"{unique}.outer")
@@ -465,7 +465,7 @@ def test_groups_are_nested_prefixes(
     assert subjects == [f"{unique}.v1.named", f"{unique}.v1.at.*.>"]
 
 
-def test_the_queue_group_is_that_of_the_endpoint_the_group_or_the_service(
+def test_endpoint_group_or_service_sets_the_queue_group(
     host: jsync.Connection, unique: str
 ) -> None:
     def handler(data: bytes) -> bytes:
@@ -511,7 +511,7 @@ def test_of_two_instances_each_request_reaches_one(
         assert one.info().endpoints[0].queue_group == "q"
 
 
-def test_without_a_queue_group_each_instance_gets_each_request(
+def test_without_queue_groups_each_instance_gets_each_request(
     nc: jsync.Connection, host: jsync.Connection, unique: str
 ) -> None:
     with (

@@ -55,7 +55,7 @@ class Caller:
         self._thread.result()
 
 
-def test_when_the_server_is_killed_each_call_ends_in_an_answer_or_a_typed_error(
+def test_each_call_ends_when_the_server_is_killed(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -97,7 +97,7 @@ def test_when_the_server_is_killed_each_call_ends_in_an_answer_or_a_typed_error(
         assert stats.num_requests >= sum(caller.answered for caller in callers)
 
 
-def test_an_answer_that_was_ready_while_the_line_was_cut_is_sent_afterwards(
+def test_answers_ready_during_a_cut_are_sent_afterwards(
     nc: jsync.Connection, proxy: FaultProxy, unique: str
 ) -> None:
     slow, events = Slow(), Events()
@@ -121,7 +121,7 @@ def test_an_answer_that_was_ready_while_the_line_was_cut_is_sent_afterwards(
         assert len(nc.services.ping(unique)) == 1
 
 
-def test_a_service_that_begins_while_disconnected_answers_after_the_reconnect(
+def test_a_service_begun_while_disconnected_answers_after_reconnecting(
     nc: jsync.Connection, proxy: FaultProxy, unique: str
 ) -> None:
     events = Events()
@@ -137,7 +137,7 @@ def test_a_service_that_begins_while_disconnected_answers_after_the_reconnect(
             assert nc.request(unique, b"x").data == b"x"
 
 
-def test_a_stop_while_disconnected_waits_for_the_handlers_alone(
+def test_a_stop_while_disconnected_waits_only_for_handlers(
     nc: jsync.Connection, proxy: FaultProxy, unique: str
 ) -> None:
     slow, events = Slow(), Events()
@@ -161,7 +161,7 @@ def test_a_stop_while_disconnected_waits_for_the_handlers_alone(
             nc.request(unique)
 
 
-def test_the_loss_of_the_line_ends_a_call_and_a_discovery_with_a_typed_error(
+def test_a_lost_line_raises_in_calls_and_discoveries(
     proxy: FaultProxy, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     slow, events = Slow(), Events()
@@ -177,7 +177,7 @@ def test_the_loss_of_the_line_ends_a_call_and_a_discovery_with_a_typed_error(
         assert [found.id for found in far.services.ping(unique)] == [service.id]
 
 
-def test_in_a_forked_child_the_service_is_the_parents(
+def test_a_forked_child_cannot_use_its_parents_service(
     server: LocalServer, unique: str
 ) -> None:
     script = """
@@ -248,7 +248,7 @@ SERVING = """
         ("handler", signal.SIGTERM, ["waited", "stopped"]),
     ],
 )
-def test_a_signal_ends_a_service_after_its_running_requests(
+def test_a_signal_ends_services_after_their_running_requests(
     server: LocalServer,
     nc: jsync.Connection,
     unique: str,
@@ -278,7 +278,7 @@ def test_a_signal_ends_a_service_after_its_running_requests(
         assert (code, complaints) == (0, "")
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_handler(
+def test_a_second_ctrl_c_waits_for_no_handler(
     server: LocalServer, nc: jsync.Connection, unique: str
 ) -> None:
     with Child(SERVING, server.url, unique, "ctrl-c") as child:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
-def test_requests_above_the_limit_are_refused_at_once_and_reported_once(
+def test_excess_requests_are_refused_immediately_and_reported_once(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,

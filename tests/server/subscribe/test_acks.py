@@ -54,7 +54,7 @@ ACKS: list[tuple[str, tuple[Any, ...], bytes]] = [
 
 
 @pytest.mark.parametrize(("name", "args", "payload"), ACKS, ids=str)
-def test_an_ack_is_its_type_published_to_the_reply_as_it_is(
+def test_an_ack_publishes_its_type_to_the_reply(
     nc: jsync.Connection,
     js: jsync.JetStream,
     acks: jsync.Subscription,
@@ -122,7 +122,7 @@ def test_with_ack_policy_none_every_ack_is_ignored(
         assert not msg.is_acked
 
 
-def test_an_ack_raises_only_when_it_cannot_be_published(
+def test_an_ack_raises_only_when_publishing_it_fails(
     server: Any, nc: jsync.Connection, subject: str
 ) -> None:
     publish(nc, subject, 1)
@@ -135,7 +135,7 @@ def test_an_ack_raises_only_when_it_cannot_be_published(
         assert not msg.is_acked  # the program can try again
 
 
-def test_a_callbacks_message_is_acked_when_it_has_returned(
+def test_a_message_is_acked_when_its_callback_returns(
     nc: jsync.Connection, js: jsync.JetStream, acks: jsync.Subscription, subject: str
 ) -> None:
     states: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -147,7 +147,7 @@ def test_a_callbacks_message_is_acked_when_it_has_returned(
     assert [states.get() for _ in range(3)] == [False] * 3
 
 
-def test_a_callbacks_own_ack_is_the_one_that_counts(
+def test_a_callbacks_own_ack_replaces_the_automatic_one(
     nc: jsync.Connection, js: jsync.JetStream, acks: jsync.Subscription, subject: str
 ) -> None:
     publish(nc, subject, 1)
@@ -171,7 +171,7 @@ def test_with_manual_ack_a_callback_acks_by_itself(
         assert acks.next(SOON).data == b"+ACK"
 
 
-def test_an_exception_of_a_callback_is_reported_and_its_message_not_acked(
+def test_a_raising_callback_is_reported_and_acks_nothing(
     nc: jsync.Connection, js: jsync.JetStream, acks: jsync.Subscription, subject: str
 ) -> None:
     problems, handled = Recorder(), Recorder()
@@ -191,7 +191,7 @@ def test_an_exception_of_a_callback_is_reported_and_its_message_not_acked(
         assert payloads(acks, nc) == [b"+ACK"] * 2
 
 
-def test_a_message_without_a_consumer_has_neither_metadata_nor_ack(
+def test_messages_without_consumers_have_neither_metadata_nor_acks(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     with js.subscribe(subject) as sub:

@@ -52,7 +52,7 @@ def unchanged(stream: jsync.Stream, act: Callable[[], object]) -> None:
     assert list(stream.consumer_names()) == ["c"]
 
 
-def test_binding_to_a_consumer_in_use_is_a_duplicate_subscription(
+def test_binding_a_used_consumer_is_a_duplicate_subscription(
     js: jsync.JetStream, stream: jsync.Stream, subject: str, pushing: Create
 ) -> None:
     name = pushing()
@@ -84,7 +84,7 @@ def test_binding_a_queue_shares_a_consumer_in_use(
     ],
 )
 @pytest.mark.parametrize("bound", [True, False])
-def test_binding_checks_the_deliver_group_whether_bound_or_not(
+def test_binding_checks_the_deliver_group_bound_or_not(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -114,7 +114,7 @@ def test_binding_checks_the_deliver_group_whether_bound_or_not(
         ({"idle_heartbeat": 1.0, "flow_control": True}, "flow control"),
     ],
 )
-def test_binding_a_queue_to_a_consumer_with_flow_control_or_heartbeats_is_rejected(
+def test_binding_a_queue_rejects_flow_control_and_heartbeats(
     js: jsync.JetStream,
     stream: jsync.Stream,
     subject: str,
@@ -131,7 +131,7 @@ def test_binding_a_queue_to_a_consumer_with_flow_control_or_heartbeats_is_reject
     unchanged(stream, act)
 
 
-def test_binding_with_another_subject_than_the_filter_is_refused(
+def test_binding_a_subject_unlike_the_filter_is_refused(
     js: jsync.JetStream, stream: jsync.Stream, subject: str, pushing: Create
 ) -> None:
     name = pushing(filter_subject=subject)
@@ -146,7 +146,7 @@ def test_binding_with_another_subject_than_the_filter_is_refused(
         assert sub.is_active
 
 
-def test_binding_a_pull_to_a_push_consumer_is_refused(
+def test_binding_a_pull_rejects_a_push_consumer(
     js: jsync.JetStream, stream: jsync.Stream, subject: str, pushing: Create
 ) -> None:
     name = pushing()
@@ -161,7 +161,7 @@ def test_binding_a_pull_to_a_push_consumer_is_refused(
     unchanged(stream, act)
 
 
-def test_binding_a_push_to_a_pull_consumer_is_refused(
+def test_binding_a_push_rejects_a_pull_consumer(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     stream.create_consumer(durable_name="c")
@@ -174,7 +174,7 @@ def test_binding_a_push_to_a_pull_consumer_is_refused(
     unchanged(stream, act)
 
 
-def test_binding_names_each_field_of_a_configuration_that_is_otherwise(
+def test_binding_names_each_differing_configuration_field(
     js: jsync.JetStream, stream: jsync.Stream, subject: str, pushing: Create
 ) -> None:
     name = pushing(ack_wait=10, max_deliver=5)
@@ -211,7 +211,7 @@ def test_binding_a_pull_compares_its_configuration_too(
     first.unsubscribe()
 
 
-def test_binding_again_finds_a_consumer_as_the_same_call_has_made_it(
+def test_binding_again_accepts_the_consumer_it_has_created(
     server: LocalServer, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     options: dict[str, Any] = {

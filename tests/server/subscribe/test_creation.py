@@ -94,7 +94,7 @@ def test_stream_name_is_looked_up_by_the_subject(
 
 
 @pytest.mark.parametrize("call", ["subscribe", "pull_subscribe"])
-def test_stream_name_that_cannot_be_found_is_an_error(
+def test_stream_name_not_found_is_an_error(
     js: jsync.JetStream, stream: jsync.Stream, unique: str, call: str
 ) -> None:
     with pytest.raises(errors.StreamNotFoundError, match="no stream takes"):
@@ -108,7 +108,7 @@ def test_stream_name_that_cannot_be_found_is_an_error(
         other.delete()
 
 
-def test_stream_name_that_is_given_is_not_looked_up(
+def test_stream_name_given_is_not_looked_up(
     far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
 ) -> None:
     with far.subscribe(subject, stream=stream.name) as sub:
@@ -145,7 +145,7 @@ def test_consumer_name_uses_the_existing_consumer(
 @pytest.mark.parametrize(
     "named", [{"consumer": "none"}, {"durable": "none", "bind": True}]
 )
-def test_consumer_name_that_is_not_found_is_an_error_for_a_push(
+def test_a_push_rejects_a_consumer_name_not_found(
     far: jsync.JetStream, wire: Wire, subject: str, named: dict[str, Any]
 ) -> None:
     with pytest.raises(errors.ConsumerNotFoundError):
@@ -153,7 +153,7 @@ def test_consumer_name_that_is_not_found_is_an_error_for_a_push(
     assert not [request for request in wire.requests if "CREATE" in request]
 
 
-def test_a_pull_accepts_a_consumer_name_that_is_not_found(
+def test_a_pull_accepts_a_consumer_name_not_found(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     fill(js, subject)
@@ -167,7 +167,7 @@ def test_a_pull_accepts_a_consumer_name_that_is_not_found(
     assert names(stream) == ["later"]
 
 
-def test_a_pull_accepts_a_consumer_name_that_may_not_be_looked_up(
+def test_a_pull_accepts_consumer_names_without_lookup_permission(
     own_server: StartServer,
 ) -> None:
     server = own_server(
@@ -200,7 +200,7 @@ def test_a_pull_accepts_a_consumer_name_that_may_not_be_looked_up(
 # Queue name ---------------------------------------------------------------------------
 
 
-def test_queue_name_names_the_durable_consumer_that_its_members_share(
+def test_queue_name_names_the_shared_durable_consumer(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     with (
@@ -217,7 +217,7 @@ def test_queue_name_names_the_durable_consumer_that_its_members_share(
         assert min(one.delivered, two.delivered) > 0
 
 
-def test_queue_name_may_be_another_than_that_of_the_consumer(
+def test_queue_name_may_differ_from_the_consumer_name(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     with js.subscribe(subject, "workers", durable="shared") as one:
@@ -240,7 +240,7 @@ def test_nats_subscription_is_made_before_the_consumer(
         )
 
 
-def test_nats_subscription_is_on_an_inbox_or_on_the_deliver_subject_of_the_consumer(
+def test_nats_subscription_uses_an_inbox_or_deliver_subject(
     server: LocalServer, js: jsync.JetStream, unique: str, subject: str
 ) -> None:
     with js.subscribe(subject) as sub:
@@ -269,7 +269,7 @@ def test_creating_an_ephemeral_consumer_keeps_its_name(
         assert pulled.consumer.name == name
 
 
-def test_creating_a_durable_consumer_when_there_is_none_of_that_name(
+def test_creating_makes_a_durable_consumer_that_was_missing(
     far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
 ) -> None:
     with far.subscribe(subject, durable="pushed") as sub:
@@ -281,7 +281,7 @@ def test_creating_a_durable_consumer_when_there_is_none_of_that_name(
     assert looked[0] == f"CONSUMER.INFO.{stream.name}.pushed"
 
 
-def test_creating_fills_in_the_arguments_and_the_needs_of_a_subscription(
+def test_creating_fills_in_arguments_and_subscription_needs(
     js: jsync.JetStream, stream: jsync.Stream, unique: str
 ) -> None:
     subject = f"{unique}.*"
@@ -306,7 +306,7 @@ def test_creating_fills_in_the_arguments_and_the_needs_of_a_subscription(
     assert (config.ack_policy, config.max_waiting) == ("explicit", 9)
 
 
-def test_creating_with_several_filters_takes_them_instead_of_the_subject(
+def test_creating_takes_several_filters_instead_of_the_subject(
     js: jsync.JetStream, unique: str, subject: str
 ) -> None:
     config = ConsumerConfig(filter_subjects=[f"{unique}.a", f"{unique}.b"])
@@ -335,7 +335,7 @@ def test_creating_that_the_server_refuses_leaves_no_subscription(
         nc.request(inbox, timeout=SOON)
 
 
-def test_creating_is_remembered_and_the_consumer_deleted_at_the_end(
+def test_a_created_consumer_is_deleted_at_the_end(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     calls: list[tuple[Any, dict[str, Any]]] = [
@@ -352,7 +352,7 @@ def test_creating_is_remembered_and_the_consumer_deleted_at_the_end(
         assert names(stream) == []
 
 
-def test_a_second_member_creates_no_consumer_and_leaves_the_existing_one(
+def test_a_second_member_creates_and_deletes_no_consumer(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     first = js.subscribe(subject, "q")
@@ -365,7 +365,7 @@ def test_a_second_member_creates_no_consumer_and_leaves_the_existing_one(
 # The returned subscription ------------------------------------------------------------
 
 
-def test_a_reader_gets_the_patience_and_the_on_error_that_were_given(
+def test_readers_get_the_given_patience_and_on_error(
     far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
 ) -> None:
     stream.create_consumer(
@@ -403,7 +403,7 @@ def test_a_reader_gets_the_limits_that_were_given(
 # Names of nats-py ----------------------------------------------------------------------
 
 
-def test_nats_py_callbacks_are_acked_unless_that_is_done_by_hand(
+def test_nats_py_callbacks_are_acked_unless_done_manually(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     fill(js, subject, 3)
@@ -423,7 +423,7 @@ def test_nats_py_callbacks_are_acked_unless_that_is_done_by_hand(
             assert (floor("by-hand"), pending("by-hand")) == (0, 3)
 
 
-def test_nats_py_subscribe_bind_takes_the_info_of_a_consumer(
+def test_nats_py_subscribe_bind_takes_a_consumers_info(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     fill(js, subject)
@@ -440,7 +440,7 @@ def test_nats_py_subscribe_bind_takes_the_info_of_a_consumer(
         js.subscribe_bind(stream.name)
 
 
-def test_nats_py_pull_subscribe_bind_takes_each_word_for_the_consumer(
+def test_nats_py_pull_subscribe_bind_takes_consumer_keywords(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     stream.create_consumer(durable_name="worker")
@@ -458,7 +458,7 @@ def test_nats_py_pull_subscribe_bind_takes_each_word_for_the_consumer(
 
 
 @pytest.mark.parametrize("word", ["ordered", "ordered_consumer"])
-def test_the_ordered_consumer_of_nats_py_reads_in_order_and_is_deleted_at_the_end(
+def test_nats_py_ordered_consumers_read_and_are_deleted(
     js: jsync.JetStream, stream: jsync.Stream, subject: str, word: str
 ) -> None:
     fill(js, subject, 3)
@@ -510,7 +510,7 @@ def test_nats_py_order_of_arguments_is_the_same(
 @pytest.mark.parametrize(
     "call", ["subscribe", "subscribe_bind", "pull_subscribe", "pull_subscribe_bind"]
 )
-def test_nats_py_names_are_all_there_in_their_order(call: str) -> None:
+def test_nats_py_names_all_exist_in_their_order(call: str) -> None:
     theirs = list(inspect.signature(getattr(JetStreamContext, call)).parameters)
     ours = list(inspect.signature(getattr(jsync.JetStream, call)).parameters)
     assert ours[: len(theirs)] == theirs

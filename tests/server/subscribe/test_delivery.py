@@ -41,7 +41,7 @@ def test_a_subscription_can_be_iterated(
         assert next(sub.messages).metadata.stream_sequence == 101
 
 
-def test_next_returns_one_message_or_raises_when_none_has_come(
+def test_next_returns_a_message_or_raises_without_one(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     with js.subscribe(subject) as sub:
@@ -54,7 +54,7 @@ def test_next_returns_one_message_or_raises_when_none_has_come(
         assert sub.next(None).metadata.stream_sequence == 3
 
 
-def test_a_callback_gets_them_one_after_the_other_on_one_thread(
+def test_callbacks_get_messages_in_turn_on_one_thread(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     handler = Recorder()
@@ -71,7 +71,7 @@ def test_a_callback_gets_them_one_after_the_other_on_one_thread(
     wait_for(lambda: not thread.is_alive())
 
 
-def test_a_callback_has_no_thread_before_its_first_message(
+def test_a_callback_without_a_message_has_no_thread(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     def threads() -> int:
@@ -86,7 +86,7 @@ def test_a_callback_has_no_thread_before_its_first_message(
         assert threads() == 1
 
 
-def test_a_callback_that_raises_system_exit_gets_the_next_message(
+def test_a_callback_raising_system_exit_gets_further_messages(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     problems, handled = Recorder(), Recorder()
@@ -102,7 +102,7 @@ def test_a_callback_that_raises_system_exit_gets_the_next_message(
     assert isinstance(problems.get(), errors.CallbackError)
 
 
-def test_messages_that_arrive_before_the_bind_are_delivered_after_it(
+def test_messages_before_the_bind_are_delivered_after_it(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     publish(nc, subject, 3)
@@ -122,7 +122,7 @@ def test_messages_that_arrive_before_the_bind_are_delivered_after_it(
         sub.unsubscribe()
 
 
-def test_a_subscription_may_change_its_subject_before_the_bind(
+def test_a_subscription_may_change_subject_before_the_bind(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     publish(nc, subject, 2)
@@ -235,7 +235,7 @@ def test_a_subscription_is_restored_after_a_reconnect(
                 msg.ack()
 
 
-def test_ctrl_c_ends_a_wait_and_leaves_it_usable(
+def test_ctrl_c_during_a_wait_leaves_it_usable(
     server: LocalServer, subject: str
 ) -> None:
     script = """
@@ -308,7 +308,7 @@ def test_a_subscription_tells_its_names_and_counts(
     assert "ended, 0 pending" in repr(sub)
 
 
-def test_a_closed_connection_is_not_kept_alive_by_its_subscriptions(
+def test_subscriptions_do_not_keep_a_closed_connection_alive(
     server: LocalServer, nc: jsync.Connection, subject: str
 ) -> None:
     gc.collect()

@@ -34,7 +34,7 @@ def has_arrived(sub: jsync.PushSubscription, before: float) -> bool:
     return sub._mailbox.last_arrival > before
 
 
-def test_flow_control_of_the_server_is_answered_in_its_place(
+def test_flow_control_is_answered_in_its_place(
     nc: jsync.Connection, proxy: FaultProxy, subject: str
 ) -> None:
     stored(nc, subject)
@@ -61,7 +61,7 @@ def test_flow_control_of_the_server_is_answered_in_its_place(
         wait_for(all_is_answered)
 
 
-def test_flow_control_is_answered_after_the_callback_has_handled_the_earlier_messages(
+def test_flow_control_is_answered_after_handling_earlier_messages(
     nc: jsync.Connection, js: jsync.JetStream, subject: str, unique: str
 ) -> None:
     begun: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -113,7 +113,7 @@ def test_next_skips_flow_control_within_its_timeout(
         assert waiting.result().data == b"after it"
 
 
-def test_flow_control_keeps_the_backlog_of_a_slow_reader_small(
+def test_flow_control_keeps_a_slow_readers_backlog_small(
     nc: jsync.Connection, proxy: FaultProxy, subject: str
 ) -> None:
     publish(nc, subject, 1000, LARGE)
@@ -130,7 +130,7 @@ def test_flow_control_keeps_the_backlog_of_a_slow_reader_small(
         assert sub.dropped == 0
 
 
-def test_flow_control_that_is_lost_is_made_up_for_by_a_heartbeat(
+def test_a_heartbeat_makes_up_for_lost_flow_control(
     nc: jsync.Connection, proxy: FaultProxy, subject: str
 ) -> None:
     stored(nc, subject)
@@ -142,7 +142,7 @@ def test_flow_control_that_is_lost_is_made_up_for_by_a_heartbeat(
         assert traffic.requests[0] in traffic.answers
 
 
-def test_flow_control_an_answer_that_is_lost_is_given_again(
+def test_a_lost_flow_control_answer_is_given_again(
     nc: jsync.Connection, proxy: FaultProxy, subject: str
 ) -> None:
     stored(nc, subject)
@@ -154,7 +154,7 @@ def test_flow_control_an_answer_that_is_lost_is_given_again(
         assert traffic.answers.count(traffic.requests[0]) > 1
 
 
-def test_a_stalled_consumer_is_answered_as_its_heartbeat_arrives(
+def test_a_stalled_consumer_is_answered_at_its_heartbeat(
     nc: jsync.Connection, js: jsync.JetStream, subject: str, unique: str
 ) -> None:
     answers = nc.subscribe(f"fc.{unique}")
@@ -166,7 +166,7 @@ def test_a_stalled_consumer_is_answered_as_its_heartbeat_arrives(
         assert sub.pending == 5
 
 
-def test_a_stalled_consumer_whose_request_waits_in_the_backlog_is_answered_there(
+def test_a_stalled_consumer_is_answered_in_the_backlog(
     nc: jsync.Connection, js: jsync.JetStream, subject: str, unique: str
 ) -> None:
     answers = nc.subscribe(f"fc.{unique}")
@@ -201,7 +201,7 @@ def test_the_same_flow_control_is_answered_once(
         assert answers.next(SOON).subject == f"fc.{unique}.2"
 
 
-def test_a_flow_control_request_with_an_invalid_subject_is_reported(
+def test_flow_control_with_an_invalid_subject_is_reported(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     problems = Recorder()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_every_call_of_the_workflow_in_a_forked_child_raises(
+def test_every_workflow_call_in_a_forked_child_raises(
     server: LocalServer, unique: str
 ) -> None:
     script = (

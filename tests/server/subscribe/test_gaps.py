@@ -41,7 +41,7 @@ def numbered(consumer: int, stream: int) -> bytes:
     return b".%d.%d." % (stream, consumer)
 
 
-def test_a_gap_in_the_messages_is_reported_with_its_range(
+def test_a_message_gap_is_reported_with_its_range(
     nc: jsync.Connection,
     traffic: Traffic,
     distant: jsync.JetStream,
@@ -62,7 +62,7 @@ def test_a_gap_in_the_messages_is_reported_with_its_range(
     assert not problems.waiting
 
 
-def test_missing_messages_are_redelivered_if_they_need_an_ack(
+def test_missing_messages_that_need_acks_are_redelivered(
     nc: jsync.Connection,
     traffic: Traffic,
     distant: jsync.JetStream,
@@ -83,7 +83,7 @@ def test_missing_messages_are_redelivered_if_they_need_an_ack(
     assert not problems.waiting
 
 
-def test_a_gap_at_the_end_is_reported_from_a_heartbeat_and_once(
+def test_a_heartbeat_reports_a_final_gap_once(
     nc: jsync.Connection,
     traffic: Traffic,
     distant: jsync.JetStream,
@@ -126,7 +126,7 @@ def test_a_gap_before_the_first_message_is_reported(
     assert (gap.first, gap.last) == (1, 1)
 
 
-def test_a_gap_of_an_existing_consumer_counts_from_its_last_sequence(
+def test_existing_consumers_count_gaps_from_their_last_sequence(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -153,7 +153,7 @@ def test_a_gap_of_an_existing_consumer_counts_from_its_last_sequence(
     assert (gap.first, gap.last) == (3, 3)
 
 
-def test_gaps_are_not_looked_for_in_a_queue_group(
+def test_a_queue_group_looks_for_no_gaps(
     nc: jsync.Connection,
     traffic: Traffic,
     distant: jsync.JetStream,
@@ -173,7 +173,7 @@ def test_gaps_are_not_looked_for_in_a_queue_group(
         assert problems.get() is None
 
 
-def test_messages_that_the_backlog_drops_are_reported_as_a_slow_reader_and_no_gap(
+def test_dropped_messages_report_slow_readers_and_no_gaps(
     server: Any, nc: jsync.Connection, subject: str
 ) -> None:
     problems, slow = Recorder(), Recorder()

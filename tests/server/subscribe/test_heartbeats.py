@@ -24,7 +24,7 @@ def watch_of(sub: jsync.PushSubscription) -> str:
     return repr(sub._delivery._heartbeats)
 
 
-def test_silence_raises_an_alarm_again_and_again_and_ends_nothing(
+def test_silence_raises_repeated_alarms_and_ends_nothing(
     js: jsync.JetStream, proxy: FaultProxy, subject: str
 ) -> None:
     problems = Recorder()
@@ -75,7 +75,7 @@ def test_how_long_silence_may_last_can_be_set(
         proxy.hear("server")
 
 
-def test_a_heartbeat_and_any_other_status_put_the_alarm_off(
+def test_a_heartbeat_or_any_status_postpones_the_alarm(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     with js.subscribe(subject, idle_heartbeat=0.2, heartbeat_patience=LONG) as sub:
@@ -120,7 +120,7 @@ def test_without_an_interval_no_heartbeat_is_expected(
 
 
 @pytest.mark.parametrize("heartbeat", [0.2, None])
-def test_a_consumer_that_was_deleted_is_noticed_by_its_silence(
+def test_a_deleted_consumer_is_noticed_by_its_silence(
     js: jsync.JetStream,
     stream: jsync.Stream,
     subject: str,
@@ -162,7 +162,7 @@ def test_a_consumer_deleted_while_disconnected_ends_a_push(
             running.wait(LONG)
 
 
-def test_a_push_consumer_of_a_stream_is_watched_too(
+def test_a_streams_push_consumer_is_watched_too(
     proxy: FaultProxy, subject: str, stream: jsync.Stream, unique: str
 ) -> None:
     problems = Recorder()

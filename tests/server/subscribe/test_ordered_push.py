@@ -46,7 +46,7 @@ def resets(problems: Recorder) -> list[Exception]:
     return [problems.get() for _ in range(problems.waiting)]
 
 
-def test_the_consumer_of_an_ordered_subscription_has_its_configuration(
+def test_an_ordered_subscriptions_consumer_has_its_configuration(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     with js.subscribe(subject, ordered=True) as sub:
@@ -81,7 +81,7 @@ def test_more_than_one_window_of_flow_control(
         assert sub.dropped == 0
 
 
-def test_a_gap_is_made_up_for_by_another_consumer_on_another_subject(
+def test_another_consumer_on_another_subject_fills_a_gap(
     nc: jsync.Connection,
     traffic: Traffic,
     distant: jsync.JetStream,
@@ -108,7 +108,7 @@ def test_a_gap_is_made_up_for_by_another_consumer_on_another_subject(
     assert list(stream.consumer_names()) == []
 
 
-def test_a_gap_at_the_end_is_noticed_by_a_heartbeat(
+def test_a_heartbeat_reveals_a_final_gap(
     nc: jsync.Connection,
     traffic: Traffic,
     distant: jsync.JetStream,
@@ -125,7 +125,7 @@ def test_a_gap_at_the_end_is_noticed_by_a_heartbeat(
 
 
 @pytest.mark.parametrize("lost", [[b".1.1."], [b".3.3.", b".3.1."]], ids=str)
-def test_a_first_message_that_is_lost_is_made_up_for(
+def test_a_lost_first_message_is_made_up_for(
     nc: jsync.Connection,
     traffic: Traffic,
     distant: jsync.JetStream,
@@ -154,7 +154,7 @@ def test_an_ordered_push_consumer_survives_repeated_losses(
         assert sequences(take(sub, 300)) == list(range(1, 301))
 
 
-def test_a_consumer_that_is_deleted_is_made_up_for(
+def test_a_deleted_consumer_is_replaced(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -176,7 +176,7 @@ def test_a_consumer_that_is_deleted_is_made_up_for(
 @pytest.mark.parametrize(
     ("status", "text"), [(409, "Consumer Deleted"), (503, "No Responders")]
 )
-def test_a_word_of_the_server_that_it_is_gone_is_believed(
+def test_the_servers_word_of_its_end_is_believed(
     nc: jsync.Connection,
     js: jsync.JetStream,
     problems: Recorder,
@@ -248,7 +248,7 @@ def test_a_reconnect_loses_nothing_and_doubles_nothing(
         sub.unsubscribe()
 
 
-def test_the_end_of_a_connection_in_the_middle_of_a_message(
+def test_a_connection_may_end_within_a_message(
     nc: jsync.Connection, proxy: FaultProxy, subject: str
 ) -> None:
     publish(nc, subject, 200, 2048)
@@ -258,7 +258,7 @@ def test_the_end_of_a_connection_in_the_middle_of_a_message(
             assert sequences(take(sub, 200)) == list(range(1, 201))
 
 
-def test_an_answer_to_its_creation_that_is_lost_doubles_and_loses_nothing(
+def test_a_lost_creation_answer_doubles_and_loses_nothing(
     nc: jsync.Connection,
     traffic: Traffic,
     proxy: FaultProxy,
@@ -304,7 +304,7 @@ def test_a_callback_gets_them_in_order_too(
     ],
     ids=str,
 )
-def test_an_ordered_subscription_begins_at_its_policy_also_after_a_reset(
+def test_an_ordered_subscriptions_start_policy_survives_a_reset(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -323,7 +323,7 @@ def test_an_ordered_subscription_begins_at_its_policy_also_after_a_reset(
         assert sequences(take(sub, len(expected))) == expected
 
 
-def test_a_purge_of_the_last_of_each_subject_does_not_end_it(
+def test_purging_the_last_of_each_subject_ends_nothing(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, problems: Recorder
 ) -> None:
     for number in range(2000):
@@ -364,7 +364,7 @@ def test_a_stream_that_is_deleted_ends_it(
     sub.unsubscribe()
 
 
-def test_an_ordered_subscription_that_cannot_begin_raises_and_leaves_no_consumer(
+def test_a_failed_start_raises_and_leaves_no_consumer(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     before = set(nc.session.interests)
@@ -384,7 +384,7 @@ def test_an_unknown_status_is_raised_and_reading_continues(
         assert sequences(take(sub, 1)) == [1]
 
 
-def test_a_heartbeat_of_a_consumer_that_was_given_up_is_not_believed(
+def test_an_abandoned_consumers_heartbeat_is_not_believed(
     nc: jsync.Connection, js: jsync.JetStream, problems: Recorder, subject: str
 ) -> None:
     with js.subscribe(subject, ordered=True, on_error=problems) as sub:
@@ -400,7 +400,7 @@ def test_a_heartbeat_of_a_consumer_that_was_given_up_is_not_believed(
         assert problems.get() is None
 
 
-def test_draining_reads_the_received_messages_and_deletes_the_consumer(
+def test_draining_reads_received_messages_and_deletes_the_consumer(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     publish(nc, subject, 5)
@@ -411,7 +411,7 @@ def test_draining_reads_the_received_messages_and_deletes_the_consumer(
     assert list(stream.consumer_names()) == []
 
 
-def test_unsubscribe_wakes_a_waiting_reader_of_an_ordered_subscription(
+def test_unsubscribe_wakes_an_ordered_subscriptions_waiting_reader(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     sub = js.subscribe(subject, ordered=True)

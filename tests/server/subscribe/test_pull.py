@@ -32,7 +32,7 @@ def waiting(stream: jsync.Stream) -> int:
     return stream.consumer("worker").cached_info.num_waiting
 
 
-def test_fetch_returns_a_list_of_the_available_messages_without_waiting_for_more(
+def test_fetch_returns_the_available_messages_without_waiting(
     js: jsync.JetStream, far: jsync.JetStream, wire: Wire, subject: str
 ) -> None:
     sub = far.pull_subscribe(subject)
@@ -48,7 +48,7 @@ def test_fetch_returns_a_list_of_the_available_messages_without_waiting_for_more
     assert (sub.delivered, sub.pending_msgs, sub.pending_bytes) == (5, 0, 0)
 
 
-def test_fetch_waits_for_the_first_message_when_there_is_none(
+def test_fetch_without_messages_waits_for_the_first(
     js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
 ) -> None:
     for timeout in (LONG, None):
@@ -91,7 +91,7 @@ def test_a_refused_fetch_waits_for_one_message(
 
 
 @pytest.mark.parametrize("batch", [1, 10])
-def test_an_empty_fetch_times_out_and_404_and_408_are_not_reported(
+def test_an_empty_fetch_reports_neither_404_nor_408(
     sub: jsync.PullSubscription, batch: int
 ) -> None:
     with pytest.raises(
@@ -108,7 +108,7 @@ def test_fetch_takes_a_timedelta_for_each_duration(sub: jsync.PullSubscription) 
     sub.drain(timedelta(seconds=LONG))
 
 
-def test_a_fetch_that_the_server_ends_early_raises_the_reason(
+def test_a_fetch_ended_early_raises_the_servers_reason(
     proxy: FaultProxy, subject: str
 ) -> None:
     pulls = Pulls(proxy)
@@ -143,7 +143,7 @@ def test_fetch_with_heartbeats_notices_a_silent_server(
         sub.fetch(1, timeout=LONG, heartbeat=0.1)
 
 
-def test_a_consumer_that_is_deleted_ends_a_fetch_with_an_error(
+def test_a_fetch_raises_when_its_consumer_is_deleted(
     sub: jsync.PullSubscription, stream: jsync.Stream
 ) -> None:
     fetching = Thread(sub.fetch, 10, LONG)
@@ -153,7 +153,7 @@ def test_a_consumer_that_is_deleted_ends_a_fetch_with_an_error(
     sub.unsubscribe()  # a consumer that is gone needs no deletion
 
 
-def test_a_fetch_returns_the_messages_that_arrived_before_it_raises(
+def test_a_fetch_returns_received_messages_before_it_raises(
     js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
 ) -> None:
     fetching = Thread(sub.fetch, 10, LONG)
@@ -166,7 +166,7 @@ def test_a_fetch_returns_the_messages_that_arrived_before_it_raises(
         sub.fetch(1, timeout=SOON)
 
 
-def test_unsubscribe_ends_it_and_deletes_the_consumer_that_it_created(
+def test_unsubscribe_ends_it_and_deletes_its_own_consumer(
     js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
 ) -> None:
     with js.pull_subscribe(f"{stream.name}.>", "worker") as second:
@@ -181,7 +181,7 @@ def test_unsubscribe_ends_it_and_deletes_the_consumer_that_it_created(
             ended.fetch()
 
 
-def test_unsubscribe_raises_the_error_of_the_server_and_may_be_tried_again(
+def test_unsubscribe_raises_server_errors_and_may_be_repeated(
     far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
 ) -> None:
     sub = far.pull_subscribe(subject, "worker")
@@ -197,7 +197,7 @@ def test_unsubscribe_raises_the_error_of_the_server_and_may_be_tried_again(
     assert list(stream.consumer_names()) == []
 
 
-def test_drain_lets_a_fetch_finish_and_then_deletes_the_consumer(
+def test_drain_deletes_the_consumer_after_a_running_fetch(
     js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
 ) -> None:
     fetching = Thread(sub.fetch, 1, LONG)
@@ -224,7 +224,7 @@ def test_drain_that_takes_too_long_leaves_the_consumer(
     assert list(stream.consumer_names()) == ["worker"]
 
 
-def test_draining_the_connection_deletes_it_and_closing_it_does_not(
+def test_draining_a_connection_deletes_it_closing_does_not(
     server: LocalServer, stream: jsync.Stream, subject: str
 ) -> None:
     for end, left in (("close", ["worker"]), ("drain", [])):
@@ -252,7 +252,7 @@ def test_drain_reports_a_deletion_that_fails(
         sub._timeout = SOON
 
 
-def test_drain_of_a_closed_connection_has_nothing_to_report(
+def test_drain_of_a_closed_connection_reports_nothing(
     server: LocalServer, subject: str
 ) -> None:
     reported = Recorder()

@@ -60,7 +60,7 @@ def test_consuming_does_not_ack_for_the_handler(
     assert pushed.info().num_ack_pending == 1
 
 
-def test_an_exception_of_a_handler_is_reported_and_its_message_given_back(
+def test_raising_handlers_are_reported_and_their_messages_returned(
     js: jsync.JetStream, pushed: jsync.PushConsumer, subject: str
 ) -> None:
     problems = Recorder()
@@ -106,7 +106,7 @@ def test_stop_returns_the_unhandled_messages(
     assert numbers == {2}
 
 
-def test_a_second_listener_is_refused_unless_they_are_a_group(
+def test_a_second_listener_outside_a_group_is_refused(
     stream: jsync.Stream, pushed: jsync.PushConsumer, unique: str
 ) -> None:
     shared = stream.create_push_consumer(
@@ -151,7 +151,7 @@ def test_a_group_shares_the_messages(
     assert not problems.waiting
 
 
-def test_a_pull_consumer_is_none_and_one_without_deliver_subject_is_not_made(
+def test_pull_consumers_and_missing_deliver_subjects_are_rejected(
     stream: jsync.Stream,
 ) -> None:
     stream.create_consumer(durable_name="pulled")
@@ -176,7 +176,7 @@ def test_a_push_consumer_can_be_changed(
     assert not list(stream.consumer_names())
 
 
-def test_the_context_makes_and_finds_them_without_a_stream(
+def test_the_context_makes_and_finds_them_without_streams(
     js: jsync.JetStream, stream: jsync.Stream, unique: str
 ) -> None:
     made = js.create_push_consumer(

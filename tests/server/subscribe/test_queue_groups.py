@@ -34,7 +34,7 @@ def test_each_message_reaches_one_member(
     assert all(shares)
 
 
-def test_a_member_that_did_not_create_the_consumer_leaves_it_alone(
+def test_a_member_leaves_a_consumer_of_others_alone(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     first = js.subscribe(subject, "group")
@@ -91,7 +91,7 @@ MEMBER = """
     """
 
 
-def test_four_processes_share_the_work_of_one_that_is_killed(
+def test_a_killed_process_leaves_its_work_to_others(
     server: LocalServer,
     nc: jsync.Connection,
     js: jsync.JetStream,

@@ -29,7 +29,7 @@ def creations(wire: Wire) -> int:
     return sum("CONSUMER.CREATE" in request for request in wire.requests)
 
 
-def test_race_of_a_queue_joins_the_other_members_consumer(
+def test_race_of_a_queue_joins_another_members_consumer(
     js: jsync.JetStream,
     far: jsync.JetStream,
     wire: Wire,
@@ -126,7 +126,7 @@ def test_race_makes_the_same_checks_again(
     assert creations(wire) == len(there)
 
 
-def test_race_of_a_pull_joins_only_a_pull_consumer(
+def test_race_of_a_pull_joins_only_pull_consumers(
     js: jsync.JetStream,
     far: jsync.JetStream,
     wire: Wire,

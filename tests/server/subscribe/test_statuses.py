@@ -41,7 +41,7 @@ def test_pull_mode_statuses_are_not_surfaced(
 
 
 @pytest.mark.parametrize(("status", "text", "kind"), KINDS, ids=str)
-def test_next_raises_error_statuses_in_their_place_and_continues(
+def test_next_raises_error_statuses_in_turn_and_continues(
     nc: jsync.Connection,
     sub: jsync.PushSubscription,
     subject: str,
@@ -60,7 +60,7 @@ def test_next_raises_error_statuses_in_their_place_and_continues(
 
 
 @pytest.mark.parametrize(("status", "text", "kind"), KINDS, ids=str)
-def test_the_iteration_raises_error_statuses_after_the_received_messages(
+def test_iteration_raises_error_statuses_after_the_received_messages(
     nc: jsync.Connection,
     sub: jsync.PushSubscription,
     subject: str,
@@ -85,7 +85,7 @@ def test_the_iteration_raises_error_statuses_after_the_received_messages(
 
 
 @pytest.mark.parametrize(("status", "text", "kind"), KINDS, ids=str)
-def test_error_statuses_are_reported_when_there_is_a_callback(
+def test_error_statuses_beside_a_callback_are_reported(
     nc: jsync.Connection,
     js: jsync.JetStream,
     subject: str,
@@ -101,7 +101,7 @@ def test_error_statuses_are_reported_when_there_is_a_callback(
         assert handler.get().metadata.stream_sequence == 1
 
 
-def test_a_deleted_consumer_ends_the_iteration_after_the_received_messages(
+def test_a_deleted_consumer_ends_iteration_after_received_messages(
     nc: jsync.Connection, sub: jsync.PushSubscription, subject: str
 ) -> None:
     publish(nc, subject, 2)
@@ -118,7 +118,7 @@ def test_a_deleted_consumer_ends_the_iteration_after_the_received_messages(
     assert not sub.is_active
 
 
-def test_a_deleted_consumer_ends_a_callback_and_is_reported(
+def test_a_deleted_consumer_ends_callbacks_and_is_reported(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     handler, problems = Recorder(), Recorder()
@@ -130,7 +130,7 @@ def test_a_deleted_consumer_ends_a_callback_and_is_reported(
     assert not sub.is_active
 
 
-def test_a_deleted_consumer_ends_consuming_and_is_raised_from_wait(
+def test_a_deleted_consumer_ends_consuming_and_wait_raises(
     nc: jsync.Connection, stream: jsync.Stream, unique: str
 ) -> None:
     pushed = stream.create_push_consumer(
@@ -142,7 +142,7 @@ def test_a_deleted_consumer_ends_consuming_and_is_raised_from_wait(
         running.wait(SOON)
 
 
-def test_a_status_of_the_flow_control_kind_that_is_an_error_is_one_in_its_turn(
+def test_an_error_status_with_a_reply_is_raised(
     nc: jsync.Connection, js: jsync.JetStream, sub: jsync.PushSubscription, subject: str
 ) -> None:
     say(nc, sub.subject, 409, "With A Reply", reply="nobody.listens")

@@ -114,7 +114,7 @@ def test_keep_is_for_consumers_with_a_name(js: jsync.JetStream, subject: str) ->
         js.subscribe(subject, ordered=True, keep=True)
 
 
-def test_the_subscription_is_gone_before_the_consumer_is_deleted(
+def test_the_subscription_ends_before_the_consumers_deletion(
     stream: jsync.Stream, far: jsync.JetStream, wire: Wire, subject: str
 ) -> None:
     sub = far.subscribe(subject)
@@ -123,7 +123,7 @@ def test_the_subscription_is_gone_before_the_consumer_is_deleted(
     assert gone < wire.place("PUB", "$JS.API.CONSUMER.DELETE.")
 
 
-def test_a_failed_deletion_is_raised_and_may_be_tried_again(
+def test_a_failed_deletion_raises_and_may_be_repeated(
     undeletable: LocalServer,
 ) -> None:
     url = undeletable.url.replace("://", "://u:p@")
@@ -138,7 +138,7 @@ def test_a_failed_deletion_is_raised_and_may_be_tried_again(
         assert there(stream) == [sub.consumer_name]
 
 
-def test_a_consumer_that_is_gone_already_is_no_failure(
+def test_an_already_gone_consumer_is_no_failure(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     sub = js.subscribe(subject)
@@ -149,7 +149,7 @@ def test_a_consumer_that_is_gone_already_is_no_failure(
     sub.unsubscribe()
 
 
-def test_unsubscribe_drops_unread_messages_and_the_next_read_raises(
+def test_unsubscribe_drops_unread_messages_and_further_reads_raise(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     publish(nc, subject, 3)
@@ -196,7 +196,7 @@ def test_leaving_the_block_unsubscribes(
     assert there(stream) == []
 
 
-def test_leaving_the_block_does_not_hide_the_exception_of_the_body(
+def test_leaving_the_block_hides_no_body_exception(
     undeletable: LocalServer,
 ) -> None:
     url = undeletable.url.replace("://", "://u:p@")
@@ -247,7 +247,7 @@ def test_unsubscribing_after_some_messages(
 # Drain --------------------------------------------------------------------------------
 
 
-def test_a_drained_iterator_is_read_to_its_end_and_then_the_consumer_is_deleted(
+def test_a_drained_iterator_ends_before_its_consumers_deletion(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     publish(nc, subject, 10)
@@ -264,7 +264,7 @@ def test_a_drained_iterator_is_read_to_its_end_and_then_the_consumer_is_deleted(
     assert there(stream) == []
 
 
-def test_a_drain_with_nothing_left_deletes_the_consumer_itself(
+def test_a_drain_without_messages_deletes_the_consumer_itself(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     for callback in (None, Recorder()):
@@ -274,7 +274,7 @@ def test_a_drain_with_nothing_left_deletes_the_consumer_itself(
         sub.drain()
 
 
-def test_a_drained_callback_handles_all_before_the_consumer_is_deleted(
+def test_a_drained_callback_handles_all_before_the_deletion(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     go_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -335,7 +335,7 @@ def test_a_drain_that_takes_too_long_raises(
 
 
 @pytest.mark.parametrize("callback", [False, True], ids=["iterator", "callback"])
-def test_a_failed_deletion_after_a_drain_reaches_on_error(
+def test_a_failed_deletion_after_drain_reaches_on_error(
     undeletable: LocalServer, callback: bool
 ) -> None:
     problems = Recorder()
@@ -375,7 +375,7 @@ def test_draining_the_connection_drains_its_subscriptions(
     assert there(stream) == []
 
 
-def test_draining_the_connection_leaves_a_consumer_whose_messages_are_not_read(
+def test_draining_the_connection_leaves_consumers_with_unread_messages(
     server: LocalServer, stream: jsync.Stream, subject: str
 ) -> None:
     with jsync.connect(server.url) as other:
@@ -399,7 +399,7 @@ def test_a_forgotten_iterator_is_unsubscribed(
     wait_for(lambda: sid not in nc.session.interests)
 
 
-def test_a_callback_continues_without_a_reference_to_its_subscription(
+def test_a_callback_continues_without_reference_to_its_subscription(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     handler = Recorder()
@@ -412,7 +412,7 @@ def test_a_callback_continues_without_a_reference_to_its_subscription(
     assert handler.get().metadata.stream_sequence == 2
 
 
-def test_a_subscription_cannot_be_ended_through_a_lost_connection(
+def test_a_subscription_cannot_end_through_a_lost_connection(
     proxy: FaultProxy, stream: jsync.Stream, subject: str
 ) -> None:
     with jsync.connect(proxy.url, allow_reconnect=False) as far:
@@ -429,7 +429,7 @@ def take_in(sub: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["push", "pull", "drained"])
-def test_a_drain_deletes_the_durable_consumer_of_a_subscription_that_was_dropped(
+def test_a_drain_deletes_a_dropped_subscriptions_durable_consumer(
     server: LocalServer, stream: jsync.Stream, subject: str, kind: str
 ) -> None:
     with jsync.connect(server.url) as nc:
@@ -449,7 +449,7 @@ def test_a_drain_deletes_the_durable_consumer_of_a_subscription_that_was_dropped
     assert there(stream) == []
 
 
-def test_a_drain_leaves_the_consumer_alone_that_a_dropped_subscription_only_read(
+def test_a_drain_leaves_consumers_that_dropped_subscriptions_read(
     server: LocalServer, stream: jsync.Stream, subject: str
 ) -> None:
     stream.create_consumer(durable_name="theirs")
@@ -459,7 +459,7 @@ def test_a_drain_leaves_the_consumer_alone_that_a_dropped_subscription_only_read
     assert there(stream) == ["theirs"]
 
 
-def test_a_callback_gets_its_messages_though_the_subscription_is_not_kept(
+def test_an_unkept_subscription_delivers_all_before_the_end(
     server: LocalServer, stream: jsync.Stream, subject: str
 ) -> None:
     got: list[bytes] = []

@@ -116,7 +116,7 @@ def test_a_batch_is_submitted_to_the_cluster(
     assert each_row_once(target)
 
 
-def test_an_executor_that_is_killed_neither_loses_nor_doubles_a_row(
+def test_a_killed_executor_neither_loses_nor_doubles_rows(
     spark_cluster: SparkCluster,
     environment: dict[str, str],
     file: Path,

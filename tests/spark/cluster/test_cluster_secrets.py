@@ -157,7 +157,7 @@ def filled(ways: dict[str, Way]) -> Iterator[dict[str, Way]]:
             js.delete_stream(name)
 
 
-def test_every_way_in_works_on_executors_and_no_secret_is_left_anywhere(
+def test_executors_accept_every_login_and_leak_no_secret(
     spark_cluster: SparkCluster,
     environment: dict[str, str],
     filled: dict[str, Way],

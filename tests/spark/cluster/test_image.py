@@ -134,7 +134,7 @@ def servers(
     )
 
 
-def test_the_image_runs_pipelines_on_a_cluster_and_contains_no_secret(
+def test_the_image_runs_pipelines_and_contains_no_secret(
     containers: dict[str, Container],
     servers: tuple[LocalServer, LocalServer],
     certificates: Certificates,

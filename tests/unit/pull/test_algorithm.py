@@ -40,7 +40,7 @@ def test_at_the_threshold_the_difference_is_asked_for() -> None:
     assert pending(pull) == (10, 0)
 
 
-def test_at_the_threshold_of_bytes_the_difference_is_asked_for() -> None:
+def test_at_the_bytes_threshold_the_difference_is_requested() -> None:
     # "pending byte count reaches threshold", "subtract message size from pending byte
     # count"
     pull = engine(max_bytes=1000)
@@ -72,7 +72,7 @@ def test_a_threshold_of_ones_own_decides_when(
 
 
 @pytest.mark.parametrize("threshold", [None, 0, 1])
-def test_with_max_messages_of_one_each_message_is_followed_by_a_pull(
+def test_max_messages_of_one_pulls_after_each_message(
     threshold: int | None,
 ) -> None:
     # "works properly when max_messages is set to 1 (it's not getting stuck when using
@@ -85,7 +85,7 @@ def test_with_max_messages_of_one_each_message_is_followed_by_a_pull(
         pull.on_delivered(1, 10)
 
 
-def test_credit_is_the_number_of_messages_before_the_next_pull() -> None:
+def test_credit_counts_messages_before_the_next_pull() -> None:
     pull = engine(max_messages=10)
     asked(pull)
     assert pull.credit()[0] == 5
@@ -151,7 +151,7 @@ def test_stop_after_holds_by_bytes_too() -> None:
     assert pull.next_request() is None
 
 
-def test_after_a_reconnect_the_missing_messages_are_requested_again() -> None:
+def test_a_reconnect_requests_the_missing_messages_again() -> None:
     # "When a reconnect event is received, client should: ... Publish a new pull request."
     pull = engine(max_messages=10)
     asked(pull)
@@ -159,7 +159,7 @@ def test_after_a_reconnect_the_missing_messages_are_requested_again() -> None:
     assert asked(pull).batch == 8
 
 
-def test_after_a_reconnect_with_a_full_buffer_the_reader_brings_the_next_pull() -> None:
+def test_a_full_buffer_after_reconnect_delays_the_pull() -> None:
     pull = engine(max_messages=10)
     asked(pull)
     pull.reset(10, 1000)
@@ -168,7 +168,7 @@ def test_after_a_reconnect_with_a_full_buffer_the_reader_brings_the_next_pull() 
     assert asked(pull).batch == 5
 
 
-def test_a_reset_counts_undelivered_messages_of_stop_after_again() -> None:
+def test_a_reset_counts_undelivered_stop_after_messages_again() -> None:
     pull = engine(max_messages=10, stop_after=12)
     asked(pull)
     pull.on_delivered(3, 0)
@@ -178,7 +178,7 @@ def test_a_reset_counts_undelivered_messages_of_stop_after_again() -> None:
     assert pull.next_request() is None
 
 
-def test_bytes_of_an_engine_by_messages_are_never_counted() -> None:
+def test_an_engine_by_messages_never_counts_bytes() -> None:
     pull = engine(max_messages=10)
     asked(pull)
     pull.on_delivered(1, 1000)
@@ -186,7 +186,7 @@ def test_bytes_of_an_engine_by_messages_are_never_counted() -> None:
     assert pull.pending_bytes == 0
 
 
-def test_a_pull_that_bytes_filled_to_the_last_one_does_not_cripple_the_next() -> None:
+def test_byte_filled_pulls_do_not_cripple_the_next() -> None:
     # If a message takes the last byte of a pull, the server ends the pull without a status
     # (consumer.go, nextWaiting: "set batch to 1 to deliver this one but stop after"). No status
     # therefore reports the undelivered messages of its batch.

@@ -58,7 +58,7 @@ def test_silence_is_an_alarm_after_twice_the_interval(
     gaps=st.lists(st.floats(0.01, 40.0), max_size=20),
     interval=st.floats(0.5, 30.0),
 )
-def test_a_look_at_each_announced_time_sees_every_alarm_and_no_other(
+def test_looking_at_announced_times_sees_exactly_the_alarms(
     gaps: list[float], interval: float
 ) -> None:
     watch, now, arrived = HeartbeatMonitor(interval, 0.0), 0.0, 0.0

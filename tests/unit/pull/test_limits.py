@@ -22,7 +22,7 @@ from jsync.jetstream.pulls.engine import (
 from .support import SECOND, asked, engine
 
 
-def test_without_options_messages_are_counted_and_bytes_are_not() -> None:
+def test_messages_but_not_bytes_are_counted_by_default() -> None:
     # "If no option is provided, the default value for max_messages should be used, and
     # max_bytes should not be set."
     limits = consume_limits()
@@ -41,7 +41,7 @@ def test_with_max_messages_bytes_are_not_set() -> None:
     assert json.loads(asked(PullEngine(limits)).encode())["batch"] == 7
 
 
-def test_with_max_bytes_the_batch_is_a_large_number() -> None:
+def test_max_bytes_makes_the_batch_a_large_number() -> None:
     # "If max_bytes is set by the user, ... max_messages should be set to a large value internally
     # (e.g. 1 000 000)". An empty batch would mean a single message.
     limits = consume_limits(max_bytes=4096)
@@ -58,7 +58,7 @@ def test_expiry_is_thirty_seconds_by_default() -> None:
     ("expires", "heartbeat"),
     [(1.0, 0.5), (2.0, 1.0), (30.0, 15.0), (60.0, 30.0), (61.0, 30.0), (3600.0, 30.0)],
 )
-def test_the_heartbeat_is_half_of_the_expiry_and_thirty_seconds_at_most(
+def test_heartbeats_are_half_the_expiry_or_thirty_seconds(
     expires: float, heartbeat: float
 ) -> None:
     # "idle_heartbeat - default 1/2 of expires capping at 30s"
@@ -150,7 +150,7 @@ def test_impossible_limits_are_rejected_before_anything_is_sent(
     ],
     ids=str,
 )
-def test_values_that_are_no_number_of_messages_or_seconds_are_rejected(
+def test_limits_other_than_numbers_or_seconds_are_rejected(
     options: dict[str, Any],
 ) -> None:
     with pytest.raises((ConfigError, TypeError)):

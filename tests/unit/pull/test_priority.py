@@ -30,7 +30,7 @@ def test_without_a_group_a_pull_is_as_ever(config: ConsumerConfig | None) -> Non
     assert check(config).apply(request, "") is request
 
 
-def test_the_pull_holds_the_claimed_options_and_no_others() -> None:
+def test_the_pull_holds_exactly_the_claimed_options() -> None:
     request = fetch_request(1, None, 1.0, None)
     plain = json.loads(request.encode())
     made = check(OVERFLOW, group="A", min_pending=5, min_ack_pending=7).apply(
@@ -92,6 +92,6 @@ def test_a_repeated_pull_has_the_remaining_time(
     assert again.idle_heartbeat == heartbeat * 1e9
 
 
-def test_a_pull_that_does_not_wait_is_the_same_again() -> None:
+def test_a_pull_without_waiting_is_repeated_unchanged() -> None:
     request = fetch_request(1, None, 5.0, 0.0, no_wait=True)
     assert request.with_expiry(1.0) is request

@@ -194,7 +194,7 @@ statuses = st.tuples(
     ),
 )
 @settings(max_examples=200, deadline=None)
-def test_the_counts_stay_within_their_bounds_for_any_statuses(
+def test_counts_stay_within_bounds_for_any_statuses(
     options: dict[str, int | None], steps: list[tuple[Any, ...]]
 ) -> None:
     options = options | {"stop_after": None}
@@ -232,7 +232,7 @@ def test_the_counts_stay_within_their_bounds_for_any_statuses(
     reads_at_once=st.lists(st.booleans(), min_size=30, max_size=30),
 )
 @settings(max_examples=300, deadline=None)
-def test_by_bytes_every_message_that_fits_is_given_without_a_word_and_without_spinning(
+def test_by_bytes_every_fitting_message_arrives_without_spinning(
     threshold: int | None, sizes: list[int], reads_at_once: list[bool]
 ) -> None:
     # A server goes through its open pulls in order, as in nextWaiting. It ends a pull that is too
@@ -281,7 +281,7 @@ def test_by_bytes_every_message_that_fits_is_given_without_a_word_and_without_sp
                 read()
 
 
-def test_by_bytes_stop_after_counts_the_messages_of_open_pulls() -> None:
+def test_by_bytes_stop_after_includes_open_pulls() -> None:
     pull = engine(max_bytes=1000, stop_after=12)
     first = asked(pull)
     pull.on_delivered(6, 600)

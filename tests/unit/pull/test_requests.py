@@ -56,7 +56,7 @@ def test_a_status_has_the_meaning_of_the_adr(
     assert type(verdict.error) is (error or type(None))
 
 
-def test_a_pull_carries_nanoseconds_and_nothing_that_is_not_set() -> None:
+def test_a_pull_carries_nanoseconds_and_only_set_fields() -> None:
     request = fetch_request(10, None, 2.5, None)
     assert json.loads(request.encode()) == {"batch": 10, "expires": 2_500_000_000}
 
@@ -111,7 +111,7 @@ def test_invalid_fetch_arguments_are_rejected(arguments: dict[str, Any]) -> None
         fetch_request(**complete)
 
 
-def test_a_count_that_no_json_carries_exactly_is_refused() -> None:
+def test_a_count_too_large_for_json_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_messages has to be at most"):
         fetch_request(1 << 70, None, 5.0, None)
     with pytest.raises(ConfigError, match="max_bytes has to be at most"):

@@ -34,9 +34,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("status", "text"), ENDS)
-def test_messages_that_a_pull_did_not_get_are_no_longer_pending(
-    status: int, text: str
-) -> None:
+def test_undelivered_messages_of_a_pull_are_not_pending(status: int, text: str) -> None:
     # "subtract the value of Nats-Pending-Messages header from pending messages count and
     # subtract the value of Nats-Pending-Bytes from pending bytes count"
     pull = engine(max_bytes=1000)
@@ -49,7 +47,7 @@ def test_messages_that_a_pull_did_not_get_are_no_longer_pending(
     assert by_messages.pending_messages == 3
 
 
-def test_an_ended_pull_releases_only_its_own_rest_beside_open_ones() -> None:
+def test_an_ended_pull_releases_only_its_own_rest() -> None:
     # "There is no need to track specific pull request's status - as long as the
     # aggregate message and byte count is maintained"
     pull = engine(max_messages=10)
@@ -67,9 +65,7 @@ def test_an_ended_pull_releases_only_its_own_rest_beside_open_ones() -> None:
     ("status", "text"),
     [(408, "Request Timeout"), (404, "No Messages"), (409, "Batch Completed")],
 )
-def test_an_expected_end_is_silent_and_pulled_again_at_once(
-    status: int, text: str
-) -> None:
+def test_an_expected_end_is_silent_and_pulled_again(status: int, text: str) -> None:
     # "Not Telegraphed: 404 No Messages, 408 Request Timeout, 409 Message Size Exceeds
     # MaxBytes"; "consume() should recover ... by issuing a new pull request"
     pull = engine(max_messages=10)
@@ -79,7 +75,7 @@ def test_an_expected_end_is_silent_and_pulled_again_at_once(
     assert asked(pull).batch == 10
 
 
-def test_a_message_that_does_not_fit_the_rest_is_silent() -> None:
+def test_a_message_exceeding_the_rest_is_not_reported() -> None:
     pull = engine(max_bytes=1000)
     asked(pull)
     reaction = pull.on_status(
@@ -91,7 +87,7 @@ def test_a_message_that_does_not_fit_the_rest_is_silent() -> None:
     assert (reaction.report, reaction.end) == (None, None)
 
 
-def test_a_message_larger_than_max_bytes_neither_spins_nor_hides() -> None:
+def test_messages_above_max_bytes_neither_spin_nor_hide() -> None:
     # No message is buffered or delivered, so the next pull would end in the same way at once.
     pull = engine(max_bytes=1000)
     asked(pull)
@@ -102,7 +98,7 @@ def test_a_message_larger_than_max_bytes_neither_spins_nor_hides() -> None:
     assert reaction.report is not None
 
 
-def test_a_message_that_does_not_fit_beside_the_buffer_is_waited_for() -> None:
+def test_a_message_too_large_beside_the_buffer_waits() -> None:
     # The buffer holds 600 bytes and the next message has 600. If jsync pulled before the reader
     # has taken a message, the server would reject each pull at once.
     pull = engine(max_bytes=1000, threshold_bytes=600)
@@ -154,7 +150,7 @@ def test_a_heartbeat_changes_nothing(left: tuple[int, int] | None) -> None:
         (499, "Something New", PullError),
     ],
 )
-def test_a_refusal_is_reported_and_pulled_again_after_a_pause(
+def test_a_refusal_is_reported_and_retried_after_pausing(
     status: int, text: str, kind: type[Exception]
 ) -> None:
     # "consume() should recover while maintaing its state ... unless the status is 409
@@ -173,7 +169,7 @@ def test_a_refusal_is_reported_and_pulled_again_after_a_pause(
 @pytest.mark.parametrize(
     ("text", "left"), [("Nats-Wrong-Pin-Id", (10, 0)), ("Nats-Pin-Id mismatch", None)]
 )
-def test_a_refused_pin_is_reported_and_pulled_again_at_once_but_not_for_ever(
+def test_a_refused_pin_is_retried_immediately_only_once(
     text: str, left: tuple[int, int] | None
 ) -> None:
     # A 423 clears the pin, and the engine pulls again.
@@ -193,7 +189,7 @@ def test_a_refused_pin_is_reported_and_pulled_again_at_once_but_not_for_ever(
 
 @pytest.mark.parametrize("text", ["Consumer Deleted", "Consumer is push based"])
 @pytest.mark.parametrize("left", [None, (10, 0)])
-def test_a_deleted_or_push_based_consumer_is_the_end(
+def test_a_deleted_or_push_consumer_is_the_end(
     text: str, left: tuple[int, int] | None
 ) -> None:
     # "in which case consume() call should conclude"
@@ -212,7 +208,7 @@ def test_capitals_do_not_matter(text: str) -> None:
     assert engine().on_status(409, text, left=None, buffered=(0, 0)).end is not None
 
 
-def test_pauses_grow_up_to_a_bound_and_are_short_again_after_a_message() -> None:
+def test_pauses_grow_to_a_bound_until_messages_come() -> None:
     pull = engine(max_messages=10)
     pauses = []
     for _ in range(12):
@@ -246,7 +242,7 @@ def test_an_end_without_counts_keeps_the_buffer_pending(
     assert by_bytes.pending_bytes == buffered * 10
 
 
-def test_headers_that_claim_too_much_never_make_it_negative() -> None:
+def test_exaggerated_headers_never_make_a_count_negative() -> None:
     pull = engine(max_bytes=1000)
     asked(pull)
     pull.on_status(
@@ -274,5 +270,5 @@ def test_a_status_tells_whether_more_answers_follow(
     assert has_more_pending(status, text) is more
 
 
-def test_a_probe_waits_for_nothing_and_has_room_for_nothing() -> None:
+def test_a_probe_waits_for_nothing_and_fits_nothing() -> None:
     assert PROBE.encode() == b'{"batch":1,"max_bytes":1,"no_wait":true}'

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FAR = 60.0
 
 
-def test_answers_come_in_order_though_all_are_asked_at_once() -> None:
+def test_answers_to_simultaneous_requests_come_in_order() -> None:
     together = threading.Barrier(3)
 
     def ask(number: int) -> int:
@@ -27,7 +27,7 @@ def test_answers_come_in_order_though_all_are_asked_at_once() -> None:
     assert list(ask_all(ask, [])) == []
 
 
-def test_an_error_comes_in_its_turn_and_ends_the_rest() -> None:
+def test_an_error_ends_the_rest_in_its_turn() -> None:
     def ask(number: int) -> int:
         if number == 2:
             raise LookupError("two")
@@ -55,7 +55,7 @@ class Streams:
             self.closed.add(key)
 
 
-def test_streams_are_read_in_turn_and_few_begin_before_theirs() -> None:
+def test_streams_are_read_in_turn_with_bounded_prefetch() -> None:
     streams = Streams()
     batches = in_turn(streams.read, range(20))
     assert next(batches) == (0, 0)
@@ -81,7 +81,7 @@ def test_an_early_stop_closes_the_started_readers() -> None:
     assert streams.closed == streams.given.keys()
 
 
-def test_a_stream_that_fails_does_so_in_its_turn() -> None:
+def test_a_failing_stream_fails_in_its_turn() -> None:
     def read(key: int) -> Generator[int]:
         if key == 1:
             raise LookupError("one")

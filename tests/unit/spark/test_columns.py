@@ -46,7 +46,7 @@ def test_a_header_is_taken_out_of_each_row() -> None:
     ]
 
 
-def test_columns_are_those_of_the_schema_in_its_order() -> None:
+def test_columns_follow_the_order_of_the_schema() -> None:
     moment = datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)
     message = StoredMessage(
         subject="a\udcff",

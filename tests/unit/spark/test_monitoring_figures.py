@@ -26,7 +26,7 @@ def report(batch: int, rows: int, **streams: int) -> dict[str, Any]:
     }
 
 
-def test_reports_add_up_and_the_last_has_the_place_of_the_query() -> None:
+def test_reports_add_up_and_keep_the_last_place() -> None:
     query = QueryFigures(id="q")
     query.take(report(0, 10, A=11))
     query.streams["A"].lag = 4
@@ -41,7 +41,7 @@ def test_reports_add_up_and_the_last_has_the_place_of_the_query() -> None:
     assert query.lag == 4
 
 
-def test_a_stream_that_two_sources_read_counts_from_the_one_behind() -> None:
+def test_the_slower_of_two_sources_gives_the_place() -> None:
     query = QueryFigures(id="q")
     given = report(0, 1, A=20)
     given["sources"] += report(0, 1, A=7)["sources"]

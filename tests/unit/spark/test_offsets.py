@@ -94,7 +94,7 @@ def test_a_place_that_a_stream_has_not_reached() -> None:
     st.dictionaries(st.sampled_from("ABCD"), st.integers(0, 10**9), min_size=1),
     st.integers(1, 10**9),
 )
-def test_the_limit_is_used_up_and_starves_no_stream(
+def test_the_limit_is_used_up_without_starving_streams(
     backlogs: dict[str, int], limit: int
 ) -> None:
     shares = admitted(backlogs, limit)
@@ -208,7 +208,7 @@ def test_rows_without_a_gap_leave_nothing_open() -> None:
         (holding(1, 21), None, holding(1, 21, NEW), False),
     ],
 )
-def test_only_a_leader_that_has_it_all_can_say_that_it_is_all(
+def test_only_a_complete_leader_confirms_a_complete_range(
     before: Holding, found: int | None, after: Holding, confirmed: bool
 ) -> None:
     assert Coverage(11, 20).confirmed(before, found, after) is confirmed

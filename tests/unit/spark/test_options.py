@@ -225,7 +225,7 @@ def test_a_delay_has_a_unit(text: str, seconds: float) -> None:
     assert source(streaming=True, minOffsetsPerTrigger=5).max_delay == 900
 
 
-def test_a_secret_stays_on_its_machine_and_is_not_sent(
+def test_a_secret_never_leaves_its_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORDERS_PASSWORD", "s3cret")
@@ -259,7 +259,7 @@ def test_an_invalid_connection_is_rejected(given: dict[str, str], wanted: str) -
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_secret_that_is_not_there_is_missed_by_its_place(tmp_path: Path) -> None:
+def test_a_missing_secret_is_reported_by_its_place(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match="variable NOWHERE is not set where this runs"
     ):

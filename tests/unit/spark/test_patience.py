@@ -44,14 +44,14 @@ def test_a_server_that_refuses_connections_is_asked_again() -> None:
     assert not left
 
 
-def test_a_reason_to_reject_the_client_is_not_waited_for() -> None:
+def test_a_rejected_client_does_not_try_again() -> None:
     ask, left = asked(errors.AuthenticationError("wrong password"), "never asked for")
     with pytest.raises(errors.AuthenticationError):
         patiently(ask)
     assert left == ["never asked for"]
 
 
-def test_a_connection_that_stays_closed_is_not_waited_for() -> None:
+def test_a_connection_that_stays_closed_is_not_awaited() -> None:
     closed = errors.ConnectionClosedError("closed")
     ask, left = asked(closed, closed, "never asked for")
     with pytest.raises(errors.ConnectionClosedError):

@@ -119,7 +119,7 @@ def test_the_sql_of_a_step_keeps_its_dollars(tmp_path: Path) -> None:
     assert problems(tmp_path, MESSAGES, step, SINK.format(view="shown")) == ""
 
 
-def test_the_view_of_malformed_messages_is_there_unless_they_fail_the_pipeline(
+def test_malformed_messages_have_a_view_unless_they_fail(
     tmp_path: Path,
 ) -> None:
     source = MESSAGES + 'json = "a int"\n'

@@ -115,7 +115,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
     assert pipeline.sinks["hours"].view == "hours"
 
 
-def test_a_short_file_is_a_batch_named_after_the_file(file: Path) -> None:
+def test_a_short_file_names_its_own_batch(file: Path) -> None:
     pipeline = checked(file, SHORT)
     assert repr(pipeline) == "<Pipeline pipeline, batch: messages -> show>"
 
@@ -419,7 +419,7 @@ def test_sql_is_not_read_where_that_is_said(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"), [(None, "No such file"), (b"\xff", "it is not UTF-8")]
 )
-def test_a_file_that_cannot_be_read_is_one_error(
+def test_an_unreadable_file_is_one_error(
     file: Path, content: bytes | None, reason: str
 ) -> None:
     if content is not None:

@@ -68,9 +68,7 @@ def test_a_key_stands_where_its_statement_begins(key: list[str], line: int) -> N
         ([], 1),
     ],
 )
-def test_a_key_that_is_missing_belongs_to_the_table_above(
-    key: list[str], line: int
-) -> None:
+def test_a_missing_key_belongs_to_the_table_above(key: list[str], line: int) -> None:
     assert Positions(FILE).line(key) == line
 
 
@@ -88,7 +86,7 @@ def test_a_key_that_is_missing_belongs_to_the_table_above(
         (["steps", "fourth", "sql"], 99, 27),
     ],
 )
-def test_a_line_of_a_text_is_found_in_the_file(
+def test_a_text_line_is_found_in_the_file(
     key: list[str], text_line: int, line: int
 ) -> None:
     assert Positions(FILE).text_line(key, text_line) == line

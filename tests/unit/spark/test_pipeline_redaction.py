@@ -31,7 +31,7 @@ options = { stream = "A", "nats.tokenEnv" = "", "nats.nkeySeedEnv" = "ANNS.SEED"
 """
 
 
-def test_the_variables_of_secrets_are_those_of_sources_and_sinks(
+def test_secret_variables_are_those_of_sources_and_sinks(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "pipeline.toml"
@@ -41,7 +41,7 @@ def test_the_variables_of_secrets_are_those_of_sources_and_sinks(
     assert secret_variables(pipeline) == ["ANNS.SEED", "EVERYBODYS_WORD"]
 
 
-def test_settings_of_secrets_are_hidden_beside_those_that_were_before() -> None:
+def test_settings_of_secrets_join_those_already_hidden() -> None:
     hidden = re.compile(redaction(["ANNS.SEED", "WORD"], "(?i)token|secret"))
     for name in ("my.Secret", "spark.executorEnv.WORD", "spark.executorEnv.ANNS.SEED"):
         assert hidden.search(name), name

@@ -10,7 +10,7 @@ from jsync.spark.sink.columns import KINDS, OPTIONS, ColumnPlan
 DATA = ("data", "binary")
 
 
-def test_all_columns_may_be_there_in_any_order_and_case() -> None:
+def test_all_columns_fit_in_any_order_and_case() -> None:
     fields = [(name.upper(), kinds[-1]) for name, kinds in KINDS.items()]
     plan = ColumnPlan.of(fields[::-1])
     assert plan.names == tuple(KINDS)[::-1]

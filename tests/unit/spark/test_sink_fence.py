@@ -63,7 +63,7 @@ def test_the_entries_say_where_a_batch_stands(
     assert standing(HERE, committed, begun, task, last) is where
 
 
-def test_each_standing_publishes_at_once_or_in_time_or_never() -> None:
+def test_every_standing_publishes_immediately_in_time_or_never() -> None:
     at_once = {Standing.NEW, Standing.SHARED}
     assert at_once | TIMED | ENDS == set(Standing)
     assert len(at_once) + len(TIMED) + len(ENDS) == len(Standing)
@@ -96,7 +96,7 @@ def of(rows: list[tuple[str, bytes]]) -> Digest:
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=100)
 @given(DIGESTS, st.randoms(use_true_random=False), st.integers(1, 4))
-def test_a_digest_does_not_depend_on_how_the_rows_are_partitioned(
+def test_a_digest_ignores_how_rows_are_partitioned(
     rows: list[tuple[str, bytes]], dice: Random, parts: int
 ) -> None:
     whole = of(rows)

@@ -29,7 +29,7 @@ def config(**fields: Any) -> StreamConfig:
     return StreamConfig(**{**given, **fields})
 
 
-def test_the_default_is_at_least_once_without_a_fence() -> None:
+def test_the_default_delivers_at_least_once_without_fence() -> None:
     found = settings()
     assert not found.exactly_once
     assert found.publisher == "auto"
@@ -135,7 +135,7 @@ def test_a_streaming_query_has_no_job() -> None:
         (ONCE, WITH_ID, {"allow_batched": True}, False),
     ],
 )
-def test_a_fast_ingest_is_the_way_where_nothing_is_asked_of_each_ack(
+def test_fast_ingest_is_chosen_without_demands_on_acks(
     given: dict[str, str], plan: ColumnPlan, fields: dict[str, Any], ingest: bool
 ) -> None:
     assert target_of(settings(**given), plan, config(**fields)).ingest is ingest
@@ -158,7 +158,7 @@ def test_a_fast_ingest_is_the_way_where_nothing_is_asked_of_each_ack(
         ),
     ],
 )
-def test_a_stream_that_does_not_take_the_write_is_refused(
+def test_a_stream_unfit_for_the_write_is_refused(
     given: dict[str, str], plan: ColumnPlan, fields: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(ConfigError, match=what):
@@ -166,7 +166,7 @@ def test_a_stream_that_does_not_take_the_write_is_refused(
 
 
 @pytest.mark.parametrize("window", [4.0, 60.0, 120.0, 3600.0])
-def test_a_replay_ends_before_its_first_id_can_be_forgotten(window: float) -> None:
+def test_a_replay_ends_before_ids_can_be_forgotten(window: float) -> None:
     target = Target("ORDERS", window, False, None)
     assert target.replay_seconds + 2 * target.ack_timeout <= window
     assert target.replay_seconds >= window / 2
