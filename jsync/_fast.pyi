@@ -146,10 +146,10 @@ class JetStreamMsg(Msg):
     def ack(self) -> None:
         """Tell the server that the message is done. Does not wait for the server."""
     def nak(self, delay: Seconds | None = None) -> None:
-        """Ask the server to redeliver the message. Does not wait for the server.
+        """Make the server redeliver the message. Does not wait for the server.
 
         Args:
-            delay: Seconds until the redelivery. Default: at once.
+            delay: Seconds until the redelivery. Default: immediately.
         """
     def term(self, reason: str | None = None) -> None:
         """Tell the server not to deliver the message again. Does not wait.
@@ -158,7 +158,7 @@ class JetStreamMsg(Msg):
             reason: The reason, for the server's advisory. Needs nats-server 2.10.4.
         """
     def in_progress(self) -> None:
-        """Ask the server for another `ack_wait` until it redelivers the message."""
+        """Request another `ack_wait` from the server until it redelivers the message."""
     def ack_sync(self, timeout: Seconds = 5.0) -> None:
         """Ack the message, and block until the server has confirmed the ack.
 
@@ -169,8 +169,8 @@ class JetStreamMsg(Msg):
 
         Raises:
             TimeoutError: No confirmation came in time. The ack may have arrived.
-            ConnectionLostError: The connection broke meanwhile. The ack may have arrived.
-            NoRespondersError: Nobody takes the ack: the consumer or its stream is gone, or
+            ConnectionLostError: The connection was lost. The ack may have arrived.
+            NoRespondersError: No one takes the ack: the consumer or its stream is gone, or
                 has no leader.
             ConnectionClosedError: The connection is closed.
             PermissionsError: You may not publish to the subject of the ack.
@@ -405,10 +405,10 @@ class ArrowBatch:
             WriteTimeoutError: The write buffer was full for `write_timeout` seconds.
         """
     def nak(self, delay: Seconds | None = None) -> None:
-        """Ask the server to redeliver each message. Does not wait for the server.
+        """Make the server redeliver each message. Does not wait for the server.
 
         Args:
-            delay: Seconds until the redelivery. Default: at once.
+            delay: Seconds until the redelivery. Default: immediately.
         """
     def term(self, reason: str | None = None) -> None:
         """Tell the server not to deliver these messages again. Does not wait.
@@ -417,7 +417,7 @@ class ArrowBatch:
             reason: The reason, for the server's advisory. Needs nats-server 2.10.4.
         """
     def in_progress(self) -> None:
-        """Ask the server for another `ack_wait` until it redelivers these messages."""
+        """Request another `ack_wait` from the server until it redelivers these messages."""
 
 @final
 class ArrowStream: ...
@@ -1170,7 +1170,7 @@ class AtomicBatchBase:
         Args:
             subject: The subject to publish to.
             data: The payload.
-            ack: Send the message at once, and block until the server has acknowledged
+            ack: Send the message immediately, and block until the server has acknowledged
                 it. If it stays the last one, the commit needs nats-server 2.14.
             timeout: Seconds to wait for an acknowledgement. Default: the batch's.
             **options: The options of `PublishOptions`, without `expected_last_msg_id`.

@@ -79,7 +79,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """The number of times that a subscription with a slow reader began to drop
     messages."""
     subscriptions: int
-    """The number of subscriptions now, those of pulls and replies included."""
+    """The number of subscriptions now, including pulls and replies."""
     pending_messages: int
     """The number of messages that wait for their readers, in all subscriptions."""
     pending_bytes: int
@@ -149,19 +149,19 @@ def connect(
 
     With a `context`, what you do not give comes from a file that the `nats` command
     stores (ADR-21): the servers, the credentials, TLS, `inbox_prefix`, a proxy, and the
-    domain or prefix of `nc.jetstream()`. If you give credentials, those of the context do
-    not count.
+    domain or prefix of `nc.jetstream()`. Your credentials override the
+    context's.
 
     Choose one way to authenticate: `user` and `password`, `token`, `nkey_seed`,
     `creds`, or `auth_callback`.
 
-    jsync uses TLS if the server asks for TLS, if a URL says `tls://`, or if you give
+    jsync uses TLS if the server requires TLS, if a URL says `tls://`, or if you give
     any `tls` option. Certificates and the host name are verified. TLS files and creds
     files are read again for every connection.
 
     If the connection is lost, jsync reconnects to the next server, and restores your
-    subscriptions. By default it never gives up. Messages that you publish meanwhile are
-    buffered. No message is published twice, and each connection keeps their order. But
+    subscriptions. By default it never gives up. Messages that you publish during an
+    outage are buffered. No message is published twice, and each connection keeps their order. But
     messages that were sent right before the loss may reach subscribers after later
     ones, because the server may still be reading the old connection.
 
@@ -186,7 +186,7 @@ def connect(
         auth_callback: Gets the nonce of the server, and returns fields of CONNECT.
         tls: True for TLS with the defaults, or an `ssl.SSLContext`, which replaces the
             other TLS options.
-        tls_ca: A file of authorities. Default: those of the system.
+        tls_ca: A file of authorities. Default: the system's.
         tls_cert: The client's certificate, a file.
         tls_key: The client's private key, a file.
         tls_hostname: The host name to verify. Default: the one of the URL.
@@ -204,13 +204,13 @@ def connect(
             that returns them. jsync calls it for every attempt, on a thread of its own.
         ws_compression: Offer compression to the server, for WebSocket. jsync uses it if
             the server has it turned on.
-        ws_masking: Mask the bytes sent over a WebSocket. If False, jsync asks the server
-            to do without masks, and masks only if the server does not agree.
+        ws_masking: Mask the bytes sent over a WebSocket. If False, jsync requests a connection
+            without masks, and masks only if the server does not agree.
         connect_timeout: Seconds for the first connection, over all servers. After a
             loss: seconds for each attempt. Default: 5.
         retry_on_failed_connect: Treat a failed first attempt like a lost connection.
             The call returns the connection as soon as each server has failed once, and
-            jsync goes on trying.
+            jsync keeps trying.
         allow_reconnect: Reconnect after a loss. Otherwise the connection closes.
         max_reconnects: Give up a server that fails this many times in a row. Default:
             -1, never.
@@ -352,7 +352,7 @@ _DEFAULTS = {
 def _in_context(
     options: Options, context: str | bool
 ) -> tuple[Options, dict[str, Any]]:
-    """Return the options with those of a context, and its arguments of `jetstream`."""
+    """Return the options with the options of a context, and its arguments of `jetstream`."""
     if not isinstance(context, str | bool):
         raise ConfigError(f"context has to be a name or True, not {context!r}")
     name = "" if context is True else str(context)
@@ -430,7 +430,7 @@ class Connection(CorePublisher):
 
         Raises:
             TimeoutError: No reply came in time.
-            NoRespondersError: Nobody is subscribed to the subject.
+            NoRespondersError: The subject has no subscribers.
             ConnectionLostError: The connection broke before the reply. The request may
                 have been handled.
             ConnectionClosedError: The connection is closed.
@@ -471,7 +471,7 @@ class Connection(CorePublisher):
             An iterator over the replies.
 
         Raises:
-            NoRespondersError: Nobody is subscribed to the subject.
+            NoRespondersError: The subject has no subscribers.
             ConnectionLostError: The connection broke.
             ConnectionClosedError: The connection is closed.
             PermissionsError: You may not publish to the subject.
@@ -520,7 +520,7 @@ class Connection(CorePublisher):
             The subscription.
 
         Raises:
-            InvalidSubjectError: Nobody can subscribe to the subject.
+            InvalidSubjectError: A subscription to the subject is impossible.
             ConnectionClosedError: The connection is closed.
             PermissionsError: Raised by reading, if you may not subscribe to the
                 subject.
@@ -542,7 +542,7 @@ class Connection(CorePublisher):
 
         Raises:
             TimeoutError: The server did not answer in time.
-            ConnectionLostError: The connection broke meanwhile.
+            ConnectionLostError: The connection was lost.
         """
         self._check_fork()
         self._session.ping(deadline_after(timeout))
@@ -558,7 +558,7 @@ class Connection(CorePublisher):
 
         Raises:
             TimeoutError: The server did not answer in time.
-            ConnectionLostError: The connection broke meanwhile.
+            ConnectionLostError: The connection was lost.
         """
         self._check_fork()
         deadline = deadline_after(timeout)
@@ -637,7 +637,7 @@ class Connection(CorePublisher):
             metadata: More about this instance, strings by strings.
             queue: The queue group of its endpoints, of which each request reaches one
                 instance. None: each instance gets each request.
-            stats_handler: Called for each endpoint when STATS is asked, with its
+            stats_handler: Called for each endpoint when STATS is requested, with its
                 statistics. The result, written as JSON, is the `data` of the answer. It runs
                 on a thread of its own. After one second STATS is answered without it.
             on_done: Called once when the service has stopped, on a thread of the service.
@@ -691,7 +691,7 @@ class Connection(CorePublisher):
         stall: Seconds = 0.3,
         **servers: Unpack[ServerFilter],
     ) -> System:
-        """Ask and steer the servers themselves. Sends nothing.
+        """Query and manage the servers themselves. Sends nothing.
 
         Connect as a user of the system account.
 
@@ -719,7 +719,7 @@ class Connection(CorePublisher):
         """Send a message, and learn which way it takes (ADR-41). Blocks.
 
         The servers tell through which servers and accounts the message goes, and which
-        streams and clients it reaches. By default nobody gets the message. Another
+        streams and clients it reaches. By default no subscriber gets the message. Another
         account has to allow traces, with `allow_trace` at its export or import. Needs
         nats-server 2.11.
 
@@ -788,7 +788,7 @@ class Connection(CorePublisher):
 
         Does not block. The connection stays where it is, even if its server is not among
         them. Call `force_reconnect` to leave it. While reconnecting, jsync tries the new
-        servers at once. Servers that a cluster announces later are added, unless you
+        servers immediately. Servers that a cluster announces later are added, unless you
         gave `ignore_discovered_servers=True` to `connect`.
 
         Args:
@@ -819,7 +819,7 @@ class Connection(CorePublisher):
 
         Raises:
             DrainTimeoutError: The drain did not end in time.
-            ConnectionLostError: The connection was lost meanwhile. The server may not
+            ConnectionLostError: The connection was lost. The server may not
                 have read all that you published.
         """
         self._check_fork()

@@ -7,8 +7,8 @@
   has confirmed. `LiveView.is_current` and `LiveView.age` have it.
 - A worker is **ready** while it is connected and handles messages, and while the server has
   confirmed each of its consumers, and each of its memberships, within the last `READY_SECONDS`.
-- A process is **alive** while it has given a sign of life within the last `ALIVE_SECONDS`. No server
-  is asked, because a restart of the process would not repair a server.
+- A process is **alive** while it has given a sign of life within the last `ALIVE_SECONDS`. No request
+  is sent, because a restart of the process would not repair a server.
 
 Nothing here has a clock or a thread: callers pass the time of the monotonic clock.
 """

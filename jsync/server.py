@@ -151,7 +151,7 @@ class LocalServer:
         Raises:
             ConfigError: There is no nats-server to start.
             TimeoutError: The server was not ready in time.
-            Error: The server ended at once. The error has its log.
+            Error: The server ended immediately. The error has its log.
         """
         if self.is_running:
             return
@@ -187,7 +187,7 @@ class LocalServer:
             self._directory = None
 
     def kill(self) -> None:
-        """Kill the server at once (SIGKILL). Its port, store and log stay for `start()`."""
+        """Kill the server immediately (SIGKILL). Its port, store and log stay for `start()`."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -225,9 +225,9 @@ class LocalServer:
         self._paused = False
 
     def lame_duck(self) -> None:
-        """Begin lame duck mode: clients are told at once, and closed one by one later.
+        """Begin lame duck mode: clients are notified immediately, and closed one by one later.
 
-        Returns at once. The server ends by itself: at once when it has no clients, else after
+        Returns immediately. The server ends by itself: at once when it has no clients, else after
         `lame_duck_grace_period` (10 s) and a part of `lame_duck_duration` (2 minutes, at least
         30 s) that grows with their number.
 
@@ -529,7 +529,7 @@ class LocalCluster:
         Raises:
             ConfigError: There is no nats-server to start.
             TimeoutError: The servers were not ready in time.
-            Error: A server ended at once. The error has its log.
+            Error: A server ended immediately. The error has its log.
         """
         try:
             for server in self.servers:

@@ -24,7 +24,7 @@ def printable(text: str) -> str:
     r"""Escape the characters of `text` that a terminal would obey, as JSON escapes them.
 
     ESC becomes `\u001b`. A byte that is not UTF-8, which jsync reads as a lone surrogate,
-    becomes `\udc80` to `\udcff`. Line breaks and tabs stay. The escapes are those of JSON,
+    becomes `\udc80` to `\udcff`. Line breaks and tabs stay. The escapes are valid in JSON,
     so a JSON document stays valid and keeps its value.
 
     Args:

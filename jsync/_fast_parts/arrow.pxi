@@ -425,10 +425,10 @@ cdef class ArrowBatch:
             self.acknowledge(b"+ACK", True)
 
     def nak(self, delay: float | None = None) -> None:
-        """Ask the server to redeliver each message. Does not wait for the server.
+        """Make the server redeliver each message. Does not wait for the server.
 
         Args:
-            delay: Seconds until the redelivery. Default: at once.
+            delay: Seconds until the redelivery. Default: immediately.
         """
         self.acknowledge(nak_payload(delay), True)
 
@@ -441,7 +441,7 @@ cdef class ArrowBatch:
         self.acknowledge(term_payload(reason), True)
 
     def in_progress(self) -> None:
-        """Ask the server for another `ack_wait` until it redelivers these messages."""
+        """Request another `ack_wait` from the server until it redelivers these messages."""
         self.acknowledge(b"+WPI", False)
 
     @property

@@ -238,7 +238,7 @@ cdef class AtomicBatchBase:
         Args:
             subject: The subject to publish to.
             data: The payload.
-            ack: Send the message at once, and block until the server has acknowledged
+            ack: Send the message immediately, and block until the server has acknowledged
                 it. If it stays the last one, the commit needs nats-server 2.14.
             timeout: Seconds to wait for an acknowledgement. Default: the batch's.
             **options: The options of `PublishOptions`, without `expected_last_msg_id`.

@@ -154,7 +154,7 @@ cdef bint is_ascii(const char* s, size_t n) noexcept nogil:
 
 
 cdef bytes repair_utf8(const char* s, size_t n):
-    """Return the text as UTF-8, with U+FFFD in place of invalid bytes."""
+    """Return the text as UTF-8, with U+FFFD instead of invalid bytes."""
     return decode_text(s, n).encode("utf-8", "surrogateescape").decode(
         "utf-8", "replace"
     ).encode()

@@ -442,7 +442,7 @@ cdef class Mailbox(Sink):
 
     @cython.final
     cdef ReaderSlot* acquire_slot(self) except? NULL:
-        """Return a slot that is armed, or NULL if something has come meanwhile."""
+        """Return a slot that is armed, or NULL if something has come since."""
         cdef ReaderSlot* slot
         cdef Section here
         enter(&here, <PyObject*>self)

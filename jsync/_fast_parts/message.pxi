@@ -375,10 +375,10 @@ cdef class JetStreamMsg(Msg):
 
     @cython.annotation_typing(False)
     def nak(self, delay: "Seconds | None" = None) -> None:
-        """Ask the server to redeliver the message. Does not wait for the server.
+        """Make the server redeliver the message. Does not wait for the server.
 
         Args:
-            delay: Seconds until the redelivery. Default: at once.
+            delay: Seconds until the redelivery. Default: immediately.
         """
         cdef bytes data = nak_payload(delay)
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
@@ -393,7 +393,7 @@ cdef class JetStreamMsg(Msg):
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
 
     def in_progress(self) -> None:
-        """Ask the server for another `ack_wait` until it redelivers the message."""
+        """Request another `ack_wait` from the server until it redelivers the message."""
         self.acknowledge(b"+WPI", 4, False)
 
     @cython.annotation_typing(False)
@@ -407,8 +407,8 @@ cdef class JetStreamMsg(Msg):
 
         Raises:
             TimeoutError: No confirmation came in time. The ack may have arrived.
-            ConnectionLostError: The connection broke meanwhile. The ack may have arrived.
-            NoRespondersError: Nobody takes the ack: the consumer or its stream is gone, or
+            ConnectionLostError: The connection was lost. The ack may have arrived.
+            NoRespondersError: No one takes the ack: the consumer or its stream is gone, or
                 has no leader.
             ConnectionClosedError: The connection is closed.
             PermissionsError: You may not publish to the subject of the ack.

@@ -3,7 +3,7 @@
 
 @cython.final
 cdef class MessageIterator:
-    """Iterates over a mailbox to its end, and keeps `owner` alive meanwhile.
+    """Iterates over a mailbox to its end, and keeps `owner` alive until then.
 
     `owner.waited()` is called, and may close the mailbox, when nothing has come by
     `deadline` of the monotonic clock, or for `silence` seconds, or when a wait for a

@@ -492,7 +492,7 @@ cdef class WriteBuffer:
         cdef object requester
         cdef Section here
         enter(&here, <PyObject*>self)
-        requester = self.requester  # `close` may take it away meanwhile
+        requester = self.requester  # `close` may have removed it
         leave(&here)
         if requester is None:
             check_fork(self.generation)
@@ -507,7 +507,7 @@ cdef class WriteBuffer:
         if self.generation != jsync_forks:
             return 0
         enter(&here, <PyObject*>self)
-        reporter = self.reporter  # `close` may take it away meanwhile
+        reporter = self.reporter  # `close` may have removed it
         leave(&here)
         if reporter is not None:
             reporter(error)

@@ -303,7 +303,7 @@ cdef class AckWindow(PendingAcks):
             # `connected` unsets it later, because the buffer is opened before that call.
             self.paused = True
             return False
-        # It may have waited for room, and much may have changed meanwhile.
+        # It may have waited for room, and much may have changed.
         if frame.block_size + frame.data_size > self.write_buffer.most_payload:
             self.write_buffer.cancel(total)
             self.write_buffer.refuse_size(frame.block_size + frame.data_size)

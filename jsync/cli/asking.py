@@ -26,5 +26,5 @@ def confirm(question: str, *, force: bool) -> None:
 
 
 force_option = click.option(
-    "--force", "-f", is_flag=True, help="Do not ask for confirmation."
+    "--force", "-f", is_flag=True, help="Act without confirmation."
 )

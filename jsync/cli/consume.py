@@ -186,8 +186,8 @@ def consume(
 ) -> None:
     """Write the messages of a consumer or a stream as they arrive.
 
-    Until Ctrl-C, or as --count, --wait and --terminate-at-end say. With CONSUMER they are
-    those of that consumer, and acknowledged once they are written. Without one the stream
+    Until Ctrl-C, or as --count, --wait and --terminate-at-end say. With CONSUMER they come
+    from that consumer, and are acknowledged once they are written. Without one the stream
     is read in order, from its first message if nothing else is said, and nothing is left
     behind on the server.
     """

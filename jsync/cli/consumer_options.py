@@ -84,7 +84,9 @@ _ALWAYS: Final = (
 )
 _AT_CREATION: Final = (
     click.option(
-        "--ephemeral", is_flag=True, help="Delete the consumer when nobody uses it."
+        "--ephemeral",
+        is_flag=True,
+        help="Delete the consumer when it is no longer used.",
     ),
     # Accepted because scripts for the nats command pass it.
     click.option("--pull", is_flag=True, hidden=True),

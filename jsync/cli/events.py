@@ -75,7 +75,7 @@ def events(
 
     You get the events that your account may see, from now on. Servers send the events
     of connections to the system account only. Ends with Ctrl-C, or as --count and
-    --wait say. With --json the events are those of the server, one to a line.
+    --wait say. With --json the events are the server's, one to a line.
     """
     wanted = _wanted(pattern)
     kinds: list[str] = []

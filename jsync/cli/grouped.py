@@ -76,7 +76,7 @@ _CONSUMER: Final = {
     "rate_limit_bps": (_LIMITS, "Rate Limit Bits"),
     "metadata": ("Metadata", "Entries"),
 }
-"""The section and the words of each field, mostly those of the nats tool."""
+"""The section and the words of each field, mostly the nats tool's."""
 _SIZES: Final = frozenset(("max_bytes", "max_msg_size"))
 
 

@@ -186,7 +186,7 @@ def edit(
     """Change a bucket.
 
     Options change only the fields that they name. --config replaces the whole
-    configuration. The command shows the changes and asks before it makes them.
+    configuration. The command shows the changes and requires confirmation.
     """
     cleared = dict.fromkeys([*unset, "mirror"] if no_mirror else unset)
     with settings.connect() as nc:

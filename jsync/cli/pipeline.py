@@ -78,7 +78,9 @@ def run(
 
 @pipeline.command("check")
 @click.argument("file", type=FILE)
-@click.option("--offline", is_flag=True, help="Ask no server for the streams.")
+@click.option(
+    "--offline", is_flag=True, help="Do not look up the streams on the server."
+)
 @click.pass_obj
 def check(settings: Settings, file: str, offline: bool) -> int:
     """Check a pipeline's file, without Spark.
@@ -167,7 +169,7 @@ def status(settings: Settings, bucket: str, streams: bool) -> None:
     """Show the lag of queries on Spark, without Spark.
 
     `jsync.spark.monitor` notes the queries in a bucket. The lag is measured now, so it is
-    right for a query that nobody runs any more, too.
+    right for a query that no longer runs, too.
     """
     with settings.connect() as nc:
         found = statuses(settings.jetstream(nc), bucket)

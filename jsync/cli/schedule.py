@@ -168,7 +168,7 @@ def add(
     headers: tuple[tuple[str, str], ...],
     file: Path | None,
 ) -> None:
-    """Store a schedule, in place of the one that SUBJECT had.
+    """Store a schedule, instead of the one that SUBJECT had.
 
     Give one of --at, --every and --cron. Without BODY and --file the command reads the
     payload from the standard input. If that is a terminal, the payload is empty.

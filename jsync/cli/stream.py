@@ -142,7 +142,7 @@ def edit(
     """Change a stream.
 
     Options change only the fields that they name. --config replaces the whole
-    configuration. The command shows the changes and asks before it makes them.
+    configuration. The command shows the changes and requires confirmation.
     """
     with settings.connect() as nc:
         js = settings.jetstream(nc)

@@ -33,7 +33,7 @@ def trace(
     """Show which way a message takes.
 
     The servers tell through which servers and accounts the message goes, and which
-    streams and clients it reaches. Without --deliver nobody gets the message.
+    streams and clients it reaches. Without --deliver no subscriber gets the message.
     """
     given: dict[str, list[str]] = {}
     for name, value in headers:

@@ -165,7 +165,7 @@ class IOThread:
         self._pending_reconnect: PendingReconnect | None = None
         self._stopping = False
         self._reconnect_requested = False
-        """True after the user asked to reconnect, until the move begins."""
+        """True after `force_reconnect`, until the move begins."""
         self._new_servers: list[ServerAddress] | None = None
         """The servers that the user set last, until the pool takes them. Guarded by the
         lock of the session."""
@@ -184,7 +184,7 @@ class IOThread:
 
     @property
     def is_leaving(self) -> bool:
-        """True after the user asked to reconnect, until the server is left."""
+        """True after `force_reconnect`, until the server is left."""
         # Read the flag first: `_maybe_reconnect` clears it after it has set
         # `_pending_reconnect`.
         if self._reconnect_requested:

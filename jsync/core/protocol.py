@@ -63,7 +63,7 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     tls_available: bool = False
     """TLS is the client's choice (`allow_non_tls`)."""
     tls_verify: bool = False
-    """The server asks for a client certificate."""
+    """The server requires a client certificate."""
     auth_required: bool = False
     nonce: str | None = None
     """The text that nkey and JWT users sign. Sent only where such users can exist."""

@@ -158,7 +158,7 @@ class ConnectionLoop(Protocol):
 
     @property
     def is_leaving(self) -> bool:
-        """True after the user asked to reconnect, until the server is left."""
+        """True after `force_reconnect`, until the server is left."""
 
     def reconnect(self) -> None:
         """Start the move to the next server. Does not wait."""
@@ -523,7 +523,7 @@ class Session:
     def wait_connected(self, deadline: float) -> None:
         """Block until connected.
 
-        After the user asked to reconnect, only the new connection counts. Raises
+        After `force_reconnect`, only the new connection counts. Raises
         `TimeoutError` at the deadline, and an error if the connection closes.
         """
         with self.lock:

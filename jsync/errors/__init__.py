@@ -31,8 +31,8 @@ Error
     ├── InvalidHeaderError            a header is not valid (also ValueError)
     ├── UnreadableHeadersError        a message with headers that are none
     ├── MaxPayloadError               larger than the server accepts (also ValueError)
-    ├── NoRespondersError             nobody listens on the subject of a request
-    ├── NoReplySubjectError           the message has nobody to respond to
+    ├── NoRespondersError             the subject of a request has no subscribers
+    ├── NoReplySubjectError           the message has no reply subject
     ├── PermissionsError              the account may not publish or subscribe there
     ├── SlowConsumerError             a subscription dropped messages: its reader is slow
     ├── SubscriptionClosedError       the subscription has ended
@@ -43,13 +43,13 @@ Error
     ├── UnsupportedPlatformError      the call does not work on this operating system
     ├── CallbackError                 your callback raised `__cause__`
     ├── ServiceError                  a service answered with an error
-    ├── ServiceReplyError             the reply of a service is not of the type asked for
-    ├── SystemAccountError            only users of the system account may ask servers
+    ├── ServiceReplyError             the reply of a service is not of the requested type
+    ├── SystemAccountError            only users of the system account may query servers
     ├── ServerNotFoundError           no server has that name or id
     ├── SystemRequestError            a server rejected a request to it
     └── JetStreamError
         ├── APIError                  an error reply of the server, by err_code: see below
-        ├── UnsupportedFeatureError   the server is too old for what was asked
+        ├── UnsupportedFeatureError   the server is too old for the request
         │   ├── AtomicBatchUnsupportedError  and may have stored a message of a batch
         │   └── IngestUnsupportedError  and has stored the first message of an ingest
         ├── AtomicBatchError          an atomic batch that was not committed
@@ -76,7 +76,7 @@ Error
         ├── DirectGetError            a direct get was refused, or broken off
         │   └── DirectGetNotAllowedError  TooManyResultsError
         ├── SubscribeError            the existing consumer does not fit
-        │   ├── DuplicateSubscriptionError  somebody is subscribed to it already
+        │   ├── DuplicateSubscriptionError  another client is subscribed to it already
         │   ├── ConsumerKindError     pull where it pushes, or the reverse
         │   │   └── PullRequiredError  PushRequiredError
         │   ├── DeliverGroupError     queue and deliver group do not fit together
@@ -93,11 +93,11 @@ Error
         ├── RetriesExhaustedError     a message used up its attempts
         ├── DeadLetterError           a dead letter could not be stored
         ├── MissedHeartbeatError      the server has been silent for too long
-        ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
+        ├── OrderedConsumerResetError  an ordered consumer continues with a new consumer
         ├── MessageGapError           messages of a push consumer did not arrive
         ├── PushError                 the server has sent an error to a push subscription
         ├── DataLossError             a stream lost what was unread, or written before (`jsync.spark`)
-        ├── CheckpointError           a checkpoint that a query cannot go on from
+        ├── CheckpointError           a checkpoint that a query cannot continue from
         │   └── ReplayWindowExceededError  a batch comes again when its ids may be forgotten
         ├── InvalidBucketError        the stream is no key-value bucket
         ├── ReadOnlyBucketError       a mirror of a bucket cannot be written to

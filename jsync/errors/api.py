@@ -57,7 +57,7 @@ class StreamNotFoundError(NotFoundError, err_codes=(10059, 10096)):
 
 
 class ConsumerNotFoundError(NotFoundError, err_codes=(10014,)):
-    """There is no consumer of that name, or it expired because nobody used it."""
+    """There is no consumer of that name, or it expired because it was not used."""
 
 
 class ConsumerDoesNotExistError(ConsumerNotFoundError, err_codes=(10149,)):

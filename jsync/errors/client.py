@@ -48,7 +48,7 @@ class TimeoutError(Error, builtins.TimeoutError):
 class DrainTimeoutError(TimeoutError):
     """A drain did not finish in time. The close dropped the messages that were left.
 
-    Those of `consume` went back to the server. Look for a callback that does not return, or
+    The messages of `consume` went back to the server. Look for a callback that does not return, or
     raise `drain_timeout`.
     """
 
@@ -254,7 +254,7 @@ class MaxPayloadError(Error, ValueError):
 
 
 class NoRespondersError(Error):
-    """Nobody subscribes to the subject of a request (status 503).
+    """The subject of a request has no subscribers (status 503).
 
     Check the subject, and whether the service runs. For a pull, the consumer does not exist.
     """

@@ -43,7 +43,7 @@ class UnsupportedFeatureError(JetStreamError):
 class AtomicBatchUnsupportedError(UnsupportedFeatureError):
     """The server is older than nats-server 2.12, so it has no atomic batches.
 
-    Such a server would store each message at once.
+    Such a server would store each message immediately.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class AtomicBatchLostError(AtomicBatchError, ConnectionLostError):
 class AmbiguousCommitError(AtomicBatchError):
     """The answer to a commit did not arrive. Either all messages are stored, or none.
 
-    `resolve` asks the stream. You can also give each message a `msg_id` and send the whole
+    `resolve` searches the stream. You can also give each message a `msg_id` and send the whole
     batch again. `AtomicPublishDuplicateMessageError` then tells you that the first batch was
     stored.
     """
@@ -198,7 +198,7 @@ class IngestUnsupportedError(UnsupportedFeatureError):
 
 
 class IngestClosedError(JetStreamError):
-    """The ingest has ended, or you asked for a result that it has only at its end."""
+    """The ingest has ended, or you read a result that it has only at its end."""
 
 
 class MessagesUnconfirmedError(JetStreamError):
@@ -288,7 +288,7 @@ class FailedMessage(NamedTuple):
 class PublisherError(JetStreamError):
     """Messages of a publisher were not acknowledged.
 
-    `failures` has the messages whose errors nobody has seen, in the order of their failures:
+    `failures` has the messages whose errors have not been read, in the order of their failures:
     the first thousand of `count`.
     """
 
@@ -327,8 +327,8 @@ class AmbiguousSubjectError(JetStreamError):
 class IncompleteListError(JetStreamError):
     """Some streams or consumers are missing from a list.
 
-    They are offline or have no leader. You got all others. Ask again later for those in
-    `missing`.
+    They are offline or have no leader. You got all others. Read the ones in `missing` again
+    later.
     """
 
     def __init__(self, message: str, *, missing: list[str] | None = None) -> None:
@@ -346,11 +346,11 @@ class DirectGetError(JetStreamError):
 
 
 class DirectGetNotAllowedError(DirectGetError):
-    """Nobody answers direct gets. Set `allow_direct` on the stream."""
+    """No server answers direct gets. Set `allow_direct` on the stream."""
 
 
 class TooManyResultsError(DirectGetError):
-    """More than 1024 subjects match. Ask for fewer, or read with a consumer."""
+    """More than 1024 subjects match. Request fewer, or read with a consumer."""
 
 
 class SubscribeError(JetStreamError):
@@ -362,7 +362,7 @@ class DuplicateSubscriptionError(SubscribeError):
 
 
 class ConsumerKindError(SubscribeError):
-    """You asked for a pull consumer and the existing one pushes, or the reverse."""
+    """You requested a pull consumer and the existing one pushes, or the reverse."""
 
 
 class PullRequiredError(ConsumerKindError):
@@ -409,7 +409,7 @@ class FilterMismatchError(SubscribeError):
 class ConfigMismatchError(SubscribeError):
     """The existing consumer has another configuration. It was not changed.
 
-    `differences` has the fields: `{name: (requested, existing)}`. Ask for the existing values,
+    `differences` has the fields: `{name: (requested, existing)}`. Request the existing values,
     or call `update_consumer`.
     """
 
@@ -426,7 +426,7 @@ class ConfigMismatchError(SubscribeError):
 class ConsumerDeletedError(JetStreamError):
     """The consumer was deleted, or became a push consumer, while you read it.
 
-    The server deletes an ephemeral consumer that nobody uses for `inactive_threshold`.
+    The server deletes an ephemeral consumer that is unused for `inactive_threshold`.
     """
 
 

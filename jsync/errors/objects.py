@@ -60,7 +60,7 @@ class ObjectChangedError(ObjectReadError):
 class AmbiguousPutError(JetStreamError):
     """No answer came to the last message of a put or a change. It may be stored.
 
-    Ask for the info of the object. If the put was not stored, `ObjectStore.check` removes
+    Read the info of the object. If the put was not stored, `ObjectStore.check` removes
     its chunks.
     """
 

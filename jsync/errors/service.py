@@ -42,7 +42,7 @@ class ServiceError(Error):
 
 
 class ServiceReplyError(Error):
-    """The reply of a service is not of the type that you asked for.
+    """The reply of a service is not of the requested type.
 
     The message names the field. The service may be of another version: look at its INFO.
     """

@@ -308,7 +308,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
             self._try(lambda: self._forget_chord(key, *ended))
 
     def _count(self, key: str, request: Any) -> int:
-        """Count a part. Return the number of parts if the body has to be called, else 0."""
+        """Count a part. Return the number of parts if the body must be called, else 0."""
         # The counter may reach the size too early, because parts may have run twice. In
         # that case the keys of the parts decide.
         part = f"{key}.part.{token(request.id)}"

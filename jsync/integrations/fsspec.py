@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 MOVES = 3
-"""The most attempts to move an object that others replace meanwhile."""
+"""The most attempts to move an object that others replace at the same time."""
 
 
 class _Line:
@@ -53,7 +53,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         domain: The JetStream domain.
         prefix: The prefix of JetStream's API.
         timeout: Seconds to wait for each answer at most.
-        **options: Options of fsspec, and those of `jsync.connect`: `creds` for instance.
+        **options: Options of fsspec, and of `jsync.connect`: `creds` for instance.
     """
 
     protocol = "jetstream"
@@ -298,7 +298,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         """Copy objects by way of this machine.
 
-        `on_error` is `raise` or `ignore`: what becomes of an object that is gone meanwhile.
+        `on_error` is `raise` or `ignore`: what becomes of an object that is gone by then.
         The default is `ignore` if `recursive`.
         """
         pairs = self._pairs(path1, path2, recursive, maxdepth, self.isdir)

@@ -123,7 +123,7 @@ class API:
     ) -> dict[str, Any]:
         """Send a request. Blocks for at most `timeout` seconds, by default the context's.
 
-        With `needs`, it may take a second more, to ask for the version of the servers.
+        With `needs`, it may take a second more, to learn the version of the servers.
 
         Raises the `APIError` of the reply, `JetStreamNotEnabledError` if there are no
         responders, and `UnsupportedFeatureError` if the server is too old for the features
@@ -185,7 +185,7 @@ class API:
         )
 
     def _line(self) -> ServerVersion:
-        """Return the line of the responding servers. Asks once for each connection."""
+        """Return the line of the responding servers. Sends one request for each connection."""
         info = self.session.info
         server, line = self._asked
         if server == info.server_id:

@@ -444,11 +444,11 @@ class Consumer(ManagedConsumer):
             on_exception: The fate of a message whose handler raised. `continue` sends
                 no ack. `nak` has the server redeliver the message. `term` ends its
                 deliveries. `stop` ends the consuming.
-            nak_delay: Seconds until the redelivery, with `nak`. Default: at once.
+            nak_delay: Seconds until the redelivery, with `nak`. Default: immediately.
             retry: Deliver failed messages again with growing delays, and end them as
                 dead letters. See `Retry`. `on_error` gets `RetriesExhaustedError` for each
                 message that ended, and `DeadLetterError` if its dead letter could not be
-                stored. Asks the server for the configuration of a consumer without
+                stored. Requests the configuration of a consumer without
                 `cached_info`.
             on_error: Called with errors that do not end the consuming, on the
                 connection's callback thread. Default: the connection's `on_error`.

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
     """JetStream on a connection: streams, consumers and publishing.
 
-    Any thread may use the context. Calls that ask the server block for at most
+    Any thread may use the context. Calls that send a request block for at most
     `timeout` seconds. By default this is the timeout of `Connection.jetstream`. While
     reconnecting, they wait for the connection first. Besides the errors that each call
     names, these calls and the calls of the objects that they return raise:
@@ -68,7 +68,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         ConnectionLostError: The connection broke before the answer.
         ConnectionClosedError: The connection is closed.
         PermissionsError: You may not use this part of the API.
-        JetStreamNotEnabledError: Nobody answers. JetStream is off, or the domain is
+        JetStreamNotEnabledError: No server answers. JetStream is off, or the domain is
             wrong.
         JetStreamUnavailableError: JetStream has no leader now.
     """
@@ -196,7 +196,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
     def stream(self, name: str, *, timeout: Seconds | None = None) -> Stream:
         """Get an existing stream, with its info. Blocks.
 
-        `bind_stream` does the same without asking the server.
+        `bind_stream` does the same without a request.
 
         Args:
             name: The name of the stream.
@@ -213,7 +213,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         return known_stream(self._api, info)
 
     def bind_stream(self, name: str) -> Stream:
-        """Bind to a stream without asking the server, which saves a request.
+        """Bind to a stream without a request, which saves a request.
 
         The stream may not exist: its calls raise `StreamNotFoundError` then. Its
         `cached_info` and `config` raise `NoCachedInfoError` until you call `info`.
@@ -385,9 +385,9 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         direct: bool = False,
         timeout: Seconds | None = None,
     ) -> StoredMessage:
-        """Get one message from a stream, without asking for the stream first. Blocks.
+        """Get one message from a stream, without looking up the stream first. Blocks.
 
-        Like `Stream.get_message`, except that the leader of the stream is asked by default.
+        Like `Stream.get_message`, except that the leader of the stream answers by default.
 
         Args:
             stream: The name of the stream.
@@ -397,7 +397,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
                 or `start_time`.
             start_time: Get the first message at or after this time (nats-server 2.11).
             direct: Let any replica or mirror answer, which may lag. Without `allow_direct`
-                on the stream, the leader is asked after that.
+                on the stream, the leader is queried after that.
             timeout: Seconds to wait. Default: the timeout of this context.
 
         Raises:
@@ -435,7 +435,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         """Iterate over the streams, in the order of their names.
 
         Iterating blocks for each page of 256 streams. You may create and
-        delete some meanwhile: each that exists throughout comes once.
+        delete some during the iteration: each that exists throughout comes once.
 
         Args:
             subject: Only the streams that store messages of this subject, wildcards
@@ -458,7 +458,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         """Iterate over the names of the streams.
 
         Iterating blocks for each page of 1024 names. You may create and
-        delete some meanwhile: each that exists throughout comes once.
+        delete some during the iteration: each that exists throughout comes once.
 
         Args:
             subject: Only the streams that store messages of this subject, wildcards
@@ -539,7 +539,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
-        """Create a pull consumer, without asking for the stream first. Blocks.
+        """Create a pull consumer, without looking up the stream first. Blocks.
 
         `Stream.create_consumer` has the details and the errors.
 
@@ -564,7 +564,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
-        """Change a pull consumer, without asking for the stream first. Blocks.
+        """Change a pull consumer, without looking up the stream first. Blocks.
 
         `Stream.update_consumer` has the details and the errors.
 
@@ -616,7 +616,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
-        """Create a push consumer, without asking for the stream first. Blocks.
+        """Create a push consumer, without looking up the stream first. Blocks.
 
         `Stream.create_push_consumer` has the details and the errors.
 
@@ -641,7 +641,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
-        """Change a push consumer, without asking for the stream first. Blocks.
+        """Change a push consumer, without looking up the stream first. Blocks.
 
         `Stream.update_push_consumer` has the details and the errors.
 
@@ -687,7 +687,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
     def push_consumer(
         self, stream: str, name: str, *, timeout: Seconds | None = None
     ) -> PushConsumer:
-        """Get an existing push consumer, without asking for the stream first. Blocks.
+        """Get an existing push consumer, without looking up the stream first. Blocks.
 
         Args:
             stream: The name of the stream.
@@ -705,11 +705,11 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         return self.bind_stream(stream).push_consumer(name, timeout=timeout)
 
     def consumer(self, stream: str, name: str) -> Consumer:
-        """Bind to a pull consumer without asking the server.
+        """Bind to a pull consumer without a request.
 
         The consumer may not exist. You can also use a consumer that another account
-        exports, even if you may only import `CONSUMER.MSG.NEXT`. `Stream.consumer` asks
-        for the info of the consumer.
+        exports, even if you may only import `CONSUMER.MSG.NEXT`. `Stream.consumer` requests
+        the info of the consumer.
 
         Args:
             stream: The name of the stream.
@@ -730,7 +730,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         stream: str,
         **options: Unpack[OrderedOptions],
     ) -> OrderedConsumer:
-        """Read a stream in exact order, without asking for the stream first. Blocks.
+        """Read a stream in exact order, without looking up the stream first. Blocks.
 
         `Stream.ordered_consumer` has the details and the errors.
 
@@ -765,7 +765,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         """Iterate over the consumers of a stream, in the order of their names.
 
         Iterating blocks for each page of 256 consumers. You may create and
-        delete some meanwhile: each that exists throughout comes once.
+        delete some during the iteration: each that exists throughout comes once.
 
         Args:
             stream: The name of the stream.
@@ -787,7 +787,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         """Iterate over the names of the consumers of a stream.
 
         Iterating blocks for each page of 1024 names. You may create and
-        delete some meanwhile: each that exists throughout comes once.
+        delete some during the iteration: each that exists throughout comes once.
 
         Args:
             stream: The name of the stream.
@@ -884,7 +884,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
 
         If the server is too busy (`TooManyRequestsError`, 10167), the message was not
         stored. It is sent again with a growing wait until `ack_timeout`, and new messages
-        wait meanwhile. Messages that were already under way may be stored before it.
+        wait until then. Messages that were already under way may be stored before it.
         `window=1` keeps the order in every case.
 
         When the connection breaks, all pending messages fail with `ConnectionLostError`.
@@ -949,7 +949,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
 
         Args:
             ack_first: Have the second `add` wait until the server has acknowledged the
-                first message. If False, jsync asks the API once for each stream and
+                first message. If False, jsync queries the API once for each stream and
                 connection whether the stream takes batches, and skips this wait if so.
             max_messages: The most messages of the batch, which jsync checks. Default:
                 the server's default limit. None: no check.
@@ -977,7 +977,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         """Publish several messages, of which the stream stores all or none. Blocks.
 
         jsync checks all messages first, and sends them in one write. Before that, it
-        asks the API once for each stream and connection whether the stream takes
+        queries the API once for each stream and connection whether the stream takes
         batches, or finds it out by the first message. The call raises the errors of
         `AtomicBatch.add` and `AtomicBatch.commit`, too.
 
@@ -1014,7 +1014,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         `$JS.EVENT.ADVISORY.>`, or with one kind to the subject of that kind.
 
         Leaf nodes pass on the advisories of other JetStream domains, which may have streams of
-        the same names. A context with a `domain` leaves out those of others. Without it,
+        the same names. A context with a `domain` leaves out the advisories of others. Without it,
         compare the `domain` of each advisory.
 
         Args:
@@ -1077,7 +1077,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
 
         A stream rejects messages while 128 MiB from all of its publishers wait to be
         stored. `window_bytes` keeps this ingest below that limit. For large messages
-        the ingest asks for more acks.
+        the ingest requests more acks.
 
         Args:
             gaps: What to do when messages are lost or rejected. `"fail"` sends lost

@@ -533,10 +533,10 @@ class ManagedConsumer:
 
     @property
     def cached_info(self) -> ConsumerInfo:
-        """The latest info that the server gave. Asks nothing.
+        """The latest info that the server gave. Sends nothing.
 
         Raises:
-            NoCachedInfoError: The server was not asked yet, as after
+            NoCachedInfoError: No info was requested yet, as after
                 `JetStream.consumer`.
         """
         if self._info is None:
@@ -601,7 +601,7 @@ class ManagedConsumer:
     ) -> ConsumerPause:
         """Pause the consumer: the server sends no messages for a time. Blocks.
 
-        Pulls wait meanwhile. Needs nats-server 2.11.
+        Pulls wait for that time. Needs nats-server 2.11.
 
         Args:
             until: The end of the pause: an aware datetime, or seconds from now. jsync
@@ -679,7 +679,7 @@ class ManagedConsumer:
     ) -> None:
         """Have the leader of the consumer step down. Blocks until it has agreed.
 
-        Another replica is elected within moments. Reading goes on by itself.
+        Another replica is elected within moments. Reading continues automatically.
 
         Args:
             preferred: The name of the server to become the leader. Since nats-server

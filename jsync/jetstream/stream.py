@@ -67,10 +67,10 @@ class Stream:
 
     @property
     def cached_info(self) -> StreamInfo:
-        """The latest info that the server gave. Asks nothing.
+        """The latest info that the server gave. Sends nothing.
 
         Raises:
-            NoCachedInfoError: The server was not asked yet, as after
+            NoCachedInfoError: No info was requested yet, as after
                 `JetStream.bind_stream`.
         """
         if self._info is None:
@@ -135,7 +135,7 @@ class Stream:
             StreamNotFoundError: The stream does not exist.
             JetStreamUnavailableError: There was no leader, or most servers of the stream
                 did not answer it.
-            TimeoutError: Nobody has answered.
+            TimeoutError: No server has answered.
         """
         deadline = deadline_after(self._api.seconds(timeout))
         self._info = stream_end(self._api, self.name, deadline).info
@@ -213,7 +213,7 @@ class Stream:
     ) -> None:
         """Have the leader of the stream step down. Blocks until it has agreed.
 
-        Another replica is elected within moments. Calls that come meanwhile are retried,
+        Another replica is elected within moments. Calls during the election are retried,
         or fail with `JetStreamUnavailableError` or `TimeoutError`.
 
         Args:
@@ -260,7 +260,7 @@ class Stream:
         """Write the stream with its messages to files. Blocks until all is written.
 
         `JetStream.restore_stream` and `nats stream restore` read the files. Messages that
-        are published meanwhile may be missing. The backup is whole when `backup.json` is
+        are published during the backup may be missing. The backup is whole when `backup.json` is
         there. An interrupted backup leaves none.
 
         Args:
@@ -319,7 +319,7 @@ class Stream:
         If the stream has `allow_direct`, any server with a replica or a mirror may
         answer. This is fast, but that server may lag behind the latest publishes. A
         mirror does not answer for several subjects, since it may not have all of them. A
-        stream from `bind_stream` asks its leader, until you call `info`.
+        stream from `bind_stream` queries its leader, until you call `info`.
 
         Args:
             sequence: The sequence of the message.
@@ -328,7 +328,7 @@ class Stream:
                 `sequence` or `start_time`. Wildcards are allowed.
             start_time: Get the first message at or after this time. Needs nats-server
                 2.11.
-            direct: False asks the leader. True asks any replica or mirror. Default:
+            direct: False queries the leader. True queries any replica or mirror. Default:
                 True if the stream has `allow_direct`.
             timeout: Seconds to wait. Default: the context's.
 
@@ -368,8 +368,8 @@ class Stream:
     ) -> Iterator[StoredMessage]:
         """Iterate over the stored messages of a subject, without a consumer.
 
-        The iteration ends after the last message, messages that are published meanwhile
-        included. jsync requests the messages while you iterate, so that only one
+        The iteration ends after the last message, messages that are published during
+        the iteration included. jsync requests the messages while you iterate, so that only one
         request's messages are in memory. Use the iterator from one thread at a time.
 
         Iterating blocks. If the connection or the server is lost, jsync continues after
@@ -484,7 +484,7 @@ class Stream:
         continues through reconnects, as with an `OrderedConsumer`. Deleted messages are
         left out. `ArrowBatch` describes the columns.
 
-        The call blocks while it asks the leader of the stream where the stream ends.
+        The call blocks while it queries the leader of the stream where the stream ends.
 
         Args:
             start: The first sequence to read. Default: the first message of the stream.
@@ -831,7 +831,7 @@ class Stream:
         """Iterate over the consumers of the stream, in the order of their names.
 
         Iterating blocks for each page of 256 consumers. You may create and
-        delete some meanwhile: each that exists throughout comes once.
+        delete some during the iteration: each that exists throughout comes once.
 
         Args:
             timeout: Seconds to wait for each page. Default: the context's.
@@ -850,7 +850,7 @@ class Stream:
         """Iterate over the names of the consumers of the stream.
 
         Iterating blocks for each page of 1024 names. You may create and
-        delete some meanwhile: each that exists throughout comes once.
+        delete some during the iteration: each that exists throughout comes once.
 
         Args:
             timeout: Seconds to wait for each page. Default: the context's.

@@ -1,4 +1,4 @@
-"""Advisories: events that servers publish. The types are those of jsm.go."""
+"""Advisories: events that servers publish. The types follow jsm.go."""
 
 from datetime import datetime
 from typing import ClassVar, Literal

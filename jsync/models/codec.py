@@ -3,7 +3,7 @@
 A field's codec has three methods: `read` converts a value of the wire, `write` converts a
 value for a server, and `check` checks a caller's value. Each raises `ValueError` or
 `OverflowError` for a bad value. Unless it is `strict`, `read` accepts unknown values, such
-as those of a newer server.
+as a newer server's.
 """
 
 import math

@@ -148,7 +148,7 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
     Since nats-server 2.7, for durable consumers since 2.9.
     """
     num_replicas: int | None = None
-    """The number of servers that store its state. Default: 0, those of the stream.
+    """The number of servers that store its state. Default: 0, as many as the stream has.
 
     Since nats-server 2.8.3.
     """

@@ -383,7 +383,7 @@ def _with_defaults(value: Any) -> Any:
 
 @functools.cache
 def fields_of(model: type[Model]) -> dict[str, Field]:
-    """Return the fields of a model by name, without those of `Model` itself."""
+    """Return the fields of a model by name, except the fields of `Model` itself."""
     fields: dict[str, Field] = {}
     for info in msgspec.structs.fields(model):
         if info.name in ("extra", "_read"):

@@ -168,7 +168,7 @@ def endpoint_subject(prefix: str, name: str, subject: str | None) -> str:
 def control_subject(
     prefix: str, verb: Verb, name: str | None = None, instance_id: str | None = None
 ) -> str:
-    """Return a control subject of all services, of those of a name, or of one instance.
+    """Return a control subject of all services, of all services of a name, or of one instance.
 
     Raises:
         ConfigError: There is an id without a name, or one of them is not valid.

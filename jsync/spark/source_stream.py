@@ -155,7 +155,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if pause is not None and pause.exists():
             after = before
         else:
-            # Spark before 4.2 passes no limits, so apply those of the options.
+            # Spark before 4.2 passes no limits, so apply the limits of the options.
             limited = is_old or not (
                 limit is None or isinstance(limit, ReadAllAvailable)
             )

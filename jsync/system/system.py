@@ -73,9 +73,9 @@ class Reply(msgspec.Struct, Generic[Data], frozen=True):
 
 
 class System:
-    """All servers, or those of a filter. `Connection.system` returns it.
+    """All servers, or the servers of a filter. `Connection.system` returns it.
 
-    Every call asks all servers at once, and blocks until they have replied. A server that
+    Every call queries all servers together, and blocks until they have replied. A server that
     replies later than `stall` seconds after the one before is left out. So is a server that
     rejects the request while others accept it, and `on_error` of the connection gets the error.
     The lists are in the order of the names of the servers. Besides the errors that each call names, these
@@ -365,7 +365,7 @@ class System:
 class Server:
     """One server. `System.servers` and `System.server` return it.
 
-    The calls are those of `System`, and raise the same errors.
+    The calls are the same as in `System`, and raise the same errors.
 
     Raises:
         ServerNotFoundError: The server has stopped.

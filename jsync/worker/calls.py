@@ -64,7 +64,7 @@ class Slot:
         """Return the message of a call that takes longer than `limit`, but only once.
 
         The caller may settle the message, unless the call `keeps` it. For other calls, this
-        asks the server for more time every `interval` seconds. Only the thread of the clock
+        requests more time from the server every `interval` seconds. Only the thread of the clock
         calls this.
         """
         for msg, begun in list(self.hand.items()):
@@ -100,7 +100,7 @@ class Calls:
         self._lock = threading.Lock()
         self._settled = Figures()  # counted by threads other than the handler's
         self.interval = interval
-        """Seconds after which the server is asked for more time."""
+        """Seconds after which more time is requested."""
 
     def _new_slot(self) -> Slot:
         slot = self._local.slot = current.slot = Slot()

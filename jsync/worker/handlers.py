@@ -183,7 +183,7 @@ def _decoder(kind: Any, function: Any) -> Callable[[JetStreamMsg], Any]:
     if kind is str:
         decode = bytes.decode
     elif hasattr(kind, "encode") and hasattr(kind, "decode"):
-        decode = kind.decode  # a codec, like those of key-value
+        decode = kind.decode  # a codec, as in key-value
     else:
         try:
             decode = msgspec.json.Decoder(kind).decode

@@ -123,8 +123,8 @@ class Worker:
         """Decorate a function that handles the messages of a subject.
 
         The function takes the payload, the message, or both in this order. Several threads
-        may call the function at the same time. While it runs, the worker asks the server
-        for more time, so a handler may take longer than `ack_wait`.
+        may call the function at the same time. While it runs, the worker requests more time
+        from the server, so a handler may take longer than `ack_wait`.
 
         Args:
             subject: The subject, or a list of them. Wildcards are allowed.
@@ -140,7 +140,7 @@ class Worker:
             payload: The type of the payload: `bytes`, `str`, a type that msgspec reads
                 from JSON, or a codec such as `jsync.MsgPack(Order)`. Default: the
                 annotation of the first parameter. If a payload cannot be decoded and there
-                is a `dead_letter`, the message becomes a dead letter at once.
+                is a `dead_letter`, the message becomes a dead letter immediately.
             retry: The policy for failed messages. Default: the policy of the worker.
             time_limit: Seconds after which a call counts as failed. The thread of the call
                 stays busy until the function returns. In a group the message stays with the
@@ -150,7 +150,7 @@ class Worker:
             max_messages: The messages that each process holds at most: those that its
                 threads handle, and those that wait for a thread. Default: one for each
                 thread, so that none waits. With more, handlers of a few milliseconds are
-                faster. The worker asks the server for more time for messages that wait, too.
+                faster. The worker requests more time from the server for messages that wait, too.
             ack_wait: The `ack_wait` in seconds, if the worker creates the consumer, or
                 joins a group.
 

@@ -184,7 +184,7 @@ def tls_of(ssl: object) -> dict[str, Any]:
     """Read `broker_use_ssl`: True, or a dict with `ca_certs`, `certfile`, `keyfile`.
 
     Raises:
-        ConfigError: It asks for something else, such as no verification.
+        ConfigError: It requires something else, such as no verification.
     """
     if not ssl:
         return {}

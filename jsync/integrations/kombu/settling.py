@@ -38,7 +38,7 @@ class Key(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The ack of a message, which may have to be sent again."""
+    """The ack of a message, which may need to be sent again."""
 
     number: int
     when: float
@@ -144,7 +144,7 @@ class DeliveryTracker:
     # The extender ---------------------------------------------------------------------
 
     def extend(self) -> None:
-        """Ask the server for more time for all messages that are being handled."""
+        """Request more time from the server for all messages that are being handled."""
         with self._lock:
             here = list(self._open.values())
         for msg in here:
@@ -185,7 +185,7 @@ class DeliveryTracker:
 
 
 class AckExtender(threading.Thread):
-    """A thread that regularly asks the server for more time for the messages in hand."""
+    """A thread that regularly requests more time from the server for the messages in hand."""
 
     def __init__(
         self, nc: jsync.Connection, tracker: DeliveryTracker, timeout: float

@@ -199,14 +199,14 @@ class Telemetry:
         queue: str | None = None,
         batch: bool = False,
     ) -> None:
-        """Make the span of messages that the user asked for, which links to all of them.
+        """Make the span of messages that the user requested, which links to all of them.
 
         Args:
             messages: The messages, at least one.
             begun: When the user began to wait: nanoseconds since 1970.
             template: The subject of the subscription, if it has wildcards.
             queue: The queue group of the subscription.
-            batch: Whether the user asked for several.
+            batch: Whether the user requested several.
         """
         ended = time_ns()
         first = messages[0]

@@ -49,12 +49,12 @@ class AtomicBatch(NotCopyable, AtomicBatchBase):
 
     A stream that has too much to store drops messages (`TooManyRequestsError`). `add`
     and `commit` then retry the message that they wait for, until the stream takes it or
-    the time is over. If the stream dropped a message that asked for no acknowledgement,
+    the time is over. If the stream dropped a message that requested no acknowledgement,
     the commit raises `AtomicPublishIncompleteBatchError`, and nothing is stored. The
     batch does not keep its messages: send all of them again, in a new batch.
 
     Only one thread at a time may use a batch, another one gets `ConcurrentUseError`.
-    Any thread may call `discard` meanwhile.
+    Any thread may call `discard` at any time.
     """
 
     def __init__(
@@ -175,8 +175,8 @@ class AtomicBatch(NotCopyable, AtomicBatchBase):
             ConfigError: The batch is empty.
             WrongLastSequenceError: An expected sequence is wrong.
             AtomicPublishDuplicateMessageError: The stream has a `msg_id` already.
-            AtomicPublishIncompleteBatchError: The server rejected a message that asked
-                for no acknowledgement, or has lost the batch.
+            AtomicPublishIncompleteBatchError: The server rejected a message that requested
+                no acknowledgement, or has lost the batch.
             AtomicPublishInvalidBatchCommitError: The server is too old to commit
                 without a message.
             APIError: The stream rejects the batch for another reason.

@@ -107,7 +107,7 @@ def backup(
                 f"the archive ends too early, at {size} bytes: {_RETRY_HINT}"
             )
         manifest = Manifest(config, state, size, digest.hexdigest())
-        check_unused(where)  # another program may have written one meanwhile
+        check_unused(where)  # another program may have written one since
         _publish(file, partial, where / archive_name(file))
     meta = where / f"{META}.partial"
     with _new_file(meta) as file:
@@ -128,7 +128,7 @@ def check_unused(where: Path) -> None:
 def _new_file(partial: Path) -> Iterator[IO[bytes]]:
     """Create a file that is removed at the end, if `_publish` has not renamed it.
 
-    Errors of the system name the file, such as those of a full disk. Raises `ConfigError` if
+    Errors of the system name the file, such as of a full disk. Raises `ConfigError` if
     the file exists, because it belongs to another backup.
     """
     try:

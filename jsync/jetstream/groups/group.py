@@ -48,8 +48,8 @@ class ConsumerGroup(NotCopyable):
     """A consumer group: members that share the partitions of a stream by key.
 
     `create_consumer_group` and `consumer_group` of `JetStream` return it. Any thread may
-    use it. Groups need nats-server 2.11. They are the same as those of orbit.go's
-    `pcgroups`, whose members may be in the same group.
+    use it. Groups need nats-server 2.11. orbit.go's `pcgroups` are the same
+    groups, whose members may be in the same group.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ConsumerGroup(NotCopyable):
 
     @property
     def config(self) -> ConsumerGroupConfig:
-        """The latest configuration that was read. Asks nothing."""
+        """The latest configuration that was read. Sends nothing."""
         return self._config
 
     def info(self) -> ConsumerGroupConfig:

@@ -33,10 +33,10 @@ class GroupMember(NotCopyable):
     """A member of a consumer group that reads messages. `ConsumerGroup.join` returns it.
 
     Iterate over it, or call `next` or `consume`, from one thread. Messages of one key come
-    one at a time and in order. Ack a message before you ask for the next one: asking says
+    one at a time and in order. Ack a message before you request the next one: a request says
     that you are done with the message before. Leave the `with` block to leave the group.
 
-    While you handle a message, jsync asks the server for more time, so a handler may take
+    While you handle a message, jsync requests more time from the server, so a handler may take
     longer than `ack_wait`.
     """
 
@@ -54,7 +54,7 @@ class GroupMember(NotCopyable):
 
     @property
     def state(self) -> MemberState:
-        """The state of the member. Asks nothing."""
+        """The state of the member. Sends nothing."""
         return self._membership.state
 
     @property
@@ -133,7 +133,7 @@ class GroupMember(NotCopyable):
             handler: Called with each message.
             on_exception: The fate of a message whose handler raised. See
                 `Consumer.consume`.
-            nak_delay: Seconds until the redelivery, with `nak`. Default: at once.
+            nak_delay: Seconds until the redelivery, with `nak`. Default: immediately.
             retry: Deliver failed messages again with growing delays, and end them as
                 dead letters. See `Retry`.
 
@@ -171,7 +171,7 @@ class GroupMember(NotCopyable):
         """Leave the group. The iteration ends after the message in hand.
 
         You may call it from any thread, and twice. Blocks for a few round trips. An
-        instance that waits for this member is served at once.
+        instance that waits for this member is served immediately.
         """
         self._membership.leave()
 
@@ -207,7 +207,7 @@ class _MemberDelivery(Delivery):
     def __init__(self, member: GroupMember, membership: Membership) -> None:
         self._member = member  # a member without references would leave
         self._membership = membership
-        self.in_hand = {}  # stays empty, as the membership asks for more time itself
+        self.in_hand = {}  # stays empty, as the membership requests more time itself
         self.mailbox = cast("JetStreamMailbox", _OneMessageMailbox(membership))
 
     @property

@@ -92,7 +92,7 @@ _PERMANENT_ERRORS: Final = (
 
 
 class AckExtender:
-    """The message that is being handled, for which the server is asked for more time.
+    """The message that is being handled, for which more time is requested.
 
     This stops if the thread that got the message ends, as no thread will acknowledge it.
     """
@@ -127,7 +127,7 @@ class AckExtender:
         )
 
     def _extend(self) -> None:
-        """Ask the server for more time. Runs on the I/O thread."""
+        """Request more time from the server. Runs on the I/O thread."""
         with self._lock:
             msg = self._msg
             if msg is None or not self:

@@ -87,9 +87,9 @@ class FastIngest(NotCopyable, FastIngestBase):
 
     The server knows this number for about ten seconds, and not after a restart. A
     former leader may report less than the stream stores in the end, so the ingest also
-    asks the stream: `STREAM.INFO`, and `STREAM.MSG.GET` if the stream is replicated and
-    has other publishers. The answer stays unknown if messages were deleted meanwhile,
-    if they cannot be told from those of other publishers, or if these requests are not
+    queries the stream: `STREAM.INFO`, and `STREAM.MSG.GET` if the stream is replicated and
+    has other publishers. The answer stays unknown if messages were deleted since,
+    if other publishers' messages look alike, or if these requests are not
     permitted. Then `IngestError` says which messages are stored and which are unknown,
     and nothing is sent twice. If every message has a `msg_id`, the ingest sends them
     again instead, and the stream drops duplicates.

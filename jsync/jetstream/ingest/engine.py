@@ -178,7 +178,7 @@ class IngestEngine(IngestCounters):
         self.busy: Exception | None = None
         """The error of a stream with too much to store. The rest is sent after a pause."""
         self.known_to_server = False
-        """True if the server may hold a batch of this ingest, which has to be ended."""
+        """True if the server may hold a batch of this ingest, which must be ended."""
         self._most_sent = 0
         self._refusal: tuple[int, Exception] | None = None
         self._no_stream = False
@@ -323,7 +323,7 @@ class IngestEngine(IngestCounters):
         self._transition(State.IDLE)
 
     def abandon(self) -> bool:
-        """Return whether an end has to be sent for an open batch. True only once."""
+        """Return whether an end must be sent for an open batch. True only once."""
         told = self.known_to_server and self.state is not State.ENDED
         self.known_to_server = False
         return told

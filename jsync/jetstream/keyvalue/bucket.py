@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 class KeyValue(Generic[Value]):
     """A bucket of keys and their values. Any thread may use it.
 
-    A call that asks the server blocks for at most `timeout` seconds, by default those of
-    the context. Besides the errors that each call names, it raises those of `JetStream`.
+    A call that sends a request blocks for at most `timeout` seconds, by default the timeout
+    of the context. Besides the errors that each call names, it raises the errors of `JetStream`.
     """
 
     def __init__(self, api: API, layout: BucketLayout[Value], *, direct: bool) -> None:
@@ -216,7 +216,7 @@ class KeyValue(Generic[Value]):
         last: int,
         timeout: float | None = None,
     ) -> int:
-        """Store a value if nobody has changed the key since revision `last`.
+        """Store a value if the key has not changed since revision `last`.
 
         Args:
             key: The key.
@@ -303,7 +303,7 @@ class KeyValue(Generic[Value]):
     ) -> int:
         """Remove delete markers, and the remaining history of their keys.
 
-        A value that is put meanwhile stays, and so do markers of other clients on keys with
+        A value that is put at the same time stays, and so do markers of other clients on keys with
         wildcards, such as `a.*`.
 
         Args:
@@ -394,7 +394,7 @@ class KeyValue(Generic[Value]):
     ) -> dict[str, Entry[Value]]:
         """Get the values of many keys, by one request for up to 1024 of them.
 
-        If the bucket does not allow direct gets, as those of nats-py, each key is a request
+        If the bucket does not allow direct gets, as nats-py creates it, each key is a request
         to its leader.
 
         Args:
@@ -529,7 +529,7 @@ class KeyValue(Generic[Value]):
             ignore_deletes: Leave delete markers out.
             revision: Begin with this revision, and give every one from there on.
             callback: Called with each entry, on a thread of its own. An error of it is
-                reported to `on_error`, and the watch goes on. Default: you iterate.
+                reported to `on_error`, and the watch continues. Default: you iterate.
             on_error: Called with each error that does not end the watch. Default: that of
                 the connection, or the log.
             timeout: Seconds to wait until the server has begun.
@@ -588,7 +588,7 @@ class KeyValue(Generic[Value]):
         timeout: float | None = None,
         on_lost: Callable[[LockLostError], object] | None = None,
     ) -> Lock:
-        """Make a lock on a key, for one holder at a time. Asks nothing by itself.
+        """Make a lock on a key, for one holder at a time. Sends nothing by itself.
 
         Needs a `limit_marker_ttl`, and nats-server 2.11.
 

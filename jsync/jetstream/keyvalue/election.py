@@ -90,7 +90,7 @@ class Election(StopOnExit, NotCopyable):
             timeout: Seconds to wait at most until a callback has returned.
 
         Raises:
-            ConfigError: `timeout` is no number of seconds. The candidacy goes on.
+            ConfigError: `timeout` is no number of seconds. The candidacy continues.
         """
         timeout = seconds(timeout, "timeout")
         with self._term_lock:

@@ -144,7 +144,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
     def age(self) -> float:
         """Seconds since the copy was certainly current: no earlier change is missing.
 
-        Every 2 seconds jsync asks the leader of the bucket. In a replicated bucket without
+        Every 2 seconds jsync queries the leader of the bucket. In a replicated bucket without
         changes the age goes up to about 4 seconds, since the leader hears from the other
         servers that seldom. It goes up too while the copy is slower than changes of one key,
         and in a copy of some keys while these change without a pause of milliseconds.

@@ -88,7 +88,7 @@ class Lock(NotCopyable):
 
     Use it in a `with` block, or call `acquire` and `release`. It is for one holder: make
     another one for another thread. Leaving the block raises `LockLostError` if the lock was
-    lost meanwhile.
+    lost inside.
 
     The lock is a key that expires. A thread renews it every third of its `ttl`. If that
     fails, the lock is lost for its holder a tenth of the `ttl` before another one can get

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WINDOW_BYTES = 8 << 20
 """The most bytes of one request, and so the most that are in flight or buffered here."""
 LAG_SECONDS = 0.05
-"""Seconds until a replica that lacks a chunk is asked for it again."""
+"""Seconds until a replica that lacks a chunk is queried again."""
 MAX_REQUESTS = 200
 """The most requests for one chunk. Fewer find it even among 2^64 messages."""
 
@@ -224,7 +224,7 @@ class Download:
         objects.api.session.sleep(LAG_SECONDS)
 
     def is_empty(self) -> bool:
-        """Ask the leader whether the object has no chunks at all. Blocks."""
+        """Check with the leader whether the object has no chunks at all. Blocks."""
         counts, _ = self._objects.count_chunks(self._subject, self._seconds)
         return not counts
 

@@ -42,8 +42,8 @@ READ_AHEAD = 256 << 10
 class ObjectReader(_File):
     """An object as a binary file to read. Any thread may use it, one at a time.
 
-    jsync asks for at most 8 MiB ahead of you. `seek` sends nothing: the next `read` asks
-    for the chunk that you want.
+    jsync requests at most 8 MiB ahead of you. `seek` sends nothing: the next `read` requests
+    the chunk that you want.
 
     If you read all chunks in order, jsync checks their number, their size and their digest
     before it gives you the last one. If you seek, it cannot check the digest. `is_verified`
@@ -216,7 +216,7 @@ class ObjectReader(_File):
         """Get the next bytes without moving the position.
 
         Args:
-            size: The number of bytes to ask the server for, if no chunk is at hand.
+            size: The number of bytes to request, if no chunk is at hand.
 
         Returns:
             The rest of the current chunk. It is empty at the end of the object.

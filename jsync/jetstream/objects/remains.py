@@ -26,7 +26,7 @@ class Listing:
     """The infos of a store at one moment, by the chunks that they refer to.
 
     Args:
-        infos: All infos, including those of deleted objects, the oldest first.
+        infos: All infos, including the infos of deleted objects, the oldest first.
         unreadable: Messages that are no infos: the error, and the payload.
         limit: Renames that were marked before this time are no longer in progress.
     """

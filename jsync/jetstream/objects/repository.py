@@ -399,7 +399,7 @@ class ObjectRepository:
     def count_chunks(
         self, subject: str, timeout: float | None
     ) -> tuple[dict[str, int], datetime]:
-        """Ask the leader for the number of chunks by id, and the time of the server."""
+        """Query the leader for the number of chunks by id, and the time of the server."""
         prefix = self.layout.chunks
 
         def ask(seconds: float) -> StreamInfo:
@@ -417,7 +417,7 @@ class ObjectRepository:
         return counts, info.ts or datetime.now(UTC)
 
     def has_chunks(self, info: ObjectInfo, timeout: float | None) -> bool:
-        """Ask whether the leader has all chunks of an object."""
+        """Check whether the leader has all chunks of an object."""
         if not info.chunks:
             return True
         counts, _ = self.count_chunks(self.layout.chunk_subject(info.nuid), timeout)

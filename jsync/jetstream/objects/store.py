@@ -71,7 +71,7 @@ MAX_LINKS = 8
 _BINARY = getattr(os, "O_BINARY", 0)
 """Keeps Windows from changing line ends."""
 RETRIES = 3
-"""Failed attempts to read an object that is replaced meanwhile, before the last attempt."""
+"""Failed attempts to read an object that is being replaced, before the last attempt."""
 
 Read = TypeVar("Read")
 
@@ -80,8 +80,8 @@ class ObjectStore:
     """A store of objects, which are files of any size. Any thread may use it.
 
     A call blocks. It waits `timeout` seconds for each answer of the server, by default
-    those of the context. Besides the errors that each call names, it raises those of
-    `JetStream`.
+    the timeout of the context. Besides the errors that each call names, it raises the errors
+    of `JetStream`.
     """
 
     def __init__(self, objects: ObjectRepository) -> None:
@@ -240,7 +240,7 @@ class ObjectStore:
     ) -> bytes:
         """Get the bytes of an object, or of the object that a link leads to.
 
-        If another client replaces the object meanwhile, the call reads the new one.
+        If another client replaces the object during the call, the call reads the new one.
 
         Args:
             name: The name of the object.
@@ -744,7 +744,7 @@ class ObjectStore:
 
         A put, an overwrite, a delete or a rename that was cut short may leave orphaned
         chunks, or a former name. No other client finds them. Others may use the store
-        meanwhile, and you may call `check` from several programs at once. It lists the store
+        at the same time, and you may call `check` from several programs at once. It lists the store
         twice, and removes what both listings show to be unused.
 
         Args:
@@ -772,7 +772,7 @@ class ObjectStore:
             raise self._objects.layout.not_found_error() from error
 
     def seal(self, *, timeout: Seconds | None = None) -> ObjectStoreStatus:
-        """Seal the store permanently. Nobody can change anything in it afterwards.
+        """Seal the store permanently. It cannot be changed afterwards.
 
         Args:
             timeout: Seconds to wait. Default: the context's.

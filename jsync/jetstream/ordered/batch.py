@@ -126,7 +126,7 @@ class OrderedFetch:
         self.error: Exception | None = None
 
     def begin(self) -> None:
-        """Send the pull. Blocks only if a consumer has to be created first."""
+        """Send the pull. Blocks only if a consumer must be created first."""
         try:
             self._send(self._request)
         except BaseException:
@@ -260,7 +260,7 @@ class OrderedFetch:
                 max(self._deadline, monotonic() + MIN_PULL_SECONDS),
             )
         except (PermissionsError, JetStreamNotEnabledError):
-            return False  # this client may not ask the leader
+            return False  # this client may not query the leader
         if self._end is None:
             self._end = rest.end.sequence
         match cursor.rest(rest, cursor.position, monotonic()):

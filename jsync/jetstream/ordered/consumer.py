@@ -311,7 +311,7 @@ class OrderedConsumer(CloseOnExit):
 
         Args:
             until_end: Read the messages that the stream holds now, and then end. The
-                call blocks while it asks the server for the stream.
+                call blocks while it looks up the stream.
             max_messages: Messages to prefetch. Default: 500.
             max_bytes: Bytes to prefetch, instead of `max_messages`.
             threshold_messages: Request more when the number of buffered messages falls
@@ -375,7 +375,7 @@ class OrderedConsumer(CloseOnExit):
         Args:
             handler: Called with each message, one at a time.
             until_end: Read the messages that the stream holds now, and then end. The
-                call blocks while it asks the server for the stream.
+                call blocks while it looks up the stream.
             max_messages: Messages to prefetch. Default: 500.
             max_bytes: Bytes to prefetch, instead of `max_messages`.
             threshold_messages: Request more when the number of buffered messages falls

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .place import Place
 
 MIN_POLL_INTERVAL = 0.1
-"""Seconds of silence until the server is first asked for the rest of the messages."""
+"""Seconds of silence until the rest is first requested of the messages."""
 
 BEHIND: Final = "its server is behind the leader of the stream"
 
@@ -192,7 +192,7 @@ class OrderedPull(ContinuousPull):
         return look != self._looks or not self._read.live
 
     def _look(self, look: int) -> None:
-        """Ask for the rest after some silence, because it may be deleted or withheld."""
+        """Request the rest after some silence, because it may be deleted or withheld."""
         read = self._read
         if self._is_over(look) or not (
             self._cursor.until is not None
@@ -212,7 +212,7 @@ class OrderedPull(ContinuousPull):
         self._read.after(wait, lambda: self._look(look))
 
     def _ask_server(self, look: int) -> None:
-        """Ask the server of the consumer what it has sent, and what it still has."""
+        """Query the server of the consumer what it has sent, and what it still has."""
         follow(
             self._place.api,
             self._place.consumer_info(),
@@ -243,7 +243,7 @@ class OrderedPull(ContinuousPull):
                 self._take(step, look, "the last message of the server did not arrive")
 
     def _ask_leader(self, look: int) -> None:
-        """Ask the leader of the stream what is left up to the end."""
+        """Query the leader of the stream what is left up to the end."""
         after = self.position
         follow(
             self._place.api,
@@ -273,7 +273,7 @@ class OrderedPull(ContinuousPull):
             return None
 
     def _unanswered(self, look: int, error: Error) -> None:
-        """Ask again later, because a request failed, unless the error is final."""
+        """Retry later, because a request failed, unless the error is final."""
         try:
             pause = self._cursor.failed(error)
         except Error as final:

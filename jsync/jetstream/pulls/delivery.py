@@ -93,7 +93,7 @@ class Delivery(ABC):
             self._on_error(error)
 
     def keep_alive(self, interval: float) -> None:
-        """Ask the server for more time every `interval` seconds, for all messages here.
+        """Request more time from the server every `interval` seconds, for all messages here.
 
         These are the waiting messages and the ones in `in_hand`. Otherwise the server would
         redeliver a message that waits longer than `ack_wait`, although no handler has had it.

@@ -66,7 +66,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 PROBE: Final = PullRequest(batch=1, max_bytes=1, no_wait=True)
-"""Asks whether a server still has messages to send for earlier pulls.
+"""Checks whether a server still has messages to send for earlier pulls.
 
 No message is small enough for this pull. A server processes the pulls of a consumer in
 order and its replies leave in that order, so the reply to the probe arrives after

@@ -30,7 +30,7 @@ the servers of a cluster may not know all consumers right after their start."""
 
 
 class Presence:
-    """Asks the server for a consumer after a sign that it is gone, such as no responders.
+    """Looks up a consumer after a sign that it is gone, such as no responders.
 
     The deletion of a consumer is announced only to clients that are connected at that moment.
     `gone` is called on the I/O thread once two answers in a row say that the consumer, or its
@@ -55,7 +55,7 @@ class Presence:
         self._stopped = False
 
     def check(self) -> None:
-        """Ask whether the consumer exists, unless a request is open. Does not block."""
+        """Check whether the consumer exists, unless a request is open. Does not block."""
         self._request(None)
 
     def _request(self, before: Exception | None) -> None:
@@ -93,7 +93,7 @@ class Presence:
         except PermissionsError:
             self.stop()  # this user may not send such requests
         except Error:
-            pass  # the next sign asks again
+            pass  # the next sign checks again
 
     def _confirm(self, before: Exception) -> None:
         with self._lock:

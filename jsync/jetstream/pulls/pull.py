@@ -240,8 +240,8 @@ class ReusablePull(Pull):
 class Batch(NotCopyable):
     """The messages of one fetch. Iterate over it once, from one thread.
 
-    Read the batch to its end, or leave it through `with` or `close`. Then jsync gives
-    unread messages back to the server at once, instead of after their `ack_wait`. A
+    Read the batch to its end, or leave it through `with` or `close`. Then jsync returns
+    unread messages to the server immediately, instead of after their `ack_wait`. A
     batch that you drop is given back too, as soon as Python notices.
     """
 

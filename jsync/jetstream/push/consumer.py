@@ -37,7 +37,7 @@ class PushConsumer(ManagedConsumer):
 
     `push_consumer` and `create_push_consumer` of `Stream` and `JetStream` return it.
     The server sends the messages to the `deliver_subject` of the configuration, as soon
-    as somebody is subscribed there.
+    as a client is subscribed there.
     """
 
     def consume(
@@ -55,7 +55,7 @@ class PushConsumer(ManagedConsumer):
     ) -> ConsumeContext:
         """Call a handler with each message, on a thread of its own.
 
-        The call blocks while it asks the server for the consumer. The handler
+        The call blocks while it looks up the consumer. The handler
         acknowledges the messages. If the handler raises, `on_error` gets a
         `CallbackError`. The consumer stays on the server at the end, and `stop` gives
         back the messages that were not handled.
@@ -78,7 +78,7 @@ class PushConsumer(ManagedConsumer):
                 order of the messages is lost.
             on_exception: The fate of a message whose handler raised: `continue`, `nak`,
                 `term` or `stop`, as with `Consumer.consume`.
-            nak_delay: Seconds until the redelivery, with `nak`. Default: at once.
+            nak_delay: Seconds until the redelivery, with `nak`. Default: immediately.
             retry: Deliver failed messages again with growing delays, and end them as
                 dead letters. See `Retry`. `on_error` gets `RetriesExhaustedError` for each
                 message that ended, and `DeadLetterError` if its dead letter could not be
@@ -94,7 +94,7 @@ class PushConsumer(ManagedConsumer):
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
             PullRequiredError: It is a pull consumer now.
-            DuplicateSubscriptionError: Somebody is subscribed already, and the consumer
+            DuplicateSubscriptionError: Another client is subscribed already, and the consumer
                 has no `deliver_group`. The members of a group share the messages.
         """
         config = None if self._info is None else self._info.config

@@ -73,7 +73,7 @@ def subscribe_ordered(
 
 
 def find_stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
-    """Return the given stream, or ask for the one that stores the subject. Blocks."""
+    """Return the given stream, or look up the one that stores the subject. Blocks."""
     if wanted.stream is not None:
         return wanted.stream
     return management.stream_name_by_subject(api, wanted.subject or "", timeout)
@@ -82,7 +82,7 @@ def find_stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
 def find_consumer(
     api: API, stream: str, wanted: Wanted, timeout: Seconds | None
 ) -> ConsumerInfo | None:
-    """Look up the consumer. Returns None if it has to be created."""
+    """Look up the consumer. Returns None if it must be created."""
     if wanted.name is None:
         return None
     try:

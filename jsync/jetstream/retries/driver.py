@@ -155,7 +155,7 @@ class RetryHandler:
 
     @contextlib.contextmanager
     def _kept_alive(self, msg: JetStreamMsg) -> Iterator[None]:
-        """Ask the server for more time in the background.
+        """Request more time from the server in the background.
 
         No handler has the message any more, so this is not done elsewhere.
         """

@@ -59,8 +59,8 @@ class Retry:
         max_delay: The longest delay in seconds that `factor` leads to.
         jitter: Shorten each delay by a random part of it, at most this one, from 0 to 1.
         retry_on: The exceptions that are worth another attempt. All others end the message
-            at once.
-        give_up_on: The exceptions that end the message at once, although they are among
+            immediately.
+        give_up_on: The exceptions that end the message immediately, although they are among
             `retry_on`.
         dead_letter: The subject that a message is published to at its end. A stream has to
             take the subject. None: the message is only terminated.

@@ -72,7 +72,7 @@ class Schedules:
         headers: HeadersLike | None = None,
         timeout: Seconds | None = None,
     ) -> PubAck:
-        """Store a schedule, in place of the one that the subject had. Blocks.
+        """Store a schedule, instead of the one that the subject had. Blocks.
 
         Args:
             subject: A subject of the stream for the schedule itself.
@@ -197,8 +197,8 @@ class Schedules:
     def cancel(self, subject: str, *, timeout: Seconds | None = None) -> Schedule:
         """Delete the schedule of a subject, so that it publishes no more. Blocks.
 
-        Messages that were published stay. A schedule that somebody puts there at the same
-        time is not deleted.
+        Messages that were published stay. A schedule that another client puts there at the
+        same time is not deleted.
 
         Args:
             subject: The subject of the schedule.
@@ -251,7 +251,7 @@ class Schedules:
 
         Raises:
             ScheduleNotFoundError: The subject has no schedule, because it has published,
-                was cancelled, or was replaced meanwhile. Nothing is published.
+                was cancelled, or was replaced. Nothing is published.
             ConfigError: The target is the subject of the schedule. Nothing is sent.
             UnsupportedFeatureError: The server is too old. Nothing is sent.
             APIError: The server rejects the message.

@@ -5,7 +5,7 @@ Pure: no socket, thread or clock. The server answers a request with a page of me
 the one before it, so messages that were lost on the way are noticed and requested again.
 
 Any server that has the stream, or a mirror of it, may answer, and it may be behind the leader.
-So the last page is not the end: the leader is asked for later messages. A mirror may also lack
+So the last page is not the end: the leader is queried for later messages. A mirror may also lack
 messages in the middle, because of its filter or its limits, or because they were deleted
 there. So only pages from mirrors that are `whole` are used.
 """
@@ -143,7 +143,7 @@ class PagedReader(ABC, Generic[Item]):
     # The end --------------------------------------------------------------------------
 
     def rest(self, stream: str) -> Steps[Rest]:
-        """Ask the leader for messages after the last one, see `ask_rest`."""
+        """Query the leader for messages after the last one, see `ask_rest`."""
         first = self._first_wanted()
         return ask_rest(
             stream,

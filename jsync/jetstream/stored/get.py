@@ -131,7 +131,7 @@ def _wanted(
 def _direct_get(
     api: API, stream: str, wanted: dict[str, Any], deadline: float
 ) -> StoredMessage | None:
-    """Get a message from any server. None: that server lacks it, so ask the leader.
+    """Get a message from any server. None: that server lacks it, so query the leader.
 
     A replica or a mirror may lag, so a message that it lacks may exist on the leader. Raises
     `NoRespondersError` if no server answers direct gets.
@@ -252,7 +252,7 @@ def _read(
 
 
 def _is_whole(api: API, stream: str, pages: PagedReader[Any], until: float) -> bool:
-    """Ask whether the mirror that answers lacks no message before its end. Blocks."""
+    """Check whether the mirror that answers lacks no message before its end. Blocks."""
     name = pages.answered_by
     try:
         copy = stream_info(api, name, timeout=max(0.0, until - monotonic()))
@@ -274,7 +274,7 @@ def _is_whole(api: API, stream: str, pages: PagedReader[Any], until: float) -> b
 
 
 def _left(api: API, stream: str, pages: PagedReader[Any], seconds: float) -> int | None:
-    """Ask the leader for a message that the server lacks. Return its sequence, or None.
+    """Query the leader for a message that the server lacks. Return its sequence, or None.
 
     Blocks.
     """
@@ -283,7 +283,7 @@ def _left(api: API, stream: str, pages: PagedReader[Any], seconds: float) -> int
     try:
         rest = stream_rest(api, lambda: pages.rest(stream), deadline_after(seconds))
     except (PermissionsError, JetStreamNotEnabledError):
-        return None  # this client may not ask the leader
+        return None  # this client may not query the leader
     return None if pages.confirmed(rest) else rest.first
 
 

@@ -1,4 +1,4 @@
-"""Ask the leader of a stream for its end, from a thread that may block or the I/O thread."""
+"""Query the leader of a stream for its end, from a thread that may block or the I/O thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIN_ATTEMPT: Final = 1.0
 
 
 def stream_end(api: API, stream: str, deadline: float) -> StreamEnd:
-    """Ask for the end of a stream until the leader answers. Blocks.
+    """Request the end of a stream until the leader answers. Blocks.
 
     Raises `TimeoutError` or `JetStreamUnavailableError` at the deadline. Errors that waiting
     does not mend, such as `StreamNotFoundError`, are raised immediately.
@@ -42,7 +42,7 @@ def stream_end(api: API, stream: str, deadline: float) -> StreamEnd:
 
 
 def stream_rest(api: API, steps: Callable[[], Steps[Rest]], deadline: float) -> Rest:
-    """Ask for the rest of a stream until the leader answers. Blocks, as `stream_end`.
+    """Request the rest of a stream until the leader answers. Blocks, as `stream_end`.
 
     `steps` begins the request, see `ask_rest`. Raises the errors that `stream_end` raises.
     """

@@ -126,7 +126,7 @@ def _old_word(text: str) -> JetStreamUnavailableError:
 
 
 def ask_end(stream: str) -> Steps[StreamEnd]:
-    """Ask for the end of a stream."""
+    """Request the end of a stream."""
     reply = yield Ask(f"STREAM.INFO.{stream}")
     return end_in(StreamInfo.from_wire(reply))
 
@@ -138,7 +138,7 @@ def ask_rest(
     until: int | None = None,
     start_time: str | None = None,
 ) -> Steps[Rest]:
-    """Ask for the messages of some subjects, or of all, after `after` and up to `until`.
+    """Request the messages of some subjects, or of all, after `after` and up to `until`.
 
     Without `until` each later message counts, also one that was stored a moment ago. With
     `start_time` messages that were stored before it are left out.

@@ -1,7 +1,7 @@
 """The one definition of how current a watch is.
 
 A watch is current as of a moment if it has every change that was acknowledged before. Only the
-leader of the stream can confirm that, see `stream_end`. It is asked every few seconds for the
+leader of the stream can confirm that, see `stream_end`. It is queried every few seconds for the
 end of the stream, and the moment is the last one at which most servers had confirmed it as
 their leader. Neither a heartbeat nor a server that has nothing more to send proves anything.
 """
@@ -49,7 +49,7 @@ class Applied(NamedTuple):
 
 
 class Current:
-    """Asks the leader how current a watch is, on the I/O thread, until it is stopped."""
+    """Checks with the leader how current a watch is, on the I/O thread, until it is stopped."""
 
     def __init__(
         self, place: Place, pull: OrderedPull, applied: Callable[[], Applied]
@@ -74,14 +74,14 @@ class Current:
         self._timer: Timer | None = None
 
     def begin(self, since: float) -> None:
-        """Begin to ask the leader at intervals. The watch was current as of `since`."""
+        """Begin to query the leader at intervals. The watch was current as of `since`."""
         self._since = since
         self._reached = self._said[0]
         self._pull.when_lost, self._pull.when_connected = self._lost, self._ask
         self._session.call_soon(self._ask)
 
     def stop(self) -> None:
-        """Stop asking the leader. Any thread may call this."""
+        """Stop querying the leader. Any thread may call this."""
         self._stopped = True
         timer = self._timer
         if timer is not None:

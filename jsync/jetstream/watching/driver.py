@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 EXPIRES = 30.0
 MIN_POLL_INTERVAL = 0.1
-"""Seconds without an entry after which the leader is asked for more initial entries."""
+"""Seconds without an entry after which more initial entries are requested from the leader."""
 MAX_POLL_INTERVAL = 5.0
 INFO_TIMEOUT = 2.0
 """Seconds that the leader may take to answer, and the pause after it gave no answer."""
@@ -124,7 +124,7 @@ def _initial(
 ) -> InitialState:
     """Track the initial entries of a consumer, as its server counts them."""
     end = place.end
-    if end is None:  # this account may not ask the leader
+    if end is None:  # this account may not query the leader
         return InitialState(info.num_pending, latest=latest)
     # The server that reported the end of the stream has every message up to it.
     server = info.cluster and info.cluster.leader
@@ -165,11 +165,11 @@ class Changes(Generic[Item]):
         self._latest = place.cursor.is_latest
         self._rounds = 0  # how often the leader had more than the watch
         self._look_after = MIN_POLL_INTERVAL
-        self._silent_until = 0.0  # the leader is not asked before
+        self._silent_until = 0.0  # the leader is not queried before
         # The revisions of the last returned entry, and of the held one that follows it.
         self._revision = self._held_revision = start
         self.asked_at = monotonic()
-        """The time when the leader was asked for the end of the initial entries."""
+        """The time when the leader was queried for the end of the initial entries."""
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
         """The error that has ended the watch. None after a `stop`."""
@@ -322,7 +322,7 @@ class Changes(Generic[Item]):
     # The end of the initial entries ---------------------------------------------------
 
     def learn_end(self, deadline: float, *, compares: bool = False) -> None:
-        """Ask the leader for the end of the initial entries. Blocks.
+        """Query the leader for the end of the initial entries. Blocks.
 
         If the end keeps moving ahead of the reading, keys may be compared to find it.
         """
@@ -332,7 +332,7 @@ class Changes(Generic[Item]):
         if compares and self._rounds >= MAX_ROUNDS and initial.exact:
             self._compare_keys(deadline)
             return
-        # Without a bound, because an initial entry that is replaced meanwhile comes later.
+        # Without a bound, because an initial entry that is replaced comes later.
         rest = stream_rest(
             place.api,
             lambda: ask_rest(place.stream, place.cursor.filters, after),
@@ -347,7 +347,7 @@ class Changes(Generic[Item]):
                 self._session.call_soon(lambda: self._pull.behind(rest, after))
 
     def _compare_keys(self, deadline: float) -> None:
-        """Ask the leader for all keys, and end the initial entries if each of them has come.
+        """Query the leader for all keys, and end the initial entries if each of them has come.
 
         This needs `Initial.exact`, because entries from a server that lags may be older than
         the beginning of the watch.
@@ -359,7 +359,7 @@ class Changes(Generic[Item]):
             self._initial.ends_at(last)
 
     def listed(self, deadline: float) -> tuple[set[str], int]:
-        """Ask the leader for its keys, in stored form, and the end of the stream. Blocks."""
+        """Query the leader for its keys, in stored form, and the end of the stream. Blocks."""
         place, size = self._place, len(self._layout.prefix)
         keys: set[str] = set()
         last = 0
@@ -374,7 +374,7 @@ class Changes(Generic[Item]):
         return keys, last
 
     def _learn_end(self, *, compares: bool) -> None:
-        """Ask the leader for the end, unless it has just failed to answer."""
+        """Query the leader for the end, unless it has just failed to answer."""
         if monotonic() < self._silent_until:
             return
         try:
@@ -383,7 +383,7 @@ class Changes(Generic[Item]):
             self._silent_until = monotonic() + INFO_TIMEOUT
 
     def _confirm(self) -> bool:
-        """Ask the leader after a silence whether all initial entries have come. Blocks.
+        """Check with the leader after a silence whether all initial entries have come. Blocks.
 
         The messages that were still to come may have been deleted.
         """

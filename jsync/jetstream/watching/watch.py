@@ -76,8 +76,8 @@ class Watching(StopOnExit, NotCopyable, Generic[Item]):
     def initial(self) -> Iterator[Item]:
         """Iterate over the initial entries, and end after the last one.
 
-        Then iterate over the watch itself to get the changes that follow. If somebody
-        replaces an entry twice during the iteration, its last version may come among these.
+        Then iterate over the watch itself to get the changes that follow. If another
+        client replaces an entry twice during the iteration, its last version may come among these.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.

@@ -79,7 +79,7 @@ class FileSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ConsoleSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The first rows, on standard output. If streaming, those of every micro-batch."""
+    """The first rows, on standard output. If streaming, of every micro-batch."""
 
     format: Literal["console"]
     view: str = field(name="from")

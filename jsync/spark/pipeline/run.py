@@ -93,7 +93,7 @@ def replay(
         path: The pipeline's file.
         sink: The name of the sink.
         source: The name of the source. Default: the only one of streams.
-        subjects: Subjects to replay, wildcards allowed. Default: those of the source.
+        subjects: Subjects to replay, wildcards allowed. Default: the source's.
         start: A sequence, or a moment in ISO 8601. Default: the beginning.
         end: The same, not included. Default: the end of the streams now.
         stream: Write into this stream instead of the stream of the sink.
