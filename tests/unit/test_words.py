@@ -60,3 +60,11 @@ def test_a_long_test_name_is_found(script: Any) -> None:
     names = [f"test_{'_'.join('abcdefgh'[:size])}" for size in (8, 7)]
     code = "".join(f"def {name}_i() -> None: ...\n" for name in names)
     assert [line for line, _ in script.long_names(code)] == [1]
+
+
+def test_a_phrase_beyond_its_budget_is_found(script: Any) -> None:
+    text = "It ends at once. " * 3 + "word " * 10_000
+    assert [*script.overspent("pages", text)] == [
+        "pages: 3 times 'at once': at most 2.0 in 10,000 words"
+    ]
+    assert not [*script.overspent("pages", text + "word " * 10_000)]
