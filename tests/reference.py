@@ -518,6 +518,7 @@ def direct_answer(block: bytes, *, batched: bool) -> dict[str, Any] | None:
     sequence = number(added["Nats-Sequence"])
     if sequence is None:
         raise ValueError("no sequence")
+    has_own = block[: min(places.values())] != b"NATS/1.0\r\n"
     return {
         "stream": added["Nats-Stream"],
         "subject": added["Nats-Subject"],
@@ -525,8 +526,9 @@ def direct_answer(block: bytes, *, batched: bool) -> dict[str, Any] | None:
         "timestamp_us": microseconds_of(added["Nats-Time-Stamp"]),
         "pending": number(added.get("Nats-Num-Pending", "")) or 0,
         "previous": number(added.get("Nats-Last-Sequence", "")) or 0,
-        "has_own": block[: min(places.values())] != b"NATS/1.0\r\n",
-        "operation": operation_of(block),
+        "has_own": has_own,
+        # The server's headers are the last ones, so no operation stands between them.
+        "operation": operation_of(block) if has_own else "PUT",
     }
 
 
