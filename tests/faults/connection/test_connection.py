@@ -386,7 +386,11 @@ def end_beside_full_buffer(world: World, dice: random.Random) -> None:
             world.model.wrong(f"a publish that waited for room raised {error!r}")
         if isinstance(error, errors.ConnectionClosedError):
             events.wait("closed")
-            if not any("unsent" in str(told) for told in events.of("error")):
+            # A server that another actor kills takes its socket's bytes with it, and the
+            # buffers of the next socket may have room for the rest.
+            is_first = not events.of("disconnect")
+            errors_told = map(str, events.of("error"))
+            if is_first and not any("unsent" in told for told in errors_told):
                 world.model.wrong("nobody was told of what a close has lost")
 
 
