@@ -178,7 +178,7 @@ class OrderedPush(PushDelivery):
                 JetStreamError(f"{self.name} has more messages, and does not send them")
             )
 
-    def _missed(self, error: MissedHeartbeatError) -> None:
+    def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
         if self._read.live:
             self._read.reset(error)
 
