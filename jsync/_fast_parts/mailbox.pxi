@@ -11,7 +11,7 @@ cdef class Sink:
     cdef int columnar    # it is a mailbox that takes messages without objects
 
     cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
-        raise NotImplementedError
+        raise NotImplementedError  # Cython has no abstract methods
 
 
 cdef int check_may_wait(WriteBuffer write_buffer) except -1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from ..errors import ConnectionClosedError, Error
@@ -24,12 +25,12 @@ class NotCopyable:
         )
 
 
-class CloseOnExit:
+class CloseOnExit(ABC):
     """An object that is closed at the end of its `with` block."""
 
+    @abstractmethod
     def close(self) -> None:
         """End the object."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -43,15 +44,15 @@ class CloseOnExit:
         self.close()
 
 
-class UnsubscribeOnExit:
+class UnsubscribeOnExit(ABC):
     """An object that is unsubscribed at the end of its `with` block.
 
     If the block raised an exception, an error of `unsubscribe` becomes a note of it.
     """
 
+    @abstractmethod
     def unsubscribe(self) -> None:
         """End the subscription."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -72,15 +73,15 @@ class UnsubscribeOnExit:
             error.add_note(str(second))
 
 
-class StopOnExit:
+class StopOnExit(ABC):
     """An object that is stopped at the end of its `with` block.
 
     If the block raised an exception, an error of `stop` becomes a note of it.
     """
 
+    @abstractmethod
     def stop(self) -> None:
         """End the object."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
