@@ -11,10 +11,13 @@ from ...checks import check_int, check_optional_callable
 from ...core.deadline import deadline_after
 from ...errors import (
     ConfigError,
+    Error,
     KeyExistsError,
     MessageNotFoundError,
+    PermissionsError,
     ReadOnlyBucketError,
     StreamNotFoundError,
+    UnsupportedFeatureError,
     WrongLastSequenceError,
     WrongRevisionError,
 )
@@ -31,6 +34,7 @@ from .engine import (
     DELETE_HEADERS,
     PURGE_HEADERS,
     LastEntries,
+    check_leader_ttl,
     revision_in,
 )
 from .lease import check_ttl
@@ -50,6 +54,10 @@ if TYPE_CHECKING:
     from .engine import BucketLayout, Entry
 
 
+LEADER_CHECK_SECONDS = 1.0
+"""Seconds for which the leader of a bucket is known to expire values."""
+
+
 class KeyValue(Generic[Value]):
     """A bucket of keys and their values. Any thread may use it.
 
@@ -61,6 +69,8 @@ class KeyValue(Generic[Value]):
         self._api = api
         self._layout = layout
         self._direct = direct
+        # When the leader was last known to expire values by their `ttl`.
+        self._leader_checked = -LEADER_CHECK_SECONDS
 
     @property
     def bucket(self) -> str:
@@ -177,7 +187,9 @@ class KeyValue(Generic[Value]):
                 above 1. Nothing is sent.
             InvalidKeyError: The key is not allowed. Nothing is sent.
             ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
-            UnsupportedFeatureError: The server is too old for a `ttl`. Nothing is sent.
+            UnsupportedFeatureError: The server, or the leader of the bucket in a cluster of
+                several versions, is too old for a `ttl`, so the value would stay. It is not
+                stored, or it is deleted again.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         deadline = deadline_after(self._api.seconds(timeout))
@@ -188,13 +200,11 @@ class KeyValue(Generic[Value]):
                 "expected_last_subject_sequence": last,
                 "ttl": ttl,
             }
+            data = self._layout.encode(key, value)
             try:
-                return self._publish(
-                    key,
-                    self._layout.encode(key, value),
-                    options,
-                    deadline - monotonic(),
-                )
+                if ttl is None:
+                    return self._publish(key, data, options, deadline - monotonic())
+                return self._publish_expiring(key, data, options, deadline)
             except WrongLastSequenceError as error:
                 entry = self._newest(key, deadline)
                 if entry is not None and entry.operation == "PUT":
@@ -348,6 +358,40 @@ class KeyValue(Generic[Value]):
         headers = publish_headers(subject, value, options)
         self._api.require(required_features(options))
         return publish(self._api.session, subject, value, headers, seconds).seq
+
+    def _publish_expiring(
+        self, key: str, value: Data, options: PublishOptions, deadline: float
+    ) -> int:
+        """Publish with a `ttl`. Raises `UnsupportedFeatureError` if the leader ignores it."""
+        subject = self._subject(key)
+        publish_headers(subject, value, options)  # checks them before a request
+        self._api.require(required_features(options))
+        self._check_leader(deadline)
+        revision = self._publish(key, value, options, deadline - monotonic())
+        try:
+            # Another server may lead since, if the ack took long.
+            self._check_leader(deadline)
+        except UnsupportedFeatureError:
+            with suppress(Error):
+                self.delete(key, last=revision)
+            raise
+        return revision
+
+    def _check_leader(self, deadline: float) -> None:
+        """Raise `UnsupportedFeatureError` if the leader of the bucket ignores a `ttl`."""
+        now = monotonic()
+        if now - self._leader_checked < LEADER_CHECK_SECONDS:
+            return
+        try:
+            info = stream_info(
+                self._api, self._layout.stream, timeout=max(0.0, deadline - now)
+            )
+        except PermissionsError:
+            return  # without the permission, it cannot be known
+        except StreamNotFoundError as error:
+            raise no_bucket(self.bucket) from error
+        check_leader_ttl(self.bucket, info)
+        self._leader_checked = now
 
     def _subject(self, key: str) -> str:
         if self._layout.origin is not None:
@@ -653,7 +697,9 @@ class KeyValue(Generic[Value]):
             ConfigError: The `ttl` is not allowed, or the server would change it: see
                 `lock`.
             ReadOnlyBucketError: The bucket is a mirror.
-            UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
+            UnsupportedFeatureError: nats-server is older than 2.11, or the server that leads
+                the bucket in a cluster of several versions. It would keep the lock of a dead
+                holder forever. Nothing is stored.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         check_optional_callable(on_elected, "on_elected")

@@ -180,7 +180,9 @@ class Lock(NotCopyable):
 
         Raises:
             ConcurrentUseError: This object holds it already.
-            UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
+            UnsupportedFeatureError: nats-server is older than 2.11, or the server that leads
+                the bucket in a cluster of several versions. It would keep the lock of a dead
+                holder forever. Nothing is stored.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         deadline = None if timeout is None else deadline_after(timeout)

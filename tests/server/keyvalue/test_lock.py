@@ -265,13 +265,13 @@ def test_waiting_without_jetstream_is_reported_and_can_end(
         with kv.elect("a", ttl=30, on_elected=elected) as election:
             for number in (1, 2):  # of the lock and of the election, once each
                 error = events.wait("error", number)
-                assert isinstance(error, errors.NoStreamResponseError)
+                assert isinstance(error, errors.JetStreamNotEnabledError)
             assert not election.is_leader
             lock.cancel()
             assert acquiring.result() is False
             with pytest.raises(errors.TimeoutError) as caught, kv.lock("a", timeout=0):
                 raise AssertionError
-            assert isinstance(caught.value.__cause__, errors.NoStreamResponseError)
+            assert isinstance(caught.value.__cause__, errors.JetStreamNotEnabledError)
             without.kill()
             server.start()
             wait_for(functools.partial(purged, kv, "a"), LONG)

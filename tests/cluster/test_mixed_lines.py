@@ -1,0 +1,135 @@
+"""Tests of a cluster during an upgrade: one server of the line 2.10, and two of the newest."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+from jsync.jetstream.keyvalue import bucket as bucket_module
+from jsync.jetstream.publishing.publish import publish
+
+from ..matrix.lines import LINES, binary_of
+from ..server.support import Recorder, Thread
+from ..servers import Cluster, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Iterator[Cluster]:
+    cluster = Cluster(binary=binary_of(LINES[-1]))
+    cluster.servers[0]._binary = binary_of("2.10")
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def old(mixed: Cluster) -> LocalServer:
+    return mixed.servers[0]
+
+
+@pytest.fixture
+def js(mixed: Cluster) -> Iterator[jsync.JetStream]:
+    """JetStream, through a new server."""
+    with jsync.connect(mixed.servers[1].url) as nc:
+        yield nc.jetstream(timeout=10)
+
+
+@pytest.fixture
+def bucket(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
+    made: list[jsync.KeyValue] = []
+
+    def create() -> bool:
+        # After their start, servers of 2.10 take some peers for offline.
+        with contextlib.suppress(errors.Error):
+            made.append(
+                js.create_key_value(bucket=unique, replicas=3, limit_marker_ttl=2)
+            )
+        return bool(made)
+
+    wait_for(create, 60)
+    yield made[0]
+    with contextlib.suppress(errors.Error):
+        js.delete_key_value(unique)
+
+
+def lead(cluster: Cluster, js: jsync.JetStream, stream: str, *, old: bool) -> None:
+    """Have the old server lead the stream, or a new one."""
+
+    def done() -> bool:
+        if (cluster.stream_leader(stream) is cluster.servers[0]) is old:
+            return True
+        with contextlib.suppress(errors.Error):
+            js.stream(stream).leader_step_down()
+        return False
+
+    wait_for(done, 60)
+
+
+def test_an_old_leader_refuses_keys_that_expire(
+    mixed: Cluster, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    stream = f"KV_{bucket.bucket}"
+    lead(mixed, js, stream, old=True)
+    for _ in range(2):
+        with pytest.raises(errors.UnsupportedFeatureError, match=r"node-1.*step_down"):
+            bucket.create("session", b"x", ttl=2)
+    assert js.stream(stream).info().state.last_seq == 0
+    with pytest.raises(errors.ConfigError):
+        bucket.create("session", b"x", ttl=0.5)
+    bucket.create("other", b"x")
+    lead(mixed, js, stream, old=False)
+    bucket.create("session", b"x", ttl=2)
+    with pytest.raises(errors.KeyExistsError):
+        bucket.create("session", b"x", ttl=2)
+    wait_for(lambda: list(bucket.keys()) == ["other"])
+
+
+def test_a_leader_change_removes_the_lasting_key(
+    mixed: Cluster,
+    js: jsync.JetStream,
+    bucket: jsync.KeyValue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = f"KV_{bucket.bucket}"
+
+    def slowly(*arguments: object) -> object:
+        lead(mixed, js, stream, old=True)
+        return publish(*arguments)  # type: ignore[arg-type]
+
+    lead(mixed, js, stream, old=False)
+    monkeypatch.setattr(bucket_module, "LEADER_CHECK_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket_module, "publish", slowly)
+        with pytest.raises(errors.UnsupportedFeatureError):
+            bucket.create("session", b"x", ttl=2, timeout=60)
+    assert list(bucket.keys()) == []
+
+
+def test_locks_report_an_old_leader(
+    mixed: Cluster, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    stream = f"KV_{bucket.bucket}"
+    lead(mixed, js, stream, old=False)
+    holder = bucket.lock("job", ttl=3)
+    assert holder.acquire()
+    waiter = Thread(lambda: bucket.lock("job", ttl=3).acquire())
+    lead(mixed, js, stream, old=True)
+    with pytest.raises(errors.UnsupportedFeatureError):
+        waiter.result()
+    with pytest.raises(errors.UnsupportedFeatureError):
+        bucket.elect("job", ttl=3)
+    # The holder keeps its lock, and gives it back.
+    assert holder.held
+    holder.release()
+    lead(mixed, js, stream, old=False)
+    assert bucket.lock("job", ttl=3, on_lost=Recorder()).acquire(30)
