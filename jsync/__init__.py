@@ -2,29 +2,36 @@
 
 The map of the package, lowest first. Each part imports only from those above it:
 
-    terminal    foreign text, made safe for a terminal
-    errors      every error
-    checks      numbers and callbacks that the user gives
-    headers     message headers
-    subjects    the subjects that a pattern with wildcards matches
-    contexts    the contexts that the nats command stores
-    health      the meanings of connected, current, ready and alive
-    _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting
-    models      JetStream's configurations and replies
-    core        NATS itself: the I/O thread, subscriptions, requests
-    services    services: endpoints on threads, discovery, calls
-    jetstream   JetStream: streams, consumers, publishing, key-value, objects, groups
-    compat      subscribe calls as nats-py spells them, on jetstream, whose context has them
-    system      the servers themselves: `$SYS` requests and their replies
-    tracing     the way of a message through servers and accounts
-    connection  `connect` and `Connection`, on top of these
-    worker      handlers of consumers as a program that runs forever
-    testing     messages made by hand, for tests of handlers
-    metrics     counts of connections as Prometheus text
-    server      a local nats-server for demos, scripts and tests
-    spark       the data source of Spark and its pipelines, on public names only
-    integrations  jsync in other libraries, on public names only
-    cli         the `jsync` command, on public names only
+    _version        the version of jsync
+    terminal        foreign text, made safe for a terminal
+    errors          every error
+    checks          numbers and callbacks that the user gives
+    headers         message headers
+    subjects        the subjects that a pattern with wildcards matches
+    contexts        the contexts that the nats command stores
+    health          the meanings of connected, current, ready and alive
+    _prometheus     the text format of Prometheus
+    _fast           the hot path, in Cython: messages, parsing, the write buffer, waiting
+    models          JetStream's configurations and replies
+    core            NATS itself: the I/O thread, subscriptions, requests
+    services        services: endpoints on threads, discovery, calls
+    jetstream       JetStream: streams, consumers, publishing, key-value, objects, groups
+    system          the servers themselves: `$SYS` requests and their replies
+    tracing         the way of a message through servers and accounts
+    connection      `connect` and `Connection`, on top of these
+    metrics         counts of connections as Prometheus text
+    worker          handlers of consumers as a program that runs forever
+    testing         messages made by hand, for tests of handlers
+    _jobs           a group of processes that Windows ends together
+    _server_config  the keys of a nats-server's configuration
+    server          a local nats-server for demos, scripts and tests
+
+The last parts are built on public names only, as a program of yours is:
+
+    spark           the data source of Spark and its pipelines
+    integrations    jsync in other libraries
+    cli             the `jsync` command
+    __main__        `python -m jsync`, which is the command
 """
 
 try:
@@ -57,7 +64,6 @@ except ImportError as error:
     ) from None
 
 from ._version import __version__
-from .compat.nats_py import PullSubscription
 from .connection import Connection, Statistics, connect
 from .core.events import (
     BackgroundError,
@@ -129,11 +135,12 @@ from .jetstream.pulls.consume import ConsumeContext
 from .jetstream.pulls.messages import MessagesContext
 from .jetstream.pulls.pull import Batch
 from .jetstream.push.consumer import PushConsumer
-from .jetstream.push.subscription import PushSubscription
 from .jetstream.retries.engine import Retry
 from .jetstream.schedules.engine import Schedule
 from .jetstream.schedules.schedules import Schedules
 from .jetstream.stream import Stream
+from .jetstream.subscribe.pull_subscription import PullSubscription
+from .jetstream.subscribe.subscription import PushSubscription
 from .models import (
     BatchAbandoned,
     ConsumerConfig,

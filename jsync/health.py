@@ -10,7 +10,7 @@
 - A process is **alive** while it has given a sign of life within the last `ALIVE_SECONDS`. No request
   is sent, because a restart of the process would not repair a server.
 
-Nothing here has a clock or a thread: callers pass the time of the monotonic clock.
+The module is pure: callers pass the time of the monotonic clock.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ._prometheus import PrometheusText
 from .errors import ConfigError
 
 if TYPE_CHECKING:
-    from . import Connection
+    from .connection import Connection
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The content type of an HTTP response with the text of `prometheus_text`."""

@@ -1,7 +1,7 @@
 """CONNECT fields from credentials: user, token, nkey, creds, or a user's callback.
 
 No secret appears in a `repr` or an error. Files are read when they are used, so that
-credentials may be rotated on disk between two connections.
+credentials may be rotated on disk between two connections. There is no socket, thread or clock.
 """
 
 from __future__ import annotations

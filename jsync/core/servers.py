@@ -1,4 +1,4 @@
-"""Server URLs. "As nats.go" marks the rules that both clients share."""
+"""Server URLs. "As nats.go" marks the rules that both clients share. Pure."""
 
 from __future__ import annotations
 

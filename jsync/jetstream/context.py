@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..checks import check_bool
-from ..compat.nats_py import Subscribing
 from ..models import check_name
 from . import management
 from .advisory import Advisories, BatchAdvisories
@@ -28,6 +27,7 @@ from .publishing.publisher import Publisher
 from .schedules.schedules import Schedules
 from .stored import get as stored
 from .stream import Stream, known_stream
+from .subscribe.manager import Subscribing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""The line of nats-server that responds, and the features that it is too old for.
+"""The line of nats-server that responds, and the features that it is too old for. Pure.
 
 The needs of a request are `{feature: the line that brought it}`, without the features that
 all servers since 2.10 have. If the connected server is new enough, no request is sent to

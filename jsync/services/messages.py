@@ -1,4 +1,4 @@
-"""The answers of a service to PING, INFO and STATS (ADR-32)."""
+"""The answers of a service to PING, INFO and STATS (ADR-32). Pure."""
 
 from datetime import datetime
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""`Request`: the argument of handlers."""
+"""`Request`: the argument of handlers. Pure."""
 
 from __future__ import annotations
 

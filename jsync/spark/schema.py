@@ -19,7 +19,6 @@ from pyspark.sql.types import (
 )
 
 from ..errors import ConfigError
-from .sink.columns import GIVEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,13 +99,6 @@ def with_options(columns: StructType, options: dict[str, str]) -> StructType:
         {_METADATA: options, "comment": f"using jetstream options ({shown})"},
     )
     return StructType([noted, *others])
-
-
-def given_by_servers(columns: StructType) -> tuple[str, ...]:
-    """Return the columns that INSERT leaves out of a table, or none without a table."""
-    if not options_of(columns):
-        return ()
-    return tuple(field.name for field in columns if field.name in GIVEN)
 
 
 def options_of(columns: StructType) -> dict[str, str]:

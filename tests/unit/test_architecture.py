@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_layers import ROOMS
+from .test_layers import TREE, arrows
 
 # An installed jsync does not contain the map.
 pytestmark = pytest.mark.tools
@@ -62,12 +62,19 @@ def test_the_files_that_a_row_names_are_there(folder: str) -> None:
     assert {*names} <= there | below
 
 
-def test_the_rows_follow_the_order_of_the_layers() -> None:
-    order = [
-        name.removeprefix("jsync/").removesuffix("/").removesuffix(".py")
-        for name in rows()
-    ]
-    rooms = [name.replace("/", ".") for name in order]
-    inner = [room for room in rooms if room in ROOMS]
-    # Rows of several files, and rooms that do not depend on each other, may be in any order.
-    assert sorted(inner, key=ROOMS.index) == inner
+def row_of(module: str) -> str | None:
+    """Return the row that has a module, or None for a row with others inside it."""
+    path = f"jsync/{module.replace('.', '/')}"
+    own = f"{path}.py"
+    above = [name for name in rows() if f"{path}/".startswith(name) or name == own]
+    row = max(above, key=len, default="")
+    inside = [name for name in rows() if row and name != row and name.startswith(row)]
+    return None if inside or not row else row
+
+
+def test_each_row_imports_only_from_rows_above() -> None:
+    order = [*rows()]
+    for name, target in arrows(TREE):
+        row, other = row_of(name), row_of(target)
+        if row and other:
+            assert order.index(other) <= order.index(row), f"{name} imports {target}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import collections
+import itertools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,41 +19,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tools
 
 ROOT = Path(jsync.__file__).parent
-
-# The rooms, lowest first. A room imports from itself and from earlier rooms. A folder is a room.
-# Below `jetstream` each file and each folder is a room.
-ROOMS = [
-    *("_version", "terminal", "errors", "checks", "contexts", "health"),
-    *("headers", "subjects", "_prometheus", "_fast", "models", "core"),
-    "services",
-    *(
-        "jetstream.replies",
-        "jetstream.versions",
-        "jetstream.steps",
-        "jetstream.paging",
-        "jetstream.api",
-    ),
-    *(
-        "jetstream.management",
-        "jetstream.stream_end",
-        "jetstream.publishing",
-        "jetstream.retries",
-        "jetstream.pulls",
-        "jetstream.stored",
-        "jetstream.counters",
-        "jetstream.schedules",
-    ),
-    *("jetstream.atomic", "jetstream.ingest", "jetstream.ordered"),
-    *("jetstream.consumer", "jetstream.push", "jetstream.watching"),
-    *("jetstream.buckets", "jetstream.keyvalue", "jetstream.objects"),
-    *("jetstream.backups", "jetstream.stream", "jetstream.groups"),
-    *("jetstream.advisory", "compat", "jetstream.context"),
-    "system",
-    "tracing",
-    "connection",
-    "worker",
-    "testing",
-]
 
 # The types in the stub of the extension: plain data, which does not import the extension.
 STUB = {"models.ack", "models.publish"}
@@ -90,56 +57,11 @@ DOORS = {
     "asyncio": set[str](),
 }
 
-# Pure modules turn bytes into decisions: each `engine`, and these. They use no door, no clock and
-# no thread, and no module that does.
+# Pure modules turn bytes into decisions. They use no door, no clock and no thread, and no
+# module that does.
 WORLD = {*DOORS, "threading", "time"}
-PURE = {
-    "terminal",
-    "health",
-    "subjects",
-    "_prometheus",
-    "core.protocol",
-    "core.handshake",
-    "core.servers",
-    "core.addresses",
-    "core.pool",
-    "core.auth",
-    "core.websocket",
-    "jetstream.steps",
-    "jetstream.versions",
-    "jetstream.ingest.flow_messages",
-    "jetstream.ingest.missing_messages",
-    "jetstream.keyvalue.codecs",
-    "jetstream.keyvalue.config",
-    "jetstream.keyvalue.lease",
-    "jetstream.keyvalue.status",
-    "jetstream.objects.config",
-    "jetstream.objects.chunk_index",
-    "jetstream.objects.status",
-    "jetstream.paging",
-    "jetstream.publishing.options",
-    "jetstream.pulls.priority",
-    "jetstream.push.wanted",
-    "services.handler",
-    "services.messages",
-    "services.request",
-    "spark.columns",
-    "spark.coverage",
-    "spark.monitoring.figures",
-    "spark.offsets",
-    "spark.options",
-    "spark.pipeline.config",
-    "spark.pipeline.explain",
-    "spark.pipeline.inference",
-    "spark.pipeline.positions",
-    "spark.pipeline.problems",
-    "spark.pipeline.progress",
-    "spark.pipeline.sql",
-    "spark.pushdown",
-    "spark.source_options",
-    "worker.figures",
-    "worker.handlers",
-}
+SAYS_PURE = re.compile(r"\bPure[.,:]|\bis pure\b|no socket, thread or clock")
+"""Words in the docstring of a module, which make the module pure. Each `engine` is."""
 
 # Pure code may use these functions of bytes, and the classes that it gets as arguments.
 PURE_FAST = {
@@ -176,11 +98,11 @@ class Import(NamedTuple):
     for_types: bool
 
 
-def tree() -> dict[str, Source]:
+def tree(root: Path) -> dict[str, Source]:
     """Return every module of jsync and the stub of the extension, by dotted name."""
     found = {}
-    for path in [*ROOT.rglob("*.py"), *ROOT.rglob("*.pyi")]:
-        parts = path.relative_to(ROOT).with_suffix("").parts
+    for path in [*root.rglob("*.py"), *root.rglob("*.pyi")]:
+        parts = path.relative_to(root).with_suffix("").parts
         package = parts[-1] == "__init__"
         name = ".".join(parts[:-1] if package else parts)
         found[name] = Source(path.read_text(), package)
@@ -226,43 +148,74 @@ def _source(
     return True, ".".join([*base, *([module] if module else [])])
 
 
-def room(name: str) -> str:
-    parts = name.split(".")
-    return ".".join(parts[: 2 if parts[0] == "jetstream" else 1])
+def layers(modules: Mapping[str, Source]) -> list[str]:
+    """Return the parts of the package, lowest first, by the map in the docstring of jsync.
+
+    The last block of the map is built on the public names, which `jsync` itself ("") has.
+    """
+    text = ast.get_docstring(ast.parse(modules[""].text)) or ""
+    lines = re.findall(r"^(?:    (\w+) +\S.*|\S.*)$", text, re.MULTILINE)
+    blocks = [[*names] for found, names in itertools.groupby(lines, bool) if found]
+    return [*(name for block in blocks[:-1] for name in block), "", *blocks[-1]]
+
+
+def arrows(modules: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+    """Yield the imports of a module from another, including type-only imports."""
+    for name in modules:
+        for found in imports(modules, name):
+            if found.ours and found.module in modules and found.module != name:
+                yield name, found.module
 
 
 def rises(modules: Mapping[str, Source]) -> Iterator[str]:
-    """Yield the imports of a room from a later one, including type-only imports."""
-    for name in modules:
-        if room(name) not in ROOMS:
+    """Yield the imports of a part of the map from a later one."""
+    order = layers(modules)
+    for name, target in arrows(modules):
+        here, there = name.split(".")[0], target.split(".")[0]
+        if name == "_fast" and target in STUB:
             continue
-        for found in imports(modules, name):
-            if not found.ours or room(found.module) not in ROOMS:
-                continue
-            if name == "_fast" and found.module in STUB:
-                continue
-            if ROOMS.index(room(found.module)) > ROOMS.index(room(name)):
-                yield f"{name} imports {found.module}, which is above it"
+        if order.index(there) > order.index(here):
+            yield f"{name} imports {target or 'jsync'}, which is above it"
 
 
 def circles(modules: Mapping[str, Source]) -> Iterator[str]:
-    """Yield the cycles of imports of any kind."""
-    arrows = {
-        name: sorted({i.module for i in imports(modules, name) if i.ours} & {*modules})
-        for name in modules
-    }
+    """Yield the cycles of imports between modules."""
+    yield from _circles(arrows(modules))
+
+
+def folder_circles(modules: Mapping[str, Source]) -> Iterator[str]:
+    """Yield the cycles of imports between the folders and files of each folder."""
+    between = collections.defaultdict[str, set[tuple[str, str]]](set)
+    for name, target in arrows(modules):
+        if name == "_fast" and target in STUB:
+            continue
+        one, other = name.split("."), target.split(".")
+        depth = 0
+        while one[depth : depth + 1] == other[depth : depth + 1] != []:
+            depth += 1
+        folder = ".".join(one[:depth])
+        between[folder].add(
+            tuple(".".join(path[: depth + 1]) for path in (one, other))  # type: ignore[arg-type]
+        )
+    for folder in sorted(between):
+        yield from _circles(between[folder])
+
+
+def _circles(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    below = collections.defaultdict[str, set[str]](set)
+    for name, target in pairs:
+        below[name].add(target)
     done: set[str] = set()
 
     def visit(name: str, way: list[str]) -> Iterator[str]:
         if name in way:
             yield " -> ".join([*way[way.index(name) :], name])
         elif name not in done:
-            for below in arrows[name]:
-                if below != name:
-                    yield from visit(below, [*way, name])
+            for target in sorted(below.get(name, ())):
+                yield from visit(target, [*way, name])
             done.add(name)
 
-    for name in modules:
+    for name in sorted(below):
         yield from visit(name, [])
 
 
@@ -298,10 +251,15 @@ def strangers(modules: Mapping[str, Source]) -> Iterator[str]:
 
 
 def pure(modules: Mapping[str, Source]) -> set[str]:
-    return PURE | {name for name in modules if name.split(".")[-1] == "engine"}
+    return {
+        name
+        for name, source in modules.items()
+        if name.split(".")[-1] == "engine"
+        or SAYS_PURE.search(ast.get_docstring(ast.parse(source.text)) or "")
+    }
 
 
-TREE = tree()
+TREE = tree(ROOT)
 
 
 def test_every_part_imports_only_from_parts_below() -> None:
@@ -312,8 +270,11 @@ def test_no_import_leads_back_to_where_it_began() -> None:
     assert not list(circles(TREE))
 
 
-def test_engines_have_no_socket_clock_or_thread() -> None:
-    assert set(TREE) >= PURE
+def test_no_two_folders_import_each_other() -> None:
+    assert not list(folder_circles(TREE))
+
+
+def test_pure_modules_have_no_socket_clock_or_thread() -> None:
     assert not list(impurities(TREE, pure(TREE)))
 
 
@@ -321,10 +282,8 @@ def test_only_known_doors_lead_out() -> None:
     assert not list(strangers(TREE))
 
 
-def test_every_part_is_on_the_list() -> None:
-    inner = {room(name) for name in TREE if name.startswith(("core", "jetstream."))}
-    assert inner <= set(ROOMS)
-    assert set(ROOMS) <= {room(name) for name in TREE}
+def test_the_map_lists_every_part() -> None:
+    assert sorted(layers(TREE)) == sorted({name.split(".")[0] for name in TREE})
 
 
 # The following tests check that the rules find violations.
@@ -337,6 +296,8 @@ def test_an_import_from_above_is_seen() -> None:
     ]
     typed = "if TYPE_CHECKING:\n    from .jetstream.context import JetStream\n"
     assert list(rises({**TREE, "_fast": Source(typed)}))
+    detour = {**TREE, "metrics": Source("from . import Connection\n")}
+    assert list(rises(detour)) == ["metrics imports jsync, which is above it"]
 
 
 @pytest.mark.parametrize("stub", [False, True])
@@ -348,6 +309,19 @@ def test_a_circle_of_types_alone_is_seen(stub: bool) -> None:
         names[1]: Source(type_only.format(names[0])),
     }
     assert list(circles(small))
+
+
+def test_folders_that_import_each_other_are_noticed() -> None:
+    small = {
+        "part.one": Source("", package=True),
+        "part.one.a": Source("from ..two.a import X\n"),
+        "part.one.b": Source(""),
+        "part.two": Source("", package=True),
+        "part.two.a": Source(""),
+        "part.two.b": Source("from ..one.b import Y\n"),
+    }
+    assert not list(circles(small))
+    assert list(folder_circles(small)) == ["part.one -> part.two -> part.one"]
 
 
 def test_an_engine_with_a_distant_clock_is_noticed() -> None:
@@ -395,7 +369,7 @@ PUBLIC = {
 }
 
 # These parts are built on the public names, as a program of a user is.
-OUTER = ["cli", "integrations", "metrics.py", "spark"]
+OUTER = ["cli", "integrations", "spark"]
 
 OUTER_FILES = sorted(
     path

@@ -9,8 +9,8 @@ import pytest
 from nats.js import api as nats_py
 
 from jsync import errors
-from jsync.jetstream.push import wanted as subscribe_options
-from jsync.jetstream.push.wanted import (
+from jsync.jetstream.subscribe import options as subscribe_options
+from jsync.jetstream.subscribe.options import (
     Call,
     Wanted,
     can_be_made_within,

@@ -11,7 +11,7 @@ import pytest
 from nats.js import api as nats_py
 
 from jsync.errors import ConfigError
-from jsync.jetstream.push.wanted import (
+from jsync.jetstream.subscribe.options import (
     Call,
     check_call,
     ordered_wanted,
@@ -23,7 +23,7 @@ from jsync.models import ConsumerConfig
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jsync.jetstream.push.wanted import Wanted
+    from jsync.jetstream.subscribe.options import Wanted
 
     Want = Callable[..., Wanted]
 

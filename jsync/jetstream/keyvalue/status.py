@@ -1,4 +1,4 @@
-"""The contents and the configuration of a bucket, as `KeyValue.status` returns them."""
+"""The contents and the configuration of a bucket, as `KeyValue.status` returns them. Pure."""
 
 from __future__ import annotations
 

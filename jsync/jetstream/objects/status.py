@@ -1,4 +1,4 @@
-"""The size and the configuration of a store, as `ObjectStore.status` returns them."""
+"""The size and the configuration of a store, as `ObjectStore.status` returns them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of a message, and the headers that carry them.
+"""The options of a message, and the headers that carry them. Pure.
 
 All ways to publish into a stream take these options by the same names. If one cannot carry
 an option, the error says why.

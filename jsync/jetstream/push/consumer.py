@@ -18,8 +18,8 @@ from ..management import ManagedConsumer
 from ..pulls.consume import ConsumeContext, check_error_policy
 from ..retries.driver import RetryHandler
 from ..retries.engine import extension_interval
+from .binding import check_free, check_push
 from .driver import PushDelivery
-from .wanted import check_free, check_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable

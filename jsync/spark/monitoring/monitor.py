@@ -22,8 +22,8 @@ from ...errors import ConfigError, Error
 from ...terminal import printable
 from ...worker import http as web
 from ..connecting import ConnectionOptions, dial
+from ..errors import explain
 from ..options import Options
-from ..pipeline.explain import explain
 from ..sink.bucket import Bucket
 from ..sink.fence import UNREADABLE, Committed, decode
 from ..sink.settings import FENCE_BUCKET

@@ -11,7 +11,7 @@ the file to the rows:
     problems     all problems, each with its line      (pure)
     sql          analysis of SQL without Spark         (pure)
     load         TOML into the Structs
-    checks       names, options, schemas, SQL          (pure)
+    checks       names, options, schemas, SQL
     surroundings the server, its streams, files
     session      Spark itself, if no session is given
     views        sources and steps
@@ -22,7 +22,6 @@ the file to the rows:
     progress     rows, rate and lag                    (pure)
     inference    the schema of JSON payloads from samples (pure)
     samples      samples of a stream
-    explain      the meaning of errors of Spark        (pure)
     report       the progress line
     run command  the functions and the command line
 """

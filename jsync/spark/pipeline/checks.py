@@ -1,4 +1,4 @@
-"""Checks of a pipeline without Spark, a server or a file. Pure.
+"""Checks of a pipeline without Spark, a server or a file.
 
 Each check adds all it finds to the problems. Spark reports other limits of streaming
 queries when it has read the plan, which is also before the first row.

@@ -1,4 +1,4 @@
-"""The contents of a pipeline's file, as msgspec Structs.
+"""The contents of a pipeline's file, as msgspec Structs. Pure.
 
 The keys of a pipeline are in snake case. An `options` table has options of Spark, spelled as
 `spark.read.option` takes them, and `[nats]` has the `nats.*` options of `format("jetstream")`.

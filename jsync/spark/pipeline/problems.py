@@ -1,4 +1,4 @@
-"""All problems of a pipeline's file, each with its line."""
+"""All problems of a pipeline's file, each with its line. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Analysis of SQL without Spark: the views that a query reads, and a schema's columns."""
+"""Analysis of SQL without Spark: the views that a query reads, and a schema's columns. Pure."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...errors import PipelineError
+from ..errors import explain
 from ..options import Options
 from ..sink.settings import SinkSettings
 from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink, JetStreamSource
-from .explain import explain
 from .progress import SinkProgress
 from .starting import RETRYING, START_SECONDS, is_late, started
 from .views import FILES, failures, harmless, one_batch_a_run, refusals

@@ -13,6 +13,7 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType, Varian
 
 from ...errors import PipelineError
 from ...terminal import printable
+from ..errors import explain
 from ..monitoring.figures import MALFORMED
 from ..source_stream import LIMITS
 from .checks import (
@@ -24,7 +25,6 @@ from .checks import (
     source_columns,
 )
 from .config import FileSink, FileSource, JetStreamSource
-from .explain import explain
 from .schemas import MESSAGE_TYPES, conflicts
 from .starting import started
 

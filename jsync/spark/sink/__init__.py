@@ -1,11 +1,11 @@
 """Writing a DataFrame into streams.
 
-The map, lowest first. The first four are pure:
+The map, lowest first:
 
-    columns     the columns of a frame, as parts of a message
+    columns     the columns of a frame, as parts of a message   (pure)
     settings    the options of a write
     target      checks of the stream that is written
-    fence       the decisions about the replay of a batch
+    fence       the decisions about the replay of a batch       (pure)
     report      the results of a task, and of a batch
     bucket      a key-value bucket (ADR-8), for the fence
     guard       the fence, with its entries on the server

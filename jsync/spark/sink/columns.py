@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
+from ..server_columns import GIVEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,9 +30,6 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
 
 OPTIONS: Final = tuple(name for name in KINDS if name not in ("subject", "data"))
 """Columns with options of a message, named as the arguments of `publish_arrow`."""
-
-GIVEN: Final = ("stream", "sequence", "timestamp")
-"""The columns of the source that a server gives to each message."""
 
 _ELSEWHERE: Final = {"key": "subject", "topic": "subject", "value": "data"}
 

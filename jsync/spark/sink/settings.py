@@ -1,4 +1,4 @@
-"""The options of a write. Pure."""
+"""The options of a write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the stream that is written. Pure."""
+"""Checks of the stream that is written."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from ...errors import ConfigError, PermissionsError
 from ...terminal import printable
 from ..connecting import connection, jetstream
 from ..patience import patiently
-from ..schema import given_by_servers
+from ..schema import options_of
+from ..server_columns import given_by_servers
 from ..streams import find
 from .bucket import open_bucket
 from .columns import ColumnPlan
@@ -65,7 +66,8 @@ class Sink:
     ) -> None:
         """Check the write on the driver. Blocks. Raises `ConfigError` if it is impossible."""
         self.settings = settings = SinkSettings.of(options)
-        self._left_out = given_by_servers(schema)
+        # INSERT leaves these columns of a table out.
+        self._left_out = given_by_servers(schema) if options_of(schema) else ()
         fields = [
             (field.name, field.dataType.simpleString())
             for field in schema

@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.push.subscription import PushSubscription
+from jsync.jetstream.subscribe.subscription import PushSubscription
 
 from ...servers import wait_for
 from ...support.connection_faults import Events, connect

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jsync.spark.pipeline.explain import explain
+from jsync.spark.errors import explain
 
 UNRESOLVED = """\
 [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name \

@@ -20,8 +20,8 @@ from ...errors import (
 from .. import management
 from ..ordered.engine import RESET_ATTEMPTS, Cursor, ordered_push_config
 from ..ordered.place import Place
-from .driver import PushDelivery
-from .ordered import OrderedPush
+from ..push.driver import PushDelivery
+from ..push.ordered import OrderedPush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

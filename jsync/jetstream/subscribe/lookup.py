@@ -1,21 +1,27 @@
 """Making a subscription: find the stream, then look up or create the consumer (ADR-15).
 
-`wanted` checks the options and whether an existing consumer fits. `subscription` delivers
-the messages.
+`options` checks the options and whether an existing consumer fits. `subscription` and
+`pull_subscription` deliver the messages.
 """
 
 from __future__ import annotations
 
 import secrets
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from ... import errors
 from ...errors import (
+    APIError,
     ConsumerExistsError,
     ConsumerNotFoundError,
+    PermissionsError,
 )
 from .. import management
+from ..consumer import Consumer
+from .options import can_be_made_within, check_existing, warn_of_deletion
+from .pull_subscription import PullSubscription
 from .subscription import PushSubscription
-from .wanted import check_existing, warn_of_deletion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from ...checks import Seconds
     from ...models import ConsumerInfo
     from ..api import API
-    from .wanted import Wanted
+    from .options import Wanted
 
 
 class DeliveryOptions(NamedTuple):
@@ -70,6 +76,38 @@ def subscribe_ordered(
         timeout=timeout,
         heartbeat_patience=reader.heartbeat_patience,
     )
+
+
+def pull_subscribe(
+    api: API, wanted: Wanted, timeout: Seconds | None
+) -> PullSubscription:
+    api.session.check_not_draining()
+    stream = find_stream(api, wanted, timeout)
+    name = wanted.name or ""
+    created = False
+    try:
+        info = find_consumer(api, stream, wanted, timeout)
+    except (APIError, errors.TimeoutError, PermissionsError):
+        if not wanted.bound:
+            raise
+        # If only pull requests are allowed or imported, the info request has no answer.
+        unknown = Consumer(api, stream, name)
+        return PullSubscription(api, unknown, created=False, timeout=timeout)
+    if info is None:
+        warn_of_deletion(wanted)
+        begun = monotonic()
+        try:
+            info = management.put_consumer(
+                api, stream, "create", wanted.config, {}, timeout
+            )
+            created = can_be_made_within(monotonic() - begun, info)
+        except ConsumerExistsError:
+            info = management.consumer_info(api, stream, name, timeout)
+    if not created:
+        check_existing(wanted, info)
+    consumer = Consumer(api, stream, info.name, info)
+    owned = created and not wanted.keep
+    return PullSubscription(api, consumer, created=owned, timeout=timeout)
 
 
 def find_stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:

@@ -1,4 +1,4 @@
-"""The options of a subscribe call, and the check of an existing consumer (ADR-15).
+"""The options of a subscribe call, and the check of an existing consumer (ADR-15). Pure.
 
 The options are merged, and rejected if they are invalid, before the first request. An
 existing consumer is compared with them by the rules of "Push Consumer active information
@@ -17,16 +17,14 @@ from ...errors import (
     ConfigError,
     ConfigMismatchError,
     DeliverGroupFeatureError,
-    DuplicateSubscriptionError,
     FilterMismatchError,
     NoDeliverGroupError,
     OtherDeliverGroupError,
-    PullRequiredError,
-    PushRequiredError,
     QueueRequiredError,
 )
 from ...models import ConsumerConfig, check_filter, check_name
 from ...models.model import fields_of
+from ..push.binding import check_free, check_pull, check_push, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -375,45 +373,23 @@ def can_be_made_within(seconds: float, info: ConsumerInfo) -> bool:
     return (info.ts - info.created).total_seconds() <= seconds
 
 
-def check_push(info: ConsumerInfo) -> None:
-    if not info.config.deliver_subject:
-        raise PullRequiredError(
-            f"{_consumer(info)} is a pull consumer: use pull_subscribe, or its messages()"
-        )
-
-
-def check_pull(info: ConsumerInfo) -> None:
-    if info.config.deliver_subject:
-        raise PushRequiredError(
-            f"{_consumer(info)} is a push consumer: use subscribe to read from it"
-        )
-
-
-def check_free(info: ConsumerInfo, taken: bool = False) -> None:
-    if info.push_bound or taken:
-        raise DuplicateSubscriptionError(
-            f"{_consumer(info)} has a subscription already: a second one would be a "
-            "duplicate. To share the messages create it with a queue"
-        )
-
-
 def _check_group(wanted: Wanted, info: ConsumerInfo) -> None:
     group = info.config.deliver_group
     if wanted.queue is None:
         if group:
             raise QueueRequiredError(
-                f"{_consumer(info)} was created for queue group {group!r}: subscribe with "
+                f"{describe(info)} was created for queue group {group!r}: subscribe with "
                 f"queue={group!r}"
             )
         return
     if not group:
         raise NoDeliverGroupError(
-            f"{_consumer(info)} was created without a deliver group: queue "
+            f"{describe(info)} was created without a deliver group: queue "
             f"{wanted.queue!r} cannot share it"
         )
     if group != wanted.queue:
         raise OtherDeliverGroupError(
-            f"{_consumer(info)} was created for queue group {group!r}, not {wanted.queue!r}"
+            f"{describe(info)} was created for queue group {group!r}, not {wanted.queue!r}"
         )
     for what, there in (
         ("flow control", info.config.flow_control),
@@ -421,7 +397,7 @@ def _check_group(wanted: Wanted, info: ConsumerInfo) -> None:
     ):
         if there:
             raise DeliverGroupFeatureError(
-                f"{_consumer(info)} has {what}, which are not supported over queues: each "
+                f"{describe(info)} has {what}, which are not supported over queues: each "
                 f"would reach a random member of {group!r}"
             )
 
@@ -434,7 +410,7 @@ def _check_filter(wanted: Wanted, info: ConsumerInfo) -> None:
         return
     if filters != [wanted.subject]:
         raise FilterMismatchError(
-            f"{_consumer(info)} is for {', '.join(map(repr, filters))}, not for "
+            f"{describe(info)} is for {', '.join(map(repr, filters))}, not for "
             f"{wanted.subject!r}"
         )
 
@@ -452,10 +428,6 @@ def _check_config(wanted: Wanted, info: ConsumerInfo) -> None:
             for name, (mine, theirs) in differences.items()
         )
         raise ConfigMismatchError(
-            f"{_consumer(info)} has another configuration, and was not changed: {listed}",
+            f"{describe(info)} has another configuration, and was not changed: {listed}",
             differences=differences,
         )
-
-
-def _consumer(info: ConsumerInfo) -> str:
-    return f"consumer {info.name!r} of stream {info.stream_name!r}"
