@@ -27,7 +27,7 @@ from .publishing.publisher import Publisher
 from .schedules.schedules import Schedules
 from .stored import get as stored
 from .stream import Stream, known_stream
-from .subscribe.manager import Subscribing
+from .subscribe.manager import SubscribeManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .push.consumer import PushConsumer
 
 
-class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
+class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
     """JetStream on a connection: streams, consumers and publishing.
 
     Any thread may use the context. Calls that send a request block for at most

@@ -43,7 +43,7 @@ from jsync.jetstream.ordered.engine import State
 from jsync.jetstream.ordered.read import OrderedRead
 from jsync.jetstream.pulls.delivery import UnreadMessages
 from jsync.jetstream.push.engine import Ownership
-from jsync.jetstream.push.ownership import OwnConsumer
+from jsync.jetstream.push.ownership import ConsumerOwnership
 
 from ..windows import needs_fork
 
@@ -429,7 +429,7 @@ def test_an_unreturned_message_is_taken_only_once() -> None:
 
 def test_a_consumer_is_deleted_once() -> None:
     deletions: list[int] = []
-    own = [OwnConsumer() for _ in range(ROUNDS)]
+    own = [ConsumerOwnership() for _ in range(ROUNDS)]
     for one in own:
         one.turn(Ownership.OURS)
 

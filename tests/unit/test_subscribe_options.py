@@ -12,32 +12,32 @@ from nats.js import api as nats_py
 
 from jsync.errors import ConfigError
 from jsync.jetstream.subscribe.options import (
-    Call,
-    check_call,
-    ordered_wanted,
-    pull_wanted,
-    push_wanted,
+    SubscribeArgs,
+    check_arguments,
+    resolve_ordered,
+    resolve_pull,
+    resolve_push,
 )
 from jsync.models import ConsumerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jsync.jetstream.subscribe.options import Wanted
+    from jsync.jetstream.subscribe.options import SubscribeRequest
 
-    Want = Callable[..., Wanted]
-
-
-def pull(subject: str | None, **said: Any) -> Wanted:
-    return pull_wanted(Call(subject, **said))
+    Want = Callable[..., SubscribeRequest]
 
 
-def push(subject: str | None, **said: Any) -> Wanted:
-    return push_wanted(Call(subject, **said))
+def pull(subject: str | None, **said: Any) -> SubscribeRequest:
+    return resolve_pull(SubscribeArgs(subject, **said))
 
 
-def ordered(subject: str | None, **said: Any) -> Wanted:
-    return ordered_wanted(Call(subject, **said))
+def push(subject: str | None, **said: Any) -> SubscribeRequest:
+    return resolve_push(SubscribeArgs(subject, **said))
+
+
+def ordered(subject: str | None, **said: Any) -> SubscribeRequest:
+    return resolve_ordered(SubscribeArgs(subject, **said))
 
 
 @pytest.mark.parametrize("want", [push, pull, ordered])
@@ -188,10 +188,10 @@ def test_configuration_a_field_given_twice_must_agree() -> None:
     with pytest.raises(ConfigError, match="headers_only: True in config, False as"):
         push("a", config=config, fields={"headers_only": False})
     # Your arguments override the defaults in a configuration of nats-py.
-    wanted = push(
+    request = push(
         "a", config=nats_py.ConsumerConfig(), fields={"deliver_policy": "new"}
     )
-    assert wanted.config.deliver_policy == "new"
+    assert request.config.deliver_policy == "new"
 
 
 @pytest.mark.parametrize(
@@ -219,14 +219,14 @@ def test_configuration_ordered_consumers_reject_fields_they_set_themselves(
 
 
 def test_ordered_consumers_accept_the_fields_of_a_reader() -> None:
-    wanted = ordered(
+    request = ordered(
         "a",
         config=nats_py.ConsumerConfig(headers_only=True),
         fields={"deliver_policy": "new", "idle_heartbeat": 2, "flow_control": True},
     )
-    assert wanted.config.ack_policy == "none"
-    assert wanted.config.idle_heartbeat == 2
-    assert (wanted.config.headers_only, wanted.name) == (True, None)
+    assert request.config.ack_policy == "none"
+    assert request.config.idle_heartbeat == 2
+    assert (request.config.headers_only, request.name) == (True, None)
     assert ordered("a", fields={"ack_policy": "none", "max_deliver": 1}).push
     assert ordered("a", fields={"name": "prefix"}).config.name == "prefix"
 
@@ -276,16 +276,16 @@ def test_a_consumer_binds_by_its_whole_configuration() -> None:
         deliver_subject="x",
         deliver_group="q",
     )
-    wanted = push(None, stream="S", config=there, consumer="d", bind=True)
-    assert (wanted.name, wanted.bound, wanted.queue) == ("d", True, "q")
-    assert wanted.config.matches(there)
+    request = push(None, stream="S", config=there, consumer="d", bind=True)
+    assert (request.name, request.bound, request.queue) == ("d", True, "q")
+    assert request.config.matches(there)
 
 
 def test_queue_name_is_the_durable_name_by_default() -> None:
-    wanted = push("a", queue="workers")
-    assert (wanted.name, wanted.config.durable_name) == ("workers", "workers")
-    assert wanted.config.deliver_group == "workers"
-    assert "durable_name" not in wanted.asked
+    request = push("a", queue="workers")
+    assert (request.name, request.config.durable_name) == ("workers", "workers")
+    assert request.config.deliver_group == "workers"
+    assert "durable_name" not in request.requested
     assert push("a", queue="workers", durable="d").name == "d"
     assert push("a", queue="workers", consumer="c").name == "c"
     # As in nats-py, the configuration contains the group.
@@ -302,13 +302,13 @@ def test_queue_name_unfit_for_a_consumer_needs_another() -> None:
 
 
 def test_creating_fills_the_configuration_with_the_arguments() -> None:
-    wanted = push(
+    request = push(
         "a.*",
         durable="d",
         config=nats_py.ConsumerConfig(ack_wait=7, max_deliver=3),
         fields={"headers_only": True, "deliver_policy": nats_py.DeliverPolicy.NEW},
     )
-    config = wanted.config
+    config = request.config
     assert (config.filter_subject, config.durable_name) == ("a.*", "d")
     assert (config.ack_wait, config.max_deliver, config.ack_policy) == (
         7,
@@ -316,13 +316,18 @@ def test_creating_fills_the_configuration_with_the_arguments() -> None:
         "explicit",
     )
     assert (config.headers_only, config.deliver_policy) == (True, "new")
-    assert wanted.asked >= {"ack_wait", "max_deliver", "headers_only", "durable_name"}
+    assert request.requested >= {
+        "ack_wait",
+        "max_deliver",
+        "headers_only",
+        "durable_name",
+    }
 
 
 def test_creating_keeps_several_filters() -> None:
-    wanted = push("a", config=ConsumerConfig(filter_subjects=["b", "c"]))
-    assert wanted.config.filter_subjects == ["b", "c"]
-    assert wanted.config.filter_subject is None
+    request = push("a", config=ConsumerConfig(filter_subjects=["b", "c"]))
+    assert request.config.filter_subjects == ["b", "c"]
+    assert request.config.filter_subject is None
 
 
 def test_flow_control_has_heartbeats_and_false_is_unset() -> None:
@@ -333,18 +338,18 @@ def test_flow_control_has_heartbeats_and_false_is_unset() -> None:
     assert said.config.flow_control
     silent = push("a", fields={"flow_control": False})
     assert silent.config.flow_control is None
-    assert "flow_control" not in silent.asked
+    assert "flow_control" not in silent.requested
 
 
 # Callbacks ----------------------------------------------------------------------------
 
 
 def test_callback_and_cb_are_one_option_given_once() -> None:
-    assert check_call(print, None, None, 1, 1) is print
-    assert check_call(None, print, None, 1, 1) is print
-    assert check_call(None, None, None, 1, 1) is None
+    assert check_arguments(print, None, None, 1, 1) is print
+    assert check_arguments(None, print, None, 1, 1) is print
+    assert check_arguments(None, None, None, 1, 1) is None
     with pytest.raises(ConfigError, match="the same thing: give one"):
-        check_call(print, print, None, 1, 1)
+        check_arguments(print, print, None, 1, 1)
 
 
 def test_a_coroutine_function_is_rejected_as_a_callback() -> None:
@@ -352,18 +357,18 @@ def test_a_coroutine_function_is_rejected_as_a_callback() -> None:
 
     for function in (handle, functools.partial(handle)):
         with pytest.raises(ConfigError, match="without async"):
-            check_call(None, function, None, 1, 1)
+            check_arguments(None, function, None, 1, 1)
         with pytest.raises(ConfigError, match="on_error is a coroutine"):
-            check_call(None, None, function, 1, 1)
+            check_arguments(None, None, function, 1, 1)
 
 
 def test_uncallable_callbacks_and_limits_below_one_are_rejected() -> None:
     with pytest.raises(ConfigError, match="callback has to be callable"):
-        check_call("handle", None, None, 1, 1)  # type: ignore[arg-type]
+        check_arguments("handle", None, None, 1, 1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="pending_msgs_limit"):
-        check_call(None, None, None, 0, 1)
+        check_arguments(None, None, None, 0, 1)
     with pytest.raises(ConfigError, match="pending_bytes_limit"):
-        check_call(None, None, None, 1, -1)
+        check_arguments(None, None, None, 1, -1)
 
 
 def test_options_are_refused_or_understood_without_other_failures() -> None:
@@ -382,8 +387,8 @@ def test_options_are_refused_or_understood_without_other_failures() -> None:
     understood = 0
     for options in combinations:
         with contextlib.suppress(ConfigError):
-            wanted = push(options.pop("subject"), **options)
+            request = push(options.pop("subject"), **options)
             understood += 1
-            assert wanted.name is not None or not (wanted.bound or wanted.queue)
-            assert wanted.config.to_wire()
+            assert request.name is not None or not (request.bound or request.queue)
+            assert request.config.to_wire()
     assert understood

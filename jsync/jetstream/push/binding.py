@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 def check_push(info: ConsumerInfo) -> None:
     if not info.config.deliver_subject:
         raise PullRequiredError(
-            f"{describe(info)} is a pull consumer: use pull_subscribe, or its messages()"
+            f"{describe_consumer(info)} is a pull consumer: use pull_subscribe, or its messages()"
         )
 
 
 def check_pull(info: ConsumerInfo) -> None:
     if info.config.deliver_subject:
         raise PushRequiredError(
-            f"{describe(info)} is a push consumer: use subscribe to read from it"
+            f"{describe_consumer(info)} is a push consumer: use subscribe to read from it"
         )
 
 
-def check_free(info: ConsumerInfo, taken: bool = False) -> None:
+def check_not_bound(info: ConsumerInfo, taken: bool = False) -> None:
     if info.push_bound or taken:
         raise DuplicateSubscriptionError(
-            f"{describe(info)} has a subscription already: a second one would be a "
+            f"{describe_consumer(info)} has a subscription already: a second one would be a "
             "duplicate. To share the messages create it with a queue"
         )
 
 
-def describe(info: ConsumerInfo) -> str:
+def describe_consumer(info: ConsumerInfo) -> str:
     return f"consumer {info.name!r} of stream {info.stream_name!r}"

@@ -18,7 +18,7 @@ from ..management import ManagedConsumer
 from ..pulls.consume import ConsumeContext, check_error_policy
 from ..retries.driver import RetryHandler
 from ..retries.engine import extension_interval
-from .binding import check_free, check_push
+from .binding import check_not_bound, check_push
 from .driver import PushDelivery
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class PushConsumer(ManagedConsumer):
         if retry is not None:
             _warn_of_attempts(retry, info.config, workers)
         if not info.config.deliver_group:
-            check_free(info)
+            check_not_bound(info)
         session = self._api.session
         delivery = PushDelivery(
             self._api,

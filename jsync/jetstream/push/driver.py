@@ -33,7 +33,7 @@ from .engine import (
     gap_error,
     status_error,
 )
-from .ownership import OwnConsumer
+from .ownership import ConsumerOwnership
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ class PushDelivery(Delivery):
         self._raises = raises
         # Re-entrant, like the session's lock. No call blocks while we hold it.
         self._lock = lock or ForkSafeRLock()
-        self.consumer = OwnConsumer(self._lock)
+        self.consumer = ConsumerOwnership(self._lock)
         self._flow = FlowControl()
         self._rest = UnreadMessages()
         self._heartbeats: HeartbeatMonitor | None = None
@@ -319,7 +319,7 @@ class PushDelivery(Delivery):
 
     def abandon(self) -> None:
         """End without waiting, because no reader is left. For finalisers."""
-        self.consumer.left(self.api, self.info)
+        self.consumer.delete_on_drain(self.api, self.info)
         if self._presence is not None:
             self._presence.close_nowait()
         mailbox = self.mailbox

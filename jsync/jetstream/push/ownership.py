@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..api import API
 
 
-class OwnConsumer:
+class ConsumerOwnership:
     """A subscription's ownership of its consumer, which changes under the `lock`."""
 
     def __init__(self, lock: ForkSafeRLock | None = None) -> None:
@@ -49,7 +49,7 @@ class OwnConsumer:
         else:
             self.turn(Ownership.NONE)
 
-    def left(self, api: API, info: ConsumerInfo | None) -> None:
+    def delete_on_drain(self, api: API, info: ConsumerInfo | None) -> None:
         """Let a drain of the connection delete the consumer of a collected subscription.
 
         Only a durable consumer that is ours needs this, because the server itself removes
@@ -74,4 +74,4 @@ class OwnConsumer:
         session.add_drain_callback(subject, delete)
 
     def __repr__(self) -> str:
-        return f"<OwnConsumer: {self.ownership.value}>"
+        return f"<ConsumerOwnership: {self.ownership.value}>"

@@ -19,7 +19,7 @@ from ...errors import (
 )
 from .. import management
 from ..consumer import Consumer
-from .options import can_be_made_within, check_existing, warn_of_deletion
+from .options import check_existing, created_within, warn_of_deletion
 from .pull_subscription import PullSubscription
 from .subscription import PushSubscription
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...checks import Seconds
     from ...models import ConsumerInfo
     from ..api import API
-    from .options import Wanted
+    from .options import SubscribeRequest
 
 
 class DeliveryOptions(NamedTuple):
@@ -45,19 +45,24 @@ class DeliveryOptions(NamedTuple):
 
 
 def subscribe(
-    api: API, wanted: Wanted, reader: DeliveryOptions, timeout: Seconds | None
+    api: API,
+    request: SubscribeRequest,
+    options: DeliveryOptions,
+    timeout: Seconds | None,
 ) -> PushSubscription:
     api.session.check_not_draining()
-    stream = find_stream(api, wanted, timeout)
-    info = find_consumer(api, stream, wanted, timeout)
+    stream = find_stream(api, request, timeout)
+    info = find_consumer(api, stream, request, timeout)
     if info is None:
-        warn_of_deletion(wanted)
-        return _create_and_subscribe(api, stream, wanted, reader, timeout)
-    check_existing(wanted, info)
+        warn_of_deletion(request)
+        return _create_and_subscribe(api, stream, request, options, timeout)
+    check_existing(request, info)
     deliver = info.config.deliver_subject or ""
-    sub = _open(api, deliver, f"{stream}.{info.name}", wanted, reader, timeout)
+    sub = _open_subscription(
+        api, deliver, f"{stream}.{info.name}", request, options, timeout
+    )
     try:
-        sub.bind(info, created=False, heartbeat_patience=reader.heartbeat_patience)
+        sub.bind(info, created=False, heartbeat_patience=options.heartbeat_patience)
     except BaseException:  # Ctrl-C, or a drain that has just begun
         sub.abandon()
         raise
@@ -65,68 +70,71 @@ def subscribe(
 
 
 def subscribe_ordered(
-    api: API, wanted: Wanted, reader: DeliveryOptions, timeout: Seconds | None
+    api: API,
+    request: SubscribeRequest,
+    options: DeliveryOptions,
+    timeout: Seconds | None,
 ) -> PushSubscription:
     return PushSubscription.open_ordered(
         api,
-        find_stream(api, wanted, timeout),
-        wanted.config,
-        callback=reader.callback,
-        on_error=reader.on_error,
+        find_stream(api, request, timeout),
+        request.config,
+        callback=options.callback,
+        on_error=options.on_error,
         timeout=timeout,
-        heartbeat_patience=reader.heartbeat_patience,
+        heartbeat_patience=options.heartbeat_patience,
     )
 
 
 def pull_subscribe(
-    api: API, wanted: Wanted, timeout: Seconds | None
+    api: API, request: SubscribeRequest, timeout: Seconds | None
 ) -> PullSubscription:
     api.session.check_not_draining()
-    stream = find_stream(api, wanted, timeout)
-    name = wanted.name or ""
+    stream = find_stream(api, request, timeout)
+    name = request.name or ""
     created = False
     try:
-        info = find_consumer(api, stream, wanted, timeout)
+        info = find_consumer(api, stream, request, timeout)
     except (APIError, errors.TimeoutError, PermissionsError):
-        if not wanted.bound:
+        if not request.bound:
             raise
         # If only pull requests are allowed or imported, the info request has no answer.
         unknown = Consumer(api, stream, name)
         return PullSubscription(api, unknown, created=False, timeout=timeout)
     if info is None:
-        warn_of_deletion(wanted)
+        warn_of_deletion(request)
         begun = monotonic()
         try:
             info = management.put_consumer(
-                api, stream, "create", wanted.config, {}, timeout
+                api, stream, "create", request.config, {}, timeout
             )
-            created = can_be_made_within(monotonic() - begun, info)
+            created = created_within(monotonic() - begun, info)
         except ConsumerExistsError:
             info = management.consumer_info(api, stream, name, timeout)
     if not created:
-        check_existing(wanted, info)
+        check_existing(request, info)
     consumer = Consumer(api, stream, info.name, info)
-    owned = created and not wanted.keep
+    owned = created and not request.keep
     return PullSubscription(api, consumer, created=owned, timeout=timeout)
 
 
-def find_stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
+def find_stream(api: API, request: SubscribeRequest, timeout: Seconds | None) -> str:
     """Return the given stream, or look up the one that stores the subject. Blocks."""
-    if wanted.stream is not None:
-        return wanted.stream
-    return management.stream_name_by_subject(api, wanted.subject or "", timeout)
+    if request.stream is not None:
+        return request.stream
+    return management.stream_name_by_subject(api, request.subject or "", timeout)
 
 
 def find_consumer(
-    api: API, stream: str, wanted: Wanted, timeout: Seconds | None
+    api: API, stream: str, request: SubscribeRequest, timeout: Seconds | None
 ) -> ConsumerInfo | None:
     """Look up the consumer. Returns None if it must be created."""
-    if wanted.name is None:
+    if request.name is None:
         return None
     try:
-        return management.consumer_info(api, stream, wanted.name, timeout)
+        return management.consumer_info(api, stream, request.name, timeout)
     except ConsumerNotFoundError:
-        if wanted.bound:
+        if request.bound:
             raise
         return None
 
@@ -134,60 +142,60 @@ def find_consumer(
 def _create_and_subscribe(
     api: API,
     stream: str,
-    wanted: Wanted,
-    reader: DeliveryOptions,
+    request: SubscribeRequest,
+    options: DeliveryOptions,
     timeout: Seconds | None,
 ) -> PushSubscription:
-    config = wanted.config
-    if wanted.name is None:
+    config = request.config
+    if request.name is None:
         config = config.replace(name=secrets.token_hex(8))
-    deliver = config.deliver_subject or _inbox(api)
+    deliver = config.deliver_subject or _new_inbox(api)
     # Subscribe first: only then does the server see that a consumer is already in use.
-    name = f"{stream}.{wanted.name or config.name}"
-    sub = _open(api, deliver, name, wanted, reader, timeout)
+    name = f"{stream}.{request.name or config.name}"
+    sub = _open_subscription(api, deliver, name, request, options, timeout)
     try:
         config = config.replace(deliver_subject=deliver)
         created = True
         try:
             info = management.put_consumer(api, stream, "create", config, {}, timeout)
         except ConsumerExistsError:
-            if wanted.name is None:  # a generated name is unique
+            if request.name is None:  # a generated name is unique
                 raise
             # Another client has created it since the look-up.
             created = False
-            info = management.consumer_info(api, stream, wanted.name, timeout)
-            check_existing(wanted, info, raced=True)
-            sub.rebind(info.config.deliver_subject or "", queue=wanted.queue)
-        owned = created and not wanted.keep
-        sub.bind(info, created=owned, heartbeat_patience=reader.heartbeat_patience)
+            info = management.consumer_info(api, stream, request.name, timeout)
+            check_existing(request, info, raced=True)
+            sub.rebind(info.config.deliver_subject or "", queue=request.queue)
+        owned = created and not request.keep
+        sub.bind(info, created=owned, heartbeat_patience=options.heartbeat_patience)
     except BaseException:
         sub.abandon()
         raise
     return sub
 
 
-def _open(
+def _open_subscription(
     api: API,
     subject: str,
     name: str,
-    wanted: Wanted,
-    reader: DeliveryOptions,
+    request: SubscribeRequest,
+    options: DeliveryOptions,
     timeout: Seconds | None,
 ) -> PushSubscription:
     return PushSubscription.open(
         api,
         subject,
-        queue=wanted.queue,
-        callback=reader.callback,
-        manual_ack=reader.manual_ack,
-        on_error=reader.on_error,
-        max_pending_messages=reader.max_pending_messages,
-        max_pending_bytes=reader.max_pending_bytes,
+        queue=request.queue,
+        callback=options.callback,
+        manual_ack=options.manual_ack,
+        on_error=options.on_error,
+        max_pending_messages=options.max_pending_messages,
+        max_pending_bytes=options.max_pending_bytes,
         timeout=timeout,
         name=name,
     )
 
 
-def _inbox(api: API) -> str:
+def _new_inbox(api: API) -> str:
     prefix = api.session.options.inbox_prefix
     return f"{prefix}.{secrets.token_hex(11)}"

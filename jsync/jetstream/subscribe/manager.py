@@ -13,12 +13,12 @@ from .lookup import DeliveryOptions, pull_subscribe, subscribe, subscribe_ordere
 from .options import (
     MAX_PENDING,
     MAX_PENDING_BYTES,
-    Call,
-    a_word,
-    check_call,
-    ordered_wanted,
-    pull_wanted,
-    push_wanted,
+    SubscribeArgs,
+    check_arguments,
+    optional_str,
+    resolve_ordered,
+    resolve_pull,
+    resolve_push,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .subscription import PushSubscription
 
 
-class Subscribing:
+class SubscribeManager:
     """The subscribe calls of `JetStream`, as a base class."""
 
     _api: API
@@ -138,13 +138,13 @@ class Subscribing:
             ConfigMismatchError: The consumer has other values in fields that you gave.
             ConfigError: The arguments cannot be combined. Nothing is sent.
         """
-        called = check_call(
+        called = check_arguments(
             callback, cb, on_error, pending_msgs_limit, pending_bytes_limit
         )
         heartbeat_patience = check_heartbeat_patience(
             heartbeat_patience, "heartbeat_patience"
         )
-        reader = DeliveryOptions(
+        options = DeliveryOptions(
             called,
             manual_ack,
             on_error,
@@ -152,7 +152,7 @@ class Subscribing:
             pending_bytes_limit,
             heartbeat_patience,
         )
-        call = Call(
+        args = SubscribeArgs(
             subject,
             stream,
             queue,
@@ -171,9 +171,9 @@ class Subscribing:
             keep,
         )
         if ordered or ordered_consumer:
-            wanted = ordered_wanted(call)
-            return subscribe_ordered(self._api, wanted, reader, timeout)
-        return subscribe(self._api, push_wanted(call), reader, timeout)
+            request = resolve_ordered(args)
+            return subscribe_ordered(self._api, request, options, timeout)
+        return subscribe(self._api, resolve_push(args), options, timeout)
 
     def subscribe_bind(
         self,
@@ -286,13 +286,13 @@ class Subscribing:
             ConfigMismatchError: The consumer has other values in fields that you gave.
             ConfigError: The arguments cannot be combined. Nothing is sent.
         """
-        check_call(None, None, None, pending_msgs_limit, pending_bytes_limit)
+        check_arguments(None, None, None, pending_msgs_limit, pending_bytes_limit)
         if inbox_prefix is not None:
             raise ConfigError("inbox_prefix: give it to jsync.connect, for all inboxes")
-        call = Call(
+        args = SubscribeArgs(
             subject, stream, None, durable, consumer, bind, config, fields, keep
         )
-        return pull_subscribe(self._api, pull_wanted(call), timeout)
+        return pull_subscribe(self._api, resolve_pull(args), timeout)
 
     def pull_subscribe_bind(
         self,
@@ -322,7 +322,9 @@ class Subscribing:
             The subscription, to be used in a `with` statement.
         """
         given = {"consumer": consumer, "name": name, "durable": durable}
-        names = {word for what, value in given.items() if (word := a_word(what, value))}
+        names = {
+            word for what, value in given.items() if (word := optional_str(what, value))
+        }
         if len(names) != 1:
             raise ConfigError(f"consumer: one name, not {len(names)}")
         return self.pull_subscribe(

@@ -24,7 +24,7 @@ from ...errors import (
 )
 from ...models import ConsumerConfig, check_filter, check_name
 from ...models.model import fields_of
-from ..push.binding import check_free, check_pull, check_push, describe
+from ..push.binding import check_not_bound, check_pull, check_push, describe_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ _PUSH_ONLY: Final = (
     "idle_heartbeat",
     "rate_limit_bps",
 )
-_ORDERED_IS: Final[Mapping[str, tuple[Any, ...]]] = {
+_ORDERED_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "ack_policy": ("none",),
     "ack_wait": (),
     "backoff": (),
@@ -72,7 +72,7 @@ _ORDERED_IS: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SubscribeArgs:
     """The arguments of a subscribe call."""
 
     subject: str | None = None
@@ -89,7 +89,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SubscribeRequest:
     """A valid subscription, which is possible unless an existing consumer does not fit."""
 
     push: bool
@@ -102,13 +102,13 @@ class Wanted:
     queue: str | None
     config: ConsumerConfig
     """The configuration to create the consumer with."""
-    asked: frozenset[str]
+    requested: frozenset[str]
     """The fields of `config` that the caller gave, which an existing consumer must match."""
     keep: bool | None = None
     """True if a created consumer outlasts the subscription. None if not given."""
 
 
-def check_call(
+def check_arguments(
     callback: Callable[..., object] | None,
     cb: Callable[..., object] | None,
     on_error: Callable[..., object] | None,
@@ -126,10 +126,10 @@ def check_call(
     return chosen
 
 
-def push_wanted(call: Call) -> Wanted:
+def resolve_push(args: SubscribeArgs) -> SubscribeRequest:
     """Check the options of a push subscription. Raises `ConfigError`."""
-    given, asked = _config(call)
-    queue = _one("queue", call.queue, "deliver_group", given.deliver_group)
+    given, requested = _merge_config(args)
+    queue = _exclusive("queue", args.queue, "deliver_group", given.deliver_group)
     if queue is not None:
         check_filter(queue, "queue")
         for name in ("idle_heartbeat", "flow_control"):
@@ -138,36 +138,36 @@ def push_wanted(call: Call) -> Wanted:
                     f"{name}: not with queue {queue!r}: each of these messages would "
                     "reach a random member of the group"
                 )
-    _refuse(given, _PULL_ONLY, "it is for pull consumers: use pull_subscribe")
+    _reject_fields(given, _PULL_ONLY, "it is for pull consumers: use pull_subscribe")
     if given.flow_control and not given.idle_heartbeat:
         # Servers require both: a heartbeat reveals a lost flow control message.
         given = given.replace(idle_heartbeat=HEARTBEAT_SECONDS)
     if given.deliver_group != queue:
         given = given.replace(deliver_group=queue)
-    return _wanted(call, given, asked, push=True, queue=queue)
+    return _resolve(args, given, requested, push=True, queue=queue)
 
 
-def pull_wanted(call: Call) -> Wanted:
+def resolve_pull(args: SubscribeArgs) -> SubscribeRequest:
     """Check the options of a pull subscription. Raises `ConfigError`."""
-    given, asked = _config(call)
+    given, requested = _merge_config(args)
     if given.ack_policy != "explicit":
         raise ConfigError(
             f"ack_policy: {given.ack_policy!r} is not for pull subscriptions (ADR-15): use "
             "explicit, or js.create_consumer and its fetch"
         )
-    _refuse(given, _PUSH_ONLY, "it is for push consumers: use subscribe")
-    return _wanted(call, given, asked, push=False)
+    _reject_fields(given, _PUSH_ONLY, "it is for push consumers: use subscribe")
+    return _resolve(args, given, requested, push=False)
 
 
-def ordered_wanted(call: Call) -> Wanted:
+def resolve_ordered(args: SubscribeArgs) -> SubscribeRequest:
     """Check the options of an ordered subscription. Raises `ConfigError`."""
-    given, asked = _config(call)
+    given, requested = _merge_config(args)
     names = {
-        "queue": call.queue or given.deliver_group,
-        "durable": call.durable or given.durable_name,
-        "consumer": call.consumer,
-        "bind": call.bind,
-        "keep": call.keep,
+        "queue": args.queue or given.deliver_group,
+        "durable": args.durable or given.durable_name,
+        "consumer": args.consumer,
+        "bind": args.bind,
+        "keep": args.keep,
     }
     for what, value in names.items():
         if value:
@@ -175,56 +175,58 @@ def ordered_wanted(call: Call) -> Wanted:
                 f"{what}: not with an ordered consumer, which makes consumers of its own, "
                 "for one reader"
             )
-    for name, allowed in _ORDERED_IS.items():
+    for name, allowed in _ORDERED_VALUES.items():
         value = getattr(given, name)
-        if name == "ack_policy" and call.config is not None and value == "explicit":
+        if name == "ack_policy" and args.config is not None and value == "explicit":
             continue  # the default of the configuration
-        if name in asked and value and value not in allowed:
+        if name in requested and value and value not in allowed:
             raise ConfigError(
                 f"{name}: not {value!r} with an ordered consumer, which sets it itself"
             )
-    _refuse(given, _PULL_ONLY, "it is for pull consumers")
+    _reject_fields(given, _PULL_ONLY, "it is for pull consumers")
     ordered = given.replace(ack_policy="none")
-    return _wanted(call, ordered, asked, push=True)
+    return _resolve(args, ordered, requested, push=True)
 
 
-def _wanted(
-    call: Call,
+def _resolve(
+    args: SubscribeArgs,
     given: ConsumerConfig,
-    asked: frozenset[str],
+    requested: frozenset[str],
     *,
     push: bool,
     queue: str | None = None,
-) -> Wanted:
-    subject = _one("subject", call.subject, "filter_subject", given.filter_subject)
+) -> SubscribeRequest:
+    subject = _exclusive(
+        "subject", args.subject, "filter_subject", given.filter_subject
+    )
     if subject is not None:
         check_filter(subject, "subject")
-    if (stream := a_word("stream", call.stream)) is not None:
+    if (stream := optional_str("stream", args.stream)) is not None:
         check_name(stream, "stream")
     elif subject is None:
         raise ConfigError("neither subject nor stream: give one to find the stream by")
-    _check_start(given)
-    consumer = a_word("consumer", call.consumer)
-    if consumer is not None and a_word("durable", call.durable) is not None:
+    _check_start_position(given)
+    consumer = optional_str("consumer", args.consumer)
+    if consumer is not None and optional_str("durable", args.durable) is not None:
         raise ConfigError(
             "consumer and durable exclude each other: consumer names an existing one, "
             "durable creates it if it is missing"
         )
-    bound = consumer is not None or call.bind
-    durable = _one("durable", call.durable, "durable_name", given.durable_name)
+    bound = consumer is not None or args.bind
+    durable = _exclusive("durable", args.durable, "durable_name", given.durable_name)
     in_config = durable or given.name
-    name = _one("consumer", consumer, "durable_name or name", in_config)
+    name = _exclusive("consumer", consumer, "durable_name or name", in_config)
     if bound and name is None:
         raise ConfigError("bind: to which one? Give consumer or durable too")
     if durable is not None:
-        asked |= {"durable_name"}
+        requested |= {"durable_name"}
     if name is None and queue is not None:
         # Otherwise each member would get its own consumer and all messages (ADR-15).
         check_name(queue, "queue, which names the consumer when durable does not")
         name = durable = queue
     elif name is not None:
         check_name(name, "consumer" if consumer else "durable")
-    keep = None if call.keep is None else check_bool(call.keep, "keep")
+    keep = None if args.keep is None else check_bool(args.keep, "keep")
     if keep and name is None:
         raise ConfigError("keep: only for a consumer with a name: give durable too")
     if not given.filter_subjects:
@@ -233,7 +235,7 @@ def _wanted(
         raise ConfigError(f"durable {durable!r} is not name {given.name!r}")
     if given.durable_name != durable:
         given = given.replace(durable_name=durable)
-    return Wanted(
+    return SubscribeRequest(
         push=push,
         subject=subject,
         stream=stream,
@@ -241,33 +243,33 @@ def _wanted(
         bound=bound,
         queue=queue,
         config=given,
-        asked=asked,
+        requested=requested,
         keep=keep,
     )
 
 
-def _config(call: Call) -> tuple[ConsumerConfig, frozenset[str]]:
+def _merge_config(args: SubscribeArgs) -> tuple[ConsumerConfig, frozenset[str]]:
     """Merge configuration and keywords. Returns the result and the given fields."""
     given = {
         name: value
-        for name, value in call.fields.items()
+        for name, value in args.fields.items()
         # In nats-py, `flow_control=False` means that the option is not set.
         if value is not None and not (name == "flow_control" and value is False)
     }
     keywords = ConsumerConfig.from_any(None, given)
-    whole = ConsumerConfig.from_any(call.config, {})
-    asked = _said(whole, call.config)
+    whole = ConsumerConfig.from_any(args.config, {})
+    requested = _given_fields(whole, args.config)
     for name in given:
         here, there = getattr(keywords, name), getattr(whole, name)
-        if name in asked and here != there:
+        if name in requested and here != there:
             raise ConfigError(
                 f"{name}: {there!r} in config, {here!r} as a keyword: give one"
             )
     merged = whole.updated({name: getattr(keywords, name) for name in given})
-    return merged, asked | frozenset(given)
+    return merged, requested | frozenset(given)
 
 
-def _said(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
+def _given_fields(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
     """Return the fields that a configuration sets."""
     if config is None:
         return frozenset()
@@ -289,9 +291,11 @@ def _said(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
     )
 
 
-def _one(what: str, value: str | None, other: str, in_config: str | None) -> str | None:
+def _exclusive(
+    what: str, value: str | None, other: str, in_config: str | None
+) -> str | None:
     """Return a value that can be given in two places. "" counts as not given."""
-    value, in_config = a_word(what, value), in_config or None
+    value, in_config = optional_str(what, value), in_config or None
     if value is not None and in_config not in (None, value):
         raise ConfigError(
             f"{what}: {value!r}, but {other} is {in_config!r} in config: give one"
@@ -299,7 +303,7 @@ def _one(what: str, value: str | None, other: str, in_config: str | None) -> str
     return in_config if value is None else value
 
 
-def a_word(what: str, value: object) -> str | None:
+def optional_str(what: str, value: object) -> str | None:
     """Return a string, or None if it is not given. Raises `ConfigError`."""
     if value is None or value == "":
         return None
@@ -308,14 +312,14 @@ def a_word(what: str, value: object) -> str | None:
     return value
 
 
-def _refuse(given: ConsumerConfig, names: tuple[str, ...], why: str) -> None:
+def _reject_fields(given: ConsumerConfig, names: tuple[str, ...], why: str) -> None:
     for name in names:
         value = getattr(given, name)
         if value and value != "none":
             raise ConfigError(f"{name}: {why}")
 
 
-def _check_start(given: ConsumerConfig) -> None:
+def _check_start_position(given: ConsumerConfig) -> None:
     for name, policy in (
         ("opt_start_seq", "by_start_sequence"),
         ("opt_start_time", "by_start_time"),
@@ -327,14 +331,14 @@ def _check_start(given: ConsumerConfig) -> None:
             raise ConfigError(f"deliver_policy {policy!r}: from where? Give {name} too")
 
 
-def warn_of_deletion(wanted: Wanted) -> None:
+def warn_of_deletion(request: SubscribeRequest) -> None:
     """Warn that a durable consumer, about to be created, is deleted with its subscription.
 
     The stack level assumes two calls between this one and the program.
     """
-    if wanted.keep is None and wanted.config.durable_name is not None:
+    if request.keep is None and request.config.durable_name is not None:
         warnings.warn(
-            f"this call creates the durable consumer {wanted.name!r}, so the end of the "
+            f"this call creates the durable consumer {request.name!r}, so the end of the "
             "subscription deletes it: pass keep=True to keep it, or keep=False",
             RuntimeWarning,
             stacklevel=4,
@@ -344,25 +348,27 @@ def warn_of_deletion(wanted: Wanted) -> None:
 # Existing consumers -------------------------------------------------------------------
 
 
-def check_existing(wanted: Wanted, info: ConsumerInfo, *, raced: bool = False) -> None:
+def check_existing(
+    request: SubscribeRequest, info: ConsumerInfo, *, raced: bool = False
+) -> None:
     """Raise a `SubscribeError` if the consumer does not fit.
 
     With `raced`, another client has created it since it was looked up.
     """
-    if wanted.push:
+    if request.push:
         check_push(info)
-        _check_group(wanted, info)
-        if wanted.queue is None:
+        _check_group(request, info)
+        if request.queue is None:
             # We created this consumer, so we are subscribed even if the server does not
             # list us yet.
-            check_free(info, raced)
+            check_not_bound(info, raced)
     else:
         check_pull(info)
-    _check_filter(wanted, info)
-    _check_config(wanted, info)
+    _check_filter(request, info)
+    _check_config(request, info)
 
 
-def can_be_made_within(seconds: float, info: ConsumerInfo) -> bool:
+def created_within(seconds: float, info: ConsumerInfo) -> bool:
     """Return whether a creation that took so long can have made this consumer.
 
     The server also reports success if an identical consumer already exists. In a cluster
@@ -373,23 +379,23 @@ def can_be_made_within(seconds: float, info: ConsumerInfo) -> bool:
     return (info.ts - info.created).total_seconds() <= seconds
 
 
-def _check_group(wanted: Wanted, info: ConsumerInfo) -> None:
+def _check_group(request: SubscribeRequest, info: ConsumerInfo) -> None:
     group = info.config.deliver_group
-    if wanted.queue is None:
+    if request.queue is None:
         if group:
             raise QueueRequiredError(
-                f"{describe(info)} was created for queue group {group!r}: subscribe with "
+                f"{describe_consumer(info)} was created for queue group {group!r}: subscribe with "
                 f"queue={group!r}"
             )
         return
     if not group:
         raise NoDeliverGroupError(
-            f"{describe(info)} was created without a deliver group: queue "
-            f"{wanted.queue!r} cannot share it"
+            f"{describe_consumer(info)} was created without a deliver group: queue "
+            f"{request.queue!r} cannot share it"
         )
-    if group != wanted.queue:
+    if group != request.queue:
         raise OtherDeliverGroupError(
-            f"{describe(info)} was created for queue group {group!r}, not {wanted.queue!r}"
+            f"{describe_consumer(info)} was created for queue group {group!r}, not {request.queue!r}"
         )
     for what, there in (
         ("flow control", info.config.flow_control),
@@ -397,30 +403,30 @@ def _check_group(wanted: Wanted, info: ConsumerInfo) -> None:
     ):
         if there:
             raise DeliverGroupFeatureError(
-                f"{describe(info)} has {what}, which are not supported over queues: each "
+                f"{describe_consumer(info)} has {what}, which are not supported over queues: each "
                 f"would reach a random member of {group!r}"
             )
 
 
-def _check_filter(wanted: Wanted, info: ConsumerInfo) -> None:
+def _check_filter(request: SubscribeRequest, info: ConsumerInfo) -> None:
     config = info.config
     filters = config.filter_subjects or [config.filter_subject or ""]
     # Several filters are compared like any other field.
-    if wanted.subject is None or filters == [""] or wanted.config.filter_subjects:
+    if request.subject is None or filters == [""] or request.config.filter_subjects:
         return
-    if filters != [wanted.subject]:
+    if filters != [request.subject]:
         raise FilterMismatchError(
-            f"{describe(info)} is for {', '.join(map(repr, filters))}, not for "
-            f"{wanted.subject!r}"
+            f"{describe_consumer(info)} is for {', '.join(map(repr, filters))}, not for "
+            f"{request.subject!r}"
         )
 
 
-def _check_config(wanted: Wanted, info: ConsumerInfo) -> None:
-    asked = wanted.asked - {"filter_subject"}
+def _check_config(request: SubscribeRequest, info: ConsumerInfo) -> None:
+    requested = request.requested - {"filter_subject"}
     differences = {
         name: values
-        for name, values in wanted.config.differences(info.config).items()
-        if name in asked
+        for name, values in request.config.differences(info.config).items()
+        if name in requested
     }
     if differences:
         listed = "; ".join(
@@ -428,6 +434,6 @@ def _check_config(wanted: Wanted, info: ConsumerInfo) -> None:
             for name, (mine, theirs) in differences.items()
         )
         raise ConfigMismatchError(
-            f"{describe(info)} has another configuration, and was not changed: {listed}",
+            f"{describe_consumer(info)} has another configuration, and was not changed: {listed}",
             differences=differences,
         )

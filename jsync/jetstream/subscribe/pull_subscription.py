@@ -17,7 +17,7 @@ from ...errors import DrainTimeoutError, Error, SubscriptionClosedError
 from ..consumer import fetch_available
 from ..pulls.engine import fetch_request
 from ..push.engine import Ownership
-from ..push.ownership import OwnConsumer
+from ..push.ownership import ConsumerOwnership
 
 if TYPE_CHECKING:
     from ..._fast import JetStreamMsg
@@ -46,7 +46,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
         self._api = api
         self._session = api.session
         self._consumer = consumer
-        self._own = OwnConsumer()
+        self._own = ConsumerOwnership()
         self._own.turn(Ownership.OURS if created else Ownership.THEIRS)
         self._timeout = timeout
         self._closed = False
@@ -251,7 +251,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
         own = getattr(self, "_own", None)
         # None if Ctrl-C interrupted __init__. The info of our own consumer is cached.
         if own is not None and own.ownership is Ownership.OURS:
-            own.left(self._api, self._consumer.cached_info)
+            own.delete_on_drain(self._api, self._consumer.cached_info)
 
     def __repr__(self) -> str:
         state = "active" if self.is_active else "ended"
