@@ -20,6 +20,7 @@ from .. import errors
 from .._fast import Mailbox
 from ..core.callbacks import as_callback_error, call_with_timeout
 from ..core.session import SubscriptionEntry
+from ..core.state import StateMachine
 from ..core.sync import ForkSafeRLock, Latch
 from ..errors import (
     BlockingCallError,
@@ -30,7 +31,7 @@ from ..errors import (
     SubscriptionClosedError,
 )
 from .engine import (
-    MOVES,
+    TRANSITIONS,
     Counts,
     ServiceState,
     control_subjects,
@@ -232,7 +233,6 @@ class Driver:
         self.session = session
         self.expose_errors = expose_errors
         self.around = around
-        self.state = ServiceState.RUNNING
         self.error: Exception | None = None
         """The error that ended the service, or the one that `stop` got."""
         self._info = info.replace(id=secrets.token_hex(11))
@@ -247,6 +247,7 @@ class Driver:
         """The number of running threads, plus one while the service is open."""
         # Re-entrant: a signal handler may interrupt a call and stop the service.
         self._lock = ForkSafeRLock()
+        self._state = StateMachine(ServiceState.RUNNING, TRANSITIONS, self._lock)
         self._done = Latch(session.write_buffer)
         self._verbs = control_subjects(prefix, info.name, self._info.id)
         self._asked: list[Mailbox] = []
@@ -457,6 +458,11 @@ class Driver:
 
     # The end --------------------------------------------------------------------------
 
+    @property
+    def state(self) -> ServiceState:
+        """The state of the service."""
+        return self._state.current
+
     def stop(self, error: Exception | None, timeout: float) -> None:
         """Drain the service, and wait for its running handlers."""
         self.session.write_buffer.check_process()
@@ -480,9 +486,8 @@ class Driver:
     def _turn(self, state: ServiceState, error: Exception | None = None) -> bool:
         """Change the state. Return False if it was in that or a later state already."""
         with self._lock:
-            if state not in MOVES[self.state]:
+            if not self._state.try_to(state):
                 return False
-            self.state = state
             self.error = self.error or error
         return True
 

@@ -48,7 +48,7 @@ class ServiceState(Enum):
     STOPPED = "stopped"
 
 
-MOVES: Final[Mapping[ServiceState, frozenset[ServiceState]]] = {
+TRANSITIONS: Final[Mapping[ServiceState, frozenset[ServiceState]]] = {
     ServiceState.RUNNING: frozenset({ServiceState.STOPPING}),
     ServiceState.STOPPING: frozenset({ServiceState.STOPPED}),
     ServiceState.STOPPED: frozenset(),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from ..core.state import StateMachine
+
 INITIAL_BACKOFF: Final = 0.1
 MAX_BACKOFF: Final = 10.0
 """Seconds before a process restarts: the first time, and at most."""
@@ -31,7 +33,7 @@ class Phase(enum.Enum):
     GONE = enum.auto()
 
 
-MOVES: Final = {
+TRANSITIONS: Final = {
     Phase.STARTING: {Phase.READY, Phase.LEAVING, Phase.GONE},
     Phase.READY: {Phase.LEAVING, Phase.GONE},
     Phase.LEAVING: {Phase.GONE},
@@ -47,7 +49,7 @@ class Crew:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.phases: dict[int, Phase] = {}
+        self.phases: dict[int, StateMachine[Phase]] = {}
         """The processes that are not gone."""
         self.restarts = 0
         self.leaving = False
@@ -65,14 +67,10 @@ class Crew:
         self._successor: int | None = None
         self._predecessor: int | None = None
 
-    def _move(self, process: int, to: Phase) -> None:
-        assert to in MOVES[self.phases[process]], (self.phases[process], to)
-        self.phases[process] = to
-
     @property
     def ready(self) -> int:
         """The number of processes that handle messages."""
-        return list(self.phases.values()).count(Phase.READY)
+        return len(self._in(Phase.READY))
 
     @property
     def is_over(self) -> bool:
@@ -91,7 +89,7 @@ class Crew:
 
     def started(self, process: int, place: int) -> None:
         """Record that a process has begun."""
-        self.phases[process] = Phase.STARTING
+        self.phases[process] = StateMachine(Phase.STARTING, TRANSITIONS)
         self._place[process] = place
         if self._due.pop(place, None) is None:
             self._successor = process  # replaces a process that is still running
@@ -100,9 +98,9 @@ class Crew:
 
     def is_ready(self, process: int, now: float) -> int | None:
         """Record that a process is ready. Return the process that it replaces, if any."""
-        if self.phases[process] is not Phase.STARTING:
+        if self.phases[process].current is not Phase.STARTING:
             return None
-        self._move(process, Phase.READY)
+        self.phases[process].to(Phase.READY)
         self._ready_since[process] = now
         self._failed_starts = 0
         if process != self._successor:
@@ -114,16 +112,13 @@ class Crew:
 
     def may_end(self, process: int) -> bool:
         """Mark a process as leaving, and return False if it was leaving before."""
-        if self.phases[process] not in (Phase.STARTING, Phase.READY):
-            return False
-        self._move(process, Phase.LEAVING)
-        return True
+        return self.phases[process].try_to(Phase.LEAVING)
 
     def ended(self, process: int, code: int, now: float) -> None:
         """Record that a process is gone."""
-        was, since = self.phases[process], self._ready_since.pop(process, now)
-        self._move(process, Phase.GONE)
-        del self.phases[process]
+        phase, since = self.phases.pop(process), self._ready_since.pop(process, now)
+        was = phase.current
+        phase.to(Phase.GONE)
         place = self._place.pop(process)
         if process == self._predecessor:
             self._predecessor = None
@@ -146,7 +141,7 @@ class Crew:
             self._deaths[place] += 1
         at_work = (Phase.STARTING, Phase.READY)
         if not any(
-            self._place[other] == place and phase in at_work
+            self._place[other] == place and phase.current in at_work
             for other, phase in self.phases.items()
         ):
             self._due[place] = now + pause
@@ -175,14 +170,17 @@ class Crew:
 
     def starting(self) -> list[int]:
         """Return the processes that are not ready yet, and have not been told to end."""
-        return [
-            process for process, phase in self.phases.items() if phase is Phase.STARTING
-        ]
+        return self._in(Phase.STARTING)
 
     def serving(self) -> list[int]:
         """Return the processes that are ready, and have not been told to end."""
+        return self._in(Phase.READY)
+
+    def _in(self, phase: Phase) -> list[int]:
         return [
-            process for process, phase in self.phases.items() if phase is Phase.READY
+            process
+            for process, machine in self.phases.items()
+            if machine.current is phase
         ]
 
     def superseded(self) -> list[int]:
@@ -195,7 +193,7 @@ class Crew:
         self._is_superseded = False
         found = self.starting()
         for process in found:
-            self._move(process, Phase.LEAVING)
+            self.phases[process].to(Phase.LEAVING)
             if process != self._successor:
                 self._rolling.remove(self._place[process])  # it restarts with new code
         return found
@@ -207,7 +205,7 @@ class Crew:
         while self._rolling:
             place = self._rolling[0]
             here = {
-                phase: process
+                phase.current: process
                 for process, phase in self.phases.items()
                 if self._place[process] == place
             }

@@ -288,7 +288,7 @@ class Supervisor:
                 past = self._past.setdefault(name, Figures())
                 past.add(figures.without_gauges())
         # A terminal or systemd may also send a signal, after the process has drained.
-        told = self._crew.phases[number] is Phase.LEAVING and -code in STOPS
+        told = self._crew.phases[number].current is Phase.LEAVING and -code in STOPS
         level = logging.INFO if told or code == 0 else logging.ERROR
         logger.log(level, "process %d has ended: %s", process.pid, _words(code))
         self._crew.ended(number, code, monotonic())

@@ -362,7 +362,7 @@ def test_the_limit_guards_unless_it_is_switched_off() -> None:
 @pytest.mark.parametrize("then", BatchState)
 def test_a_state_changes_only_by_the_table(state: BatchState, then: BatchState) -> None:
     batch = engine()
-    batch.state = state
+    batch._state.current = state
     if then in TRANSITIONS[state]:
         batch.transition(then)
         assert batch.state is then
@@ -376,7 +376,7 @@ def test_a_state_changes_only_by_the_table(state: BatchState, then: BatchState) 
 def test_nothing_is_added_after_the_end(state: BatchState) -> None:
     batch = engine()
     add(batch)
-    batch.state = state
+    batch._state.current = state
     with pytest.raises(errors.AtomicBatchClosedError, match=state.value):
         add(batch)
     with pytest.raises(errors.AtomicBatchClosedError, match=state.value):

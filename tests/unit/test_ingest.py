@@ -723,7 +723,7 @@ def test_an_old_ping_proves_no_report_of_gaps() -> None:
 def test_late_answers_about_an_ended_batch_change_nothing() -> None:
     for state in (State.IDLE, State.BROKEN, State.ENDED, State.FAILED):
         engine = opened(sent=3)
-        engine.state = state
+        engine._state.current = state
         before = repr(vars(engine))
         for body in (flow(3), gap(1, 2), refusal(2), final(1), refused(10205), None):
             engine.handle(answer(3, APPEND, body))

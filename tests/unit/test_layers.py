@@ -351,6 +351,7 @@ def test_a_new_door_is_seen() -> None:
 PUBLIC = {
     "jsync",
     "jsync._prometheus",
+    "jsync.core.state",
     "jsync.contexts",
     "jsync.errors",
     "jsync.headers",

@@ -15,9 +15,9 @@ from jsync.jetstream.ordered.engine import (
     BEHIND,
     LAG_SECONDS,
     MAX_BACKOFF,
-    MOVES,
     RESET_ATTEMPTS,
     SINGLE_REPLIES,
+    TRANSITIONS,
     Cursor,
     State,
     Step,
@@ -687,12 +687,12 @@ def test_last_messages_and_all_following_ones_are_read(
 
 
 def test_no_read_continues_after_its_end() -> None:
-    assert set(MOVES) == set(State)
-    assert MOVES[State.ENDING] == {State.ENDED}
-    assert not MOVES[State.ENDED]
+    assert set(TRANSITIONS) == set(State)
+    assert TRANSITIONS[State.ENDING] == {State.ENDED}
+    assert not TRANSITIONS[State.ENDED]
     for state in set(State) - {State.ENDING, State.ENDED}:
-        assert {State.ENDING, State.ENDED} <= MOVES[state]
+        assert {State.ENDING, State.ENDED} <= TRANSITIONS[state]
 
 
 def test_a_read_not_yet_begun_creates_no_consumer() -> None:
-    assert State.BETWEEN not in MOVES[State.NEW]
+    assert State.BETWEEN not in TRANSITIONS[State.NEW]

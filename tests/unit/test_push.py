@@ -12,7 +12,7 @@ from jsync.jetstream.ordered.engine import Cursor, ordered_push_config
 from jsync.jetstream.pulls.engine import HeartbeatMonitor
 from jsync.jetstream.push.engine import (
     HEARTBEATS_MISSED,
-    OWNERSHIP_MOVES,
+    OWNERSHIP_TRANSITIONS,
     FlowControl,
     Heartbeat,
     Ownership,
@@ -219,10 +219,10 @@ def test_ordered_consumers_the_next_is_known_before_creation() -> None:
 
 
 def test_a_consumer_that_already_existed_is_never_deleted() -> None:
-    assert set(OWNERSHIP_MOVES) == set(Ownership)
-    assert not OWNERSHIP_MOVES[Ownership.THEIRS]
+    assert set(OWNERSHIP_TRANSITIONS) == set(Ownership)
+    assert not OWNERSHIP_TRANSITIONS[Ownership.THEIRS]
     assert {
         ownership
         for ownership in Ownership
-        if Ownership.DELETING in OWNERSHIP_MOVES[ownership]
+        if Ownership.DELETING in OWNERSHIP_TRANSITIONS[ownership]
     } == {Ownership.OURS}

@@ -13,7 +13,7 @@ import pytest
 import jsync
 from jsync import errors
 from jsync.services.engine import (
-    MOVES,
+    TRANSITIONS,
     Counts,
     ServiceState,
     check_description,
@@ -163,8 +163,8 @@ def test_control_subjects_address_all_one_name_or_instance() -> None:
 
 def test_a_service_only_moves_towards_its_end() -> None:
     order = list(ServiceState)
-    assert set(MOVES) == set(order)
-    for state, after in MOVES.items():
+    assert set(TRANSITIONS) == set(order)
+    for state, after in TRANSITIONS.items():
         assert all(order.index(later) > order.index(state) for later in after)
 
 

@@ -431,7 +431,7 @@ def test_a_consumer_is_deleted_once() -> None:
     deletions: list[int] = []
     own = [ConsumerOwnership() for _ in range(ROUNDS)]
     for one in own:
-        one.turn(Ownership.OURS)
+        one.try_to(Ownership.OURS)
 
     def delete(number: int) -> None:
         own[number].delete(lambda: deletions.append(number))
@@ -455,7 +455,7 @@ def test_a_fetch_settles_once_from_any_thread() -> None:
         lambda number: fetches[number].close(),
     )
     assert {fetch.closings for fetch in fetches} == {1}
-    assert {fetch.state for fetch in fetches} == {FetchState.ENDED}
+    assert {fetch._state.current for fetch in fetches} == {FetchState.ENDED}
 
 
 def test_a_read_is_cancelled_by_any_thread() -> None:
@@ -472,7 +472,7 @@ def test_a_read_is_cancelled_by_any_thread() -> None:
         """Do what `_step` does with a reply at the end. Only one thread may delete that name."""
         deleted: list[str] = []
         reads[number].place = stub(delete=deleted.append)
-        reads[number].turn(State.ENDING)
+        reads[number].state.try_to(State.ENDING)
         reads[number]._step(cast("Any", {}))
         return deleted
 

@@ -338,7 +338,7 @@ def test_a_failed_replacement_keeps_the_old_process_working() -> None:
     made.started(2, 0)
     made.ended(2, 1, 1)
     assert made.to_replace() is None
-    assert made.phases[0] is Phase.READY
+    assert made.phases[0].current is Phase.READY
     assert made.due(100) == []
 
 
@@ -394,7 +394,11 @@ def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> 
         if made.fatal is not None or made.leaving:
             return
         at_work = (Phase.STARTING, Phase.READY)
-        held = {made._place[p] for p, phase in made.phases.items() if phase in at_work}
+        held = {
+            made._place[process]
+            for process, phase in made.phases.items()
+            if phase.current in at_work
+        }
         assert {*made._place.values()} | set(made._due) == {0, 1, 2}
         assert held.isdisjoint(made._due)
 

@@ -9,6 +9,8 @@ from math import ceil
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ...core.state import StateMachine
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
@@ -193,7 +195,7 @@ class Mode(enum.Enum):
     LEAVING = "leaving"
 
 
-_MOVES: Final = {
+_TRANSITIONS: Final = {
     Mode.BROWSING: {Mode.FILTERING, Mode.LEAVING},
     Mode.FILTERING: {Mode.BROWSING},
     Mode.LEAVING: set[Mode](),
@@ -216,7 +218,7 @@ class State:
         self.view = view
         self.filter = wanted
         self.paused = False
-        self.mode = Mode.BROWSING
+        self._mode = StateMachine(Mode.BROWSING, _TRANSITIONS)
         self.first = 0
         """The index of the row at the top of the screen."""
         self._page = 1
@@ -228,6 +230,11 @@ class State:
         self._upward: set[View] = set()
         if self.sort == "name":
             self._upward.add(view)
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of the keyboard."""
+        return self._mode.current
 
     @property
     def sort(self) -> str:
@@ -269,7 +276,7 @@ class State:
     def _browse(self, key: str) -> None:
         match key:
             case "q" | "Q":
-                self._turn(Mode.LEAVING)
+                self._mode.to(Mode.LEAVING)
             case "tab" | "backtab":
                 streams = self.view is View.CONSUMERS
                 self.view = View.STREAMS if streams else View.CONSUMERS
@@ -284,7 +291,7 @@ class State:
                 self.paused = not self.paused
             case "/":
                 self._filter_before = self.filter
-                self._turn(Mode.FILTERING)
+                self._mode.to(Mode.FILTERING)
             case "escape":
                 self.filter = ""
             case "up" | "k":
@@ -303,19 +310,15 @@ class State:
     def _edit(self, key: str) -> None:
         match key:
             case "enter":
-                self._turn(Mode.BROWSING)
+                self._mode.to(Mode.BROWSING)
             case "escape":
                 self.filter = self._filter_before
-                self._turn(Mode.BROWSING)
+                self._mode.to(Mode.BROWSING)
             case "backspace":
                 self.filter = self.filter[:-1]
             case _ if len(key) == 1 and key.isprintable():
                 self.filter += key
         self.first = 0
-
-    def _turn(self, mode: Mode) -> None:
-        assert mode in _MOVES[self.mode]
-        self.mode = mode
 
     def _sort_by(self, step: int) -> None:
         columns = COLUMNS[self.view]

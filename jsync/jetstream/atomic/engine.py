@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..._fast import BatchQueue
 from ...checks import check_int
+from ...core.state import StateMachine
 from ...errors import (
     AtomicBatchClosedError,
     AtomicBatchUnsupportedError,
@@ -88,7 +89,7 @@ class AtomicEngine:
         self.id = batch_id
         header = f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ".encode()
         self.messages = BatchQueue(header, max_messages, len(COMMIT))
-        self.state = BatchState.OPEN
+        self._state = StateMachine(BatchState.OPEN, TRANSITIONS)
         self.confirmed = 0
         """The number of messages, from the first, that the server has acknowledged."""
         self.pub_ack: PubAck | None = None
@@ -99,6 +100,11 @@ class AtomicEngine:
         self.min_sequence: int | None = None
         """The last sequence of the stream that the first message expects."""
         self._msg_ids: set[str] = set()
+
+    @property
+    def state(self) -> BatchState:
+        """The state of the batch."""
+        return self._state.current
 
     @property
     def added(self) -> int:
@@ -122,15 +128,14 @@ class AtomicEngine:
 
     def check_open(self) -> None:
         """Raise unless messages may be added."""
-        if self.state is not BatchState.OPEN:
+        if self._state.current is not BatchState.OPEN:
             raise AtomicBatchClosedError(
                 f"the batch is {self.state.value}: begin another one"
             )
 
     def transition(self, state: BatchState) -> None:
-        if state not in TRANSITIONS[self.state]:
+        if not self._state.try_to(state):
             raise AtomicBatchClosedError(f"the batch is {self.state.value} already")
-        self.state = state
 
     # Building -------------------------------------------------------------------------
 

@@ -590,7 +590,7 @@ class MemberState(Enum):
     """It gets no more messages."""
 
 
-_TRANSITIONS: Final[dict[MemberState, frozenset[MemberState]]] = {
+TRANSITIONS: Final[dict[MemberState, frozenset[MemberState]]] = {
     MemberState.JOINING: frozenset(
         {
             MemberState.IDLE,
@@ -604,12 +604,6 @@ _TRANSITIONS: Final[dict[MemberState, frozenset[MemberState]]] = {
     MemberState.ACTIVE: frozenset({MemberState.JOINING, MemberState.ENDED}),
     MemberState.ENDED: frozenset(),
 }
-
-
-def transition(state: MemberState, to: MemberState) -> MemberState:
-    """Return the next state. Raises `AssertionError` if the move does not exist."""
-    assert to in _TRANSITIONS[state], f"no move from {state} to {to}"
-    return to
 
 
 class HandoverAction(Enum):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..._fast import PinId, take_partition
 from ...core.clock import boottime
+from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import (
     APIError,
@@ -48,6 +49,7 @@ from ..pulls.priority import PriorityOptions
 from ..pulls.pull import Pull
 from ..retries.engine import extension_interval
 from .engine import (
+    TRANSITIONS,
     HandoverAction,
     MemberState,
     consumer_name,
@@ -59,7 +61,6 @@ from .engine import (
     pull_seconds,
     read_config,
     stream_of,
-    transition,
 )
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Membership:
         self._watch_error: Error | None = None
         self._reading = threading.Lock()
         self._reader: threading.Thread | None = None
-        self.state = MemberState.JOINING
+        self._state = StateMachine(MemberState.JOINING, TRANSITIONS)
         self.error: Error | None = None
         """The error that ended the member."""
         self.finished = Latch(session.write_buffer)
@@ -205,6 +206,11 @@ class Membership:
             raise
 
     # Any thread -----------------------------------------------------------------------
+
+    @property
+    def state(self) -> MemberState:
+        """The state of the member."""
+        return self._state.current
 
     @property
     def partitions(self) -> tuple[int, ...]:
@@ -375,7 +381,7 @@ class Membership:
     def _transition(self, to: MemberState) -> None:
         if to is not MemberState.JOINING:
             self._missing_since = None
-        self.state = transition(self.state, to)
+        self._state.to(to)
 
     def _wait(self, seconds: float | None, deadline: float | None) -> None:
         """Wait until the latch is set, for `seconds` at most, and not past `deadline`."""

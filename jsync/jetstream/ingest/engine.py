@@ -14,6 +14,7 @@ import msgspec
 from ... import errors
 from ..._fast import IngestCounters
 from ...checks import check_count
+from ...core.state import StateMachine
 from ...errors import (
     APIError,
     BatchPublishError,
@@ -165,7 +166,7 @@ class IngestEngine(IngestCounters):
         self.window_bytes = check_count(window_bytes, "window_bytes", 1, 1 << 62)
         self.requested_flow = self.flow
         """The most messages per ack that this batch has requested."""
-        self.state = State.IDLE
+        self._state = StateMachine(State.IDLE, TRANSITIONS)
         self.msgs = 0
         """The number of messages per ack that the server has chosen."""
         self.missing = MissingMessages()
@@ -200,6 +201,11 @@ class IngestEngine(IngestCounters):
     def highest(self) -> int:
         """The number of messages sent so far, in the whole ingest."""
         return max(self._most_sent, self.base + self.sent)
+
+    @property
+    def state(self) -> State:
+        """The state of the ingest."""
+        return self._state.current
 
     @property
     def settled_count(self) -> int:
@@ -263,9 +269,7 @@ class IngestEngine(IngestCounters):
         return self.gaps == "ok" and self._unanswered_pings >= MAX_UNANSWERED_PINGS
 
     def _transition(self, state: State) -> None:
-        if state in TRANSITIONS[self.state]:
-            self.state = state
-        elif state is not self.state:
+        if not self._state.try_to(state) and state is not self.state:
             self.fail(JetStreamError(f"the stream answers out of turn: {self!r}"))
 
     # Sending ----------------------------------------------------------------------------
@@ -356,8 +360,7 @@ class IngestEngine(IngestCounters):
 
     def fail(self, cause: Exception) -> None:
         """Fail with `cause`. Afterwards `error` describes the messages."""
-        if self.state not in TERMINAL:
-            self.state = State.FAILED
+        if self._state.try_to(State.FAILED):
             self.cause = cause
             # A start without permission has not reached a stream.
             self._exact |= isinstance(cause, PermissionsError) and self.highest <= 1

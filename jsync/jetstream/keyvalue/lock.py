@@ -15,6 +15,7 @@ from ...core.callbacks import as_callback_error
 from ...core.clock import boottime
 from ...core.deadline import deadline_after
 from ...core.resources import NotCopyable
+from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import (
     ConcurrentUseError,
@@ -122,7 +123,7 @@ class Lock(NotCopyable):
         # Guards the state, the lease, the watch and its cancellation. Re-entrant, because
         # a signal handler may run while this thread holds it.
         self._state_lock = ForkSafeRLock()
-        self._state = LockState.FREE
+        self._state = StateMachine(LockState.FREE, TRANSITIONS, self._state_lock)
         self._lease: Lease | None = None
         self._renew_thread: threading.Thread | None = None
         self._cancelled = Latch(session.write_buffer)
@@ -186,7 +187,7 @@ class Lock(NotCopyable):
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         deadline = None if timeout is None else deadline_after(timeout)
-        if not self._transition(LockState.ACQUIRING):
+        if not self._state.try_to(LockState.ACQUIRING):
             raise ConcurrentUseError(
                 f"lock is in use: {self._key!r}; make another one for another holder"
             )
@@ -194,7 +195,7 @@ class Lock(NotCopyable):
         try:
             lease = self._acquire(deadline)
             if lease is None:
-                self._transition(LockState.FREE)
+                self._state.try_to(LockState.FREE)
             else:
                 self._start_renewal(lease)
         except BaseException:
@@ -235,28 +236,20 @@ class Lock(NotCopyable):
         self._finished = Latch(self._session.write_buffer)
         with self._state_lock:
             self._lease = lease
-            self._transition(LockState.HELD)
+            self._state.try_to(LockState.HELD)
         name = f"{self._session.name}-{self._bucket.bucket}-lock"
         self._session.thread_factory.start(name, lambda: self._renew_loop(lease))
 
     def _release_unclaimed(self, lease: Lease | None) -> None:
         """Release the lease of an `acquire` that ends by an exception."""
         with self._state_lock:
-            if self._transition(LockState.FREE):
+            if self._state.try_to(LockState.FREE):
                 self._lease = None
         if self._lease is not None:
             self._finished.set()  # do not wait for the thread, which may not exist
             self.release()
         elif lease is not None:
             self._purge(lease)
-
-    def _transition(self, state: LockState) -> bool:
-        """Change to `state` if `TRANSITIONS` allows it. Return whether it does."""
-        with self._state_lock:
-            if state not in TRANSITIONS[self._state]:
-                return False
-            self._state = state
-            return True
 
     def cancel(self) -> None:
         """End an `acquire` that waits on another thread. Later ones do not wait."""
@@ -269,18 +262,18 @@ class Lock(NotCopyable):
     def release(self) -> None:
         """Give the lock back. Does nothing if you do not hold it."""
         lease = self._lease
-        if lease is None or not self._transition(LockState.RELEASING):
+        if lease is None or not self._state.try_to(LockState.RELEASING):
             return
         try:
             self._released.set()
             if threading.current_thread() is not self._renew_thread:
                 self._finished.wait(lease.ttl)
         except BaseException:  # Ctrl-C: it may be released again
-            self._transition(LockState.HELD)
+            self._state.try_to(LockState.HELD)
             raise
         with self._state_lock:
             self._lease = None
-            self._transition(LockState.FREE)
+            self._state.try_to(LockState.FREE)
         self._purge(lease)
 
     def _purge(self, lease: Lease) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from ..._fast import encode_publish
 from ...core.deadline import deadline_after
+from ...core.state import StateMachine
 from ...errors import (
     AmbiguousPutError,
     ChunkOrderError,
@@ -70,15 +71,11 @@ class Upload:
             session.thread_factory, f"{session.name}-object-digest"
         )
         self._waiting: deque[PubAckFuture] = deque()
-        self._state = UploadState.UPLOADING
+        self._state = StateMachine(UploadState.UPLOADING, TRANSITIONS)
         self._stored = 0  # the sequence of the last stored chunk
         self._chunks = 0
         self._began = monotonic()
         self.size = 0
-
-    def _transition(self, state: UploadState) -> None:
-        assert state in TRANSITIONS[self._state]
-        self._state = state
 
     def add(self, chunk: Data) -> None:
         """Send a chunk, once there is room in the window."""
@@ -131,9 +128,9 @@ class Upload:
             token = current.subject_token
             return msgspec.structs.replace(info, subject_token=token), current.revision
 
-        self._transition(UploadState.COMMITTING)
+        self._state.to(UploadState.COMMITTING)
         stored = objects.compare_and_set(make, timeout)
-        self._transition(UploadState.STORED)
+        self._state.to(UploadState.STORED)
         if monotonic() - self._began > VERIFY_AFTER:
             self._verify_chunks(stored, current)
         if current is not None:
@@ -155,7 +152,7 @@ class Upload:
                 f"{stored.name!r} is stored in store {stored.bucket!r}, but perhaps not with "
                 f"all of its chunks: {error}; get it, or put it again"
             ) from error
-        self._transition(UploadState.ROLLED_BACK)
+        self._state.to(UploadState.ROLLED_BACK)
         raise ObjectIncompleteError(
             f"chunks of {stored.name!r} were removed from store {stored.bucket!r} before the "
             "put was complete, by a check with a shorter older_than or by the ttl of the "
@@ -166,9 +163,9 @@ class Upload:
         """Remove the sent chunks, because the put has failed by `error`, or was discarded."""
         self._digest.stop()
         certain = isinstance(error, Error) and not isinstance(error, AmbiguousPutError)
-        if self._state is UploadState.COMMITTING and not certain:
+        if self._state.current is UploadState.COMMITTING and not certain:
             return  # the chunks may belong to an object
-        if self._state is UploadState.STORED or not self._chunks:
+        if self._state.current is UploadState.STORED or not self._chunks:
             return
         objects = self._objects
         try:
@@ -189,7 +186,7 @@ class Upload:
 
     def abort_nowait(self) -> None:
         """Request the removal of the sent chunks without waiting. For use in a finaliser."""
-        if self._state is not UploadState.UPLOADING or not self._chunks:
+        if self._state.current is not UploadState.UPLOADING or not self._chunks:
             return
         layout, api = self._objects.layout, self._objects.api
         write_buffer = api.session.write_buffer

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from ... import errors
 from ..._fast import JetStreamMsg, MessageIterator, safe_finalizer
 from ...core.resources import CloseOnExit, NotCopyable
+from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock
 from ...errors import (
     BlockingCallError,
@@ -86,12 +87,12 @@ class FetchState(Enum):
     ENDED = "the next read may begin"
 
 
-FETCH_MOVES: Final = {
+FETCH_TRANSITIONS: Final = {
     FetchState.OPEN: {FetchState.ABANDONED, FetchState.ENDED},
     FetchState.ABANDONED: {FetchState.ENDED},
     FetchState.ENDED: set[FetchState](),
 }
-"""Legal changes of state. Only one of several threads that close a fetch ends it."""
+"""The next states of each state. Only one of several threads that close a fetch ends it."""
 
 
 class OrderedFetch:
@@ -122,7 +123,7 @@ class OrderedFetch:
         # Held to change the state, and at the end until the cursor is settled.
         # Re-entrant, since a finalizer or a signal handler may close it in the middle.
         self._lock = ForkSafeRLock()
-        self.state = FetchState.OPEN
+        self._state = StateMachine(FetchState.OPEN, FETCH_TRANSITIONS, self._lock)
         self.error: Exception | None = None
 
     def begin(self) -> None:
@@ -130,16 +131,8 @@ class OrderedFetch:
         try:
             self._send(self._request)
         except BaseException:
-            self._turn(FetchState.ENDED)
+            self._state.try_to(FetchState.ENDED)
             raise
-
-    def _turn(self, state: FetchState) -> bool:
-        """Change to `state` if that is a legal move. Returns whether it was."""
-        with self._lock:
-            if state not in FETCH_MOVES[self.state]:
-                return False
-            self.state = state
-            return True
 
     def _send(self, request: PullRequest) -> None:
         place = self._place
@@ -184,13 +177,13 @@ class OrderedFetch:
             try:
                 self._go_on(pull)
             except Exception as error:
-                self._turn(FetchState.ENDED)
+                self._state.try_to(FetchState.ENDED)
                 self.error = error
                 raise
         return None
 
     def _is_over(self) -> bool:
-        return self.state is FetchState.ENDED
+        return self._state.current is FetchState.ENDED
 
     def _go_on(self, pull: InOrder) -> None:
         """End with a pull that has ended and was read, or send another one."""
@@ -225,7 +218,7 @@ class OrderedFetch:
         if rest is not None and self._request.no_wait and not lost and error is None:
             behind = self._is_behind()
         if rest is None or not (lost or pull.passed_over or behind):
-            self._turn(FetchState.ENDED)
+            self._state.try_to(FetchState.ENDED)
         elif self._deadline - monotonic() < MIN_PULL_SECONDS or isinstance(
             error, errors.TimeoutError
         ):
@@ -235,7 +228,7 @@ class OrderedFetch:
                     f"not all messages of stream {stream} came in time"
                 )
             self.error = error
-            self._turn(FetchState.ENDED)
+            self._state.try_to(FetchState.ENDED)
         else:
             if error is not None:
                 self._place.check_open()
@@ -295,7 +288,7 @@ class OrderedFetch:
     def close(self) -> None:
         """End the fetch. The next read begins with the unread messages."""
         with self._lock:
-            if not self._turn(FetchState.ENDED):
+            if not self._state.try_to(FetchState.ENDED):
                 return
             try:
                 self._close()
@@ -337,7 +330,7 @@ class OrderedFetch:
 
     def abandon(self) -> None:
         """Close without waiting. For finalisers."""
-        if not self._turn(FetchState.ABANDONED):
+        if not self._state.try_to(FetchState.ABANDONED):
             return
         pull = self._pull
         if pull is not None and pull.inbox.is_settled and not len(pull.inbox.mailbox):
@@ -349,10 +342,10 @@ class OrderedFetch:
     def release(self) -> bool:
         """Return whether the fetch is over. Then the next read continues at the cursor."""
         with self._lock:
-            abandoned = self.state is FetchState.ABANDONED
+            abandoned = self._state.current is FetchState.ABANDONED
             if self._pull is None:
                 if abandoned:
-                    self._turn(FetchState.ENDED)
+                    self._state.try_to(FetchState.ENDED)
                 return self._is_over()
             mailbox = self._pull.inbox.mailbox
             if abandoned or (mailbox.closed and not len(mailbox)):
@@ -364,7 +357,7 @@ class OrderedFetch:
         return 0 if self._pull is None else len(self._pull.inbox.mailbox)
 
     def __repr__(self) -> str:
-        return f"<OrderedFetch {self.state.name.lower()}>"
+        return f"<OrderedFetch {self._state.current.name.lower()}>"
 
 
 class OrderedBatch(CloseOnExit, NotCopyable):

@@ -81,11 +81,11 @@ class OrderedPull(ContinuousPull):
 
     def begin(self) -> None:
         """Begin to read. Called once there is an object that gets the messages."""
-        self._read.turn(State.STARTING)
+        self._read.state.try_to(State.STARTING)
         self.session.call_soon(self._begin)
 
     def _begin(self) -> None:
-        if self._read.state is not State.STARTING or self._abandoned:
+        if self._read.state.current is not State.STARTING or self._abandoned:
             return
         if self._cursor.at_end or self._cursor.name is None:
             self._read.go_on()
@@ -96,7 +96,7 @@ class OrderedPull(ContinuousPull):
         """Pull from the current consumer, with `pending` messages if that is known."""
         read = self._read
         with self._lock:
-            if not read.turn(State.LIVE):
+            if not read.state.try_to(State.LIVE):
                 return
             read.order = self.mailbox.order = self._place.order()
             target = self._place.source()
@@ -352,13 +352,13 @@ class OrderedPull(ContinuousPull):
 
     def drain(self) -> None:
         """Pull no more, and end after the messages that the server has already sent."""
-        self._read.turn(State.ENDING)
+        self._read.state.try_to(State.ENDING)
         self._inbox.drain(bool)  # dropped messages are read again from the cursor
         self._settle()
         self.session.call_soon(self._finish)
 
     def close_nowait(self) -> None:
-        if self._read.state is State.ENDED and not len(self.mailbox):
+        if self._read.state.current is State.ENDED and not len(self.mailbox):
             self._let_go()
             return
         self._abandoned = True
@@ -368,7 +368,7 @@ class OrderedPull(ContinuousPull):
     def release(self) -> bool:
         """Return whether the read is over. Then the next one continues at the cursor."""
         # Ctrl-C may have come before the read began.
-        if self._abandoned or self._read.state is State.NEW:
+        if self._abandoned or self._read.state.current is State.NEW:
             self.stop()
         if not self.mailbox.closed or len(self.mailbox):
             return False
@@ -379,9 +379,9 @@ class OrderedPull(ContinuousPull):
         """Move the cursor after the last message that has arrived. Acts only once."""
         read = self._read
         with self._lock:
-            if read.state is not State.ENDED:
+            if read.state.current is not State.ENDED:
                 read.note()  # first, because Ctrl-C may come in between
-                read.turn(State.ENDED)
+                read.state.try_to(State.ENDED)
                 self._place.retire()
 
     def _finish(self) -> None:

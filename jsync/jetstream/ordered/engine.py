@@ -127,7 +127,7 @@ class State(Enum):
 
 _AT_END: Final = {State.ENDING, State.ENDED}
 
-MOVES: Final = {
+TRANSITIONS: Final = {
     State.NEW: {State.STARTING, State.LIVE, *_AT_END},
     State.STARTING: {State.BETWEEN, State.LIVE, *_AT_END},
     State.BETWEEN: {State.BETWEEN, State.LIVE, *_AT_END},
@@ -135,7 +135,7 @@ MOVES: Final = {
     State.ENDING: {State.ENDED},
     State.ENDED: set[State](),
 }
-"""Legal changes of state. A read at its end never continues."""
+"""The next states of each state. A read at its end never continues."""
 
 
 class Step(Enum):

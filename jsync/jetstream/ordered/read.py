@@ -10,6 +10,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
+from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock
 from ...errors import (
     ConnectionClosedError,
@@ -20,7 +21,7 @@ from ...errors import (
 from ...models import ConsumerInfo
 from ..api import Inquiry
 from ..steps import Ask, advance
-from .engine import MOVES, State, Step
+from .engine import TRANSITIONS, State, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,7 @@ class OrderedRead:
         self.place = place
         self.cursor = place.cursor
         self.lock = ForkSafeRLock()
-        self.state = State.NEW
+        self.state = StateMachine(State.NEW, TRANSITIONS, self.lock)
         self.order = order
         """The order of the current consumer, or of the last one."""
         self.began_at = 0.0
@@ -90,23 +91,15 @@ class OrderedRead:
         self._inquiry: Inquiry | None = None
         self._timer: Timer | None = None
 
-    def turn(self, state: State) -> bool:
-        """Change to `state` if that is a legal move. Returns whether it was."""
-        with self.lock:
-            if state not in MOVES[self.state]:
-                return False
-            self.state = state
-            return True
-
     @property
     def live(self) -> bool:
         """True while a consumer is being read."""
-        return self.state is State.LIVE
+        return self.state.current is State.LIVE
 
     @property
     def over(self) -> bool:
         """True if no other consumer will be made."""
-        return self.state in (State.ENDING, State.ENDED)
+        return self.state.current in (State.ENDING, State.ENDED)
 
     def note(self) -> bool:
         """Report arrivals to the cursor, with the lock held. Returns whether it moved."""
@@ -126,7 +119,7 @@ class OrderedRead:
         """Make the next consumer after `pause` seconds, or end if all is read."""
         if self.cursor.at_end:
             self._reader.end()
-        elif self.turn(State.BETWEEN):
+        elif self.state.try_to(State.BETWEEN):
             self.after(pause, self._make)
 
     def reset(self, reason: Exception | None, *, at_once: bool = False) -> None:
@@ -134,7 +127,7 @@ class OrderedRead:
         with self.lock:
             if self._session.closing or self._reader.closed:
                 return
-            if not self.turn(State.BETWEEN):
+            if not self.state.try_to(State.BETWEEN):
                 return
             progress = self.note()
             self.place.retire()
@@ -172,14 +165,14 @@ class OrderedRead:
         with self.lock:
             if self.live:  # otherwise a reset has already reported it
                 self._loss = error
-                self.turn(State.BETWEEN)
+                self.state.try_to(State.BETWEEN)
             self.cancel()
 
     def connected(self) -> None:
         """Continue the read with another consumer after a reconnect."""
         with self.lock:
             loss, self._loss = self._loss, None
-            if self.state is State.NEW:
+            if self.state.current is State.NEW:
                 return
         self.reset(loss, at_once=True)
 
@@ -223,7 +216,7 @@ class OrderedRead:
 
     def _make(self) -> None:
         with self.lock:
-            if not self.turn(State.BETWEEN):
+            if not self.state.try_to(State.BETWEEN):
                 return
             self._steps = self.place.creation()
         self._advance(None)
@@ -270,4 +263,4 @@ class OrderedRead:
         self.after(pause, self._make)
 
     def __repr__(self) -> str:
-        return f"<OrderedRead of {self.place.stream}: {self.state.value}>"
+        return f"<OrderedRead of {self.place.stream}: {self.state.current.value}>"

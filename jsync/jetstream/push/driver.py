@@ -151,7 +151,7 @@ class PushDelivery(Delivery):
         """Bind to the consumer, with a heartbeat alarm after `patience` seconds."""
         config = info.config
         self.info = info
-        self.consumer.turn(Ownership.OURS if created else Ownership.THEIRS)
+        self.consumer.try_to(Ownership.OURS if created else Ownership.THEIRS)
         if not self.acks:
             self.mailbox.need_no_acks()
         trail = self.mailbox.trail

@@ -34,13 +34,13 @@ class Ownership(Enum):
     DELETING = "its consumer is being deleted"
 
 
-OWNERSHIP_MOVES: Final = {
+OWNERSHIP_TRANSITIONS: Final = {
     Ownership.NONE: {Ownership.NONE, Ownership.THEIRS, Ownership.OURS},
     Ownership.THEIRS: set[Ownership](),
     Ownership.OURS: {Ownership.NONE, Ownership.DELETING},
     Ownership.DELETING: {Ownership.NONE, Ownership.OURS},
 }
-"""Legal changes of ownership. A deletion that has failed may be tried again."""
+"""The next states of each ownership. A deletion that has failed may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class OrderedPush(PushDelivery):
         self.bind(info, created=True, patience=patience)
         self._presence = None  # the read replaces a consumer that is gone
         self._read.began_at = monotonic()
-        self._read.turn(State.LIVE)
+        self._read.state.try_to(State.LIVE)
         # Look on the I/O thread, where the events happen.
         self.session.call_soon(self._read.look)
 
@@ -107,7 +107,7 @@ class OrderedPush(PushDelivery):
 
     def renew(self) -> None:
         """Stop listening to the last consumer, and listen for the next one."""
-        self.consumer.turn(Ownership.NONE)
+        self.consumer.try_to(Ownership.NONE)
         self.session.unsubscribe(self.mailbox.sid, deferred=True)
         self.mailbox.sid = self.session.next_sid()
         self._listen()
@@ -125,11 +125,11 @@ class OrderedPush(PushDelivery):
         """Switch to the next consumer, which may have sent messages already."""
         read = self._read
         with self._lock:
-            if not read.turn(State.LIVE):
+            if not read.state.try_to(State.LIVE):
                 self._place.retire()
                 return
             self.info = info
-            self.consumer.turn(Ownership.OURS)
+            self.consumer.try_to(Ownership.OURS)
         read.began_at = monotonic()
         if self._heartbeats is not None:
             self._heartbeats.resume(read.began_at)
@@ -217,5 +217,5 @@ class OrderedPush(PushDelivery):
         self._place.retire()
 
     def _stop(self) -> None:
-        self._read.turn(State.ENDING)
+        self._read.state.try_to(State.ENDING)
         self._read.cancel()

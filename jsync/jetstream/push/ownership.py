@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...core.requests import request
+from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock
 from ...errors import ConsumerNotFoundError, Error, StreamNotFoundError
 from ..replies import read_reply
-from .engine import OWNERSHIP_MOVES, Ownership
+from .engine import OWNERSHIP_TRANSITIONS, Ownership
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,37 +18,28 @@ if TYPE_CHECKING:
     from ..api import API
 
 
-class ConsumerOwnership:
+class ConsumerOwnership(StateMachine[Ownership]):
     """A subscription's ownership of its consumer, which changes under the `lock`."""
 
     def __init__(self, lock: ForkSafeRLock | None = None) -> None:
-        self._lock = lock or ForkSafeRLock()
-        self.ownership = Ownership.NONE
-
-    def turn(self, ownership: Ownership) -> bool:
-        """Change to `ownership` if that is a legal move. Returns whether it was."""
-        with self._lock:
-            if ownership not in OWNERSHIP_MOVES[self.ownership]:
-                return False
-            self.ownership = ownership
-            return True
+        super().__init__(Ownership.NONE, OWNERSHIP_TRANSITIONS, lock or ForkSafeRLock())
 
     def delete(self, delete: Callable[[], object]) -> None:
         """Delete the consumer if it is ours. Only one of several threads does it.
 
         A consumer that is already gone is no error.
         """
-        if not self.turn(Ownership.DELETING):
+        if not self.try_to(Ownership.DELETING):
             return
         try:
             delete()
         except (ConsumerNotFoundError, StreamNotFoundError):
-            self.turn(Ownership.NONE)
+            self.try_to(Ownership.NONE)
         except BaseException:
-            self.turn(Ownership.OURS)  # deleting may be tried again
+            self.try_to(Ownership.OURS)  # deleting may be tried again
             raise
         else:
-            self.turn(Ownership.NONE)
+            self.try_to(Ownership.NONE)
 
     def delete_on_drain(self, api: API, info: ConsumerInfo | None) -> None:
         """Let a drain of the connection delete the consumer of a collected subscription.
@@ -57,7 +49,7 @@ class ConsumerOwnership:
         """
         if info is None or info.config.durable_name is None:
             return
-        if self.ownership is not Ownership.OURS:
+        if self.current is not Ownership.OURS:
             return
         # Do not refer to the API, which would keep a dropped connection alive.
         session, seconds = api.session, api.timeout
@@ -74,4 +66,4 @@ class ConsumerOwnership:
         session.add_drain_callback(subject, delete)
 
     def __repr__(self) -> str:
-        return f"<ConsumerOwnership: {self.ownership.value}>"
+        return f"<ConsumerOwnership: {self.current.value}>"

@@ -47,7 +47,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
         self._session = api.session
         self._consumer = consumer
         self._own = ConsumerOwnership()
-        self._own.turn(Ownership.OURS if created else Ownership.THEIRS)
+        self._own.try_to(Ownership.OURS if created else Ownership.THEIRS)
         self._timeout = timeout
         self._closed = False
         self._delivered = 0
@@ -63,7 +63,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
     @property
     def created(self) -> bool:
         """True if this subscription created the consumer, and will delete it."""
-        return self._own.ownership is Ownership.OURS
+        return self._own.current is Ownership.OURS
 
     @property
     def is_active(self) -> bool:
@@ -250,7 +250,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
     def __del__(self) -> None:
         own = getattr(self, "_own", None)
         # None if Ctrl-C interrupted __init__. The info of our own consumer is cached.
-        if own is not None and own.ownership is Ownership.OURS:
+        if own is not None and own.current is Ownership.OURS:
             own.delete_on_drain(self._api, self._consumer.cached_info)
 
     def __repr__(self) -> str:

@@ -332,7 +332,7 @@ def test_ctrl_c_while_acquiring_leaves_the_lock_free(
 
 def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> None:
     """Have Ctrl-C come at that place of `acquire`."""
-    turn, start = lock._transition, threading.Thread.start
+    turn, start = lock._state.try_to, threading.Thread.start
     latches = itertools.count(1)
     wanted = 2 if place == "second latch" else 1
 
@@ -357,7 +357,7 @@ def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> Non
     elif "thread" in place:
         patch.setattr(threading.Thread, "start", started)
     else:
-        patch.setattr(lock, "_transition", turned)
+        patch.setattr(lock._state, "try_to", turned)
 
 
 # Elections ----------------------------------------------------------------------------

@@ -30,8 +30,8 @@ def test_a_read_stopped_during_consumer_replacement_stays_stopped(
     monkeypatch: pytest.MonkeyPatch,
     state: State,
 ) -> None:
-    table = Interrupting(ordered_engine.MOVES, state)
-    monkeypatch.setattr(ordered_read, "MOVES", table)
+    table = Interrupting(ordered_engine.TRANSITIONS, state)
+    monkeypatch.setattr(ordered_read, "TRANSITIONS", table)
     fill(nc, stream, 10)
     with stream.ordered_consumer() as consumer:
         messages = consumer.messages(max_messages=4)
@@ -42,7 +42,7 @@ def test_a_read_stopped_during_consumer_replacement_stays_stopped(
         wait_for(lambda: table.thread is not None)
         assert table.thread is not None
         table.thread.result()
-        assert read.state is State.ENDED
+        assert read.state.current is State.ENDED
         wait_for(lambda: not consumers(nc, stream))
         assert numbers(consumer.messages(until_end=True)) == list(range(3, 10))
 
@@ -55,8 +55,8 @@ def test_a_subscription_ended_during_replacement_leaves_no_consumer(
     monkeypatch: pytest.MonkeyPatch,
     state: State,
 ) -> None:
-    table = Interrupting(ordered_engine.MOVES, state)
-    monkeypatch.setattr(ordered_read, "MOVES", table)
+    table = Interrupting(ordered_engine.TRANSITIONS, state)
+    monkeypatch.setattr(ordered_read, "TRANSITIONS", table)
     sub = js.subscribe(f"{stream.name}.>", ordered=True)
     fill(nc, stream, 3)
     assert [int(sub.next().data) for _ in range(3)] == [0, 1, 2]
@@ -66,7 +66,7 @@ def test_a_subscription_ended_during_replacement_leaves_no_consumer(
     wait_for(lambda: table.thread is not None)
     assert table.thread is not None
     table.thread.result()
-    assert read.state is State.ENDING
+    assert read.state.current is State.ENDING
     wait_for(lambda: not consumers(nc, stream))
 
 
@@ -78,8 +78,8 @@ def test_one_of_the_unsubscribing_threads_deletes_the_consumer(
     monkeypatch: pytest.MonkeyPatch,
     call: str,
 ) -> None:
-    table = Interrupting(push_engine.OWNERSHIP_MOVES, Ownership.OURS)
-    monkeypatch.setattr(push_ownership, "OWNERSHIP_MOVES", table)
+    table = Interrupting(push_engine.OWNERSHIP_TRANSITIONS, Ownership.OURS)
+    monkeypatch.setattr(push_ownership, "OWNERSHIP_TRANSITIONS", table)
     deletions: list[jsync.Msg] = []
     watch = nc.subscribe(
         f"$JS.API.CONSUMER.DELETE.{stream.name}.*", callback=deletions.append
