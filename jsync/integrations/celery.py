@@ -213,7 +213,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         try:
             found = self._try(lambda: self.bucket.get_many(names))
         except errors.UnsupportedFeatureError:
-            return [self.get(name) for name in keys]
+            return self._try(lambda: [self._get(name) for name in names])
         return [found[name].value if name in found else None for name in names]
 
     def set(self, key: bytes | str, value: bytes | str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from amqp.exceptions import NotFound, PreconditionFailed, RecoverableConnectionError
@@ -174,6 +174,63 @@ def test_an_ack_lost_with_its_connection_is_resent(
         assert consumer.cached_info.delivered.consumer_seq == 20
 
 
+def test_a_failed_resend_of_an_ack_is_repeated(
+    broker: LocalServer, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with through(proxy, ack_wait=10) as connection:
+        publish(connection, JOBS, 1)
+        reading = Reading(connection, JOBS)
+        reading.until(1)
+        shared = connection.transport.shared
+        shared.extender.stop()
+        proxy.rewrite(frame_filter(lambda frame, _: b"$JS.ACK." not in frame))
+        reading.messages[0].ack()
+        shared.nc.flush()
+        proxy.rewrite(None)
+        tracker = shared.tracker
+        monkeypatch.setattr(tracker, "_failed", True)
+        with monkeypatch.context() as patch:
+            patch.setattr(tracker, "_nc", Refusing(shared.nc))
+            with pytest.raises(jsync.errors.TimeoutError):
+                tracker.confirm(SECONDS)
+        tracker.confirm(SECONDS)
+        wait_for(lambda: messages(broker, "jobs") == 0)
+
+
+class Refusing:
+    """A connection whose buffer has no room."""
+
+    def __init__(self, nc: jsync.Connection) -> None:
+        self.stats = nc.stats
+
+    def publish(self, subject: str, payload: bytes) -> None:
+        raise jsync.errors.TimeoutError("no room")
+
+
+def test_a_flush_confirms_no_ack_sent_after_it(connection: Connection) -> None:
+    publish(connection, JOBS, 1)
+    reading = Reading(connection, JOBS)
+    reading.until(1)
+    shared = connection.transport.shared
+    shared.extender.stop()
+    tracker = shared.tracker
+    (msg,) = tracker._open.values()
+
+    class Slow:
+        """The message, while another thread confirms and this one is about to ack."""
+
+        metadata, reply = msg.metadata, msg.reply
+
+        def ack(self) -> None:
+            tracker.confirm(SECONDS)
+            assert tracker._arrived == 0
+            msg.ack()
+
+    tracker._settle(cast("jsync.JetStreamMsg", Slow()), b"+ACK")
+    tracker.confirm(SECONDS)
+    assert tracker._arrived == 1
+
+
 def test_outages_above_ack_wait_cause_no_second_delivery(
     broker: LocalServer, proxy: FaultProxy
 ) -> None:
@@ -294,12 +351,16 @@ def test_a_queue_of_interest_is_refused(broker: LocalServer) -> None:
 def test_arguments_without_effect_are_named(
     broker: LocalServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    arguments = {"x-dead-letter-exchange": "dead", "x-message-ttl": 60_000}
+    arguments = {
+        "x-dead-letter-exchange": "dead",
+        "x-expires": 60_000,
+        "x-message-ttl": 60_000,
+    }
     queue = Queue("jobs", routing_key="jobs", queue_arguments=arguments)
     with another(broker) as connection:
         publish(connection, queue, "first", "second")
     told = [each for each in caplog.messages if "without effect" in each]
-    assert told == ["queue jobs: without effect: x-dead-letter-exchange"]
+    assert told == ["queue jobs: without effect: x-dead-letter-exchange, x-expires"]
 
 
 def test_a_passive_exchange_has_to_exist(broker: LocalServer) -> None:

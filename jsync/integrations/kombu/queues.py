@@ -40,13 +40,13 @@ LEVELS = "kombu.levels"
 """The key in the metadata of a stream that has the number of its priorities."""
 MAX_PRIORITY = 9
 ARGUMENTS = {
-    "x-expires",
     "x-max-length",
     "x-max-length-bytes",
     "x-max-priority",
     "x-message-ttl",
 }
-"""The arguments of a queue that have an effect. `x-expires` has one with `auto_delete`."""
+"""The arguments of a queue that have an effect. `x-expires` has none, because a queue with
+`auto_delete` and an expiry has no stream."""
 PAUSE_SECONDS = 0.25
 PURGE_BATCH = 500
 RETRIES, RETRIES_UNTIL_TIMEOUT = 2, -1

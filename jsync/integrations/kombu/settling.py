@@ -64,6 +64,8 @@ class DeliveryTracker:
         self._open: dict[Key, jsync.JetStreamMsg] = {}
         self._settled: OrderedDict[Key, Settled] = OrderedDict()
         self._number = 0
+        self._sending: set[int] = set()
+        """The numbers of the acks that are being sent."""
         self._arrived = 0
         """The number of the last ack that the server has read."""
         self._reconnects = 0
@@ -102,9 +104,10 @@ class DeliveryTracker:
         key = key_of(msg)
         with self._lock:
             self._open.pop(key, None)
-            self._number += 1
+            self._number = number = self._number + 1
             now = monotonic()
-            self._settled[key] = Settled(self._number, now, msg.reply or "", payload)
+            self._settled[key] = Settled(number, now, msg.reply or "", payload)
+            self._sending.add(number)
             self._forget(now)
         try:
             if payload == b"+ACK":
@@ -116,6 +119,9 @@ class DeliveryTracker:
         except (errors.ConnectionError, TimeoutError) as error:
             self._failed = True  # the extender sends it again
             log.info("an ack has to be sent later: %s", error)
+        finally:
+            with self._lock:
+                self._sending.discard(number)
 
     def give_back(self, msg: jsync.Msg) -> None:
         """Return a message to the server, which delivers it again to any worker.
@@ -163,8 +169,12 @@ class DeliveryTracker:
                 if settled.number > self._arrived or settled.when > doubtful
             ]
         self._failed = False
-        for settled in lost:
-            self._nc.publish(settled.reply, settled.payload)
+        try:
+            for settled in lost:
+                self._nc.publish(settled.reply, settled.payload)
+        except BaseException:
+            self._failed = True
+            raise
         self._reconnects = reconnects
 
     def confirm(self, timeout: float) -> None:
@@ -175,7 +185,8 @@ class DeliveryTracker:
             ConnectionError: The connection was lost.
         """
         with self._lock:
-            number = self._number
+            # The flush does not show the arrival of an ack that is sent after it.
+            number = min(self._sending, default=self._number + 1) - 1
         if number == self._arrived and not self._failed:
             return
         self.send_again()
