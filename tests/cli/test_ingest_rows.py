@@ -7,7 +7,9 @@ import gzip
 import io
 import json
 import lzma
+import re
 import zipfile
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -239,6 +241,22 @@ def test_a_value_that_json_lacks_is_refused(tmp_path: Path) -> None:
     rows = read(path)
     assert str(rows[0]) == f"{path}, row 1: 'a' is inf, which JSON cannot hold"
     assert values(rows) == [{"a": None}, {"a": None}, {"a": -1.5}]
+
+
+@pytest.mark.parametrize("nested", [[1.0, -inf], {"x": [inf]}, [{"y": {"z": inf}}]])
+def test_an_infinity_within_a_nested_value_is_refused(
+    tmp_path: Path, nested: Any
+) -> None:
+    path = tmp_path / "a.parquet"
+    columns = {"a": [nested, None], "flat": [inf, 1.0], "t": ["x", "y"]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    for data in (None, "a"):
+        assert re.search(
+            "row 1: 'a' has -?inf, which JSON cannot hold",
+            str(read(path, data=data)[0]),
+        )
+    for data in ("flat", "t"):
+        assert isinstance(read(path, data=data)[0], BadRowError) is (data == "flat")
 
 
 def test_parquet_needs_a_name_for_each_column(tmp_path: Path) -> None:

@@ -367,7 +367,8 @@ def _parquet(source: Source, reading: Reading) -> Rows:
     floats = [
         column.name
         for column in file.schema_arrow
-        if pyarrow.types.is_floating(column.type)
+        if (pyarrow.types.is_floating(column.type) or column.type.num_fields)
+        and reading.data in (None, column.name)
     ]
 
     def rows() -> Iterator[Row | BadRowError]:
@@ -383,8 +384,7 @@ def _parquet(source: Source, reading: Reading) -> Rows:
             for fields in batch.to_pylist():
                 number += 1
                 try:
-                    if reading.data is None:
-                        _check_finite(fields, floats)
+                    _check_finite(fields, floats)
                     yield Row(number, fields, payload(fields, reading.data))
                 except (BadValueError, msgspec.MsgspecError) as error:
                     yield source.bad_row(number, str(error))
@@ -400,8 +400,21 @@ def _check_finite(fields: Mapping[str, Any], floats: list[str]) -> None:
     """
     for column in floats:
         value = fields[column]
-        if value is not None and isinf(value):
-            raise BadValueError(f"{column!r} is {value}, which JSON cannot hold")
+        if (found := _infinite(value)) is not None:
+            verb = "is" if found is value else "has"
+            raise BadValueError(f"{column!r} {verb} {found}, which JSON cannot hold")
+
+
+def _infinite(value: Any) -> float | None:
+    """Return the first infinite number in a value of Parquet, or None."""
+    if isinstance(value, float):
+        return value if isinf(value) else None
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):  # a map is a list of pairs
+        return None
+    found = map(_infinite, value)
+    return next((each for each in found if each is not None), None)
 
 
 def _seekable(source: Source) -> IO[bytes]:
