@@ -108,7 +108,7 @@ Error
         │   ├── DigestMismatchError   its bytes are not those that were put
         │   ├── ObjectIncompleteError  chunks of it are missing
         │   └── ObjectChangedError    it was replaced or deleted while it was read
-        ├── ObjectExistsError         the name of a rename or a link is taken
+        ├── ObjectExistsError         the name of a rename, a link or a new object is taken
         ├── AmbiguousPutError         a put or a change of an object may be done or not
         ├── ChunkOrderError           the server stored chunks in another order
         ├── LockLostError             a lock on a key was not renewed in time

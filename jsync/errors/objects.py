@@ -20,8 +20,10 @@ class ObjectDeletedError(ObjectNotFoundError):
     """The object was deleted."""
 
 
-class ObjectExistsError(JetStreamError):
-    """An object of that name exists. Nothing was renamed or linked.
+class ObjectExistsError(JetStreamError, FileExistsError):
+    """An object of that name exists. Nothing was renamed, linked or replaced.
+
+    It is a `FileExistsError`, too.
 
     Delete it first, or choose another name.
     """

@@ -154,10 +154,12 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 f"mode {mode!r} is not supported: use rb, wb or xb"
             )
         bucket, name = _object(path)
-        if mode == "xb" and self.lexists(path):
-            raise FileExistsError(path)
         with _as_os_errors(path):
-            return self._store(bucket).open(name, "wb", **options)
+            store = self._store(bucket)
+            if mode == "wb":
+                return store.open(name, "wb", **options)
+            # Its `close` raises `FileExistsError`, too, if another one was faster.
+            return store.open(name, "xb", **options)
 
     def cat_file(
         self,
@@ -180,11 +182,32 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> None:
         """Put bytes as an object."""
         path = self._strip_protocol(path)
-        if mode == "create" and self.lexists(path):
-            raise FileExistsError(path)
         bucket, name = _object(path)
         with _as_os_errors(path):
-            self._store(bucket).put(name, value, **options)
+            store = self._store(bucket)
+            if mode != "create":
+                store.put(name, value, **options)
+                return
+            with store.open(name, "xb", **options) as file:
+                file.write(value)
+
+    def put_file(
+        self,
+        lpath: Any,
+        rpath: str,
+        callback: Any = DEFAULT_CALLBACK,
+        mode: str = "overwrite",
+        **options: Any,
+    ) -> None:
+        """Put a file as an object."""
+        if mode != "create" or os.path.isdir(lpath):
+            super().put_file(lpath, rpath, callback, mode, **options)
+            return
+        with open(lpath, "rb") as source, self.open(rpath, "xb", **options) as target:
+            callback.set_size(os.fstat(source.fileno()).st_size)
+            while block := source.read(target.chunk_size):
+                target.write(block)
+                callback.relative_update(len(block))
 
     def get_file(
         self,
@@ -370,8 +393,11 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
         """Put an empty object. Without `truncate`, an existing object is not changed."""
-        if truncate or not self.lexists(path):
+        if truncate:
             self.pipe_file(path, b"", **options)
+            return
+        with contextlib.suppress(FileExistsError):
+            self.pipe_file(path, b"", mode="create", **options)
 
     # Directories ----------------------------------------------------------------------
 

@@ -444,8 +444,8 @@ class ObjectWriter(_File):
 
     @property
     def mode(self) -> str:
-        """`wb`."""
-        return "wb"
+        """`wb` or `xb`."""
+        return "xb" if self._upload.exclusive else "wb"
 
     @property
     def chunk_size(self) -> int:
@@ -514,6 +514,8 @@ class ObjectWriter(_File):
 
         Raises:
             AmbiguousPutError: No answer came. The object may be stored.
+            ObjectExistsError: In mode `xb`, another program has put an object of that
+                name. It stays.
             APIError: The server rejects the object. Nothing is stored.
         """
         if self.closed:

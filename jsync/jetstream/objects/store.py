@@ -205,6 +205,8 @@ class ObjectStore:
         progress: Progress | None,
         total: int | None,
         timeout: Seconds | None,
+        *,
+        exclusive: bool = False,
     ) -> ObjectWriter:
         objects = self._objects
         check_optional_callable(progress, "progress")
@@ -227,7 +229,12 @@ class ObjectStore:
         )
         seconds = objects.api.seconds(timeout)
         told = None if progress is None else lambda done: progress(done, total)
-        return ObjectWriter(Upload(objects, info, seconds, told), chunk_size, name)
+        if exclusive:
+            there = objects.occupied(name, seconds)
+            if there is not None and not (there.deleted or there.renamed_to):
+                raise object_exists(objects, name)
+        upload = Upload(objects, info, seconds, told, exclusive=exclusive)
+        return ObjectWriter(upload, chunk_size, name)
 
     # Getting --------------------------------------------------------------------------
 
@@ -346,7 +353,7 @@ class ObjectStore:
     def open(
         self,
         name: str,
-        mode: Literal["wb"],
+        mode: Literal["wb", "xb"],
         *,
         description: str | None = None,
         headers: HeadersLike | None = None,
@@ -358,7 +365,7 @@ class ObjectStore:
     def open(
         self,
         name: str,
-        mode: Literal["rb", "wb"] = "rb",
+        mode: Literal["rb", "wb", "xb"] = "rb",
         *,
         description: str | None = None,
         headers: HeadersLike | None = None,
@@ -373,11 +380,12 @@ class ObjectStore:
 
         Args:
             name: The name of the object. A link is followed for reading.
-            mode: `rb` to read, `wb` to write.
-            description: A human-readable description, of `wb`.
-            headers: Headers of the object, of `wb`.
-            metadata: Your own notes on the object, of `wb`.
-            chunk_size: Bytes of each message, of `wb`. Default: 128 KiB.
+            mode: `rb` to read, `wb` to write, `xb` to write an object that does not exist.
+                With `xb`, exactly one of several programs succeeds.
+            description: A human-readable description, of `wb` and `xb`.
+            headers: Headers of the object, of `wb` and `xb`.
+            metadata: Your own notes on the object, of `wb` and `xb`.
+            chunk_size: Bytes of each message, of `wb` and `xb`. Default: 128 KiB.
             timeout: Seconds to wait for each answer. Default: the context's.
 
         Returns:
@@ -385,19 +393,31 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: There is no such object to read, or it was deleted.
+            ObjectExistsError: There is an object of that name, in mode `xb`. The `close` of
+                the file raises it, too.
             InvalidObjectNameError: No object may have that name. Nothing is sent.
             InvalidObjectInfoError: The info of the object to read cannot be read.
             LinkError: It is a link to a store.
         """
-        if mode == "wb":
+        if mode in ("wb", "xb"):
             return self._writer(
-                name, description, headers, metadata, chunk_size, None, None, timeout
+                *(
+                    name,
+                    description,
+                    headers,
+                    metadata,
+                    chunk_size,
+                    None,
+                    None,
+                    timeout,
+                ),
+                exclusive=mode == "xb",
             )
         if mode != "rb":
-            raise ConfigError(f"mode has to be rb or wb, not {mode!r}")
+            raise ConfigError(f"mode must be rb, wb or xb, not {mode!r}")
         if (description, headers, metadata, chunk_size) != (None, None, None, None):
             raise ConfigError(
-                "description, headers, metadata and chunk_size are for mode wb"
+                "description, headers, metadata and chunk_size are for modes wb and xb"
             )
         return self._reader(name, timeout, None, False)
 

@@ -22,6 +22,7 @@ from ...errors import (
 from .digest import BackgroundDigest
 from .engine import digest_text
 from .marks import claim
+from .rename import object_exists
 from .repository import VERIFY_AFTER
 
 if TYPE_CHECKING:
@@ -59,8 +60,12 @@ class Upload:
         info: ObjectInfo,
         timeout: float | None,
         progress: Callable[[int], object] | None,
+        *,
+        exclusive: bool = False,
     ) -> None:
         self._objects = objects
+        self.exclusive = exclusive
+        """True if the put may not replace an object."""
         self._info = info
         self._timeout = timeout
         self._progress = progress
@@ -104,6 +109,8 @@ class Upload:
         # rejects the new info, and `claim` asks the leader.
         current = objects.last_from_any_replica(name, timeout)
         is_plain = current is None or not (current.renamed_to or current.renamed_from)
+        if self.exclusive and current is not None and not current.deleted:
+            is_plain = False  # it may be deleted by now
         while self._waiting:
             self._take_ack()
         info = msgspec.structs.replace(
@@ -125,6 +132,8 @@ class Upload:
                 current = claim(objects, name, seconds, deadline)
             if current is None:
                 return info, 0
+            if self.exclusive and not current.deleted:
+                raise object_exists(objects, name)
             token = current.subject_token
             return msgspec.structs.replace(info, subject_token=token), current.revision
 

@@ -430,3 +430,43 @@ def test_a_reader_ends_when_the_connection_is_closed(
     with pytest.raises(errors.ConnectionClosedError):
         file.read()
     file.close()
+
+
+def test_only_one_of_two_exclusive_writers_succeeds(files: jsync.ObjectStore) -> None:
+    late, early = files.open("a", "xb"), files.open("a", "xb")
+    assert late.mode == "xb"
+    late.write(noise(300_000))
+    early.write(b"first")
+    early.close()
+    with pytest.raises(errors.ObjectExistsError) as caught:
+        late.close()
+    assert isinstance(caught.value, FileExistsError)
+    assert files.get("a") == b"first"
+    assert not files.check(older_than=0).orphans
+    with pytest.raises(errors.ObjectExistsError):
+        files.open("a", "xb")
+    files.delete("a")
+    with files.open("a", "xb") as file:
+        files.put("a", b"second")
+        files.delete("a")
+        file.write(b"third")
+    assert files.get("a") == b"third"
+    files.update_meta("a", new_name="b")
+    with files.open("a", "xb") as file:
+        file.write(b"fourth")
+    assert (files.get("a"), files.get("b")) == (b"fourth", b"third")
+
+
+def test_a_fresh_deletion_lets_an_exclusive_writer_pass(
+    files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is behind still has the object."""
+    files.put("a", b"1")
+    stale = files._objects.last_from_any_replica("a", None)
+    files.delete("a")
+    monkeypatch.setattr(
+        files._objects, "last_from_any_replica", lambda name, timeout: stale
+    )
+    with files.open("a", "xb") as file:
+        file.write(b"2")
+    assert files.get("a") == b"2"

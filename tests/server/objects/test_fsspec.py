@@ -133,6 +133,29 @@ def test_a_missing_path_is_not_found(
         fs.open(f"{root}/a", "xb")
 
 
+def test_a_second_writer_is_not_overwritten(
+    fs: JetStreamFileSystem, files: jsync.ObjectStore, tmp_path: Path
+) -> None:
+    path, local = f"{files.bucket}/a", tmp_path / "local"
+    local.write_bytes(b"new")
+    file = fs.open(path, "xb")
+    file.write(b"new")
+    files.put("a", b"other")
+    with pytest.raises(FileExistsError):
+        file.close()
+    calls: list[Callable[[], object]] = [
+        lambda: fs.pipe_file(path, b"new", mode="create"),
+        lambda: fs.put_file(local, path, mode="create"),
+    ]
+    for call in calls:
+        with pytest.raises(FileExistsError):
+            call()
+    fs.touch(path, truncate=False)
+    assert files.get("a") == b"other"
+    fs.put_file(local, f"{files.bucket}/b", mode="create")
+    assert files.get("b") == b"new"
+
+
 def test_files_are_copied_moved_and_removed(
     fs: JetStreamFileSystem, js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
