@@ -5,7 +5,7 @@ The map of the package, lowest first. Each part imports only from those above it
     _version        the version of jsync
     terminal        foreign text, made safe for a terminal
     errors          every error
-    checks          numbers and callbacks that the user gives
+    validation      the checks of numbers and callbacks that the user gives
     headers         message headers
     subjects        the subjects that a pattern with wildcards matches
     contexts        the contexts that the nats command stores
@@ -22,7 +22,7 @@ The map of the package, lowest first. Each part imports only from those above it
     metrics         counts of connections as Prometheus text
     worker          handlers of consumers as a program that runs forever
     testing         messages made by hand, for tests of handlers
-    _jobs           a group of processes that Windows ends together
+    _win32_job      a group of processes that Windows ends together
     _server_config  the keys of a nats-server's configuration
     server          a local nats-server for demos, scripts and tests
 

@@ -23,10 +23,10 @@ from typing import (
 
 from typing_extensions import disjoint_base
 
-from .checks import Seconds
 from .headers import Headers, HeadersLike
 from .models.ack import PubAck
 from .models.publish import PublishOptions
+from .validation import Seconds
 
 _Given = TypeVar("_Given")
 _Item = TypeVar("_Item")

@@ -67,7 +67,7 @@ from datetime import UTC as _UTC, datetime, timedelta
 from enum import StrEnum
 from os import strerror, urandom
 
-from .checks import seconds
+from .validation import check_seconds
 from .errors import (
     APIError,
     BlockingCallError,

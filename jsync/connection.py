@@ -15,9 +15,8 @@ import msgspec
 
 from . import errors
 from ._fast import CorePublisher, Mailbox
-from .checks import seconds
 from .contexts import connect_keywords
-from .core.deadline import deadline_after
+from .core.clock import deadline_after
 from .core.events import ConnectionEvents
 from .core.io_thread import IOThread
 from .core.options import Options
@@ -32,6 +31,7 @@ from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
 from .services.service import Service
 from .system.system import System
 from .tracing.tracing import trace
+from .validation import check_seconds
 
 if TYPE_CHECKING:
     import ssl
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from typing import Any, Self, Unpack
 
     from ._fast import Msg
-    from .checks import Seconds
     from .core.auth import Secret
     from .core.options import AuthCallback, Path, ReconnectToServer
     from .core.protocol import ServerInfo
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from .services.request import Request
     from .system.models import ServerFilter
     from .tracing.engine import Trace
+    from .validation import Seconds
 
 Data = bytes | bytearray | memoryview
 
@@ -291,19 +291,21 @@ def connect(
         ws_headers=ws_headers,
         ws_compression=ws_compression,
         ws_masking=ws_masking,
-        connect_timeout=seconds(connect_timeout, "connect_timeout"),
+        connect_timeout=check_seconds(connect_timeout, "connect_timeout"),
         retry_on_failed_connect=retry_on_failed_connect,
         allow_reconnect=allow_reconnect,
         max_reconnects=max_reconnects,
-        reconnect_wait=seconds(reconnect_wait, "reconnect_wait"),
-        reconnect_jitter=seconds(reconnect_jitter, "reconnect_jitter"),
-        reconnect_jitter_tls=seconds(reconnect_jitter_tls, "reconnect_jitter_tls"),
+        reconnect_wait=check_seconds(reconnect_wait, "reconnect_wait"),
+        reconnect_jitter=check_seconds(reconnect_jitter, "reconnect_jitter"),
+        reconnect_jitter_tls=check_seconds(
+            reconnect_jitter_tls, "reconnect_jitter_tls"
+        ),
         reconnect_delay=reconnect_delay,
         reconnect_to_server=reconnect_to_server,
         randomize=randomize,
         ignore_discovered_servers=ignore_discovered_servers,
         ignore_auth_error_abort=ignore_auth_error_abort,
-        ping_interval=seconds(ping_interval, "ping_interval"),
+        ping_interval=check_seconds(ping_interval, "ping_interval"),
         max_pings_out=max_pings_out,
         no_echo=no_echo,
         pedantic=pedantic,
@@ -311,9 +313,9 @@ def connect(
         max_pending_messages=max_pending_messages,
         max_pending_bytes=max_pending_bytes,
         write_buffer_size=write_buffer_size,
-        write_timeout=seconds(write_timeout, "write_timeout"),
+        write_timeout=check_seconds(write_timeout, "write_timeout"),
         reconnect_buffer_size=reconnect_buffer_size,
-        drain_timeout=seconds(drain_timeout, "drain_timeout"),
+        drain_timeout=check_seconds(drain_timeout, "drain_timeout"),
         on_connect=on_connect,
         on_disconnect=on_disconnect,
         on_reconnect=on_reconnect,
@@ -824,7 +826,7 @@ class Connection(CorePublisher):
         """
         self._check_fork()
         timeout = self._options.drain_timeout if timeout is None else timeout
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
         session = self._session
         if session.state is ConnectionState.CLOSED:

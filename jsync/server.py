@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ._jobs import Job
+    from ._win32_job import Win32Job
 
-# Windows uses job objects instead: see `_jobs`.
+# Windows uses job objects instead: see `_win32_job`.
 #
 # The shell becomes nats-server, so its pid is the server's pid. It leaves a watchdog
 # behind that reads from a pipe of this process. A line means that the server has stopped,
@@ -113,7 +113,7 @@ class LocalServer:
         self._binary = binary
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._job: Job | None = None  # on Windows
+        self._job: Win32Job | None = None  # on Windows
         self._listening: dict[str, list[str]] = {}
         self._paused = False
         self._owner = 0  # the process that started the server
@@ -334,9 +334,9 @@ class LocalServer:
         self._owner = os.getpid()
         with (directory / "log").open("ab") as log:
             if sys.platform == "win32":
-                from ._jobs import Job  # noqa: PLC0415 (of Windows)
+                from ._win32_job import Win32Job  # noqa: PLC0415 (of Windows)
 
-                self._job = Job([*command, *self._args], log)
+                self._job = Win32Job([*command, *self._args], log)
                 return self._job.process
             return subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", _LAUNCH, str(directory), *command, *self._args],
@@ -448,7 +448,7 @@ class LocalServer:
             self._placeholder.close()
             self._placeholder = None
 
-    def _running_job(self) -> Job:
+    def _running_job(self) -> Win32Job:
         if self._job is None or not self.is_running:
             raise errors.Error("the server is not running")
         return self._job

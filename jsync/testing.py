@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ._fast import Ack as Ack, JetStreamMsg
-from .checks import MAX_SEQUENCE, check_count
 from .errors import ConfigError
 from .models import check_name
+from .validation import MAX_SEQUENCE, check_count
 
 if TYPE_CHECKING:
     from .headers import HeadersLike

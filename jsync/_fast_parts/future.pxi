@@ -215,7 +215,7 @@ cdef class PubAckFuture:
             if jsync_now() >= deadline:
                 raise DeadlineError(
                     f"no ack for the message to {self.subject!r} within "
-                    f"{seconds(timeout, 'timeout')} s: still pending"
+                    f"{check_seconds(timeout, 'timeout')} s: still pending"
                 )
             # While reconnecting no other thread checks the deadlines.
             self.window.wait_among(&self.waiting, min(deadline, self.due), here)

@@ -532,7 +532,7 @@ cdef class Mailbox(Sink):
                 raise fresh(error) if error is not None else (
                     SubscriptionClosedError("the subscription has ended")
                 )
-            raise DeadlineError(f"no message within {seconds(timeout, 'timeout')} s")
+            raise DeadlineError(f"no message within {check_seconds(timeout, 'timeout')} s")
         return msg
 
     def end_after(self, count: int) -> bool:

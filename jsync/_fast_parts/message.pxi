@@ -240,7 +240,7 @@ cdef object ack_of(bytes data):
 cdef bytes nak_payload(delay):
     if delay is None:
         return b"-NAK"
-    given = seconds(delay, "delay")
+    given = check_seconds(delay, "delay")
     if not 0 <= given <= MAX_DELAY:
         raise ConfigError(
             f"delay has to be from 0 to {MAX_DELAY} seconds, not {delay!r}"
@@ -417,7 +417,7 @@ cdef class JetStreamMsg(Msg):
         if load_byte(&self.ack_state) != UNACKED:
             return
         self.check_ack_subject()
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         if self.write_buffer.acks is not None:
             self.write_buffer.acks.append(Ack("ack_sync"))
         else:

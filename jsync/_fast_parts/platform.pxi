@@ -298,7 +298,7 @@ cdef int64_t deadline_after(timeout) except? -1:
     if type(timeout) is float and timeout == timeout:
         ahead = timeout
     else:
-        ahead = seconds(timeout, "timeout")
+        ahead = check_seconds(timeout, "timeout")
     if ahead >= 1e9:
         return NEVER
     if ahead <= 0:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..checks import check_callable
 from ..errors import AuthenticationError, ConfigError
+from ..validation import check_callable
 
 if TYPE_CHECKING:
     from .servers import ServerAddress

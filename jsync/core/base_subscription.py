@@ -7,9 +7,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .._fast import Msg
-from ..checks import seconds
 from ..errors import ConfigError, DrainTimeoutError
-from .deadline import deadline_after
+from ..validation import check_seconds
+from .clock import deadline_after
 from .resources import NotCopyable
 from .sync import Latch
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._fast import Mailbox
-    from ..checks import Seconds
+    from ..validation import Seconds
     from .session import Session
 
 Message = TypeVar("Message", bound=Msg)
@@ -124,7 +124,7 @@ class BaseSubscription(ABC, NotCopyable, Generic[Message]):
 
     def _drain(self, timeout: Seconds) -> None:
         self._session.write_buffer.check_process()
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
         if self.is_active:
             self.silence()
@@ -160,7 +160,7 @@ def next_message(mailbox: Mailbox, timeout: Seconds | None) -> Msg:
     """
     # In the common case, this test saves the call of `seconds`.
     if timeout is not None and (type(timeout) is not float or timeout != timeout):
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
     taken: list[Msg] = []
     try:
         mailbox.next_into(taken, timeout)

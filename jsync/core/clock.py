@@ -1,8 +1,14 @@
-"""The clock of leases: it also runs while the machine sleeps."""
+"""The clock of leases, and deadlines of the monotonic clock."""
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
+
+from ..validation import check_seconds
+
+if TYPE_CHECKING:
+    from ..validation import Seconds
 
 if hasattr(time, "CLOCK_BOOTTIME"):
 
@@ -14,3 +20,12 @@ else:  # pragma: no cover - not on Linux
 
     def boottime() -> float:
         return time.monotonic()
+
+
+def deadline_after(timeout: Seconds, name: str = "timeout") -> float:
+    """Return the time of the monotonic clock `timeout` seconds from now.
+
+    Raises:
+        ConfigError: `timeout` is not a number of seconds.
+    """
+    return time.monotonic() + check_seconds(timeout, name)

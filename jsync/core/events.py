@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from .. import errors
-from ..checks import MAX_SECONDS, seconds
 from ..errors import ConnectionClosedError
+from ..validation import MAX_SECONDS, check_seconds
 from .resources import CloseOnExit
 from .sync import ForkSafeRLock
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from ..checks import Seconds
+    from ..validation import Seconds
 
 WAIT_SLICE: Final = 0.1
 """Seconds of one wait of the main thread. The wait does not end at a signal that another
@@ -135,7 +135,7 @@ class ConnectionEvents(CloseOnExit):
         """
         wait = MAX_SECONDS
         if timeout is not None:
-            wait = min(max(0.0, seconds(timeout, "timeout")), wait)
+            wait = min(max(0.0, check_seconds(timeout, "timeout")), wait)
         deadline = monotonic() + wait
         main = threading.current_thread() is threading.main_thread()
         longest = WAIT_SLICE if main else MAX_SECONDS

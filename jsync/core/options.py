@@ -9,15 +9,15 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._fast import check_publish_subject
-from ..checks import (
+from ..errors import ConfigError, InvalidSubjectError
+from ..validation import (
     check_bool,
     check_callable,
     check_count,
     check_optional_callable,
     check_positive_seconds,
-    seconds,
+    check_seconds,
 )
-from ..errors import ConfigError, InvalidSubjectError
 
 if TYPE_CHECKING:
     import ssl
@@ -180,7 +180,7 @@ class Options:
 
 def _finite(value: object, name: str) -> float:
     """Return a finite duration of at least 0 seconds. A very long one means never."""
-    number = seconds(value, name)
+    number = check_seconds(value, name)
     if not 0 <= number < inf:
         raise ConfigError(f"{name} has to be at least 0 seconds, not {value!r}")
     return number

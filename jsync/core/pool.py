@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from ..checks import seconds
 from ..errors import AuthenticationError, ConfigError
+from ..validation import check_seconds
 from .servers import ServerAddress, parse_server
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class ServerPool:
         pause: float | None = None
         if isinstance(choice, tuple) and len(choice) == 2:
             choice, wait = choice
-            pause = seconds(wait, "the seconds of reconnect_to_server")
+            pause = check_seconds(wait, "the seconds of reconnect_to_server")
             if not 0 <= pause < math.inf:
                 raise ConfigError(f"reconnect_to_server returned {wait!r} seconds")
         if choice is None:

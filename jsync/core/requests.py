@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from .. import errors
 from .._fast import Mailbox, safe_finalizer
-from ..checks import check_count, check_optional_callable, seconds
 from ..errors import (
     ConcurrentUseError,
     ConfigError,
     ConnectionLostError,
     NoRespondersError,
 )
-from .deadline import deadline_after
+from ..validation import check_count, check_optional_callable, check_seconds
+from .clock import deadline_after
 from .resources import NotCopyable
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._fast import Msg
-    from ..checks import Seconds
     from ..headers import HeadersLike
+    from ..validation import Seconds
     from .session import Session
 
 Data = bytes | bytearray | memoryview
@@ -37,7 +37,7 @@ def request(
     headers: HeadersLike | None = None,
 ) -> Msg:
     """Send a request and wait for its reply, for `Connection.request`."""
-    timeout = seconds(timeout, "timeout")
+    timeout = check_seconds(timeout, "timeout")
     return request_until(
         session, subject, data, timeout, monotonic() + timeout, headers
     )
@@ -92,10 +92,10 @@ def request_many(
 
     This is the implementation of `Connection.request_many`.
     """
-    timeout = seconds(timeout, "timeout")
+    timeout = check_seconds(timeout, "timeout")
     deadline = deadline_after(timeout)
     if stall is not None:
-        stall = seconds(stall, "stall")
+        stall = check_seconds(stall, "stall")
         if stall <= 0:
             raise ConfigError(f"stall has to be above 0 seconds, not {stall!r}")
     if max_messages is not None:

@@ -6,12 +6,12 @@ import threading
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox, MessageIterator, Msg, check_subscribe_subject
-from ..checks import check_count, check_optional_callable
 from ..errors import (
     BlockingCallError,
     Error,
     SubscriptionClosedError,
 )
+from ..validation import check_count, check_optional_callable
 from .base_subscription import BaseSubscription
 from .callbacks import as_callback_error
 from .session import Session, SubscriptionEntry

@@ -5,13 +5,13 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
-from ..checks import check_optional_callable, seconds
-from ..core.deadline import deadline_after
+from ..core.clock import deadline_after
 from ..core.resources import CloseOnExit, NotCopyable
 from ..core.subscription import subscribe
 from ..errors import ConfigError, JetStreamError
 from ..models import BatchAbandoned, check_name
 from ..models.advisory import KINDS, Advisory
+from ..validation import check_optional_callable, check_seconds
 from .replies import decoded
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from .._fast import Msg
-    from ..checks import Seconds
     from ..core.session import HasSession
+    from ..validation import Seconds
 
     Told = TypeVar("Told", bound=Advisory, default=Advisory)
 else:
@@ -114,7 +114,7 @@ class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
         if timeout is None:
             deadline = None
         else:
-            deadline = deadline_after(seconds(timeout, "timeout"))
+            deadline = deadline_after(check_seconds(timeout, "timeout"))
         while True:
             left = None if deadline is None else max(0.0, deadline - monotonic())
             advisory = self._wanted(self._subscription.next(left))

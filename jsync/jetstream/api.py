@@ -9,7 +9,6 @@ import msgspec
 
 from .. import errors
 from .._fast import Mailbox, check_publish_subject
-from ..checks import seconds
 from ..core.requests import request
 from ..errors import (
     ConfigError,
@@ -25,6 +24,7 @@ from ..errors import (
 )
 from ..models import AccountInfo
 from ..models.server_version import MIN_VERSION
+from ..validation import check_seconds
 from .paging import Pages
 from .replies import items_of, part_of, read_reply
 from .steps import advance
@@ -41,10 +41,10 @@ from .versions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ..checks import Seconds
     from ..core.session import HasSession
     from ..errors import UnsupportedFeatureError
     from ..models.server_version import ServerVersion
+    from ..validation import Seconds
     from .steps import Answer, Ask, Made, Steps
     from .versions import Needs
 
@@ -104,14 +104,14 @@ class API:
         self.owner = owner
         self.session = owner.session
         self.prefix = prefix
-        self.timeout = seconds(timeout, "timeout")
+        self.timeout = check_seconds(timeout, "timeout")
         self.strictly: dict[str, Any] = {"pedantic": True} if pedantic else {}
         """Fields that are added to each request to create or change something."""
         self._asked = "", MIN_VERSION
 
     def seconds(self, timeout: Seconds | None) -> float:
         """Return the timeout of a call, by default the context's. Raises `ConfigError`."""
-        return self.timeout if timeout is None else seconds(timeout, "timeout")
+        return self.timeout if timeout is None else check_seconds(timeout, "timeout")
 
     def request(
         self,

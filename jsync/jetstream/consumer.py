@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from .. import errors
 from .._fast import PinId
-from ..checks import (
+from ..validation import (
     check_callable,
     check_count,
     check_optional_callable,
+    check_seconds,
     check_str,
-    seconds,
 )
 from .management import ManagedConsumer
 from .pulls.arrow import MAX_ROWS, PREFETCH_BYTES, ArrowBatches, arrow_batches
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .._fast import JetStreamMsg
-    from ..checks import Seconds
     from ..models import ConsumerConfig, ConsumerInfo
+    from ..validation import Seconds
     from .api import API
     from .pulls.consume import OnException
     from .retries.engine import Retry
@@ -107,9 +107,9 @@ class Consumer(ManagedConsumer):
             ConfigError: The arguments cannot be combined. Nothing is sent.
             UnsupportedFeatureError: The server is too old for priority groups.
         """
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         if idle_heartbeat is not None:
-            idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
+            idle_heartbeat = check_seconds(idle_heartbeat, "idle_heartbeat")
         pull: Pull | None = None
         if (
             self._idle
@@ -212,7 +212,7 @@ class Consumer(ManagedConsumer):
                 `cached_info`. Nothing is sent.
             UnsupportedFeatureError: The server is too old for priority groups.
         """
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
         return Batch(Pull(target, request, timeout))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..checks import check_bool
 from ..models import check_name
+from ..validation import check_bool
 from . import management
 from .advisory import Advisories, BatchAdvisories
 from .api import API, api_prefix, event_subjects
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
-    from ..checks import Seconds
     from ..core.requests import Data
     from ..core.session import HasSession
     from ..models import (
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
         StreamConfig,
     )
     from ..models.publish import PublishOptions
+    from ..validation import Seconds
     from .advisory import Told
     from .atomic.batch import BatchMessage
     from .backups.account import AccountBackup

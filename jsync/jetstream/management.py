@@ -12,7 +12,6 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from ..checks import check_heartbeat_patience, check_int, seconds
 from ..errors import (
     AlreadyExistsError,
     AmbiguousSubjectError,
@@ -40,6 +39,7 @@ from ..models import (
 )
 from ..models.codec import wire_time
 from ..subjects import has_wildcard
+from ..validation import check_heartbeat_patience, check_int, check_seconds
 from .paging import Pages
 from .replies import part_of
 from .versions import PAUSE, RESET
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Literal
 
-    from ..checks import Seconds
+    from ..validation import Seconds
     from .api import API
     from .versions import Needs
 
@@ -495,7 +495,7 @@ def _moment(until: datetime | Seconds) -> str:
     if check_heartbeat_patience(until, "until") is None:
         raise ConfigError("until has to be a datetime or seconds from now, not None")
     try:
-        ahead = timedelta(seconds=seconds(until, "until"))
+        ahead = timedelta(seconds=check_seconds(until, "until"))
         return wire_time(datetime.now(UTC) + ahead, "until")
     except OverflowError as error:
         raise ConfigError(

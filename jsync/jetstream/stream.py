@@ -5,11 +5,11 @@ from __future__ import annotations
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from ..checks import check_bool, check_int
-from ..core.deadline import deadline_after
+from ..core.clock import deadline_after
 from ..errors import ConfigError, MessageNotFoundError, NoCachedInfoError
 from ..models import StoredMessage
 from ..models.codec import wire_time
+from ..validation import check_bool, check_int
 from . import management
 from .backups.driver import CHUNK_SECONDS, backup
 from .consumer import Consumer
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
-    from ..checks import Seconds
     from ..models import (
         ConsumerConfig,
         StreamConfig,
         StreamInfo,
     )
+    from ..validation import Seconds
     from .api import API
     from .backups.driver import StreamBackup
     from .management import Action

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from ..checks import seconds
 from ..errors import ConfigError
+from ..validation import check_seconds
 
 NANOSECONDS: Final = "nanoseconds"
 
@@ -97,7 +97,7 @@ class DurationCodec(Codec):
         return convert(wire, int) / 1_000_000_000
 
     def write(self, value: Any) -> Any:
-        value = seconds(value, "a duration")
+        value = check_seconds(value, "a duration")
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a number of seconds")
         # Convert through Decimal: 0.3 s must be exactly 300,000,000 ns.
@@ -111,7 +111,7 @@ class DurationCodec(Codec):
 
     def check(self, value: Any) -> Any:
         self.write(value)
-        return super().check(seconds(value, "a duration"))
+        return super().check(check_seconds(value, "a duration"))
 
 
 class StringListCodec(Codec):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from ..checks import check_callable
 from ..errors import ConfigError, ServiceError
+from ..validation import check_callable
 from .request import Request
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..checks import check_count, check_str
 from ..errors import ServiceError
+from ..validation import check_count, check_str
 
 if TYPE_CHECKING:
     from collections.abc import Callable

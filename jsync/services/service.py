@@ -8,9 +8,9 @@ import msgspec
 
 from .. import errors
 from .._fast import check_subscribe_subject
-from ..checks import check_bool, check_count, check_optional_callable, seconds
 from ..core.around import inside
 from ..core.resources import NotCopyable
+from ..validation import check_bool, check_count, check_optional_callable, check_seconds
 from .driver import Driver
 from .engine import (
     DEFAULT_PREFIX,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from ..checks import Seconds
     from ..core.session import HasSession
+    from ..validation import Seconds
     from .engine import ServiceState
     from .messages import EndpointStats, ServiceStats
     from .request import Request
@@ -271,7 +271,7 @@ class Service(Group):
             Exception: The error that you gave to `stop`.
         """
         return self._driver.wait(
-            None if timeout is None else seconds(timeout, "timeout")
+            None if timeout is None else check_seconds(timeout, "timeout")
         )
 
     def stop(
@@ -292,7 +292,7 @@ class Service(Group):
         """
         limit = self._driver.session.options.drain_timeout
         self._driver.stop(
-            error, limit if timeout is None else seconds(timeout, "timeout")
+            error, limit if timeout is None else check_seconds(timeout, "timeout")
         )
 
     def __enter__(self) -> Self:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from ..checks import check_int, seconds
 from ..core.requests import request, request_many
 from ..errors import (
     APIError,
@@ -18,6 +17,7 @@ from ..errors import (
 from ..jetstream.api import API
 from ..jetstream.management import placement
 from ..models.model import Model
+from ..validation import check_int, check_seconds
 from . import engine
 from .models import (
     Accountz,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
-    from ..checks import Seconds
     from ..core.session import HasSession
+    from ..validation import Seconds
     from .models import (
         AccountzOptions,
         AccstatzOptions,
@@ -93,8 +93,8 @@ class System:
     ) -> None:
         self._owner = owner
         self._filter = engine.check_filter(dict(servers))
-        self._timeout = seconds(timeout, "timeout")
-        self._stall = seconds(stall, "stall")
+        self._timeout = check_seconds(timeout, "timeout")
+        self._stall = check_seconds(stall, "stall")
 
     def servers(self) -> list[Server]:
         """Find the servers.
@@ -587,7 +587,7 @@ def _profile(
     wanted: dict[str, Any] = {"name": name, "debug": check_int(debug, "debug", 0)}
     if duration is None:
         return wanted, 0.0
-    length = seconds(duration, "duration")
+    length = check_seconds(duration, "duration")
     return {**wanted, "duration": int(length * 1e9)}, length
 
 

@@ -7,19 +7,19 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from .. import errors
-from ..checks import check_bool, seconds
 from ..core.subscription import subscribe
 from ..errors import ConfigError
 from ..headers import Headers
 from ..jetstream.versions import lacking, line_of_server, unsupported
+from ..validation import check_bool, check_seconds
 from .engine import DESTINATION, ONLY, Collector
 
 if TYPE_CHECKING:
-    from ..checks import Seconds
     from ..core.requests import Data
     from ..core.session import HasSession
     from ..headers import HeadersLike
     from ..jetstream.versions import Needs
+    from ..validation import Seconds
     from .engine import Trace
 
 TRACES: Final[Needs] = {"traces of messages": (2, 11)}
@@ -35,7 +35,7 @@ def trace(
     timeout: Seconds,
 ) -> Trace:
     """Send a message and collect its trace, for `Connection.trace`."""
-    timeout = seconds(timeout, "timeout")
+    timeout = check_seconds(timeout, "timeout")
     check_bool(deliver, "deliver")
     session = owner.session
     # An older server would deliver the message, and report nothing.

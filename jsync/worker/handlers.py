@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import msgspec
 
 from .._fast import JetStreamMsg, Msg
-from ..checks import check_callable, check_count, check_positive_seconds
 from ..core.around import inside
 from ..errors import CodecError, ConfigError
 from ..jetstream.retries.engine import Retry
 from ..models import check_filter, check_name
+from ..validation import check_callable, check_count, check_positive_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from ..checks import Seconds
+    from ..validation import Seconds
 
 _MESSAGES: Final = {"JetStreamMsg", "Msg"}
 

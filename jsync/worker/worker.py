@@ -10,11 +10,6 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ..checks import (
-    check_callable,
-    check_optional_callable,
-    seconds as check_seconds,
-)
 from ..connection import connect as connect_to
 from ..core.resources import CloseOnExit, NotCopyable
 from ..core.sync import ForkSafeRLock, Latch
@@ -29,6 +24,11 @@ from ..errors import (
 from ..health import CONFIRM_SECONDS, READY_SECONDS, Confirmation
 from ..jetstream.retries.driver import RetryHandler
 from ..jetstream.retries.engine import Retry, extension_interval
+from ..validation import (
+    check_callable,
+    check_optional_callable,
+    check_seconds,
+)
 from .calls import Calls
 from .dead import Stranded
 from .figures import Report
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from .._fast import JetStreamMsg
-    from ..checks import Seconds
     from ..connection import Connection
     from ..jetstream.context import JetStream
     from ..jetstream.pulls.consume import ConsumeContext
+    from ..validation import Seconds
     from .handlers import Route
     from .sources import Source
 

@@ -46,7 +46,13 @@ DOORS = {
         "worker.process",
         "worker.supervisor",
     },
-    "subprocess": {"_jobs", "cli.doctor", "contexts", "server", "worker.supervisor"},
+    "subprocess": {
+        "_win32_job",
+        "cli.doctor",
+        "contexts",
+        "server",
+        "worker.supervisor",
+    },
     "random": {
         "cli.templates",
         "core.io_thread",

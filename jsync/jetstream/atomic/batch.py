@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from ..._fast import AtomicBatchBase, safe_finalizer
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.resources import NotCopyable
 from ...errors import AtomicBatchError, ConfigError, Error
 from .driver import AtomicDriver

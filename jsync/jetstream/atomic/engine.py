@@ -12,7 +12,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..._fast import BatchQueue
-from ...checks import check_int
 from ...core.state import StateMachine
 from ...errors import (
     AtomicBatchClosedError,
@@ -21,6 +20,7 @@ from ...errors import (
     JetStreamError,
 )
 from ...models import decode_pub_ack
+from ...validation import check_int
 from ..publishing.options import publish_headers
 from ..replies import api_error
 

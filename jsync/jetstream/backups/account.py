@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...checks import check_bool, check_optional_callable
 from ...errors import BackupError, ConfigError, Error, IncompleteListError
 from ...models import check_name
 from ...terminal import printable
+from ...validation import check_bool, check_optional_callable
 from ..management import stream_names, streams
 from ..versions import MEMORY_BACKUP, lacking, line_of_server
 from .driver import StreamBackup, backup
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from os import PathLike
 
-    from ...checks import Seconds
     from ...models import StreamInfo
+    from ...validation import Seconds
     from ..api import API
     from .driver import Progress
 

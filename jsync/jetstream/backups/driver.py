@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import msgspec
 
 from ... import errors
-from ...checks import check_optional_callable, seconds
 from ...core.subscription import subscribe
 from ...errors import APIError, BackupError, ConfigError
 from ...models.info import StreamState
+from ...validation import check_optional_callable, check_seconds
 from ..replies import part_of
 from ..versions import MEMORY_BACKUP, unsupported
 from .engine import (
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from ..._fast import Msg
-    from ...checks import Seconds
     from ...core.subscription import Subscription
+    from ...validation import Seconds
     from ..api import API
 
     Progress = Callable[[int, int], object]
@@ -70,7 +70,7 @@ def backup(
 ) -> StreamBackup:
     """Do the work of `Stream.backup`."""
     check_optional_callable(on_progress, "on_progress")
-    timeout = seconds(timeout, "timeout")
+    timeout = check_seconds(timeout, "timeout")
     where = Path(directory)
     check_unused(where)
     where.mkdir(parents=True, exist_ok=True)

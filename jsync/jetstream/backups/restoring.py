@@ -16,8 +16,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ... import errors
-from ...checks import check_optional_callable, seconds
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.requests import open_request, request
 from ...errors import (
     APIError,
@@ -31,6 +30,7 @@ from ...errors import (
     SubjectOverlapError,
 )
 from ...models import StreamInfo, check_name
+from ...validation import check_optional_callable, check_seconds
 from ..management import check_overlap, delete_stream, stream_info
 from ..replies import part_of, read_reply
 from ..versions import RESTORE_RENAMED
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from ..._fast import Msg
-    from ...checks import Seconds
+    from ...validation import Seconds
     from ..api import API
     from .driver import Progress
 
@@ -79,7 +79,7 @@ def restore(
 ) -> StreamInfo:
     """Do the work of `JetStream.restore_stream`."""
     check_optional_callable(on_progress, "on_progress")
-    timeout = seconds(timeout, "timeout")
+    timeout = check_seconds(timeout, "timeout")
     where = Path(directory)
     try:
         manifest = read_manifest((where / META).read_bytes(), str(where / META))

@@ -11,8 +11,8 @@ from .engine import bucket_exists, check_bucket, no_bucket, with_kept
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ...checks import Seconds
     from ...models import StreamInfo
+    from ...validation import Seconds
     from ..api import API
     from .engine import BucketConfig
 

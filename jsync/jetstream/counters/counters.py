@@ -22,8 +22,8 @@ from .engine import check_amount, missing_settings, read_entry
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ...checks import Seconds
     from ...models.publish import PublishOptions
+    from ...validation import Seconds
     from ..api import API
     from .engine import CounterEntry
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from ...checks import check_count
 from ...errors import ConfigError, InvalidConsumerGroupError
 from ...models import ConsumerConfig, StreamConfig, check_filter, check_name
+from ...validation import check_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

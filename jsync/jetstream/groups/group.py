@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...checks import check_count, check_optional_callable, check_positive_seconds
 from ...core.resources import NotCopyable
 from ...errors import (
     ConfigError,
@@ -14,6 +13,7 @@ from ...errors import (
     WrongRevisionError,
 )
 from ...models import check_name
+from ...validation import check_count, check_optional_callable, check_positive_seconds
 from .. import management
 from ..consumer import Consumer
 from .engine import (
@@ -34,8 +34,8 @@ from .member_loop import Membership
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ...checks import Seconds
     from ...models import ConsumerInfo
+    from ...validation import Seconds
     from ..api import API
     from ..keyvalue.bucket import KeyValue
     from .engine import ConsumerGroupConfig, GroupKind

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 from ... import errors
 from ..._fast import safe_finalizer
-from ...checks import check_callable, seconds
 from ...core.resources import NotCopyable
 from ...errors import SubscriptionClosedError
+from ...validation import check_callable, check_seconds
 from ..pulls.consume import ConsumeContext, check_error_policy
 from ..pulls.delivery import Delivery
 from ..retries.driver import RetryHandler
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..._fast import JetStreamMailbox, JetStreamMsg
-    from ...checks import Seconds
     from ...models import ConsumerConfig
+    from ...validation import Seconds
     from ..pulls.consume import OnException
     from ..retries.engine import Retry
     from .member_loop import Membership
@@ -103,7 +103,7 @@ class GroupMember(NotCopyable):
         """
         deadline = None
         if timeout is not None:
-            timeout = seconds(timeout, "timeout")
+            timeout = check_seconds(timeout, "timeout")
             deadline = monotonic() + timeout
         msg = self._membership.take(deadline)
         if msg is not None:

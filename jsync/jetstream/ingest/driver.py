@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from ... import errors
 from ..._fast import FastIngestBase, FastPubAck, IngestWriter, Mailbox, safe_finalizer
-from ...checks import check_count, check_optional_callable, check_positive_seconds
 from ...core.resources import NotCopyable
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...core.sync import ForkSafeRLock
@@ -26,6 +25,7 @@ from ...errors import (
     MessagesLostError,
     MessagesUnconfirmedError,
 )
+from ...validation import check_count, check_optional_callable, check_positive_seconds
 from ..publishing.arrow import arrow_source, publish_table
 from ..publishing.backoff import backoff_delay
 from ..publishing.options import publish_headers
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from ..._fast import Msg
-    from ...checks import Seconds
     from ...core.requests import Data
     from ...core.timers import Timer
     from ...errors import PermissionsError, UnconfirmedRange
     from ...headers import HeadersLike
     from ...models import PubAck
     from ...models.publish import PublishOptions
+    from ...validation import Seconds
     from ..api import API
     from ..publishing.arrow import ArrowTable, MessageColumns, Rows
     from .flow_messages import FlowMessage

@@ -13,7 +13,6 @@ import msgspec
 
 from ... import errors
 from ..._fast import IngestCounters
-from ...checks import check_count
 from ...core.state import StateMachine
 from ...errors import (
     APIError,
@@ -36,6 +35,7 @@ from ...errors import (
     UnsupportedFeatureError,
 )
 from ...models import PubAck
+from ...validation import check_count
 from .flow_messages import FlowKind, Operation
 from .missing_messages import MissingMessages
 

@@ -7,8 +7,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from ...checks import check_int, check_optional_callable
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...errors import (
     ConfigError,
     Error,
@@ -21,6 +20,7 @@ from ...errors import (
     WrongLastSequenceError,
     WrongRevisionError,
 )
+from ...validation import check_int, check_optional_callable
 from ..buckets.engine import no_bucket
 from ..management import stream_info
 from ..publishing.options import publish_headers, required_features

@@ -6,18 +6,18 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ...checks import seconds
 from ...core.callbacks import as_callback_error
 from ...core.resources import NotCopyable, StopOnExit
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import ConnectionClosedError, Error, JetStreamError
+from ...validation import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...checks import Seconds
     from ...core.session import Session
     from ...errors import LockLostError
+    from ...validation import Seconds
     from .lock import Lock
 
 ERROR_BACKOFF = 1.0
@@ -92,7 +92,7 @@ class Election(StopOnExit, NotCopyable):
         Raises:
             ConfigError: `timeout` is no number of seconds. The candidacy continues.
         """
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         with self._term_lock:
             self._stopped = True
             term = self._term

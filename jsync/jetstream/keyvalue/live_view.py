@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ..._fast import Waiter
-from ...checks import seconds
 from ...core.resources import NotCopyable, StopOnExit
 from ...core.sync import ForkSafeRLock
 from ...errors import Error, SubscriptionClosedError
+from ...validation import check_seconds
 from ..watching.current import Applied
 from .codecs import Value
 from .expiry import Expiry
@@ -20,8 +20,8 @@ from .expiry import Expiry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...checks import Seconds
     from ...errors import CodecError
+    from ...validation import Seconds
     from ..stream_end.engine import StreamEnd
     from ..watching.driver import Changes
     from .engine import Entry
@@ -165,7 +165,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
             SubscriptionClosedError: The watch was stopped.
             Error: The error that ended the watch.
         """
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         waiter = Waiter(self._changes.write_buffer, local=True)
         try:
             # With the lock, either the revision is applied already, or the thread that
@@ -320,7 +320,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
             DrainTimeoutError: The watch has not ended in time.
         """
         self._current.stop()
-        self._changes.stop(seconds(timeout, "timeout"))
+        self._changes.stop(check_seconds(timeout, "timeout"))
 
     def __repr__(self) -> str:
         state = "current" if self.is_current else "not current"

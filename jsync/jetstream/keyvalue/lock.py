@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ... import errors
 from ...core.callbacks import as_callback_error
-from ...core.clock import boottime
-from ...core.deadline import deadline_after
+from ...core.clock import boottime, deadline_after
 from ...core.resources import NotCopyable
 from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock, Latch

@@ -14,8 +14,8 @@ from .store import ObjectStore
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...checks import Seconds
     from ...models import StreamInfo
+    from ...validation import Seconds
     from ..api import API
 
 _ALL = "$O.*.C.>"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...errors import ObjectExistsError, WrongLastSequenceError
 from .engine import is_former, new_nuid
 from .marks import check_time, forget_former, may_change, moved_to

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ... import errors
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.sync import ForkSafeRLock
 from ...errors import (
     AmbiguousPutError,

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, ov
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ...checks import (
-    check_bool,
-    check_count,
-    check_int,
-    check_optional_callable,
-    seconds as check_seconds,
-)
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...errors import (
     ConfigError,
     InvalidBucketNameError,
@@ -31,6 +24,13 @@ from ...errors import (
     ObjectChangedError,
     StreamNotFoundError,
     WrongRevisionError,
+)
+from ...validation import (
+    check_bool,
+    check_count,
+    check_int,
+    check_optional_callable,
+    check_seconds,
 )
 from ..management import stream_info, update_stream
 from ..watching.driver import open_changes
@@ -59,8 +59,8 @@ from .watch import ObjectWatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...checks import Seconds
     from ...headers import HeadersLike
+    from ...validation import Seconds
 
 Progress: TypeAlias = "Callable[[int, int | None], object]"
 Content: TypeAlias = "bytes | bytearray | memoryview | BinaryIO | Iterable[bytes | bytearray | memoryview]"

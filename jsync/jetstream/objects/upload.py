@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..._fast import encode_publish
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.state import StateMachine
 from ...errors import (
     AmbiguousPutError,

@@ -13,9 +13,9 @@ from ..._fast import (
     arrow_stream,
     safe_finalizer,
 )
-from ...checks import check_int
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.resources import CloseOnExit, NotCopyable
+from ...validation import check_int
 from ..pulls.engine import consume_limits
 from ..pulls.inbox import raise_failure
 from .driver import OrderedPull
@@ -25,7 +25,7 @@ from .place import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ...checks import Seconds
+    from ...validation import Seconds
     from ..api import API
 
 READ_ROWS = 50_000

@@ -6,8 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ... import errors
-from ...checks import check_callable, check_optional_callable, seconds
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.resources import CloseOnExit
 from ...core.sync import ForkSafeRLock
 from ...errors import (
@@ -17,6 +16,7 @@ from ...errors import (
     SubscriptionClosedError,
 )
 from ...models import check_name
+from ...validation import check_callable, check_optional_callable, check_seconds
 from ..management import consumer_info
 from ..pulls.consume import ConsumeContext
 from ..pulls.engine import consume_limits, fetch_request, idle_seconds
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from ..._fast import JetStreamMsg
-    from ...checks import Seconds
     from ...models import ConsumerInfo, DeliverPolicy, ReplayPolicy
+    from ...validation import Seconds
     from ..api import API
     from ..pulls.engine import ConsumeLimits, PullRequest
 
@@ -213,7 +213,7 @@ class OrderedConsumer(CloseOnExit):
             ConcurrentUseError: Another read of this object is running.
             SubscriptionClosedError: The ordered consumer is closed.
         """
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         batch = self.fetch(1, timeout=timeout, idle_heartbeat=idle_heartbeat)
         try:
             with batch:
@@ -262,7 +262,7 @@ class OrderedConsumer(CloseOnExit):
             ConcurrentUseError: Another read of this object is running.
             SubscriptionClosedError: The ordered consumer is closed.
         """
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
         return self._fetch(request, timeout, on_error)
 
@@ -420,7 +420,7 @@ class OrderedConsumer(CloseOnExit):
         self, *, expires: Seconds, idle_heartbeat: Seconds | None, **limits: int | None
     ) -> ConsumeLimits:
         if idle_heartbeat is None:
-            expires = seconds(expires, "expires")
+            expires = check_seconds(expires, "expires")
             idle_heartbeat = min(IDLE_HEARTBEAT, expires / 2)
         return consume_limits(expires=expires, idle_heartbeat=idle_heartbeat, **limits)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from ...checks import check_int, check_positive_seconds
 from ...errors import (
     APIError,
     ConfigError,
@@ -26,6 +25,7 @@ from ...errors import (
     StreamNotFoundError,
 )
 from ...models import ConsumerConfig
+from ...validation import check_int, check_positive_seconds
 from ..replies import ONE_REPLY
 
 if TYPE_CHECKING:

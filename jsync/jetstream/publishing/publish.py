@@ -6,7 +6,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ...checks import check_count, check_positive_seconds
 from ...core.requests import request_until
 from ...errors import (
     APIError,
@@ -16,15 +15,16 @@ from ...errors import (
     TooManyRequestsError,
 )
 from ...models import decode_pub_ack
+from ...validation import check_count, check_positive_seconds
 from ..replies import api_error
 from .backoff import backoff_delay
 
 if TYPE_CHECKING:
-    from ...checks import Seconds
     from ...core.requests import Data
     from ...core.session import Session
     from ...headers import HeadersLike
     from ...models import PubAck
+    from ...validation import Seconds
 
 RETRIES = 2
 RETRY_SECONDS = 0.25

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ..._fast import safe_finalizer
-from ...checks import (
+from ...core.resources import NotCopyable
+from ...errors import ConfigError, Error
+from ...validation import (
     check_bool,
     check_count,
     check_optional_callable,
     check_positive_seconds,
-    seconds,
+    check_seconds,
 )
-from ...core.resources import NotCopyable
-from ...errors import ConfigError, Error
 from .ack_tracker import AckTracker
 from .arrow import arrow_source, publish_table
 from .options import publish_headers, required_features
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from ..._fast import PubAckFuture
-    from ...checks import Seconds
     from ...core.requests import Data
     from ...headers import HeadersLike
     from ...models.publish import PublishOptions
+    from ...validation import Seconds
     from ..api import API
     from .ack_tracker import OnError
     from .arrow import ArrowTable, MessageColumns
@@ -267,7 +267,7 @@ class Publisher(NotCopyable):
         """
         self._session.write_buffer.check_process()
         if timeout is not None:
-            timeout = seconds(timeout, "timeout")
+            timeout = check_seconds(timeout, "timeout")
         if not self._window.flush(timeout):
             raise errors.TimeoutError(
                 f"{self.pending} messages had no ack within {timeout} s: still pending"
@@ -290,7 +290,7 @@ class Publisher(NotCopyable):
         self._session.write_buffer.check_process()
         if timeout is not None:
             # Validate first: an invalid timeout must not drop pending messages.
-            timeout = seconds(timeout, "timeout")
+            timeout = check_seconds(timeout, "timeout")
         try:
             if timeout is None or timeout > 0:
                 self._window.flush(timeout)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ..._fast import ArrowBatch, TimedArrowIterator
-from ...checks import check_int, seconds
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...errors import ConfigError
+from ...validation import check_int, check_seconds
 from .engine import MAX_EXPIRY, UNLIMITED, idle_seconds
 from .inbox import raise_failure
 from .messages import PrefetchIterator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ..._fast import JetStreamMailbox, RowBuffer
-    from ...checks import Seconds
     from ...models import ConsumerConfig
+    from ...validation import Seconds
     from .driver import ContinuousPull
     from .inbox import PullTarget
 
@@ -140,7 +140,7 @@ def arrow_batches(
 ) -> ArrowBatches:
     """Check the options of `Consumer.arrow_batches`, then start `pull` and return batches."""
     max_rows = check_int(max_rows, "max_rows", 1)
-    max_wait = seconds(max_wait, "max_wait")
+    max_wait = check_seconds(max_wait, "max_wait")
     if not 0 <= max_wait <= MAX_EXPIRY:
         raise ConfigError(f"max_wait has to be 0 seconds or more, not {max_wait!r}")
     idle_timeout = idle_seconds(idle_timeout)

@@ -9,11 +9,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from ... import errors
-from ...checks import seconds
 from ...core.callbacks import as_callback_error
 from ...core.resources import NotCopyable
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import BlockingCallError, ConfigError, DrainTimeoutError, Error
+from ...validation import check_seconds
 from ..retries.engine import MAX_DELAY, Retry
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..._fast import JetStreamMsg
-    from ...checks import Seconds
     from ...core.session import Session
     from ...models import ConsumerConfig
+    from ...validation import Seconds
     from ..retries.driver import RetryHandler
     from .delivery import Delivery
 
@@ -59,7 +59,7 @@ def check_error_policy(
     if nak_delay is not None:
         if on_exception != "nak":
             raise ConfigError("nak_delay needs on_exception='nak'")
-        delay = seconds(nak_delay, "nak_delay")
+        delay = check_seconds(nak_delay, "nak_delay")
         if not 0 <= delay <= MAX_DELAY:
             raise ConfigError(
                 f"nak_delay has to be from 0 to {MAX_DELAY} seconds, not {nak_delay!r}"
@@ -153,7 +153,7 @@ class ConsumeContext(NotCopyable):
             BlockingCallError: The handler itself called `wait`.
         """
         if timeout is not None:
-            timeout = seconds(timeout, "timeout")
+            timeout = check_seconds(timeout, "timeout")
         if self._is_current:
             raise BlockingCallError(
                 "the handler would wait for itself: return from it, or call stop()"
@@ -189,7 +189,7 @@ class ConsumeContext(NotCopyable):
         Raises:
             DrainTimeoutError: The handler has not returned in time.
         """
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         self._delivery.stop()
         self._join(timeout)
         return self._delivery.take_unread()
@@ -206,7 +206,7 @@ class ConsumeContext(NotCopyable):
         Raises:
             DrainTimeoutError: The handler has not returned in time.
         """
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         self._delivery.drain()
         self._join(timeout)
 

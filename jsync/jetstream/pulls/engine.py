@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ...checks import check_count, seconds
 from ...errors import (
     ConfigError,
     ConsumerDeletedError,
@@ -19,9 +18,10 @@ from ...errors import (
     NoRespondersError,
     PullError,
 )
+from ...validation import check_count, check_seconds
 
 if TYPE_CHECKING:
-    from ...checks import Seconds
+    from ...validation import Seconds
 
 NANOSECONDS: Final = 1_000_000_000
 MARGIN: Final = 1.0
@@ -94,7 +94,7 @@ def idle_seconds(idle_timeout: Seconds | None) -> float | None:
     """Check the longest wait for a message. Raises `ConfigError` if it is out of range."""
     if idle_timeout is None:
         return None
-    idle = seconds(idle_timeout, "idle_timeout")
+    idle = check_seconds(idle_timeout, "idle_timeout")
     if not 0 < idle <= MAX_EXPIRY:
         raise ConfigError(
             f"idle_timeout has to be above 0 seconds and at most {MAX_EXPIRY:.0f}, "
@@ -122,7 +122,7 @@ def fetch_request(
         raise ConfigError("max_messages and max_bytes exclude each other: give one")
     max_messages = _count(max_messages, "max_messages")
     max_bytes = _count(max_bytes, "max_bytes")
-    timeout = seconds(timeout, "timeout")
+    timeout = check_seconds(timeout, "timeout")
     if not no_wait and not 0 < timeout <= MAX_EXPIRY:
         raise ConfigError(
             f"timeout has to be above 0 seconds and at most {MAX_EXPIRY:.0f}, not "
@@ -130,7 +130,7 @@ def fetch_request(
         )
     if idle_heartbeat is None:
         idle_heartbeat = 5.0 if timeout >= 10 and not no_wait else 0.0
-    idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
+    idle_heartbeat = check_seconds(idle_heartbeat, "idle_heartbeat")
     if not 0 <= idle_heartbeat * 2 <= timeout:
         raise ConfigError(
             f"idle_heartbeat has to be at most half of the timeout of {timeout} s, "
@@ -251,14 +251,14 @@ def consume_limits(
         raise ConfigError("with max_bytes the threshold is threshold_bytes")
     if max_bytes is None and threshold_bytes is not None:
         raise ConfigError("threshold_bytes needs max_bytes")
-    expires = seconds(expires, "expires")
+    expires = check_seconds(expires, "expires")
     if not 1 <= expires <= MAX_EXPIRY:
         raise ConfigError(
             f"expires has to be from 1 second to {MAX_EXPIRY:.0f}, not {expires!r}"
         )
     if idle_heartbeat is None:
         idle_heartbeat = min(expires / 2, 30.0)
-    idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
+    idle_heartbeat = check_seconds(idle_heartbeat, "idle_heartbeat")
     if not 0.5 <= idle_heartbeat <= min(30.0, expires / 2):
         raise ConfigError(
             "idle_heartbeat has to be from 0.5 s to 30 s and at most half of expires, "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ...checks import Seconds
+    from ...validation import Seconds
     from .driver import ContinuousPull
 
 Item = TypeVar("Item")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ...checks import check_count, check_int
 from ...errors import ConfigError
+from ...validation import check_count, check_int
 from ..versions import NOTHING, PRIORITIES, PRIORITY_GROUPS
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ...checks import (
+from ...errors import ConfigError
+from ...models import ConsumerConfig
+from ...validation import (
     check_callable,
     check_heartbeat_patience,
     check_int,
     check_optional_callable,
 )
-from ...errors import ConfigError
-from ...models import ConsumerConfig
 from .. import management
 from ..management import ManagedConsumer
 from ..pulls.consume import ConsumeContext, check_error_policy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg
-    from ...checks import Seconds
+    from ...validation import Seconds
     from ..api import API
     from ..management import Action
     from ..pulls.consume import OnException

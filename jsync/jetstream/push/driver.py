@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg, Msg
-    from ...checks import Seconds
     from ...errors import ConnectionLostError
     from ...models import ConsumerInfo
+    from ...validation import Seconds
     from ..api import API
 
 SILENCE_SECONDS: Final = 30.0

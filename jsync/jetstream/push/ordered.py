@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import SequenceChecker
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...errors import (
     ConsumerDeletedError,
     ConsumerExistsError,
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import Msg
-    from ...checks import Seconds
     from ...errors import ConnectionLostError, MissedHeartbeatError
     from ...models import ConsumerInfo
+    from ...validation import Seconds
     from ..ordered.place import Place
 
 

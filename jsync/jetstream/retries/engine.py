@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 import msgspec
 
 from ..._fast import check_publish_subject
-from ...checks import MAX_SEQUENCE, Seconds, check_count, seconds
 from ...errors import ConfigError, InvalidSubjectError
 from ...headers import Headers
 from ...terminal import printable
+from ...validation import MAX_SEQUENCE, Seconds, check_count, check_seconds
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -92,7 +92,10 @@ class Retry:
             )
         self._set("delays", tuple(_delay(each, "delays") for each in delays))
         self._set("max_delay", _delay(self.max_delay, "max_delay"))
-        factor, jitter = seconds(self.factor, "factor"), seconds(self.jitter, "jitter")
+        factor, jitter = (
+            check_seconds(self.factor, "factor"),
+            check_seconds(self.jitter, "jitter"),
+        )
         if not 1 <= factor <= 1000:
             raise ConfigError(f"factor has to be from 1 to 1000, not {self.factor!r}")
         if not 0 <= jitter <= 1:
@@ -203,13 +206,13 @@ def extension_interval(
         ack_wait: The `ack_wait` of the consumer, which counts if there is no `backoff`.
     """
     shortest = min(
-        seconds(each, "ack_wait") for each in waits or [ack_wait or ACK_WAIT]
+        check_seconds(each, "ack_wait") for each in waits or [ack_wait or ACK_WAIT]
     )
     return shortest / _SHARE
 
 
 def _delay(value: object, name: str) -> float:
-    delay = seconds(value, name)
+    delay = check_seconds(value, name)
     if not 0 <= delay <= MAX_DELAY:
         raise ConfigError(
             f"{name} has to be from 0 to {MAX_DELAY} seconds, not {value!r}"

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from datetime import datetime, timedelta
 
-    from ...checks import Seconds
     from ...core.requests import Data
     from ...headers import HeadersLike
     from ...models import PubAck
     from ...models.publish import TTL, PublishOptions
+    from ...validation import Seconds
     from ..api import API
     from .engine import Schedule
 

@@ -18,7 +18,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ... import errors
-from ...checks import check_int
 from ...errors import (
     ConfigError,
     DirectGetError,
@@ -30,6 +29,7 @@ from ...headers import Headers
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
 from ...models.stored import is_stored, parse_direct_headers
+from ...validation import check_int
 from ..replies import ONE_REPLY, api_error
 from ..stream_end.engine import ask_rest
 from ..versions import DIRECT_BATCH, unsupported

@@ -10,8 +10,7 @@ import msgspec
 
 from ... import errors
 from ..._fast import check_publish_subject
-from ...checks import check_int
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.requests import open_request, request
 from ...errors import (
     ConfigError,
@@ -31,6 +30,7 @@ from ...errors import (
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
 from ...models.stored import is_stored
+from ...validation import check_int
 from ..management import stream_info
 from ..publishing.publish import RETRY_SECONDS
 from ..stream_end.driver import stream_rest
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from ...checks import Seconds
+    from ...validation import Seconds
     from ..api import API
     from .engine import Item, PagedReader
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg
-    from ...checks import Seconds
     from ...models import ConsumerInfo
+    from ...validation import Seconds
     from ..api import API
     from .options import SubscribeRequest
 

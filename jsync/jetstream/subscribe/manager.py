@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...checks import check_heartbeat_patience
 from ...errors import ConfigError
+from ...validation import check_heartbeat_patience
 from .lookup import DeliveryOptions, pull_subscribe, subscribe, subscribe_ordered
 from .options import (
     MAX_PENDING,
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg
-    from ...checks import Seconds
     from ...models import ConsumerConfig
+    from ...validation import Seconds
     from ..api import API
     from .pull_subscription import PullSubscription
     from .subscription import PushSubscription

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ...checks import check_bool, check_int, check_optional_callable
 from ...errors import (
     ConfigError,
     ConfigMismatchError,
@@ -24,6 +23,7 @@ from ...errors import (
 )
 from ...models import ConsumerConfig, check_filter, check_name
 from ...models.model import fields_of
+from ...validation import check_bool, check_int, check_optional_callable
 from ..push.binding import check_not_bound, check_pull, check_push, describe_consumer
 
 if TYPE_CHECKING:

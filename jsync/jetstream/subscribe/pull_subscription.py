@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ..._fast import safe_finalizer
-from ...checks import check_int, seconds
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.resources import NotCopyable, UnsubscribeOnExit
 from ...core.session import ConnectionState
 from ...core.sync import Latch
 from ...errors import DrainTimeoutError, Error, SubscriptionClosedError
+from ...validation import check_int, check_seconds
 from ..consumer import fetch_available
 from ..pulls.engine import fetch_request
 from ..push.engine import Ownership
@@ -21,8 +21,8 @@ from ..push.ownership import ConsumerOwnership
 
 if TYPE_CHECKING:
     from ..._fast import JetStreamMsg
-    from ...checks import Seconds
     from ...models import ConsumerInfo
+    from ...validation import Seconds
     from ..api import API
     from ..consumer import Consumer
     from ..pulls.pull import Batch
@@ -118,9 +118,9 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
         """
         check_int(batch, "batch", 1)
         if timeout is not None:
-            timeout = seconds(timeout, "timeout")
+            timeout = check_seconds(timeout, "timeout")
         if heartbeat is not None:
-            heartbeat = seconds(heartbeat, "heartbeat")
+            heartbeat = check_seconds(heartbeat, "heartbeat")
         longest = _MAX_PULL_SECONDS if timeout is None else timeout
         fetch_request(batch, None, longest, heartbeat)  # validates the arguments
         under_way = Latch(self._session.write_buffer)
@@ -217,7 +217,7 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
             DrainTimeoutError: A fetch has not ended in time.
         """
         self._session.write_buffer.check_process()
-        timeout = seconds(timeout, "timeout")
+        timeout = check_seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
         self.silence()
         self.wait_finished(deadline, timeout)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
-    from ...checks import Seconds
     from ...models import ConsumerConfig, ConsumerInfo
+    from ...validation import Seconds
     from ..api import API
 
 

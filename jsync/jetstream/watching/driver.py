@@ -8,9 +8,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
 from ..._fast import EntryReader, InitialState
-from ...checks import check_bool, check_int, check_optional_callable
 from ...core.callbacks import as_callback_error
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.session import ConnectionState
 from ...core.sync import Latch
 from ...errors import (
@@ -20,6 +19,7 @@ from ...errors import (
     Error,
     StreamNotFoundError,
 )
+from ...validation import check_bool, check_int, check_optional_callable
 from ..management import stream_info
 from ..ordered.driver import OrderedPull
 from ..ordered.engine import IDLE_HEARTBEAT, Cursor, ordered_config

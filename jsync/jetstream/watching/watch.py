@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Generic
 
 from ... import errors
 from ..._fast import EntryIterator, safe_finalizer
-from ...checks import seconds
-from ...core.deadline import deadline_after
+from ...core.clock import deadline_after
 from ...core.resources import NotCopyable, StopOnExit
 from ...errors import SubscriptionClosedError
+from ...validation import check_seconds
 from .engine import Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...checks import Seconds
+    from ...validation import Seconds
     from .driver import Changes
 
 
@@ -66,7 +66,7 @@ class Watching(StopOnExit, NotCopyable, Generic[Item]):
             Error: The error that ended the watch before.
         """
         if timeout is not None:
-            timeout = seconds(timeout, "timeout")
+            timeout = check_seconds(timeout, "timeout")
         changes = self._changes
         changes.handed_over.wait(timeout)
         if changes.error is not None and not changes.initial_done:
@@ -120,7 +120,7 @@ class Watching(StopOnExit, NotCopyable, Generic[Item]):
         """
         deadline = None
         if timeout is not None:
-            timeout = seconds(timeout, "timeout")
+            timeout = check_seconds(timeout, "timeout")
             deadline = deadline_after(timeout)
         changes = self._changes
         entry = changes.take(deadline)
@@ -144,7 +144,7 @@ class Watching(StopOnExit, NotCopyable, Generic[Item]):
             Error: The error that ended the watch. `stop` is no error.
         """
         if timeout is not None:
-            timeout = seconds(timeout, "timeout")
+            timeout = check_seconds(timeout, "timeout")
         done = self._changes.finished.wait(timeout)
         if done and self._changes.error is not None:
             raise self._changes.error
@@ -170,7 +170,7 @@ class Watching(StopOnExit, NotCopyable, Generic[Item]):
         Raises:
             DrainTimeoutError: The callback has not returned in time.
         """
-        self._changes.stop(seconds(timeout, "timeout"))
+        self._changes.stop(check_seconds(timeout, "timeout"))
 
     @safe_finalizer
     def __del__(self) -> None:

@@ -38,7 +38,7 @@ class _Limits(ctypes.Structure):
     )
 
 
-class Job:
+class Win32Job:
     """A process that the system ends when this object, or this process, is gone."""
 
     def __init__(self, command: Sequence[str], output: IO[bytes]) -> None:

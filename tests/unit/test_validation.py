@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import pytest
 
-from jsync.checks import (
+from jsync.errors import ConfigError
+from jsync.jetstream.pulls.engine import consume_limits, fetch_request, idle_seconds
+from jsync.validation import (
     MAX_COUNT,
     MAX_SEQUENCE,
     check_bool,
@@ -22,10 +24,8 @@ from jsync.checks import (
     check_count,
     check_heartbeat_patience,
     check_optional_callable,
-    seconds,
+    check_seconds,
 )
-from jsync.errors import ConfigError
-from jsync.jetstream.pulls.engine import consume_limits, fetch_request, idle_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -81,7 +81,7 @@ def test_a_count_is_within_its_bounds() -> None:
 
 @pytest.mark.parametrize("value", DURATIONS, ids=repr)
 def test_a_duration_is_any_real_number_or_timedelta(value: Any) -> None:
-    number = seconds(value, "timeout")
+    number = check_seconds(value, "timeout")
     assert number == 3.0
     assert type(number) is float
 
@@ -89,19 +89,19 @@ def test_a_duration_is_any_real_number_or_timedelta(value: Any) -> None:
 @pytest.mark.parametrize("value", NO_DURATION, ids=repr)
 def test_a_duration_is_nothing_else(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"timeout .* a number of seconds"):
-        seconds(value, "timeout")
+        check_seconds(value, "timeout")
 
 
 def test_a_duration_of_numpy_is_rejected() -> None:
     with pytest.raises(ConfigError, match="; pass a timedelta or seconds"):
-        seconds(numpy.timedelta64(1_000_000_000, "ns"), "timeout")
+        check_seconds(numpy.timedelta64(1_000_000_000, "ns"), "timeout")
 
 
 def test_a_duration_may_be_endless_or_past() -> None:
-    assert seconds(inf, "timeout") == inf
-    assert seconds(-1, "timeout") == -1.0
+    assert check_seconds(inf, "timeout") == inf
+    assert check_seconds(-1, "timeout") == -1.0
     with pytest.raises(ConfigError, match="timeout is too large"):
-        seconds(10**400, "timeout")
+        check_seconds(10**400, "timeout")
 
 
 @pytest.mark.parametrize("value", [0, -1.0, inf, *NO_DURATION, timedelta(0)], ids=repr)

@@ -24,7 +24,7 @@ MAX_SEQUENCE: Final = (1 << 64) - 1
 """The largest sequence of a server, which counts in 64 bits."""
 
 
-def seconds(value: object, name: str) -> float:
+def check_seconds(value: object, name: str) -> float:
     """Return a duration in seconds.
 
     Args:
@@ -110,7 +110,7 @@ def check_positive_seconds(value: object, name: str) -> float:
     Raises:
         ConfigError: The value is not a number of seconds, or out of range.
     """
-    number = value if type(value) is float else seconds(value, name)
+    number = value if type(value) is float else check_seconds(value, name)
     if not 0 < number <= MAX_SECONDS:
         raise ConfigError(
             f"{name} has to be above 0 and at most {MAX_SECONDS:g} seconds, not {value!r}"
@@ -126,7 +126,7 @@ def check_heartbeat_patience(value: object, name: str) -> float | None:
     """
     if value is None:
         return None
-    number = seconds(value, name)
+    number = check_seconds(value, name)
     if not 0 < number < inf:
         raise ConfigError(f"{name} has to be above 0 seconds, not {value!r}")
     return number
