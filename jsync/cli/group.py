@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from jsync.errors import NotFoundError
+
 from .asking import confirm, force_option
 from .completion import STREAM
 from .family import Family
@@ -221,6 +223,12 @@ def drop(
     """Drop members from an elastic group. The others get their partitions."""
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
+        there = found.config.member_names
+        if strangers := [name for name in members if name not in there]:
+            raise NotFoundError(
+                f"group {group} of {stream} has no member {', '.join(strangers)}; its members "
+                f"are {', '.join(there) or 'none yet'}. Nothing was dropped"
+            )
         names = ", ".join(members)
         confirm(f"Drop {names} from group {group} of {stream}?", force=force)
         found.delete_members(*members)

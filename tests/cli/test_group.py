@@ -67,6 +67,9 @@ def test_members_are_added_dropped_and_mapped(jsync: Jsync, orders: str) -> None
         asked = jsync("group", verb, orders, "g", *words)
         assert (asked.code, "pass --force" in asked.errors) == (2, True)
     assert jsync("group", "info", orders, "g", "--json").json["members"] == ["a", "b"]
+    mistyped = jsync("group", "drop", orders, "g", "a", "x", "-f")
+    assert mistyped.code == 3
+    assert "no member x; its members are a, b" in mistyped.errors
     dropped = jsync("group", "drop", orders, "g", "a", "-f", "--json").json
     assert dropped["members"] == ["b"]
     of = (orders, "g", "x=0,3", "y=1,2", "--force")

@@ -144,7 +144,7 @@ class ConsumerGroup(NotCopyable):
         it is added again.
 
         Args:
-            *members: The names of the members.
+            *members: The names of the members. A name that is no member changes nothing.
 
         Returns:
             The members of the group.
