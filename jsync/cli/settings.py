@@ -37,14 +37,15 @@ class Settings:
     @property
     def timeout(self) -> float:
         """The timeout of one request, in seconds."""
-        timeout = self._all.get("timeout", _TIMEOUT)
+        timeout, source = self._all.get("timeout", _TIMEOUT), "--timeout"
         if isinstance(timeout, str):  # from the environment
+            source = "NATS_TIMEOUT"
             try:
                 timeout = seconds(timeout)
             except ValueError as error:
-                raise click.UsageError(f"NATS_TIMEOUT: {error}") from None
+                raise click.UsageError(f"{source}: {error}") from None
         if timeout == 0:
-            raise click.UsageError("--timeout has to be above 0")
+            raise click.UsageError(f"{source} has to be above 0")
         return float(timeout)
 
     @property

@@ -119,6 +119,10 @@ def time(text: str, now: datetime, direction: int = 1) -> datetime:
             raise ValueError(
                 f"not a time: {text!r}; write 2026-11-21T12:00:00Z or 1h30m"
             ) from None
+    if text.isdigit():
+        raise ValueError(
+            f"a date or a number of seconds: {text!r}; write {when:%Y-%m-%d} or {text}s"
+        )
     return when.astimezone(UTC)
 
 

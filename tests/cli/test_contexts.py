@@ -274,3 +274,11 @@ def test_no_secret_is_ever_written(own_server: StartServer, tmp_path: Path) -> N
         ended = Jsync(server)(*options, "stream", "ls")
         assert ended.code in (1, 2)
         assert "hunter2" not in ended.errors + ended.output
+
+
+def test_a_timeout_of_zero_names_its_source(
+    jsync: Jsync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--timeout has to be" in jsync("rtt", "--timeout", "0").errors
+    monkeypatch.setenv("NATS_TIMEOUT", "0")
+    assert "NATS_TIMEOUT has to be" in jsync("rtt").errors

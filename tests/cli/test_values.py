@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -76,3 +76,9 @@ def test_a_time_may_be_a_duration_from_now() -> None:
     assert time("90m", NOON, -1).isoformat() == "2026-11-21T10:30:00+00:00"
     with pytest.raises(ValueError, match="not a time"):
         time("tomorrow", NOON)
+
+
+def test_a_number_that_may_be_dates_is_refused() -> None:
+    with pytest.raises(ValueError, match="write 2026-11-21 or 20261121s"):
+        time("20261121", NOON)
+    assert time("10000000", NOON) == NOON + timedelta(seconds=10_000_000)

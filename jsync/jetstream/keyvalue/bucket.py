@@ -20,7 +20,7 @@ from ...errors import (
     WrongLastSequenceError,
     WrongRevisionError,
 )
-from ...validation import check_int, check_optional_callable
+from ...validation import check_int, check_optional_callable, check_seconds
 from ..buckets.engine import no_bucket
 from ..management import stream_info
 from ..publishing.options import publish_headers, required_features
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ...core.requests import Data
     from ...errors import LockLostError
     from ...models.publish import TTL, PublishOptions
+    from ...validation import Seconds
     from ..api import API
     from .engine import BucketLayout, Entry
 
@@ -137,7 +138,7 @@ class KeyValue(Generic[Value]):
     # Writing --------------------------------------------------------------------------
 
     def put(
-        self, key: str, value: Value | Data = b"", *, timeout: float | None = None
+        self, key: str, value: Value | Data = b"", *, timeout: Seconds | None = None
     ) -> int:
         """Store a value, whatever the present value of the key.
 
@@ -166,7 +167,7 @@ class KeyValue(Generic[Value]):
         value: Value | Data = b"",
         *,
         ttl: TTL | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> int:
         """Store a value if the key has none, or was deleted or purged.
 
@@ -224,7 +225,7 @@ class KeyValue(Generic[Value]):
         value: Value | Data = b"",
         *,
         last: int,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> int:
         """Store a value if the key has not changed since revision `last`.
 
@@ -250,7 +251,7 @@ class KeyValue(Generic[Value]):
         return self._write(key, self._layout.encode(key, value), options, timeout)
 
     def delete(
-        self, key: str, *, last: int | None = None, timeout: float | None = None
+        self, key: str, *, last: int | None = None, timeout: Seconds | None = None
     ) -> int:
         """Delete a key and keep its history. It need not have a value.
 
@@ -279,7 +280,7 @@ class KeyValue(Generic[Value]):
         *,
         ttl: TTL | None = None,
         last: int | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> int:
         """Delete a key and its history, so that a marker alone is left.
 
@@ -309,7 +310,7 @@ class KeyValue(Generic[Value]):
         return self._write(key, b"", options, timeout)
 
     def purge_deletes(
-        self, *, older_than: float = MARKER_RETENTION, timeout: float | None = None
+        self, *, older_than: float = MARKER_RETENTION, timeout: Seconds | None = None
     ) -> int:
         """Remove delete markers, and the remaining history of their keys.
 
@@ -330,7 +331,7 @@ class KeyValue(Generic[Value]):
         return purge_markers(self._api, plain, older_than, timeout)
 
     def _write(
-        self, key: str, value: Data, options: PublishOptions, timeout: float | None
+        self, key: str, value: Data, options: PublishOptions, timeout: Seconds | None
     ) -> int:
         seconds = self._api.seconds(timeout)
         deadline = deadline_after(seconds)
@@ -408,7 +409,7 @@ class KeyValue(Generic[Value]):
     # Reading --------------------------------------------------------------------------
 
     def get(
-        self, key: str, *, revision: int | None = None, timeout: float | None = None
+        self, key: str, *, revision: int | None = None, timeout: Seconds | None = None
     ) -> Entry[Value]:
         """Get the value of a key, from any server that has it.
 
@@ -434,7 +435,7 @@ class KeyValue(Generic[Value]):
         return self._layout.value(entry)
 
     def get_many(
-        self, keys: Iterable[str], *, timeout: float | None = None
+        self, keys: Iterable[str], *, timeout: Seconds | None = None
     ) -> dict[str, Entry[Value]]:
         """Get the values of many keys, by one request for up to 1024 of them.
 
@@ -468,7 +469,7 @@ class KeyValue(Generic[Value]):
         return {entry.key: entry for entry in self._layout.decode(values)}
 
     def _last_of(
-        self, subjects: list[str], timeout: float | None
+        self, subjects: list[str], timeout: Seconds | None
     ) -> Iterator[Entry[bytes]]:
         """Iterate over the last entry of each subject, in the form of the bucket.
 
@@ -493,7 +494,9 @@ class KeyValue(Generic[Value]):
         except StreamNotFoundError as error:
             raise layout.not_found_error() from error
 
-    def history(self, key: str, *, timeout: float | None = None) -> list[Entry[Value]]:
+    def history(
+        self, key: str, *, timeout: Seconds | None = None
+    ) -> list[Entry[Value]]:
         """Get all kept revisions of a key, delete markers included.
 
         Args:
@@ -521,7 +524,7 @@ class KeyValue(Generic[Value]):
             raise self._layout.key_not_found_error(key)
         return self._layout.decode(entries)
 
-    def keys(self, *filters: str, timeout: float | None = None) -> Iterator[str]:
+    def keys(self, *filters: str, timeout: Seconds | None = None) -> Iterator[str]:
         """Iterate over the keys that have a value, each once. The server filters them.
 
         You get each key that has a value all the time while you iterate, whatever others
@@ -540,7 +543,7 @@ class KeyValue(Generic[Value]):
         self._layout.filters(filters)
         return self._keys(filters, timeout)
 
-    def _keys(self, filters: tuple[str, ...], timeout: float | None) -> Iterator[str]:
+    def _keys(self, filters: tuple[str, ...], timeout: Seconds | None) -> Iterator[str]:
         changes = open_changes(
             *(self._api, self._layout, filters),
             headers_only=True,
@@ -561,7 +564,7 @@ class KeyValue(Generic[Value]):
         revision: int | None = None,
         callback: Callable[[Entry[Value]], object] | None = None,
         on_error: Callable[[Exception], object] | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> Watch[Value]:
         """Watch keys: their present values, then each change, once and in order.
 
@@ -599,7 +602,7 @@ class KeyValue(Generic[Value]):
         self,
         *filters: str,
         on_error: Callable[[Exception], object] | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> LiveView[Value]:
         """Keep a copy of keys and values here, which a watch keeps current.
 
@@ -629,7 +632,7 @@ class KeyValue(Generic[Value]):
         key: str,
         *,
         ttl: float = 30,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         on_lost: Callable[[LockLostError], object] | None = None,
     ) -> Lock:
         """Make a lock on a key, for one holder at a time. Sends nothing by itself.
@@ -657,6 +660,8 @@ class KeyValue(Generic[Value]):
         seconds = check_ttl(ttl)
         # With another lifetime, two holders could have the lock, or none for a long time.
         self._layout.check_ttl(seconds)
+        if timeout is not None:
+            timeout = check_seconds(timeout, "timeout")
         check_optional_callable(on_lost, "on_lost")
 
         def renew(owner: bytes, last: int, timeout: float) -> int:
@@ -710,7 +715,7 @@ class KeyValue(Generic[Value]):
 
         return Election(self._api.session, make, on_elected, on_lost)
 
-    def status(self, *, timeout: float | None = None) -> KeyValueStatus:
+    def status(self, *, timeout: Seconds | None = None) -> KeyValueStatus:
         """Get the contents and the configuration of the bucket from the server. Blocks.
 
         Args:

@@ -27,6 +27,7 @@ from ...errors import (
     SubscriptionClosedError,
     WrongRevisionError,
 )
+from ...validation import check_seconds
 from ..buckets.engine import PASSING
 from .lease import Lease
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ...core.session import Session
+    from ...validation import Seconds
     from .engine import Entry
     from .watch import Watch
 
@@ -74,12 +76,12 @@ class LockBucket(Protocol):
     @property
     def bucket(self) -> str: ...
     def create(
-        self, key: str, value: bytes, *, ttl: int, timeout: float | None = None
+        self, key: str, value: bytes, *, ttl: int, timeout: Seconds | None = None
     ) -> int: ...
-    def get(self, key: str, *, timeout: float | None = None) -> Entry[bytes]: ...
+    def get(self, key: str, *, timeout: Seconds | None = None) -> Entry[bytes]: ...
     def purge(self, key: str, *, ttl: int, last: int) -> int: ...
     def watch(
-        self, filters: str, /, *, timeout: float | None = None
+        self, filters: str, /, *, timeout: Seconds | None = None
     ) -> Watch[bytes]: ...
 
 
@@ -108,7 +110,7 @@ class Lock(NotCopyable):
         key: str,
         ttl: int,
         renew: Callable[[bytes, int, float], int],
-        timeout: float | None,
+        timeout: Seconds | None,
         on_lost: Callable[[LockLostError], object] | None,
     ) -> None:
         self._bucket, self._session = bucket, session
@@ -165,7 +167,7 @@ class Lock(NotCopyable):
             return 0.0
         return max(0.0, lease.ends - moment)
 
-    def acquire(self, timeout: float | None = None) -> bool:
+    def acquire(self, timeout: Seconds | None = None) -> bool:
         """Get the lock, and wait for it if another one has it.
 
         While the servers cannot answer, without a leader or without JetStream for
@@ -179,12 +181,15 @@ class Lock(NotCopyable):
             Whether you hold it now.
 
         Raises:
+            ConfigError: `timeout` is no number of seconds.
             ConcurrentUseError: This object holds it already.
             UnsupportedFeatureError: nats-server is older than 2.11, or the server that leads
                 the bucket in a cluster of several versions. It would keep the lock of a dead
                 holder forever. Nothing is stored.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
+        if timeout is not None:
+            timeout = check_seconds(timeout, "timeout")
         deadline = None if timeout is None else deadline_after(timeout)
         if not self._state.try_to(LockState.ACQUIRING):
             raise ConcurrentUseError(

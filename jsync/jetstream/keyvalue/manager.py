@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...models import StreamInfo
+    from ...validation import Seconds
     from ..api import API
 
 _ALL = "$KV.*.>"
@@ -30,7 +31,7 @@ class KeyValueManager:
         config: KeyValueConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> KeyValue:
         """Create a bucket. Blocks until the server has answered.
@@ -62,7 +63,7 @@ class KeyValueManager:
         config: KeyValueConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> KeyValue:
         """Change the configuration of a bucket. Blocks until the server has answered.
@@ -91,7 +92,7 @@ class KeyValueManager:
         config: KeyValueConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> KeyValue:
         """Create a bucket, or give an existing bucket this configuration. Blocks.
@@ -113,7 +114,7 @@ class KeyValueManager:
         wanted = KeyValueConfig.from_any(config, fields)
         return self._bound(buckets.create_or_update(self._api, wanted, timeout))
 
-    def key_value(self, bucket: str, *, timeout: float | None = None) -> KeyValue:
+    def key_value(self, bucket: str, *, timeout: Seconds | None = None) -> KeyValue:
         """Get an existing bucket. Blocks, and creates nothing.
 
         Args:
@@ -136,7 +137,7 @@ class KeyValueManager:
             )
         return self._bound(info)
 
-    def delete_key_value(self, bucket: str, *, timeout: float | None = None) -> None:
+    def delete_key_value(self, bucket: str, *, timeout: Seconds | None = None) -> None:
         """Delete a bucket with all its keys. Blocks.
 
         Args:
@@ -149,7 +150,7 @@ class KeyValueManager:
         """
         buckets.delete(self._api, STREAM_PREFIX, bucket, timeout)
 
-    def key_value_names(self, *, timeout: float | None = None) -> Iterator[str]:
+    def key_value_names(self, *, timeout: Seconds | None = None) -> Iterator[str]:
         """Iterate over the names of the buckets.
 
         Mirrors are left out, because the server cannot find them by a subject.
@@ -164,7 +165,7 @@ class KeyValueManager:
         return buckets.names(self._api, STREAM_PREFIX, _ALL, timeout)
 
     def key_value_statuses(
-        self, *, timeout: float | None = None
+        self, *, timeout: Seconds | None = None
     ) -> Iterator[KeyValueStatus]:
         """Iterate over the buckets: their contents and their configuration.
 

@@ -12,6 +12,7 @@ from ..watching.driver import open_changes
 from .watch import Watch
 
 if TYPE_CHECKING:
+    from ...validation import Seconds
     from ..api import API
     from .engine import BucketLayout
 
@@ -19,7 +20,7 @@ MARKER_RETENTION = 30 * 60.0
 
 
 def purge_markers(
-    api: API, layout: BucketLayout, older_than: float, timeout: float | None
+    api: API, layout: BucketLayout, older_than: float, timeout: Seconds | None
 ) -> int:
     """Do the work of `KeyValue.purge_deletes`. Return the number of removed markers.
 

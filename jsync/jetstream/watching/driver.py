@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from typing import Any, Never
 
     from ...models import ConsumerInfo
+    from ...validation import Seconds
     from ..api import API
     from .current import Applied
     from .engine import Stored, Watched
@@ -62,7 +63,7 @@ def open_changes(
     ignore_deletes: bool = False,
     revision: int | None = None,
     on_error: Callable[[Exception], object] | None = None,
-    timeout: float | None = None,
+    timeout: Seconds | None = None,
 ) -> Changes[Item]:
     """Create a consumer for changes of `keys`, and begin to read it. Blocks."""
     starts = {

@@ -627,3 +627,18 @@ def test_a_lagging_servers_old_marker_loses_no_lock(
         lock.release()
     assert lost.waiting == 0
     js.delete_stream(f"{stream}-far")
+
+
+@pytest.mark.parametrize("timeout", ["1", float("nan"), True, []])
+def test_a_bad_timeout_leaves_the_lock_free(
+    js: jsync.JetStream, unique: str, timeout: Any
+) -> None:
+    kv = js.create_key_value(bucket=unique, storage="memory", limit_marker_ttl=2)
+    with pytest.raises(errors.ConfigError, match="timeout"):
+        kv.lock("a", ttl=2, timeout=timeout)
+    lock = kv.lock("a", ttl=2, timeout=timedelta(seconds=30))
+    with pytest.raises(errors.ConfigError, match="timeout"):
+        lock.acquire(timeout)
+    with lock:
+        assert not kv.lock("a", ttl=2).acquire(timedelta(0))
+    js.delete_key_value(unique)
