@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jsync import StoredMessage, errors
-from jsync.worker.dead import DeadLetter
+from jsync.worker.dead_letters import DeadLetter
 
 from .asking import confirm, force_option
 from .completion import STREAM

@@ -11,7 +11,6 @@ from .._fast import check_subscribe_subject
 from ..core.around import inside
 from ..core.resources import NotCopyable
 from ..validation import check_bool, check_count, check_optional_callable, check_seconds
-from .driver import Driver
 from .engine import (
     DEFAULT_PREFIX,
     DEFAULT_QUEUE,
@@ -25,6 +24,7 @@ from .engine import (
 )
 from .handler import bind
 from .messages import EndpointInfo, ServiceInfo
+from .runner import Driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,7 +7,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from .calls import message_in_hand
+from .runner import message_in_hand
 
 if TYPE_CHECKING:
     from .._fast import JetStreamMsg

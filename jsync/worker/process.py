@@ -24,7 +24,7 @@ from ..errors import (
     TLSError,
 )
 from ..health import REPORT_SECONDS
-from .figures import Report
+from .metrics import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ..jetstream.groups.member import GroupMember
     from ..jetstream.pulls.consume import ConsumeContext
     from ..models import ConsumerConfig
-    from .calls import Calls
     from .handlers import Route
+    from .runner import Calls
 
 PLACE: Final = "JSYNC_WORKER_PLACE"
 """The environment variable with the number of a process below its supervisor, from 0."""

@@ -18,7 +18,7 @@ import msgspec
 from ..errors import WorkerError
 from ..health import ALIVE_SECONDS, FRESH_SECONDS, REPORT_SECONDS
 from .engine import HEARTBEAT_SECONDS, START_SECONDS, Crew, Phase
-from .figures import Figures, Report, prometheus_text
+from .metrics import Figures, Report, prometheus_text
 from .process import STOPS, VARIABLE
 from .sources import PLACE
 

@@ -29,11 +29,11 @@ from ..validation import (
     check_optional_callable,
     check_seconds,
 )
-from .calls import Calls
-from .dead import Stranded
-from .figures import Report
+from .dead_letters import Stranded
 from .handlers import route
+from .metrics import Report
 from .process import run
+from .runner import Calls
 from .sources import source_of
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from jsync.worker import (
     dead as dead_letters,
     worker as worker_module,
 )
-from jsync.worker.dead import Stranded
+from jsync.worker.dead_letters import Stranded
 from jsync.worker.logs import JSONFormatter
 
 from ..matrix.leaf import answers

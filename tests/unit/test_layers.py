@@ -372,7 +372,7 @@ PUBLIC = {
     "jsync.testing",
     "jsync.tracing",
     "jsync.worker",
-    "jsync.worker.dead",
+    "jsync.worker.dead_letters",
 }
 
 # These parts are built on the public names, as a program of a user is.

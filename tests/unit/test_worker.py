@@ -26,9 +26,9 @@ from jsync.worker.engine import (
     Crew,
     Phase,
 )
-from jsync.worker.figures import Figures, Report, prometheus_text
 from jsync.worker.handlers import adapted
 from jsync.worker.http import address_of
+from jsync.worker.metrics import Figures, Report, prometheus_text
 
 if TYPE_CHECKING:
     from jsync import JetStreamMsg

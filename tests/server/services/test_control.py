@@ -276,7 +276,7 @@ def test_a_slow_stats_handler_delays_only_stats(
     unique: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.services.driver.STATS_SECONDS", 2 * LONG)
+    monkeypatch.setattr("jsync.services.runner.STATS_SECONDS", 2 * LONG)
     begun, go = threading.Event(), threading.Event()
 
     def slow(endpoint: jsync.EndpointStats) -> int:

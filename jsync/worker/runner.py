@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import Error, HandlerTimeoutError
 from ..jetstream.retries.engine import format_error, user_traceback
-from .figures import BUCKETS, Figures
+from .metrics import BUCKETS, Figures
 
 if TYPE_CHECKING:
     from collections.abc import Callable
