@@ -71,7 +71,7 @@ def show(settings: Settings, stream: str, letter: int) -> None:
     if settings.json:
         write_json(_document(found))
         return
-    facts = {name.lower(): found.about(name) or None for name in _FIELDS}
+    facts = {name.lower(): found.detail(name) or None for name in _FIELDS}
     write_facts(f"Dead letter {letter} of {stream}", facts)
     echo("")
     echo(body_text(found.message.data))
@@ -172,10 +172,10 @@ def _one(stream: jsync.Stream, letter: int) -> DeadLetter:
 
 
 def _row(letter: DeadLetter) -> list[object]:
-    about = [letter.about(name) for name in ("Attempts", "Subject", "Reason")]
-    return [letter.message.sequence, letter.about("Time"), letter.origin, *about]
+    about = [letter.detail(name) for name in ("Attempts", "Subject", "Reason")]
+    return [letter.message.sequence, letter.detail("Time"), letter.origin, *about]
 
 
 def _document(letter: DeadLetter) -> dict[str, Any]:
-    why = {name.lower(): letter.about(name) for name in _FIELDS}
+    why = {name.lower(): letter.detail(name) for name in _FIELDS}
     return {**document_of(letter.message), "dead_letter": why}

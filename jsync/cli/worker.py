@@ -110,7 +110,7 @@ def worker(
         else logging.Formatter(logging.BASIC_FORMAT)
     )
     logging.basicConfig(level=logging.INFO, handlers=[written], force=True)
-    if process.VARIABLE in os.environ:  # a child that `jsync worker` has started
+    if process.REPORT_VARIABLE in os.environ:  # a child that `jsync worker` has started
         app = _load(target)
         process.run(
             lambda: app.connect(lambda: _connect(settings, target)),
@@ -119,16 +119,16 @@ def worker(
         )
         return
     command = [sys.executable, "-m", "jsync", *sys.argv[1:]]
-    crew = supervisor.Supervisor(
+    pool = supervisor.Supervisor(
         command, processes, grace, start_timeout, heartbeat_timeout
     )
     with contextlib.ExitStack() as stack:
         if http is not None:
-            port = stack.enter_context(web.serving(web.address_of(http), crew))
+            port = stack.enter_context(web.serve(web.parse_address(http), pool))
             say(f"health and metrics on port {port}")
         if reload:
-            stack.enter_context(watched.reloading(os.getcwd(), crew.replace))
-        crew.run()
+            stack.enter_context(watched.watch_files(os.getcwd(), pool.replace))
+        pool.run()
 
 
 def _connect(settings: Settings, target: str) -> jsync.Connection:

@@ -205,7 +205,7 @@ def control_subjects(prefix: str, name: str, instance_id: str) -> dict[str, Verb
 # Counts ---------------------------------------------------------------------------------
 
 
-class Work:
+class ThreadCounters:
     """The requests that one thread has handled. Only that thread changes it."""
 
     __slots__ = ("nanoseconds", "requests")
@@ -215,7 +215,7 @@ class Work:
         self.nanoseconds = 0
 
 
-class Counts:
+class EndpointCounters:
     """The statistics of an endpoint. The caller must hold the lock of the endpoint.
 
     Each thread counts its own requests and times without the lock, because a lock for each
@@ -223,13 +223,13 @@ class Counts:
     """
 
     def __init__(self) -> None:
-        self._works: list[Work] = []
+        self._threads: list[ThreadCounters] = []
         self.reset()
 
-    def work(self) -> Work:
+    def add_thread(self) -> ThreadCounters:
         """Return the counts for another thread."""
-        work = Work()
-        self._works.append(work)
+        work = ThreadCounters()
+        self._threads.append(work)
         return work
 
     def reset(self) -> None:
@@ -245,8 +245,8 @@ class Counts:
 
     def _totals(self) -> tuple[int, int]:
         return (
-            sum(work.requests for work in self._works),
-            sum(work.nanoseconds for work in self._works),
+            sum(work.requests for work in self._threads),
+            sum(work.nanoseconds for work in self._threads),
         )
 
     def stats(self, endpoint: EndpointInfo) -> EndpointStats:
@@ -284,7 +284,7 @@ def error_of(msg: Msg) -> ServiceError | None:
     )
 
 
-def hidden(error: BaseException, exposed: bool) -> ServiceError:
+def sanitize_error(error: BaseException, exposed: bool) -> ServiceError:
     """Return the error for the requester: the exception's name, and its text if `exposed`."""
     name = type(error).__name__
     if not exposed:

@@ -13,7 +13,7 @@ INFO_TYPE: Final = "io.nats.micro.v1.info_response"
 STATS_TYPE: Final = "io.nats.micro.v1.stats_response"
 
 
-class Told(Model, kw_only=True, frozen=True):
+class ServiceMessage(Model, kw_only=True, frozen=True):
     """A part of an answer. Every field is sent, since other clients expect it."""
 
     def to_wire(self) -> dict[str, Any]:
@@ -25,7 +25,7 @@ class Told(Model, kw_only=True, frozen=True):
         return wire
 
 
-class ServicePing(Told, kw_only=True, frozen=True):
+class ServicePing(ServiceMessage, kw_only=True, frozen=True):
     """The answer of an instance of a service to PING."""
 
     type: str = PING_TYPE
@@ -45,7 +45,7 @@ class ServicePing(Told, kw_only=True, frozen=True):
         return wire
 
 
-class EndpointInfo(Told, kw_only=True, frozen=True):
+class EndpointInfo(ServiceMessage, kw_only=True, frozen=True):
     """The configuration of an endpoint."""
 
     name: str = ""
@@ -58,7 +58,7 @@ class EndpointInfo(Told, kw_only=True, frozen=True):
     `request_schema` and `response_schema`."""
 
 
-class ServiceInfo(Told, kw_only=True, frozen=True):
+class ServiceInfo(ServiceMessage, kw_only=True, frozen=True):
     """The configuration of an instance of a service."""
 
     type: str = INFO_TYPE
@@ -72,7 +72,7 @@ class ServiceInfo(Told, kw_only=True, frozen=True):
     endpoints: list[EndpointInfo] = msgspec.field(default_factory=list)
 
 
-class EndpointStats(Told, kw_only=True, frozen=True):
+class EndpointStats(ServiceMessage, kw_only=True, frozen=True):
     """The statistics of an endpoint since its start or the last reset."""
 
     name: str = ""
@@ -101,7 +101,7 @@ class EndpointStats(Told, kw_only=True, frozen=True):
         return wire
 
 
-class ServiceStats(Told, kw_only=True, frozen=True):
+class ServiceStats(ServiceMessage, kw_only=True, frozen=True):
     """The statistics of an instance of a service."""
 
     type: str = STATS_TYPE

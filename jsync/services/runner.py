@@ -32,10 +32,10 @@ from ..errors import (
 )
 from .engine import (
     TRANSITIONS,
-    Counts,
+    EndpointCounters,
     ServiceState,
     control_subjects,
-    hidden,
+    sanitize_error,
 )
 from .messages import ServicePing, ServiceStats
 from .request import Request
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
     from .._fast import Msg
     from ..core.session import Session
-    from .engine import Work
+    from .engine import ThreadCounters
     from .handler import Bound
     from .messages import EndpointInfo, EndpointStats, ServiceInfo
 
-MAX_ASKED = 10_000
+MAX_PENDING_CONTROL = 10_000
 """The number of PING, INFO and STATS requests that may wait for an answer."""
 STATS_SECONDS = 1.0
 """Seconds that the `stats_handler` may take for an answer to STATS."""
@@ -59,12 +59,12 @@ OVERLOADED = ServiceError(503, "overloaded: too many requests are waiting")
 STOPPING = ServiceError(503, "stopping: the request was not begun")
 
 
-class Endpoint:
+class EndpointRunner:
     """An endpoint with its waiting requests, its threads, and its statistics."""
 
     def __init__(
         self,
-        driver: Driver,
+        driver: ServiceRunner,
         info: EndpointInfo,
         bound: Bound,
         workers: int,
@@ -73,9 +73,9 @@ class Endpoint:
     ) -> None:
         session = driver.session
         self.info = info
-        self._driver = driver
+        self._service = driver
         self._call = bound.call
-        self._counts = Counts()
+        self._counters = EndpointCounters()
         # Re-entrant: a signal handler may interrupt a call and read the statistics.
         self._lock = ForkSafeRLock()
         sid = session.next_sid()
@@ -92,13 +92,13 @@ class Endpoint:
         self.mailbox = mailbox(workers)
         self.mailbox.alone = workers == 1
         self._overflow = self.mailbox.overflow = mailbox(1)
-        self._overflow.on_first = self._start_refusing
+        self._overflow.on_first = self._start_rejecting
         self._interest = SubscriptionEntry(
             sid,
             info.subject,
             info.queue_group or None,
             self.mailbox,
-            on_closed=driver.broken,
+            on_closed=driver.on_closed,
         )
         try:
             for number in range(1, workers + 1):
@@ -110,17 +110,17 @@ class Endpoint:
 
     def subscribe(self) -> None:
         """Subscribe to the subject of the endpoint."""
-        self._driver.session.subscribe(self._interest)
+        self._service.session.subscribe(self._interest)
 
     def silence(self) -> None:
         """Unsubscribe on the server."""
-        self._driver.session.silence(self._interest.sid)
+        self._service.session.silence(self._interest.sid)
 
     def close(self) -> None:
         """Accept no more requests. Waiting ones are still handled."""
         self.mailbox.close()
         self._overflow.close()
-        self._driver.session.unsubscribe(self._interest.sid)
+        self._service.session.unsubscribe(self._interest.sid)
 
     def drop(self) -> int:
         """Drop the waiting requests, which cannot be answered. Return their number."""
@@ -129,38 +129,40 @@ class Endpoint:
         self._overflow.close(discard=True)
         return dropped
 
-    def refuse_rest(self) -> int:
+    def reject_pending(self) -> int:
         """Reject the waiting requests. Return their number."""
-        rest, work = self.mailbox.take_rest(), self._begin()
+        rest, work = self.mailbox.take_rest(), self._thread_counters()
         for msg in rest:
-            self._refuse(work, STOPPING, msg)
+            self._reject(work, STOPPING, msg)
         return len(rest)
 
     # Statistics -----------------------------------------------------------------------
 
     def stats(self) -> EndpointStats:
         with self._lock:
-            return self._counts.stats(self.info)
+            return self._counters.stats(self.info)
 
     def reset(self) -> None:
         with self._lock:
-            self._counts.reset()
+            self._counters.reset()
 
     def failed(self, error: ServiceError) -> None:
         """Count an error that was sent as an answer."""
         with self._lock:
-            self._counts.failed(error)
+            self._counters.failed(error)
 
     # The threads ----------------------------------------------------------------------
 
-    def _begin(self) -> Work:
+    def _thread_counters(self) -> ThreadCounters:
         with self._lock:
-            return self._counts.work()
+            return self._counters.add_thread()
 
     def _work(self, mailbox: Mailbox) -> None:
-        mailbox.hand_over(partial(self._handle, self._begin()), self._unsent)
+        mailbox.hand_over(
+            partial(self._handle, self._thread_counters()), self._reply_failed
+        )
 
-    def _handle(self, work: Work, msg: Msg) -> None:
+    def _handle(self, work: ThreadCounters, msg: Msg) -> None:
         answer = failure = None
         work.requests += 1
         request = Request(msg, self.failed)
@@ -170,7 +172,7 @@ class Endpoint:
         except ServiceError as error:
             failure = error
         except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
-            failure = self._hidden(msg, error)
+            failure = self._sanitize_error(msg, error)
         # Count before the answer, so that its receiver finds the request counted.
         work.nanoseconds += monotonic_ns() - begun
         if request.answered_error:
@@ -181,11 +183,13 @@ class Endpoint:
             try:
                 msg.respond(answer)
             except Exception as error:  # noqa: BLE001 (MaxPayloadError for one)
-                self._fail(msg, self._hidden(msg, error))
+                self._fail(msg, self._sanitize_error(msg, error))
 
-    def _hidden(self, msg: Msg, error: BaseException) -> ServiceError:
-        self._driver.report(as_callback_error(f"the handler of {msg.subject!r}", error))
-        return hidden(error, self._driver.expose_errors)
+    def _sanitize_error(self, msg: Msg, error: BaseException) -> ServiceError:
+        self._service.report(
+            as_callback_error(f"the handler of {msg.subject!r}", error)
+        )
+        return sanitize_error(error, self._service.expose_errors)
 
     def _fail(self, msg: Msg, error: ServiceError, *, counted: bool = False) -> None:
         if not counted:
@@ -195,28 +199,28 @@ class Endpoint:
         try:
             msg.respond(error.data, headers=error.headers)
         except Exception as unsent:  # noqa: BLE001 (data may be too large, or not bytes)
-            self._unsent(msg, unsent)
+            self._reply_failed(msg, unsent)
             with contextlib.suppress(Error):
                 msg.respond(headers=error.headers)
 
-    def _unsent(self, msg: Msg, error: BaseException) -> None:
-        self._driver.report(as_callback_error(f"the answer to {msg.subject!r}", error))
+    def _reply_failed(self, msg: Msg, error: BaseException) -> None:
+        self._service.report(as_callback_error(f"the answer to {msg.subject!r}", error))
 
-    def _start_refusing(self) -> None:
-        self._driver.start_or_retry(
-            f"{self.info.name}-full", self._turn_away, self._overflow
+    def _start_rejecting(self) -> None:
+        self._service.start_or_retry(
+            f"{self.info.name}-full", self._reject_overflow, self._overflow
         )
 
-    def _turn_away(self, mailbox: Mailbox) -> None:
-        refuse = partial(self._refuse, self._begin(), OVERLOADED)
-        mailbox.hand_over(refuse, self._unsent)
+    def _reject_overflow(self, mailbox: Mailbox) -> None:
+        refuse = partial(self._reject, self._thread_counters(), OVERLOADED)
+        mailbox.hand_over(refuse, self._reply_failed)
 
-    def _refuse(self, work: Work, error: ServiceError, msg: Msg) -> None:
+    def _reject(self, work: ThreadCounters, error: ServiceError, msg: Msg) -> None:
         work.requests += 1
         self._fail(msg, error)
 
 
-class Driver:
+class ServiceRunner:
     """The state of a service, with its endpoints, subscriptions and threads."""
 
     def __init__(
@@ -226,7 +230,7 @@ class Driver:
         prefix: str,
         *,
         stats_handler: Callable[[EndpointStats], object] | None,
-        on_done: Callable[[Driver], object],
+        on_done: Callable[[ServiceRunner], object],
         expose_errors: bool,
         around: Callable[[Request], AbstractContextManager[Any]] | None,
     ) -> None:
@@ -240,22 +244,22 @@ class Driver:
         self._stats_handler = stats_handler
         self._stuck = False
         self._on_done = on_done
-        self._endpoints: list[Endpoint] = []
+        self._endpoints: list[EndpointRunner] = []
         self._threads: set[threading.Thread] = set()
         self._open = True
-        self._at_work = 1
+        self._active_threads = 1
         """The number of running threads, plus one while the service is open."""
         # Re-entrant: a signal handler may interrupt a call and stop the service.
         self._lock = ForkSafeRLock()
         self._state = StateMachine(ServiceState.RUNNING, TRANSITIONS, self._lock)
         self._done = Latch(session.write_buffer)
         self._verbs = control_subjects(prefix, info.name, self._info.id)
-        self._asked: list[Mailbox] = []
+        self._control_mailboxes: list[Mailbox] = []
         self._controls: list[SubscriptionEntry] = []
         self._finisher: threading.Thread | None = None
         """The thread that calls `on_done`."""
 
-    def begin(self) -> None:
+    def start_control(self) -> None:
         """Answer PING, INFO and STATS. A `stats_handler` can delay only STATS."""
         apart = {"STATS"} if self._stats_handler is not None else set[str]()
         for name, verbs in (
@@ -269,13 +273,13 @@ class Driver:
                 continue
             sids = [self.session.next_sid() for _ in subjects]
             mailbox = Mailbox(
-                self.session.write_buffer, sids[0], max_messages=MAX_ASKED
+                self.session.write_buffer, sids[0], max_messages=MAX_PENDING_CONTROL
             )
-            mailbox.on_first = partial(self._start_telling, name, mailbox)
-            self._asked.append(mailbox)
+            mailbox.on_first = partial(self._start_control, name, mailbox)
+            self._control_mailboxes.append(mailbox)
             for sid, subject in zip(sids, subjects, strict=True):
                 interest = SubscriptionEntry(
-                    sid, subject, None, mailbox, on_closed=self.broken
+                    sid, subject, None, mailbox, on_closed=self.on_closed
                 )
                 self._controls.append(interest)
                 self.session.subscribe(interest)
@@ -295,7 +299,7 @@ class Driver:
         """Start an endpoint. Does not block."""
         self.session.write_buffer.check_process()
         self._check_running()
-        endpoint = Endpoint(self, info, bound, workers, max_messages, max_bytes)
+        endpoint = EndpointRunner(self, info, bound, workers, max_messages, max_bytes)
         try:
             with self._lock:
                 self._endpoints.append(endpoint)
@@ -326,14 +330,14 @@ class Driver:
                 # After a fork, the connection belongs to the parent process.
                 self.report(error)
             finally:
-                self._ended(1)
+                self._threads_ended(1)
 
         with self._lock:
-            self._at_work += 1
+            self._active_threads += 1
         try:
             self.session.thread_factory.start(f"{self.session.name}-{name}", work)
         except BaseException:
-            self._ended(1)
+            self._threads_ended(1)
             raise
 
     def start_or_retry(
@@ -393,18 +397,18 @@ class Driver:
             endpoint.reset()
         self._started = _now()
 
-    def _start_telling(self, name: str, mailbox: Mailbox) -> None:
+    def _start_control(self, name: str, mailbox: Mailbox) -> None:
         """Start a thread that answers the waiting requests and then ends."""
-        self.start_or_retry(name, partial(self._tell, name), mailbox)
+        self.start_or_retry(name, partial(self._answer_control, name), mailbox)
 
-    def _tell(self, name: str, mailbox: Mailbox) -> None:
+    def _answer_control(self, name: str, mailbox: Mailbox) -> None:
         while True:
             for msg in mailbox.take_rest():
                 try:
                     self._answer(msg)
                 except BaseException as error:  # noqa: BLE001 (user code may be in it)
-                    self._untold(msg, error)
-            mailbox.on_first = partial(self._start_telling, name, mailbox)
+                    self._control_failed(msg, error)
+            mailbox.on_first = partial(self._start_control, name, mailbox)
             # For a request that has come since `take_rest`, either this thread or another
             # one claims the mailbox.
             if not len(mailbox) or mailbox.claim_first() is None:
@@ -422,14 +426,14 @@ class Driver:
                 told = self._bounded_stats()
         msg.respond(msgspec.json.encode(told.to_wire()))
 
-    def _untold(self, msg: Msg, error: BaseException) -> None:
+    def _control_failed(self, msg: Msg, error: BaseException) -> None:
         """Report an answer that could not be sent, and send an error instead.
 
         For example, the answer may be larger than the server accepts.
         """
         self.report(as_callback_error(f"the answer to {msg.subject!r}", error))
         with contextlib.suppress(Error):
-            msg.respond(headers=hidden(error, exposed=False).headers)
+            msg.respond(headers=sanitize_error(error, exposed=False).headers)
 
     def _bounded_stats(self) -> ServiceStats:
         """Return the statistics, without the `stats_handler` if it takes too long."""
@@ -467,7 +471,7 @@ class Driver:
         """Drain the service, and wait for its running handlers."""
         self.session.write_buffer.check_process()
         deadline = monotonic() + timeout
-        self._turn(ServiceState.STOPPING, error)
+        self._transition(ServiceState.STOPPING, error)
         # Do this in a second call as well, since Ctrl-C may have interrupted the first.
         if self.state is not ServiceState.STOPPED:
             try:
@@ -483,7 +487,7 @@ class Driver:
                 self.finish()
         self.wait_finished(deadline, timeout)
 
-    def _turn(self, state: ServiceState, error: Exception | None = None) -> bool:
+    def _transition(self, state: ServiceState, error: Exception | None = None) -> bool:
         """Change the state. Return False if it was in that or a later state already."""
         with self._lock:
             if not self._state.try_to(state):
@@ -500,8 +504,8 @@ class Driver:
 
     def finish(self) -> None:
         """End the threads after the waiting requests, once all requests have arrived."""
-        self._turn(ServiceState.STOPPING)
-        for mailbox in self._asked:
+        self._transition(ServiceState.STOPPING)
+        for mailbox in self._control_mailboxes:
             mailbox.close()
         for interest in self._controls:
             self.session.unsubscribe(interest.sid)
@@ -521,25 +525,25 @@ class Driver:
             or self._done.wait(max(0.0, deadline - monotonic()))
         ):
             return
-        refused = sum(endpoint.refuse_rest() for endpoint in list(self._endpoints))
+        refused = sum(endpoint.reject_pending() for endpoint in list(self._endpoints))
         raise DrainTimeoutError(
             f"{self!r}: a handler has not returned within {timeout} s; {refused} requests "
             "were refused"
         )
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """End a service that could not be started. Does not call `on_done`."""
         with self._lock:
             self._on_done = _nothing
         self.finish()
 
-    def broken(self, error: Exception) -> None:
+    def on_closed(self, error: Exception) -> None:
         """End the service after the connection closed or a subscription was refused.
 
         Must not block, since it may run on the I/O thread.
         """
         if isinstance(error, ConnectionClosedError):
-            self._turn(ServiceState.STOPPING, error)
+            self._transition(ServiceState.STOPPING, error)
             dropped = sum(endpoint.drop() for endpoint in list(self._endpoints))
             if dropped:
                 self.report(
@@ -592,13 +596,13 @@ class Driver:
         """Close the service, so that it ends with its last thread."""
         with self._lock:
             was_open, self._open = self._open, False
-        self._ended(int(was_open))
+        self._threads_ended(int(was_open))
 
-    def _ended(self, threads: int) -> None:
+    def _threads_ended(self, threads: int) -> None:
         """Note the end of `threads` threads. The last one stops the service."""
         with self._lock:
-            self._at_work -= threads
-            if self._at_work or not self._turn(ServiceState.STOPPED):
+            self._active_threads -= threads
+            if self._active_threads or not self._transition(ServiceState.STOPPED):
                 return
         self._finisher = threading.current_thread()
         try:
@@ -612,7 +616,7 @@ class Driver:
         return f"<service {self._info.name} {self._info.version} {self.state.value}>"
 
 
-def _nothing(_: Driver) -> None:
+def _nothing(_: ServiceRunner) -> None:
     """Do nothing, instead of `on_done`, for a service that could not be started."""
 
 

@@ -24,7 +24,7 @@ from .engine import (
 )
 from .handler import bind
 from .messages import EndpointInfo, ServiceInfo
-from .runner import Driver
+from .runner import ServiceRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ Handler = TypeVar("Handler", bound="Callable[..., Any]")
 class Group(NotCopyable):
     """Endpoints with a common subject prefix. A `Service` is the group without a prefix."""
 
-    def __init__(self, driver: Driver, prefix: str, queue: str | None) -> None:
+    def __init__(self, driver: ServiceRunner, prefix: str, queue: str | None) -> None:
         self._driver = driver
         self._prefix = prefix
         self._queue = queue
@@ -202,7 +202,7 @@ class Service(Group):
             metadata=check_metadata(metadata),
         )
         self._owner = owner  # keeps the connection alive
-        driver = Driver(
+        driver = ServiceRunner(
             session,
             info,
             check_prefix(prefix),
@@ -213,10 +213,10 @@ class Service(Group):
         )
         try:
             super().__init__(driver, "", queue)
-            driver.begin()
+            driver.start_control()
             session.register_drainable(driver)
         except BaseException:  # Ctrl-C, after which the caller cannot stop the service
-            driver.abandon()
+            driver.abort()
             raise
 
     @property

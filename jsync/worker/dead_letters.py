@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..models import ConsumerInfo, PubAck, StoredMessage
     from .handlers import Route
 
-PAUSE: Final = 1.0
+RETRY_INTERVAL: Final = 1.0
 """Seconds between attempts to store a dead letter."""
 SEARCH_SECONDS: Final = 30.0
 """Seconds between two searches for messages whose advisory no process has received."""
@@ -47,7 +47,7 @@ _ENDED: Final = (
 """After these errors no advisory comes any more."""
 
 
-class Stranded:
+class MaxDeliveriesListener:
     """Dead letters of the messages that reached the `max_deliver` of a consumer.
 
     The server publishes one advisory for each message. Every process gets the advisory and
@@ -74,7 +74,7 @@ class Stranded:
         """
         self._js, self._stream = js, stream
         self._route, self._retrier = route, retrier
-        self._report, self._told = report, told
+        self._report, self._record_outcome = report, told
         self._handles = handles
         self._advisories = js.advisories(
             MaxDeliveries, stream=route.stream, consumer=route.consumer
@@ -98,9 +98,9 @@ class Stranded:
                     # remove one that was acknowledged just now.
                     waiting |= {at: found[at] for at in found if at in suspected}
                     if found.keys() - suspected.keys():
-                        search_at = monotonic() + PAUSE
+                        search_at = monotonic() + RETRY_INTERVAL
                     suspected = found
-                pause = PAUSE if waiting else max(0.0, search_at - monotonic())
+                pause = RETRY_INTERVAL if waiting else max(0.0, search_at - monotonic())
                 advisory = self._advisories.next(pause)
                 if advisory.stream_seq < 1:
                     raise JetStreamError(
@@ -119,7 +119,9 @@ class Stranded:
             except Error as error:
                 # Any program may publish to this subject. The next advisory may be good.
                 self._report(error)
-            waiting = {at: it for at, it in waiting.items() if not self._bury(it)}
+            waiting = {
+                at: it for at, it in waiting.items() if not self._dead_letter(it)
+            }
 
     def _search(self) -> dict[int, MaxDeliveries]:
         """Find messages that seem stranded in a work queue, and return their advisories."""
@@ -157,7 +159,7 @@ class Stranded:
         """Stop listening. Does not block."""
         self._advisories.close()
 
-    def _bury(self, advisory: MaxDeliveries) -> bool:
+    def _dead_letter(self, advisory: MaxDeliveries) -> bool:
         """Store the dead letter of a message, and return whether nothing is left to do."""
         subject = self._route.retry.dead_letter
         assert subject is not None
@@ -197,11 +199,11 @@ class Stranded:
             if origin is None:
                 self._report(error)
             else:
-                self._told("kept")
+                self._record_outcome("kept")
                 self._report(dead_letter_error(origin, subject, error))
             return False
         if new:
-            self._told("dead")
+            self._record_outcome("dead")
             self._report(given_up_error(origin, subject, reason, None))
         return True
 
@@ -237,15 +239,15 @@ class DeadLetter:
         headers = self.message.headers
         return headers is not None and f"{PREFIX}Stream" in headers
 
-    def about(self, name: str) -> str:
+    def detail(self, name: str) -> str:
         """Return the header `Dead-Letter-<name>`, without its escapes."""
         return as_text((self.message.headers or Headers()).get(f"{PREFIX}{name}", ""))
 
     @property
     def origin(self) -> str:
         """The stream, the sequence and the consumer of the message."""
-        where = f"{self.about('Stream')} {self.about('Sequence')}"
-        return f"{where} for {self.about('Consumer')}"
+        where = f"{self.detail('Stream')} {self.detail('Sequence')}"
+        return f"{where} for {self.detail('Consumer')}"
 
     def replay(self, js: JetStream, subject: str | None = None) -> PubAck:
         """Publish the message again, and block until it is stored.
@@ -284,7 +286,7 @@ class DeadLetter:
         Any program may publish to the stream of dead letters, so the subject may be that of
         a request, which a responder would obey with the rights of the user who replays.
         """
-        subject = self.about("Subject")
+        subject = self.detail("Subject")
         if subject.startswith(RESERVED):
             raise InvalidSubjectError(
                 f"dead letter {self.message.sequence} names {subject!r}, which is reserved for "

@@ -23,25 +23,29 @@ USAGE: Final = 2
 """The exit code of a process that cannot be started. A restart would not help."""
 
 
-class Phase(enum.Enum):
-    """The phase of a process."""
+class ProcessState(enum.Enum):
+    """The state of a process."""
 
     STARTING = enum.auto()
     READY = enum.auto()
-    LEAVING = enum.auto()
+    STOPPING = enum.auto()
     """The process was told to end."""
-    GONE = enum.auto()
+    ENDED = enum.auto()
 
 
 TRANSITIONS: Final = {
-    Phase.STARTING: {Phase.READY, Phase.LEAVING, Phase.GONE},
-    Phase.READY: {Phase.LEAVING, Phase.GONE},
-    Phase.LEAVING: {Phase.GONE},
-    Phase.GONE: set[Phase](),
+    ProcessState.STARTING: {
+        ProcessState.READY,
+        ProcessState.STOPPING,
+        ProcessState.ENDED,
+    },
+    ProcessState.READY: {ProcessState.STOPPING, ProcessState.ENDED},
+    ProcessState.STOPPING: {ProcessState.ENDED},
+    ProcessState.ENDED: set[ProcessState](),
 }
 
 
-class Crew:
+class ProcessPool:
     """The processes: `slots` places with one process each, or two during a replacement.
 
     The supervisor reports events, and carries out the answers. Processes are numbers.
@@ -49,7 +53,7 @@ class Crew:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.phases: dict[int, StateMachine[Phase]] = {}
+        self.states: dict[int, StateMachine[ProcessState]] = {}
         """The processes that are not gone."""
         self.restarts = 0
         self.leaving = False
@@ -70,12 +74,12 @@ class Crew:
     @property
     def ready(self) -> int:
         """The number of processes that handle messages."""
-        return len(self._in(Phase.READY))
+        return len(self._in(ProcessState.READY))
 
     @property
     def is_over(self) -> bool:
-        """True once the last process has ended after `leave`."""
-        return self.leaving and not self.phases
+        """True once the last process has ended after `shut_down`."""
+        return self.leaving and not self.states
 
     def due(self, now: float) -> list[int]:
         """Return the places that need a process now."""
@@ -89,7 +93,7 @@ class Crew:
 
     def started(self, process: int, place: int) -> None:
         """Record that a process has begun."""
-        self.phases[process] = StateMachine(Phase.STARTING, TRANSITIONS)
+        self.states[process] = StateMachine(ProcessState.STARTING, TRANSITIONS)
         self._place[process] = place
         if self._due.pop(place, None) is None:
             self._successor = process  # replaces a process that is still running
@@ -98,9 +102,9 @@ class Crew:
 
     def is_ready(self, process: int, now: float) -> int | None:
         """Record that a process is ready. Return the process that it replaces, if any."""
-        if self.phases[process].current is not Phase.STARTING:
+        if self.states[process].current is not ProcessState.STARTING:
             return None
-        self.phases[process].to(Phase.READY)
+        self.states[process].to(ProcessState.READY)
         self._ready_since[process] = now
         self._failed_starts = 0
         if process != self._successor:
@@ -112,37 +116,37 @@ class Crew:
 
     def may_end(self, process: int) -> bool:
         """Mark a process as leaving, and return False if it was leaving before."""
-        return self.phases[process].try_to(Phase.LEAVING)
+        return self.states[process].try_to(ProcessState.STOPPING)
 
     def ended(self, process: int, code: int, now: float) -> None:
         """Record that a process is gone."""
-        phase, since = self.phases.pop(process), self._ready_since.pop(process, now)
-        was = phase.current
-        phase.to(Phase.GONE)
+        machine, since = self.states.pop(process), self._ready_since.pop(process, now)
+        was = machine.current
+        machine.to(ProcessState.ENDED)
         place = self._place.pop(process)
         if process == self._predecessor:
             self._predecessor = None
         if process == self._successor:
             self._successor = self._predecessor = None
-            if was is not Phase.LEAVING:
+            if was is not ProcessState.STOPPING:
                 # The old process stays, and so do those after it.
                 self._rolling.clear()
-        elif was is Phase.STARTING:
+        elif was is ProcessState.STARTING:
             self._failed_start(code)
         if self.leaving:
             return
         pause = 0.0
-        if was is not Phase.LEAVING:
+        if was is not ProcessState.STOPPING:
             if now - since >= HEALTHY_SECONDS:
                 self._deaths[place] = 0
             pause = min(
                 MAX_BACKOFF, INITIAL_BACKOFF * 2.0 ** min(self._deaths[place], 20)
             )
             self._deaths[place] += 1
-        at_work = (Phase.STARTING, Phase.READY)
+        at_work = (ProcessState.STARTING, ProcessState.READY)
         if not any(
-            self._place[other] == place and phase.current in at_work
-            for other, phase in self.phases.items()
+            self._place[other] == place and machine.current in at_work
+            for other, machine in self.states.items()
         ):
             self._due[place] = now + pause
 
@@ -156,13 +160,13 @@ class Crew:
                 "were ready"
             )
 
-    def leave(self) -> list[int]:
+    def shut_down(self) -> list[int]:
         """End all processes, and return those that have to be told."""
         self.leaving = True
         self._rolling.clear()
-        return [process for process in self.phases if self.may_end(process)]
+        return [process for process in self.states if self.may_end(process)]
 
-    def roll(self) -> None:
+    def rolling_restart(self) -> None:
         """Replace each process by a new one, one after the other."""
         if not self.leaving:
             self._rolling = [*range(self.slots)]
@@ -170,21 +174,21 @@ class Crew:
 
     def starting(self) -> list[int]:
         """Return the processes that are not ready yet, and have not been told to end."""
-        return self._in(Phase.STARTING)
+        return self._in(ProcessState.STARTING)
 
     def serving(self) -> list[int]:
         """Return the processes that are ready, and have not been told to end."""
-        return self._in(Phase.READY)
+        return self._in(ProcessState.READY)
 
-    def _in(self, phase: Phase) -> list[int]:
+    def _in(self, state: ProcessState) -> list[int]:
         return [
             process
-            for process, machine in self.phases.items()
-            if machine.current is phase
+            for process, machine in self.states.items()
+            if machine.current is state
         ]
 
     def superseded(self) -> list[int]:
-        """Mark the processes that started before the last `roll` as leaving. Return them.
+        """Mark the processes that started before the last `rolling_restart` as stopping. Return them.
 
         They may have read the old code, and may hang in their start.
         """
@@ -193,7 +197,7 @@ class Crew:
         self._is_superseded = False
         found = self.starting()
         for process in found:
-            self.phases[process].to(Phase.LEAVING)
+            self.states[process].to(ProcessState.STOPPING)
             if process != self._successor:
                 self._rolling.remove(self._place[process])  # it restarts with new code
         return found
@@ -205,16 +209,16 @@ class Crew:
         while self._rolling:
             place = self._rolling[0]
             here = {
-                phase.current: process
-                for process, phase in self.phases.items()
+                machine.current: process
+                for process, machine in self.states.items()
                 if self._place[process] == place
             }
-            if Phase.STARTING in here:
+            if ProcessState.STARTING in here:
                 return (
                     None  # it may have read the old code, so it is replaced once ready
                 )
             self._rolling.pop(0)
-            if Phase.READY in here:
-                self._predecessor = here[Phase.READY]
+            if ProcessState.READY in here:
+                self._predecessor = here[ProcessState.READY]
                 return place
         return None  # a process that is not running restarts anyway

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Source(Protocol):
+class HealthSource(Protocol):
     """The methods of the supervisor that the server needs."""
 
     def is_alive(self) -> bool:
@@ -28,7 +28,7 @@ class Source(Protocol):
         """Return the counts as Prometheus text."""
 
 
-def address_of(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """Split `HOST:PORT`.
 
     Raises:
@@ -43,7 +43,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def serving(address: tuple[str, int], source: Source) -> Iterator[int]:
+def serve(address: tuple[str, int], source: HealthSource) -> Iterator[int]:
     """Serve on an address while the block runs, and yield the port. Port 0: any."""
 
     class Handler(BaseHTTPRequestHandler):

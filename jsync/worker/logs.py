@@ -7,7 +7,7 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from .runner import message_in_hand
+from .runner import current_message
 
 if TYPE_CHECKING:
     from .._fast import JetStreamMsg
@@ -25,7 +25,7 @@ class JSONFormatter(logging.Formatter):
             "pid": record.process,
             "text": record.getMessage(),
         }
-        line |= _about(message_in_hand())
+        line |= _about(current_message())
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

@@ -18,7 +18,7 @@ BUCKETS: Final = (
 """Upper bounds in seconds of the histogram of calls."""
 
 
-class Figures(msgspec.Struct):
+class HandlerMetrics(msgspec.Struct):
     """Counts of the handler of one consumer."""
 
     seconds: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
@@ -36,7 +36,7 @@ class Figures(msgspec.Struct):
     """Messages that wait in the stream: the consumer's `num_pending`. None: unknown."""
     ack_pending: int | None = None
 
-    def add(self, other: Figures) -> None:
+    def add(self, other: HandlerMetrics) -> None:
         """Add the counts of another process, or thread, of the same consumer."""
         self.seconds = [a + b for a, b in zip(self.seconds, other.seconds, strict=True)]
         for name in ("total_seconds", *_SUMMED):
@@ -45,14 +45,14 @@ class Figures(msgspec.Struct):
             self.pending, self.ack_pending = other.pending, other.ack_pending
 
     @classmethod
-    def sum(cls, parts: Iterable[Figures]) -> Figures:
+    def sum(cls, parts: Iterable[HandlerMetrics]) -> HandlerMetrics:
         """Return the sum of counts."""
         total = cls()
         for part in parts:
             total.add(part)
         return total
 
-    def without_gauges(self) -> Figures:
+    def without_gauges(self) -> HandlerMetrics:
         """Return the counts that remain when a process has ended."""
         return msgspec.structs.replace(self, in_hand=0, pending=None, ack_pending=None)
 
@@ -63,16 +63,16 @@ _SUMMED: Final = (
 )
 
 
-class Report(msgspec.Struct):
+class WorkerReport(msgspec.Struct):
     """The figures of a process, by stream and consumer."""
 
     ready: bool = False
     attempts: int = 0
     """The attempts to start that failed because no server answered."""
-    consumers: dict[str, Figures] = {}
+    consumers: dict[str, HandlerMetrics] = {}
 
 
-# Name, type, help, attribute of `Figures`.
+# Name, type, help, attribute of `HandlerMetrics`.
 _METRICS: Final = (
     ("failures_total", "counter", "Calls of the handler that raised.", "failed"),
     ("retries_total", "counter", "Failed messages that were given back.", "retried"),
@@ -93,7 +93,7 @@ _METRICS: Final = (
 
 
 def prometheus_text(
-    consumers: Mapping[str, Figures], processes: int, ready: int, restarts: int
+    consumers: Mapping[str, HandlerMetrics], processes: int, ready: int, restarts: int
 ) -> str:
     """Write figures by `STREAM.CONSUMER` in Prometheus' text format 0.0.4."""
     text = PrometheusText("jsync_worker_")

@@ -24,7 +24,7 @@ from ..errors import (
     TLSError,
 )
 from ..health import REPORT_SECONDS
-from .metrics import Report
+from .metrics import WorkerReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jsync.worker")
 
-VARIABLE: Final = "JSYNC_WORKER_REPORTS"
+REPORT_VARIABLE: Final = "JSYNC_WORKER_REPORTS"
 """The environment variable with the file descriptor for the reports of a process.
 
 On Windows it is a handle. The supervisor sets it.
@@ -41,10 +41,10 @@ On Windows it is a handle. The supervisor sets it.
 LAG_SECONDS: Final = 5.0
 """Seconds between two measurements of the lag, which take one request for each consumer."""
 
-STOPS: Final = [signal.SIGTERM, signal.SIGINT]
+STOP_SIGNALS: Final = [signal.SIGTERM, signal.SIGINT]
 """The signals that end a process. On Windows, only Ctrl-C and Ctrl-Break come."""
 if sys.platform == "win32":
-    STOPS.append(signal.SIGBREAK)
+    STOP_SIGNALS.append(signal.SIGBREAK)
 _MAX_WAIT: Final = 0.1 if sys.platform == "win32" else 1.0
 """The longest wait of the main thread in seconds, since Python may call our signal handler
 only after the wait. On Windows no signal ends a wait. On other systems, it is not ended by
@@ -54,11 +54,11 @@ handler."""
 _INITIAL_BACKOFF: Final = 1.0
 _MAX_BACKOFF: Final = 10.0
 """Seconds between attempts to start without a server: the first time, and at most."""
-_LASTING: Final = (AuthenticationError, TLSError, ProtocolError)
+_PERMANENT_ERRORS: Final = (AuthenticationError, TLSError, ProtocolError)
 """The failures to connect that no other attempt can fix."""
 
 
-class Running(Protocol):
+class RunnableWorker(Protocol):
     """A worker that has been started."""
 
     def wait(self) -> bool:
@@ -67,11 +67,11 @@ class Running(Protocol):
     def stop(self, grace: float) -> None:
         """Drain, and end within `grace` seconds."""
 
-    def report(self, *, lag: bool = False) -> Report:
+    def report(self, *, lag: bool = False) -> WorkerReport:
         """Return the counts so far."""
 
 
-class Word(enum.Enum):
+class ProcessEvent(enum.Enum):
     """An event of a process."""
 
     STARTED = enum.auto()
@@ -84,25 +84,25 @@ class Word(enum.Enum):
     DRAINED = enum.auto()
 
 
-Event = tuple[Word, BaseException | None]
+Event = tuple[ProcessEvent, BaseException | None]
 Events = queue.SimpleQueue[Event]
 
 
 def run(
     connect: Callable[[], Connection],
-    start: Callable[[Connection], Running],
+    start: Callable[[Connection], RunnableWorker],
     grace: float,
 ) -> None:
     """Run a worker on the main thread until a signal, or until its supervisor is gone."""
     events: Events = queue.SimpleQueue()
-    place = os.environ.pop(VARIABLE, None)
-    reports = None if place is None else Reports(_descriptor(int(place)))
-    with _signals(lambda: events.put((Word.SIGNAL, None))):
+    place = os.environ.pop(REPORT_VARIABLE, None)
+    reports = None if place is None else ReportWriter(_descriptor(int(place)))
+    with _signals(lambda: events.put((ProcessEvent.SIGNAL, None))):
         if reports is not None:
             lifeline = _own_input()
             _daemon("lifeline", lambda: _await_end_of_input(lifeline, events))
-            reports.begin()
-        begun = _begin(connect, start, events, reports, grace)
+            reports.start()
+        begun = _start_until_stopped(connect, start, events, reports, grace)
         if begun is None:
             return
         nc, running = begun
@@ -115,7 +115,7 @@ def run(
             finally:
                 # Ctrl-C reaches us from the terminal and from the supervisor, which
                 # also kills.
-                _drain(running, events, grace, hasty=reports is None)
+                _drain(running, events, grace, immediate=reports is None)
                 if reports is not None:
                     reports.end()
             if error is not None:
@@ -130,12 +130,12 @@ class _Start:
     def __init__(
         self,
         connect: Callable[[], Connection],
-        start: Callable[[Connection], Running],
+        start: Callable[[Connection], RunnableWorker],
         events: Events,
     ) -> None:
         self._connect, self._start, self._events = connect, start, events
         self.nc: Connection | None = None
-        self.running: Running | None = None
+        self.running: RunnableWorker | None = None
         self._is_over = False
         _daemon("start", self._run)
 
@@ -151,7 +151,7 @@ class _Start:
                     nc.close()
         except BaseException as failure:  # noqa: BLE001 (the main thread raises it)
             error = failure
-        self._events.put((Word.STARTED, error))
+        self._events.put((ProcessEvent.STARTED, error))
 
     def end(self, grace: float) -> None:
         """Wait until the attempt ends.
@@ -162,7 +162,7 @@ class _Start:
         if event is None:
             self._close()
             event = _next(self._events, grace)
-        if event is None or event[0] is not Word.STARTED:
+        if event is None or event[0] is not ProcessEvent.STARTED:
             self._close()
             logger.warning("the start of the worker does not end; it is abandoned")
 
@@ -172,19 +172,19 @@ class _Start:
             self.nc.close()
 
 
-def _begin(
+def _start_until_stopped(
     connect: Callable[[], Connection],
-    start: Callable[[Connection], Running],
+    start: Callable[[Connection], RunnableWorker],
     events: Events,
-    reports: Reports | None,
+    reports: ReportWriter | None,
     grace: float,
-) -> tuple[Connection, Running] | None:
+) -> tuple[Connection, RunnableWorker] | None:
     """Connect and start, and retry while no server answers. None if a signal came first."""
     pause = _INITIAL_BACKOFF
     while True:
         attempt = _Start(connect, start, events)
         word, error = event = _next(events)
-        if word is not Word.STARTED:
+        if word is not ProcessEvent.STARTED:
             attempt.end(grace)
             events.put(event)
         if attempt.nc is not None and attempt.running is not None:
@@ -193,7 +193,7 @@ def _begin(
             return None
         if not isinstance(
             error, errors.ConnectionError | errors.TimeoutError
-        ) or _lasts(error):
+        ) or _is_permanent(error):
             raise error
         if reports is not None:
             reports.attempts += 1
@@ -203,11 +203,11 @@ def _begin(
         pause = min(2 * pause, _MAX_BACKOFF)
 
 
-def _lasts(error: Exception) -> bool:
+def _is_permanent(error: Exception) -> bool:
     """Return whether another attempt would fail at every server of the list."""
     if isinstance(error, NoServersError) and error.errors:
-        return all(map(_lasts, error.errors.values()))
-    return isinstance(error, _LASTING)
+        return all(map(_is_permanent, error.errors.values()))
+    return isinstance(error, _PERMANENT_ERRORS)
 
 
 @overload
@@ -252,18 +252,20 @@ def _own_input() -> int:
     return lifeline
 
 
-def _watch(running: Running, events: Events) -> None:
+def _watch(running: RunnableWorker, events: Events) -> None:
     def wait() -> None:
         try:
             running.wait()
         except Exception as error:  # noqa: BLE001 (the main thread raises it)
-            events.put((Word.ENDED, error))
+            events.put((ProcessEvent.ENDED, error))
 
     _daemon("end", wait)
 
 
-def _drain(running: Running, events: Events, grace: float, *, hasty: bool) -> None:
-    """Stop the worker. If `hasty`, another signal ends the wait."""
+def _drain(
+    running: RunnableWorker, events: Events, grace: float, *, immediate: bool
+) -> None:
+    """Stop the worker. If `immediate`, another signal ends the wait."""
 
     def drain() -> None:
         error = None
@@ -271,14 +273,14 @@ def _drain(running: Running, events: Events, grace: float, *, hasty: bool) -> No
             running.stop(grace)
         except DrainTimeoutError as late:
             error = late
-        events.put((Word.DRAINED, error))
+        events.put((ProcessEvent.DRAINED, error))
 
     _daemon("stop", drain)
     while True:
         word, error = _next(events)
-        if word is Word.SIGNAL and hasty:
+        if word is ProcessEvent.SIGNAL and immediate:
             error = DrainTimeoutError("a second signal came before the handlers ended")
-        elif word is not Word.DRAINED:
+        elif word is not ProcessEvent.DRAINED:
             continue
         if error is not None:
             raise error
@@ -288,11 +290,11 @@ def _drain(running: Running, events: Events, grace: float, *, hasty: bool) -> No
 @contextlib.contextmanager
 def _signals(stop: Callable[[], object]) -> Iterator[None]:
     # A signal handler may interrupt any code, so it only puts into a queue.
-    before = [signal.signal(number, lambda *_: stop()) for number in STOPS]
+    before = [signal.signal(number, lambda *_: stop()) for number in STOP_SIGNALS]
     try:
         yield
     finally:
-        for number, handler in zip(STOPS, before, strict=True):
+        for number, handler in zip(STOP_SIGNALS, before, strict=True):
             signal.signal(number, handler)
 
 
@@ -306,10 +308,10 @@ def _await_end_of_input(lifeline: int, events: Events) -> None:
     """Stop when the supervisor is gone. Even after SIGKILL, the kernel closes its pipes."""
     while os.read(lifeline, 4096):
         pass
-    events.put((Word.ALONE, None))
+    events.put((ProcessEvent.ALONE, None))
 
 
-class Reports:
+class ReportWriter:
     """Reports to the supervisor: one each second, and the last one at the end.
 
     Reports are signs of life, so this never waits for a server. Another thread measures the
@@ -319,18 +321,18 @@ class Reports:
     def __init__(self, descriptor: int) -> None:
         self.attempts = 0
         """The attempts to start that failed because no server answered."""
-        self._running: Running | None = None
+        self._running: RunnableWorker | None = None
         """The worker, once it has started."""
         self._descriptor = descriptor
         self._wake = threading.Event()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Begin to report."""
         self._thread = _daemon("reports", self._run)
 
-    def started(self, running: Running) -> None:
+    def started(self, running: RunnableWorker) -> None:
         """Report immediately that the worker is ready, and its counts from now on."""
         self._running = running
         self._wake.set()
@@ -343,7 +345,7 @@ class Reports:
         if self._thread is not None:
             self._thread.join(REPORT_SECONDS)
 
-    def _measure(self, running: Running) -> None:
+    def _measure(self, running: RunnableWorker) -> None:
         while True:
             running.report(lag=True)
             if self._over.wait(LAG_SECONDS):
@@ -359,6 +361,6 @@ class Reports:
 
     def _write(self) -> None:
         running = self._running
-        report = Report() if running is None else running.report()
+        report = WorkerReport() if running is None else running.report()
         report.attempts = self.attempts
         os.write(self._descriptor, msgspec.json.encode(report) + b"\n")

@@ -16,7 +16,7 @@ logger = logging.getLogger("jsync.worker")
 
 
 @contextlib.contextmanager
-def reloading(directory: str, changed: Callable[[], object]) -> Iterator[None]:
+def watch_files(directory: str, changed: Callable[[], object]) -> Iterator[None]:
     """Call `changed` after each change of a Python file, on a thread, while the block runs.
 
     Changes within a short time cause one call. Virtual environments are left out.

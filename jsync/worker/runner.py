@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import Error, HandlerTimeoutError
 from ..jetstream.retries.engine import format_error, user_traceback
-from .metrics import BUCKETS, Figures
+from .metrics import BUCKETS, HandlerMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,40 +25,40 @@ logger = logging.getLogger("jsync.worker")
 _FIRST_BUCKET: Final = BUCKETS[0]
 
 
-class Slot:
-    """The call of one thread. The thread that removes its message from `hand` settles it.
+class ThreadState:
+    """The call of one thread. The thread that removes its message from `in_flight` settles it.
 
     The removal of a key from a dict is atomic, and much cheaper than a lock. The counts of
-    the calls are here because the attributes of a slot are the quickest to change.
+    the calls are here because the attributes of a thread's state are the quickest to change.
     """
 
     __slots__ = (
-        *("failed", "hand", "late", "progress", "redelivered", "seconds", "total"),
+        *("failed", "in_flight", "late", "progress", "redelivered", "seconds", "total"),
     )
 
     def __init__(self) -> None:
-        self.hand: dict[JetStreamMsg, float] = {}
+        self.in_flight: dict[JetStreamMsg, float] = {}
         """The message that is being handled, and when its call began."""
         self.progress: tuple[JetStreamMsg | None, float] = (None, 0.0)
         """The message of the last request for more time, and the time of that request."""
         self.late: JetStreamMsg | None = None
         """The last message of a group whose call took too long."""
-        self.seconds = Figures().seconds
+        self.seconds = HandlerMetrics().seconds
         self.total = 0.0
         self.failed = 0
         self.redelivered = 0
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> HandlerMetrics:
         """The counts of this thread."""
-        return Figures(
+        return HandlerMetrics(
             seconds=self.seconds,
             total_seconds=self.total,
             failed=self.failed,
             redelivered=self.redelivered,
         )
 
-    def look(
+    def check_deadline(
         self, now: float, limit: float | None, interval: float, *, keeps: bool
     ) -> JetStreamMsg | None:
         """Return the message of a call that takes longer than `limit`, but only once.
@@ -67,10 +67,10 @@ class Slot:
         requests more time from the server every `interval` seconds. Only the thread of the clock
         calls this.
         """
-        for msg, begun in list(self.hand.items()):
+        for msg, begun in list(self.in_flight.items()):
             if limit is not None and now - begun >= limit and msg is not self.late:
                 if not keeps:
-                    return None if self.hand.pop(msg, None) is None else msg
+                    return None if self.in_flight.pop(msg, None) is None else msg
                 self.late = msg
                 return msg
             last, asked = self.progress
@@ -82,7 +82,7 @@ class Slot:
         return None
 
 
-class Calls:
+class HandlerRunner:
     """The handler of a route, as `consume` calls it on its threads."""
 
     def __init__(
@@ -96,27 +96,27 @@ class Calls:
         self._call = route.call
         self._report = report
         self._local = threading.local()
-        self._slots: list[Slot] = []
+        self._threads: list[ThreadState] = []
         self._lock = threading.Lock()
-        self._settled = Figures()  # counted by threads other than the handler's
+        self._settled = HandlerMetrics()  # counted by threads other than the handler's
         self.interval = interval
         """Seconds after which more time is requested."""
 
-    def _new_slot(self) -> Slot:
-        slot = self._local.slot = current.slot = Slot()
+    def _add_thread(self) -> ThreadState:
+        state = self._local.state = current.state = ThreadState()
         with self._lock:
-            self._slots.append(slot)
-        return slot
+            self._threads.append(state)
+        return state
 
     def handle(self, msg: JetStreamMsg) -> None:
         """Handle a message, and settle it."""
         try:
-            slot: Slot = self._local.slot
+            state: ThreadState = self._local.state
         except AttributeError:
-            slot = self._new_slot()
-        hand = slot.hand
+            state = self._add_thread()
+        hand = state.in_flight
         if msg.is_redelivered:
-            slot.redelivered += 1
+            state.redelivered += 1
             if self.retrier.is_exhausted(msg):
                 self._settle(msg)
                 return
@@ -127,10 +127,10 @@ class Calls:
         except BaseException as raised:  # noqa: BLE001 (SystemExit is a failure as well)
             error = raised
         seconds = monotonic() - begun
-        slot.seconds[
+        state.seconds[
             0 if seconds <= _FIRST_BUCKET else bisect_left(BUCKETS, seconds)
         ] += 1
-        slot.total += seconds
+        state.total += seconds
         try:
             del hand[msg]
         except KeyError:
@@ -141,7 +141,7 @@ class Calls:
             except Error:
                 pass  # the server delivers it again after ack_wait
             return
-        slot.failed += 1
+        state.failed += 1
         self._settle(msg, error)
 
     def _settle(self, msg: JetStreamMsg, error: BaseException | None = None) -> None:
@@ -174,13 +174,13 @@ class Calls:
     def check(self, now: float) -> None:
         """Check for calls that take long. Runs on the worker's clock thread."""
         with self._lock:
-            slots = list(self._slots)
+            threads = list(self._threads)
         limit = self.route.time_limit
         # Otherwise another member of the group could get the message of a running call, and
         # two members would handle one key at the same time.
         keeps = self.route.group is not None
-        for slot in slots:
-            msg = slot.look(now, limit, self.interval, keeps=keeps)
+        for state in threads:
+            msg = state.check_deadline(now, limit, self.interval, keeps=keeps)
             if msg is None:
                 continue
             assert limit is not None
@@ -204,7 +204,7 @@ class Calls:
                 daemon=True,
             ).start()
 
-    def told(self, outcome: Outcome) -> None:
+    def record_outcome(self, outcome: Outcome) -> None:
         """Count the outcome of a failed message."""
         with self._lock:
             match outcome:
@@ -220,32 +220,32 @@ class Calls:
     @property
     def is_current(self) -> bool:
         """True if the caller runs on one of the threads of the handler."""
-        return hasattr(self._local, "slot")
+        return hasattr(self._local, "state")
 
     @property
-    def in_hand(self) -> int:
+    def in_flight(self) -> int:
         """The number of messages that are being handled."""
-        return sum(len(slot.hand) for slot in list(self._slots))
+        return sum(len(state.in_flight) for state in list(self._threads))
 
     def has(self, sequence: int) -> bool:
         """Return whether a handler has the message of a stream sequence. For any thread."""
         return any(
             msg.metadata.stream_sequence == sequence
-            for slot in list(self._slots)
-            for msg in list(slot.hand)
+            for state in list(self._threads)
+            for msg in list(state.in_flight)
         )
 
-    def figures(self) -> Figures:
+    def figures(self) -> HandlerMetrics:
         """Return the counts so far."""
         with self._lock:
-            parts = [self._settled, *(slot.figures for slot in self._slots)]
-            total = Figures.sum(parts)
-        total.in_hand = self.in_hand
+            parts = [self._settled, *(state.figures for state in self._threads)]
+            total = HandlerMetrics.sum(parts)
+        total.in_hand = self.in_flight
         return total
 
 
 class _Current(threading.local):
-    slot: Slot | None = None
+    state: ThreadState | None = None
     settled: JetStreamMsg | None = None
     """The message that this thread returns to the server, or ends, after its call."""
 
@@ -254,8 +254,8 @@ current = _Current()
 """The work of this thread, for the logs."""
 
 
-def message_in_hand() -> JetStreamMsg | None:
+def current_message() -> JetStreamMsg | None:
     """Return the message that this thread handles, returns to the server, or ends."""
-    if current.settled is not None or current.slot is None:
+    if current.settled is not None or current.state is None:
         return current.settled
-    return next(iter([*current.slot.hand]), None)
+    return next(iter([*current.state.in_flight]), None)

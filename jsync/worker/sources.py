@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from ..jetstream.pulls.consume import ConsumeContext
     from ..models import ConsumerConfig
     from .handlers import Route
-    from .runner import Calls
+    from .runner import HandlerRunner
 
-PLACE: Final = "JSYNC_WORKER_PLACE"
+SLOT_VARIABLE: Final = "JSYNC_WORKER_PLACE"
 """The environment variable with the number of a process below its supervisor, from 0."""
 
 
-class Source(Protocol):
+class RouteSource(Protocol):
     """The source of the messages of a route."""
 
     config: ConsumerConfig
@@ -50,7 +50,7 @@ class Source(Protocol):
         """Undo `admit`, because the start failed."""
 
     def begin(
-        self, call: Calls, report: Callable[[Exception], object]
+        self, call: HandlerRunner, report: Callable[[Exception], object]
     ) -> ConsumeContext:
         """Begin to call the handler."""
 
@@ -64,12 +64,12 @@ class Source(Protocol):
         """Request the numbers of waiting and of unacknowledged messages. Blocks."""
 
 
-def source_of(js: JetStream, route: Route) -> Source:
+def open_source(js: JetStream, route: Route) -> RouteSource:
     """Find or create the consumer of a route, or find its group. Blocks."""
-    return FromConsumer(js, route) if route.group is None else FromGroup(js, route)
+    return ConsumerSource(js, route) if route.group is None else GroupSource(js, route)
 
 
-class FromConsumer:
+class ConsumerSource:
     """The durable consumer of a route, which all workers share."""
 
     def __init__(self, js: JetStream, route: Route) -> None:
@@ -83,7 +83,7 @@ class FromConsumer:
         """Do nothing."""
 
     def begin(
-        self, call: Calls, report: Callable[[Exception], object]
+        self, call: HandlerRunner, report: Callable[[Exception], object]
     ) -> ConsumeContext:
         return consume_held(
             self._consumer,
@@ -125,7 +125,7 @@ def _consumer(js: JetStream, of: Route) -> Consumer:
     return consumer
 
 
-class FromGroup:
+class GroupSource:
     """A member of the group of a route, which reads the messages of its keys in order."""
 
     def __init__(self, js: JetStream, route: Route) -> None:
@@ -154,7 +154,7 @@ class FromGroup:
     def admit(self) -> None:
         """Add the member to the group. Running members lose partitions to it."""
         before = self._group.config.partitions_of(self._member)
-        _admit(self._group, self._member)
+        _ensure_member(self._group, self._member)
         self._was_added = not before
 
     def withdraw(self) -> None:
@@ -163,7 +163,7 @@ class FromGroup:
             self._group.delete_members(self._member)
 
     def begin(
-        self, call: Calls, report: Callable[[Exception], object]
+        self, call: HandlerRunner, report: Callable[[Exception], object]
     ) -> ConsumeContext:
         member = self._joined = self._group.join(
             self._member, ack_wait=self._ack_wait, on_error=report
@@ -201,7 +201,7 @@ def _exists(consumer: Consumer) -> bool:
     return True
 
 
-def _admit(group: ConsumerGroup, member: str) -> None:
+def _ensure_member(group: ConsumerGroup, member: str) -> None:
     """Add the member to the group, unless its members are settled."""
     if group.config.partitions_of(member):
         return
@@ -226,4 +226,4 @@ def member_of_this_process() -> str:
     """
     machine = platform.node() or "worker"
     plain = "".join(each if each.isalnum() else "-" for each in machine)
-    return f"{plain}-{os.environ.get(PLACE, '0')}"
+    return f"{plain}-{os.environ.get(SLOT_VARIABLE, '0')}"

@@ -17,17 +17,17 @@ import msgspec
 
 from ..errors import WorkerError
 from ..health import ALIVE_SECONDS, FRESH_SECONDS, REPORT_SECONDS
-from .engine import HEARTBEAT_SECONDS, START_SECONDS, Crew, Phase
-from .metrics import Figures, Report, prometheus_text
-from .process import STOPS, VARIABLE
-from .sources import PLACE
+from .engine import HEARTBEAT_SECONDS, START_SECONDS, ProcessPool, ProcessState
+from .metrics import HandlerMetrics, WorkerReport, prometheus_text
+from .process import REPORT_VARIABLE, STOP_SIGNALS
+from .sources import SLOT_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 logger = logging.getLogger("jsync.worker")
 
-_SLACK: Final = 5.0
+_STOP_MARGIN: Final = 5.0
 """Seconds beyond the grace until a process is killed."""
 _NO_MORE_REPORTS: Final = b"\n\n"
 """Written after the last report. The first line break ends a report that was cut off."""
@@ -44,7 +44,11 @@ class Process:
                 command,
                 # The end of this pipe tells the process that the supervisor is gone.
                 stdin=subprocess.PIPE,
-                env={**os.environ, VARIABLE: str(reports), PLACE: str(place)},
+                env={
+                    **os.environ,
+                    REPORT_VARIABLE: str(reports),
+                    SLOT_VARIABLE: str(place),
+                },
                 **passed,
             )
         except BaseException:
@@ -52,13 +56,13 @@ class Process:
             os.close(writing)
             raise
         self.pid = self._popen.pid
-        self.report = Report()
+        self.report = WorkerReport()
         self.heard = self.progressed = monotonic()
         """The times of the last sign of life, and of the last progress of the start."""
         self.kill_at: float | None = None
         self._reading, self._writing = reading, writing
 
-    def follow(self, told: Callable[[Report], object]) -> int:
+    def read_reports(self, told: Callable[[WorkerReport], object]) -> int:
         """Read the reports until the process has ended, and return the exit code.
 
         Children of the process may live longer and keep the pipe of the reports open, so
@@ -77,8 +81,8 @@ class Process:
         reader.join()
         return code
 
-    def _read(self, told: Callable[[Report], object]) -> None:
-        decode = msgspec.json.Decoder(Report).decode
+    def _read(self, told: Callable[[WorkerReport], object]) -> None:
+        decode = msgspec.json.Decoder(WorkerReport).decode
         with open(self._reading, "rb") as lines:
             for line in lines:
                 if line == b"\n":
@@ -142,10 +146,10 @@ class Supervisor:
         self._grace = grace
         self._start_timeout = start_timeout
         self._heartbeat_timeout = heartbeat_timeout
-        self._crew = Crew(processes)
+        self._pool = ProcessPool(processes)
         self._processes: dict[int, Process] = {}
         self._next = 0
-        self._past: dict[str, Figures] = {}
+        self._past: dict[str, HandlerMetrics] = {}
         self._lock = threading.Lock()
         self._turns = self._listens_since = monotonic()
         # A signal handler may interrupt any code, so it only puts into a queue.
@@ -162,7 +166,7 @@ class Supervisor:
 
     def is_ready(self) -> bool:
         """Return whether enough processes have recently reported that they are ready."""
-        return self._ready_count() >= self._crew.slots and not self._crew.leaving
+        return self._ready_count() >= self._pool.slots and not self._pool.leaving
 
     def _ready_count(self) -> int:
         now = monotonic()
@@ -176,9 +180,9 @@ class Supervisor:
             reports = [each.report for each in self._processes.values()]
             for report in reports:
                 for name, figures in report.consumers.items():
-                    total.setdefault(name, Figures()).add(figures)
+                    total.setdefault(name, HandlerMetrics()).add(figures)
         return prometheus_text(
-            total, self._crew.slots, self._ready_count(), self._crew.restarts
+            total, self._pool.slots, self._ready_count(), self._pool.restarts
         )
 
     # The loop -------------------------------------------------------------------------
@@ -193,32 +197,32 @@ class Supervisor:
         """
         with self._signals():
             try:
-                while not self._crew.is_over:
-                    self._turn()
+                while not self._pool.is_over:
+                    self._run_once()
             finally:
                 for process in list(self._processes.values()):
                     process.kill()
-        if self._crew.fatal is not None:
-            raise WorkerError(self._crew.fatal)
+        if self._pool.fatal is not None:
+            raise WorkerError(self._pool.fatal)
 
     def replace(self) -> None:
         """Replace each process by a new one, as SIGHUP does. For any thread."""
-        self._events.put(self._crew.roll)
+        self._events.put(self._pool.rolling_restart)
 
-    def _turn(self) -> None:
-        crew, now = self._crew, monotonic()
+    def _run_once(self) -> None:
+        pool, now = self._pool, monotonic()
         if now - self._turns >= FRESH_SECONDS:
             # The supervisor itself was suspended, and has read no reports during that time.
             self._listens_since = now
         self._turns = now
-        for place in crew.due(now):
+        for place in pool.due(now):
             self._start(place)
-        for number in crew.superseded():
+        for number in pool.superseded():
             self._end(number)
-        replaced = crew.to_replace()
+        replaced = pool.to_replace()
         if replaced is not None:
             self._start(replaced)
-        for number in crew.starting():
+        for number in pool.starting():
             process = self._processes[number]
             if process.kill_at is None and (
                 now - process.progressed >= self._start_timeout
@@ -227,8 +231,8 @@ class Supervisor:
                     "process %d has not started within %g s",
                     *(process.pid, self._start_timeout),
                 )
-                process.end(now + self._grace + _SLACK)
-        for number in crew.serving():
+                process.end(now + self._grace + _STOP_MARGIN)
+        for number in pool.serving():
             process = self._processes[number]
             silent = now - max(process.heard, self._listens_since)
             if process.kill_at is None and silent >= self._heartbeat_timeout:
@@ -236,9 +240,9 @@ class Supervisor:
                     "process %d has given no sign of life for %g s",
                     *(process.pid, silent),
                 )
-                process.end(now + self._grace + _SLACK)
+                process.end(now + self._grace + _STOP_MARGIN)
         waits = [REPORT_SECONDS]
-        due = crew.next_due()
+        due = pool.next_due()
         if due is not None:
             waits.append(due - now)
         for process in list(self._processes.values()):
@@ -258,15 +262,15 @@ class Supervisor:
         process = Process(self._command, place)
         with self._lock:
             self._processes[number] = process
-        self._crew.started(number, place)
+        self._pool.started(number, place)
         logger.info("process %d has started", process.pid)
 
-        def told(report: Report) -> None:
+        def told(report: WorkerReport) -> None:
             if report.ready:
                 self._events.put(lambda: self._ready(number))
 
         def follow() -> None:
-            code = process.follow(told)
+            code = process.read_reports(told)
             self._events.put(lambda: self._ended(number, code))
 
         threading.Thread(target=follow, name="jsync-worker-follow", daemon=True).start()
@@ -274,7 +278,7 @@ class Supervisor:
     def _ready(self, number: int) -> None:
         if number not in self._processes:
             return
-        replaced = self._crew.is_ready(number, monotonic())
+        replaced = self._pool.is_ready(number, monotonic())
         if replaced is not None:
             self._end(replaced)
 
@@ -285,30 +289,33 @@ class Supervisor:
         with self._lock:
             process = self._processes.pop(number)
             for name, figures in process.report.consumers.items():
-                past = self._past.setdefault(name, Figures())
+                past = self._past.setdefault(name, HandlerMetrics())
                 past.add(figures.without_gauges())
         # A terminal or systemd may also send a signal, after the process has drained.
-        told = self._crew.phases[number].current is Phase.LEAVING and -code in STOPS
+        told = (
+            self._pool.states[number].current is ProcessState.STOPPING
+            and -code in STOP_SIGNALS
+        )
         level = logging.INFO if told or code == 0 else logging.ERROR
         logger.log(level, "process %d has ended: %s", process.pid, _words(code))
-        self._crew.ended(number, code, monotonic())
-        if self._crew.fatal is not None:
+        self._pool.ended(number, code, monotonic())
+        if self._pool.fatal is not None:
             self._leave()
 
     def _leave(self) -> None:
-        if not self._crew.leaving:
+        if not self._pool.leaving:
             logger.info("ending: handlers have %g s to return", self._grace)
-        for number in self._crew.leave():
+        for number in self._pool.shut_down():
             self._end(number)
 
     def _deadline(self) -> float:
-        return monotonic() + self._grace + _SLACK
+        return monotonic() + self._grace + _STOP_MARGIN
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        handlers = dict.fromkeys(STOPS, self._leave)
+        handlers = dict.fromkeys(STOP_SIGNALS, self._leave)
         if sys.platform != "win32":
-            handlers[signal.SIGHUP] = self._crew.roll
+            handlers[signal.SIGHUP] = self._pool.rolling_restart
         before = {
             number: signal.signal(number, lambda *_, act=act: self._events.put(act))
             for number, act in handlers.items()

@@ -29,12 +29,12 @@ from ..validation import (
     check_optional_callable,
     check_seconds,
 )
-from .dead_letters import Stranded
+from .dead_letters import MaxDeliveriesListener
 from .handlers import route
-from .metrics import Report
+from .metrics import WorkerReport
 from .process import run
-from .runner import Calls
-from .sources import source_of
+from .runner import HandlerRunner
+from .sources import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ..jetstream.pulls.consume import ConsumeContext
     from ..validation import Seconds
     from .handlers import Route
-    from .sources import Source
+    from .sources import RouteSource
 
 logger = logging.getLogger("jsync.worker")
 
@@ -308,14 +308,14 @@ class RunningWorker(CloseOnExit, NotCopyable):
         self._nc, self._js = nc, js
         self._stops = list(reversed(stops))
         self._on_error = on_error
-        self._calls: list[Calls] = []
-        self._sources: list[Source] = []
-        self._confirmed: dict[Source, Confirmation] = {}
+        self._calls: list[HandlerRunner] = []
+        self._sources: list[RouteSource] = []
+        self._confirmed: dict[RouteSource, Confirmation] = {}
         """The last confirmation of each source that it exists."""
-        self._lags: dict[Source, tuple[int, int]] = {}
+        self._lags: dict[RouteSource, tuple[int, int]] = {}
         """The last known lag of each source."""
         self._running: list[ConsumeContext] = []
-        self._stranded: list[Stranded] = []
+        self._stranded: list[MaxDeliveriesListener] = []
         self._finished = Latch(nc.session.write_buffer)
         self._error: Exception | None = None
         self._clock_over = threading.Event()
@@ -355,7 +355,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
 
     def _prepare(self, of: Route) -> None:
         asked_at = monotonic()
-        source = source_of(self._js, of)
+        source = open_source(self._js, of)
         confirmed = self._confirmed[source] = Confirmation(READY_SECONDS)
         confirmed.confirm(asked_at)
         config = source.config
@@ -365,16 +365,23 @@ class RunningWorker(CloseOnExit, NotCopyable):
             assert isinstance(policy.give_up_on, tuple)
             policy = replace(policy, give_up_on=(*policy.give_up_on, CodecError))
         interval = extension_interval(config.backoff, config.ack_wait)
-        call = Calls(of, interval, self._report)
+        call = HandlerRunner(of, interval, self._report)
         call.retrier = RetryHandler(
-            self._nc.session, policy, config, 5.0, self._report, call.told
+            self._nc.session, policy, config, 5.0, self._report, call.record_outcome
         )
         self._calls.append(call)
         self._sources.append(source)
         if policy.dead_letter is not None and (config.max_deliver or 0) > 0:
             stream = self._js.stream(of.stream)
-            stranded = Stranded(
-                *(self._js, stream, of, call.retrier, self._report, call.told),
+            stranded = MaxDeliveriesListener(
+                *(
+                    self._js,
+                    stream,
+                    of,
+                    call.retrier,
+                    self._report,
+                    call.record_outcome,
+                ),
                 handles=call.has,
             )
             self._stranded.append(stranded)
@@ -394,7 +401,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
                 "choose a subject of another stream"
             )
 
-    def _begin(self, call: Calls, source: Source) -> None:
+    def _begin(self, call: HandlerRunner, source: RouteSource) -> None:
         running = source.begin(call, self._forward)
         self._running.append(running)
 
@@ -460,7 +467,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
             and all(each.holds(now) for each in list(self._confirmed.values()))
         )
 
-    def report(self, *, lag: bool = False) -> Report:
+    def report(self, *, lag: bool = False) -> WorkerReport:
         """Return the counts so far, by `STREAM.CONSUMER`, and the lag that is known.
 
         Args:
@@ -470,7 +477,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
         Returns:
             The counts of this process.
         """
-        found = Report(ready=self.ready)
+        found = WorkerReport(ready=self.ready)
         for call, source in zip(self._calls, self._sources, strict=True):
             figures = call.figures()
             if lag:
@@ -623,7 +630,9 @@ class RunningWorker(CloseOnExit, NotCopyable):
 
     def __repr__(self) -> str:
         state = "stopped" if self._stopped else "at work"
-        return f"<RunningWorker {state}, {sum(c.in_hand for c in self._calls)} in hand>"
+        return (
+            f"<RunningWorker {state}, {sum(c.in_flight for c in self._calls)} in hand>"
+        )
 
 
 def _drain(

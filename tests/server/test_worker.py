@@ -18,11 +18,11 @@ import jsync
 from jsync import Retry, errors
 from jsync.models import MaxDeliveries
 from jsync.worker import (
-    calls as worker_calls,
-    dead as dead_letters,
+    dead_letters,
+    runner as worker_runner,
     worker as worker_module,
 )
-from jsync.worker.dead_letters import Stranded
+from jsync.worker.dead_letters import MaxDeliveriesListener
 from jsync.worker.logs import JSONFormatter
 
 from ..matrix.leaf import answers
@@ -489,7 +489,7 @@ def test_time_limits_still_work_after_a_thread_shortage(
         try:
             with monkeypatch.context() as patch:
                 patch.setattr(
-                    worker_calls, "threading", SimpleNamespace(Thread=none_left)
+                    worker_runner, "threading", SimpleNamespace(Thread=none_left)
                 )
                 publish(js, stream, 1)
                 assert started.wait(LONG)
@@ -974,16 +974,16 @@ def test_each_round_buries_a_stranded_message_once(
     for _ in range(2):
         js.publish(stream.name)
     strand(stream.create_consumer(durable_name="w", max_deliver=3), 2)
-    search, rounds = Stranded._search, 0
+    search, rounds = MaxDeliveriesListener._search, 0
 
-    def counted(self: Stranded) -> dict[int, MaxDeliveries]:
+    def counted(self: MaxDeliveriesListener) -> dict[int, MaxDeliveries]:
         nonlocal rounds
         rounds += 1
         return search(self)
 
-    monkeypatch.setattr(Stranded, "_search", counted)
+    monkeypatch.setattr(MaxDeliveriesListener, "_search", counted)
     monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0.0)
-    monkeypatch.setattr(dead_letters, "PAUSE", 0.02)
+    monkeypatch.setattr(dead_letters, "RETRY_INTERVAL", 0.02)
     retry = Retry(attempts=2, dead_letter=f"dead.{unique}")
     app = jsync.Worker(stream=stream.name, retry=retry, on_error=told)
     app.handle(">", consumer="w")(lambda _: None)
@@ -1009,9 +1009,9 @@ def test_a_message_acknowledged_just_now_is_not_buried(
     consumer = stream.create_consumer(durable_name="w", max_deliver=3)
     consumer.next(SOON).nak()
     held = consumer.next(SOON)
-    search, looks = Stranded._search, 0
+    search, looks = MaxDeliveriesListener._search, 0
 
-    def look(self: Stranded) -> dict[int, MaxDeliveries]:
+    def look(self: MaxDeliveriesListener) -> dict[int, MaxDeliveries]:
         nonlocal looks
         looks += 1
         if looks > 1:
@@ -1021,9 +1021,9 @@ def test_a_message_acknowledged_just_now_is_not_buried(
         )
         return {1: given_up}
 
-    monkeypatch.setattr(Stranded, "_search", look)
+    monkeypatch.setattr(MaxDeliveriesListener, "_search", look)
     monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0.0)
-    monkeypatch.setattr(dead_letters, "PAUSE", 0.02)
+    monkeypatch.setattr(dead_letters, "RETRY_INTERVAL", 0.02)
     retry = Retry(attempts=2, dead_letter=f"dead.{unique}")
     app = jsync.Worker(stream=stream.name, retry=retry)
     app.handle(">", consumer="w")(lambda _: None)

@@ -24,7 +24,7 @@ from jsync.models import (
 )
 from jsync.models.model import fields_of
 from jsync.models.server_version import MIN_VERSION, parse_version
-from jsync.services.messages import Told
+from jsync.services.messages import ServiceMessage
 
 from .support import MAX_DURATION_NS
 
@@ -136,9 +136,9 @@ def test_newer_fields_are_marked_in_docstring_and_annotation(
 def test_every_model_is_public() -> None:
     ours: set[type[Model]] = {
         *(jsync.KeyValueConfig, jsync.ObjectStoreConfig),
-        *Told.__subclasses__(),
+        *ServiceMessage.__subclasses__(),
     }
-    for kind in ours.union(Model.__subclasses__()) - {Told}:
+    for kind in ours.union(Model.__subclasses__()) - {ServiceMessage}:
         home = jsync if kind in ours else jsync.models
         if kind.__module__.startswith("jsync.system."):
             home = jsync.system

@@ -14,7 +14,7 @@ import jsync
 from jsync import errors
 from jsync.services.engine import (
     TRANSITIONS,
-    Counts,
+    EndpointCounters,
     ServiceState,
     check_description,
     check_metadata,
@@ -26,7 +26,7 @@ from jsync.services.engine import (
     endpoint_subject,
     error_of,
     group_prefix,
-    hidden,
+    sanitize_error,
 )
 from jsync.services.handler import bind
 from jsync.services.messages import (
@@ -172,9 +172,9 @@ def test_a_service_only_moves_towards_its_end() -> None:
 
 
 def test_the_average_divides_time_by_requests() -> None:
-    counts = Counts()
+    counts = EndpointCounters()
     assert counts.stats(EndpointInfo()).average_processing_time == 0
-    one, other = counts.work(), counts.work()
+    one, other = counts.add_thread(), counts.add_thread()
     one.requests, one.nanoseconds = 2, 4
     other.requests, other.nanoseconds = 1, 6
     counts.failed(errors.ServiceError(404, "no such order"))
@@ -274,9 +274,12 @@ def test_a_service_error_survives_a_pickle() -> None:
 
 def test_exceptions_send_their_text_only_with_expose_errors() -> None:
     secret = ValueError("password=hunter2")
-    assert hidden(secret, exposed=False).description == "ValueError"
-    assert hidden(secret, exposed=True).description == "ValueError: password=hunter2"
-    assert hidden(KeyError(), exposed=True).description == "KeyError"
+    assert sanitize_error(secret, exposed=False).description == "ValueError"
+    assert (
+        sanitize_error(secret, exposed=True).description
+        == "ValueError: password=hunter2"
+    )
+    assert sanitize_error(KeyError(), exposed=True).description == "KeyError"
 
 
 # Handlers -------------------------------------------------------------------------------

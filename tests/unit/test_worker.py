@@ -23,12 +23,12 @@ from jsync.worker.engine import (
     MAX_BACKOFF,
     MAX_FAILED_STARTS,
     USAGE,
-    Crew,
-    Phase,
+    ProcessPool,
+    ProcessState,
 )
 from jsync.worker.handlers import adapted
-from jsync.worker.http import address_of
-from jsync.worker.metrics import Figures, Report, prometheus_text
+from jsync.worker.http import parse_address
+from jsync.worker.metrics import HandlerMetrics, WorkerReport, prometheus_text
 
 if TYPE_CHECKING:
     from jsync import JetStreamMsg
@@ -173,9 +173,9 @@ def test_a_handler_needs_a_stream_and_a_subject() -> None:
 # Processes ----------------------------------------------------------------------------
 
 
-def crew(slots: int = 2) -> Crew:
-    """Return a crew whose processes all work."""
-    made = Crew(slots)
+def process_pool(slots: int = 2) -> ProcessPool:
+    """Return a pool whose processes all work."""
+    made = ProcessPool(slots)
     for process, place in enumerate(made.due(0)):
         made.started(process, place)
         assert made.is_ready(process, 0) is None
@@ -184,7 +184,7 @@ def crew(slots: int = 2) -> Crew:
 
 
 def test_a_process_that_ends_restarts_after_growing_pauses() -> None:
-    made = crew(1)
+    made = process_pool(1)
     pauses = []
     for process in range(12):
         made.ended(process, -9, 1.0)
@@ -204,7 +204,7 @@ def test_a_process_that_ends_restarts_after_growing_pauses() -> None:
 
 
 def test_a_process_that_ran_long_restarts_at_once() -> None:
-    made = crew(1)
+    made = process_pool(1)
     for process in range(5):
         made.ended(process, 1, HEALTHY_SECONDS)
         assert (
@@ -218,7 +218,7 @@ def test_a_process_that_ran_long_restarts_at_once() -> None:
 
 
 def test_processes_never_becoming_ready_are_a_crash_loop() -> None:
-    made = Crew(2)
+    made = ProcessPool(2)
     for process in range(MAX_FAILED_STARTS):
         assert made.fatal is None
         made.started(process, process % 2)
@@ -227,7 +227,7 @@ def test_processes_never_becoming_ready_are_a_crash_loop() -> None:
 
 
 def test_a_ready_process_resets_the_failed_start_count() -> None:
-    made = crew(1)
+    made = process_pool(1)
     for process in range(3 * MAX_FAILED_STARTS):
         made.ended(process, 1, 0)
         made.started(process + 1, 0)
@@ -237,16 +237,16 @@ def test_a_ready_process_resets_the_failed_start_count() -> None:
 
 
 def test_a_wrongly_configured_process_ends_everything_at_once() -> None:
-    made = Crew(2)
+    made = ProcessPool(2)
     made.started(0, 0)
     made.ended(0, USAGE, 0)
     assert made.fatal
 
 
 def test_leaving_tells_each_process_once_and_begins_none() -> None:
-    made = crew(2)
-    assert made.leave() == [0, 1]
-    assert made.leave() == []
+    made = process_pool(2)
+    assert made.shut_down() == [0, 1]
+    assert made.shut_down() == []
     made.ended(0, 0, 1)
     over = [made.is_over]
     made.ended(1, 0, 1)
@@ -256,9 +256,9 @@ def test_leaving_tells_each_process_once_and_begins_none() -> None:
 
 def test_a_process_still_starting_is_replaced_at_once() -> None:
     """It may have read the code before the change, and may hang."""
-    made = Crew(1)
+    made = ProcessPool(1)
     made.started(1, 0)
-    made.roll()
+    made.rolling_restart()
     assert made.superseded() == [1]
     assert made.superseded() == []
     assert made.to_replace() is None
@@ -276,18 +276,18 @@ def test_a_supervisor_that_was_frozen_replaces_no_process(
     """It has not read their signs of life meanwhile."""
     now = 0.0
     monkeypatch.setattr(supervisor, "monotonic", lambda: now)
-    crew = supervisor.Supervisor(["no command"], heartbeat_timeout=60.0)
-    crew._crew.started(0, 0)
-    crew._crew.is_ready(0, now)
+    pool = supervisor.Supervisor(["no command"], heartbeat_timeout=60.0)
+    pool._pool.started(0, 0)
+    pool._pool.is_ready(0, now)
     ended: list[float] = []
     process = SimpleNamespace(pid=1, heard=0.0, kill_at=None, end=ended.append)
-    crew._processes[0] = process  # type: ignore[assignment]
+    pool._processes[0] = process  # type: ignore[assignment]
 
     def turn(at: float) -> None:
         nonlocal now
         now = at
-        crew._events.put(lambda: None)
-        crew._turn()
+        pool._events.put(lambda: None)
+        pool._run_once()
 
     turn(1000.0)
     assert ended == []
@@ -297,11 +297,11 @@ def test_a_supervisor_that_was_frozen_replaces_no_process(
 
 
 def test_a_hanging_replacement_makes_way_for_the_next() -> None:
-    made = crew(1)
-    made.roll()
+    made = process_pool(1)
+    made.rolling_restart()
     assert made.to_replace() == 0
     made.started(1, 0)
-    made.roll()
+    made.rolling_restart()
     assert made.superseded() == [1]
     assert made.to_replace() is None, "one process more at a time"
     made.ended(1, -9, 1.0)
@@ -312,8 +312,8 @@ def test_a_hanging_replacement_makes_way_for_the_next() -> None:
 
 
 def test_processes_are_replaced_one_by_one() -> None:
-    made = crew(2)
-    made.roll()
+    made = process_pool(2)
+    made.rolling_restart()
     assert made.to_replace() == 0
     assert made.to_replace() is None
     made.started(2, 0)
@@ -332,19 +332,19 @@ def test_processes_are_replaced_one_by_one() -> None:
 
 
 def test_a_failed_replacement_keeps_the_old_process_working() -> None:
-    made = crew(2)
-    made.roll()
+    made = process_pool(2)
+    made.rolling_restart()
     assert made.to_replace() == 0
     made.started(2, 0)
     made.ended(2, 1, 1)
     assert made.to_replace() is None
-    assert made.phases[0].current is Phase.READY
+    assert made.states[0].current is ProcessState.READY
     assert made.due(100) == []
 
 
 def test_an_old_process_ending_early_is_not_missed() -> None:
-    made = crew(1)
-    made.roll()
+    made = process_pool(1)
+    made.rolling_restart()
     made.to_replace()
     made.started(1, 0)
     made.ended(0, -9, 1)
@@ -354,28 +354,28 @@ def test_an_old_process_ending_early_is_not_missed() -> None:
 
 
 def test_nothing_of_an_ended_process_is_kept() -> None:
-    made = Crew(1)
+    made = ProcessPool(1)
     sizes = set()
     for number in range(50):
         (place,) = made.due(100.0 * number)
         made.started(number, place)
         made.is_ready(number, 100.0 * number)
         made.ended(number, 1, 100.0 * number + 50)
-        sizes.add(len(made.phases) + len(made._place) + len(made._ready_since))
+        sizes.add(len(made.states) + len(made._place) + len(made._ready_since))
     assert sizes == {0}
-    made.leave()
+    made.shut_down()
     assert made.is_over
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60))
 def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> None:
-    """The crew continues through all events until it ends by itself or is told to end."""
-    made, numbers, now = Crew(3), itertools.count(), 0.0
+    """The pool continues through all events until it ends by itself or is told to end."""
+    made, numbers, now = ProcessPool(3), itertools.count(), 0.0
     for what, which in events:
         now += 31.0
         for place in made.due(now):
             made.started(next(numbers), place)
-        alive = list(made.phases)
+        alive = list(made.states)
         process = alive[which % len(alive)] if alive else None
         match what:
             case 0 | 1 if process is not None:
@@ -383,20 +383,20 @@ def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> 
             case 2 if process is not None:
                 made.ended(process, 1, now)
             case 3:
-                made.roll()
+                made.rolling_restart()
                 made.superseded()
             case 4:
                 replaced = made.to_replace()
                 if replaced is not None:
                     made.started(next(numbers), replaced)
             case 5 if which == 3:
-                made.leave()
+                made.shut_down()
         if made.fatal is not None or made.leaving:
             return
-        at_work = (Phase.STARTING, Phase.READY)
+        at_work = (ProcessState.STARTING, ProcessState.READY)
         held = {
             made._place[process]
-            for process, phase in made.phases.items()
+            for process, phase in made.states.items()
             if phase.current in at_work
         }
         assert {*made._place.values()} | set(made._due) == {0, 1, 2}
@@ -418,34 +418,36 @@ class Stuck:
     def stop(self, grace: float) -> None:
         """Not used."""
 
-    def report(self, *, lag: bool = False) -> Report:
+    def report(self, *, lag: bool = False) -> WorkerReport:
         if lag:
             self.answer.wait(60)
-        return Report(ready=True)
+        return WorkerReport(ready=True)
 
 
 def test_reports_do_not_wait_for_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are the signs of life: without them a process counts as stuck."""
     monkeypatch.setattr(worker_process, "REPORT_SECONDS", 0.01)
     reading, writing = os.pipe()
-    reports, worker = worker_process.Reports(writing), Stuck()
+    reports, worker = worker_process.ReportWriter(writing), Stuck()
     with open(reading, "rb") as lines:
-        reports.begin()
+        reports.start()
         reports.started(worker)
-        told = [msgspec.json.decode(lines.readline(), type=Report) for _ in range(20)]
+        told = [
+            msgspec.json.decode(lines.readline(), type=WorkerReport) for _ in range(20)
+        ]
         reports.end()
         worker.answer.set()
     assert told[-1].ready
     os.close(writing)
 
 
-# Figures ------------------------------------------------------------------------------
+# Metrics ------------------------------------------------------------------------------
 
 
 def test_the_metrics_are_prometheus_text() -> None:
     seconds = [0] * 16
     seconds[0], seconds[3], seconds[-1] = 5, 2, 1
-    figures = Figures(seconds=seconds, total_seconds=400.5, failed=3, pending=9)
+    figures = HandlerMetrics(seconds=seconds, total_seconds=400.5, failed=3, pending=9)
     text = prometheus_text({"ORDERS.billing": figures}, 4, 3, 2)
     families = {family.name: family for family in text_string_to_metric_families(text)}
     (failures,) = families["jsync_worker_failures"].samples
@@ -462,7 +464,9 @@ def test_the_metrics_are_prometheus_text() -> None:
 
 
 def test_process_counts_add_up_but_lag_does_not() -> None:
-    total = Figures.sum([Figures(failed=1, pending=5), Figures(failed=2, pending=6)])
+    total = HandlerMetrics.sum(
+        [HandlerMetrics(failed=1, pending=5), HandlerMetrics(failed=2, pending=6)]
+    )
     assert (total.failed, total.pending) == (3, 6)
     ended = total.without_gauges()
     assert (ended.failed, ended.pending, ended.in_hand) == (3, None, 0)
@@ -477,10 +481,10 @@ def test_process_counts_add_up_but_lag_does_not() -> None:
     ],
 )
 def test_an_address_of_http(text: str, address: tuple[str, int]) -> None:
-    assert address_of(text) == address
+    assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["8080", "", "a:b", "a:70000", "a:"])
 def test_an_invalid_address_is_rejected(text: str) -> None:
     with pytest.raises(errors.ConfigError, match="HOST:PORT"):
-        address_of(text)
+        parse_address(text)

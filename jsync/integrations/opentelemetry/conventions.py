@@ -25,7 +25,7 @@ DURATIONS: Final = (
 Attributes = dict[str, "str | int | bool"]
 
 
-def base(operation: str, kind: str) -> Attributes:
+def base_attributes(operation: str, kind: str) -> Attributes:
     """Return the attributes of all spans and metrics: the operation and its type."""
     return {
         "messaging.system": SYSTEM,
@@ -34,7 +34,7 @@ def base(operation: str, kind: str) -> Attributes:
     }
 
 
-def place(subject: str, template: str | None = None) -> Attributes:
+def destination_attributes(subject: str, template: str | None = None) -> Attributes:
     """Return the attributes of a subject of core NATS, or of any publish."""
     found: Attributes = {"messaging.destination.name": subject}
     if template is not None:
@@ -44,7 +44,7 @@ def place(subject: str, template: str | None = None) -> Attributes:
     return found
 
 
-def origin(
+def consumer_attributes(
     msg: jsync.Msg, template: str | None = None, queue: str | None = None
 ) -> Attributes:
     """Return the attributes of the source of a received message.
@@ -58,13 +58,13 @@ def origin(
             "messaging.destination_publish.name": msg.subject,
             "messaging.destination.subscription.name": metadata.consumer,
         }
-    found = place(msg.subject, template)
+    found = destination_attributes(msg.subject, template)
     if queue is not None:
         found["messaging.consumer.group.name"] = queue
     return found
 
 
-def body(msg: jsync.Msg) -> Attributes:
+def message_attributes(msg: jsync.Msg) -> Attributes:
     """Return the attributes of the message itself."""
     found: Attributes = {"messaging.message.body.size": len(msg.data)}
     headers = msg.headers
@@ -81,7 +81,7 @@ def span_name(operation: str, where: Attributes) -> str:
     return operation if template is None else f"{operation} {template}"
 
 
-def of_metrics(where: Attributes) -> Attributes:
+def metric_attributes(where: Attributes) -> Attributes:
     """Return the attributes of a destination for metrics, without plain subjects.
 
     A metric needs attributes with few values, and there may be many subjects.
@@ -104,7 +104,7 @@ def error_type(error: BaseException) -> str:
     )
 
 
-class Templates:
+class SubjectTemplates:
     """Patterns with the wildcards of NATS, which replace subjects with few messages."""
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
@@ -115,7 +115,9 @@ class Templates:
         return next((one for one in self._patterns if covers(one, subject)), None)
 
 
-def carries(headers: Mapping[str, object] | None, fields: Iterable[str]) -> bool:
+def has_trace_context(
+    headers: Mapping[str, object] | None, fields: Iterable[str]
+) -> bool:
     """Return whether the user has already put a context into headers."""
     if not headers:
         return False

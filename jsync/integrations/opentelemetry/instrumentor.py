@@ -58,7 +58,7 @@ class JsyncInstrumentor:
             if self._replaced:
                 return
             telemetry = Telemetry(tracer_provider, meter_provider, templates)
-            for kind, name, replacement in _replacements(telemetry):
+            for kind, name, replacement in _patches(telemetry):
                 # Keep only a method of the class itself. To restore an inherited method,
                 # the replacement is removed.
                 self._replaced.append((kind, name, vars(kind).get(name)))
@@ -77,7 +77,7 @@ class JsyncInstrumentor:
                     setattr(kind, name, own)
 
 
-def _replacements(telemetry: Telemetry) -> Iterator[tuple[type, str, Any]]:
+def _patches(telemetry: Telemetry) -> Iterator[tuple[type, str, Any]]:
     for part in (_publishing, _batching, _receiving, _iterating, _handling):
         for kind, names, function in part(telemetry):
             for name in names.split():
@@ -301,11 +301,11 @@ def _handling(telemetry: Telemetry) -> Replacing:
         def request(request: jsync.Request) -> Any:
             return telemetry.processing(request.msg)
 
-        options["around"] = _both(request, options.get("around"))
+        options["around"] = _nested(request, options.get("around"))
         return call(self, *arguments, **options)
 
     def worker(call: Function, self: Any, **options: Any) -> None:
-        options["around"] = _both(telemetry.processing, options.get("around"))
+        options["around"] = _nested(telemetry.processing, options.get("around"))
         call(self, **options)
 
     yield jsync.Connection, "subscribe", subscribe
@@ -322,7 +322,7 @@ _CB = 2
 """The place of `cb` among the arguments of `JetStream.subscribe`."""
 
 
-def _both(outer: Function, inner: Any) -> Any:
+def _nested(outer: Function, inner: Any) -> Any:
     """Return one context manager for two.
 
     If `inner` is not callable, return it, so that the original method rejects it.

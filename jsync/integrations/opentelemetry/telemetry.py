@@ -74,7 +74,7 @@ class Telemetry:
             *about, tracer_provider, schema_url=conventions.SCHEMA
         )
         meter = metrics.get_meter(*about, meter_provider, schema_url=conventions.SCHEMA)
-        self._templates = conventions.Templates(templates)
+        self._templates = conventions.SubjectTemplates(templates)
         self._operations = meter.create_histogram(
             "messaging.client.operation.duration",
             unit="s",
@@ -137,18 +137,22 @@ class Telemetry:
             return
         where: Attributes = {}
         if subject is not None:
-            where = conventions.place(subject, self._templates.of(subject))
-        attributes = conventions.base(operation, "send") | where
+            where = conventions.destination_attributes(
+                subject, self._templates.of(subject)
+            )
+        attributes = conventions.base_attributes(operation, "send") | where
         if batch:
             attributes["messaging.batch.message_count"] = count
         elif size is not None:
             attributes["messaging.message.body.size"] = size
-        own = conventions.carries(headers, propagate.get_global_textmap().fields)
+        own = conventions.has_trace_context(
+            headers, propagate.get_global_textmap().fields
+        )
         if own:
             links = self.links(headers)
         kind = SpanKind.CLIENT if links else SpanKind.PRODUCER
-        measured = conventions.base(operation, "send")
-        measured |= conventions.of_metrics(where)
+        measured = conventions.base_attributes(operation, "send")
+        measured |= conventions.metric_attributes(where)
         begun = perf_counter()
         try:
             with self._tracer.start_as_current_span(
@@ -178,13 +182,15 @@ class Telemetry:
         """Make the span of one message of a batch, and return its headers and its link."""
         if not _are_valid(subject, headers):
             return headers, []
-        if conventions.carries(headers, propagate.get_global_textmap().fields):
+        if conventions.has_trace_context(
+            headers, propagate.get_global_textmap().fields
+        ):
             return headers, self.links(headers)
-        where = conventions.place(subject, self._templates.of(subject))
+        where = conventions.destination_attributes(subject, self._templates.of(subject))
         with self._tracer.start_as_current_span(
             conventions.span_name("create", where),
             kind=SpanKind.PRODUCER,
-            attributes=conventions.base("create", "create") | where,
+            attributes=conventions.base_attributes("create", "create") | where,
         ) as span:
             return _injected(headers), [Link(span.get_span_context())]
 
@@ -211,14 +217,14 @@ class Telemetry:
         ended = time_ns()
         first = messages[0]
         template = template or self._templates.of(first.subject)
-        where = conventions.origin(first, template, queue)
-        attributes = conventions.base("receive", "receive") | where
+        where = conventions.consumer_attributes(first, template, queue)
+        attributes = conventions.base_attributes("receive", "receive") | where
         if batch:
             attributes["messaging.batch.message_count"] = len(messages)
             if len({msg.subject for msg in messages}) > 1:
                 attributes.pop("messaging.destination_publish.name", None)
         else:
-            attributes |= conventions.body(first)
+            attributes |= conventions.message_attributes(first)
         links = [link for msg in messages for link in self.links(msg.headers)]
         self._tracer.start_span(
             conventions.span_name("receive", where),
@@ -227,8 +233,8 @@ class Telemetry:
             links=links,
             start_time=begun,
         ).end(ended)
-        measured = conventions.base("receive", "receive")
-        measured |= conventions.of_metrics(where)
+        measured = conventions.base_attributes("receive", "receive")
+        measured |= conventions.metric_attributes(where)
         self._operations.record((ended - begun) / 1e9, measured)
         measured.pop("messaging.operation.type")
         self._consumed.add(len(messages), measured)
@@ -262,10 +268,10 @@ class Telemetry:
                 raise
             return
         template = template or self._templates.of(msg.subject)
-        where = conventions.origin(msg, template, queue)
+        where = conventions.consumer_attributes(msg, template, queue)
         context = self.context(msg.headers)
-        measured = conventions.base("process", "process")
-        measured |= conventions.of_metrics(where)
+        measured = conventions.base_attributes("process", "process")
+        measured |= conventions.metric_attributes(where)
         measured.pop("messaging.operation.type")
         if pushed:
             self._consumed.add(1, measured)
@@ -273,9 +279,9 @@ class Telemetry:
             conventions.span_name("process", where),
             context=context,
             kind=SpanKind.CONSUMER,
-            attributes=conventions.base("process", "process")
+            attributes=conventions.base_attributes("process", "process")
             | where
-            | conventions.body(msg),
+            | conventions.message_attributes(msg),
             links=self.links(msg.headers),
             record_exception=False,
             set_status_on_exception=False,

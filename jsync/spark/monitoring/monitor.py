@@ -110,7 +110,7 @@ def monitor(
     if not 0 < interval < float("inf"):
         raise ConfigError(f"interval: {interval!r}; give a number of seconds above 0")
     found = Monitor(spark, interval, fence_bucket, on_progress)
-    address = None if http is None else web.address_of(http)
+    address = None if http is None else web.parse_address(http)
     try:
         found.start(
             ConnectionOptions.of(Options(options or {}, "monitor")), bucket, address
@@ -165,7 +165,7 @@ class Monitor:
         self._resources.callback(self._hang_up)
         self._open_board()
         if address is not None:
-            self.port = self._resources.enter_context(web.serving(address, self))
+            self.port = self._resources.enter_context(web.serve(address, self))
         self._spark.streams.addListener(self._listener)
         self._resources.callback(self._spark.streams.removeListener, self._listener)
         self._thread.start()

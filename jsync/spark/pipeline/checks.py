@@ -299,7 +299,7 @@ class _Checks:
                 self._problems.add(("streaming", "trigger"), message)
             if streaming.http is not None:
                 try:
-                    http.address_of(streaming.http)
+                    http.parse_address(streaming.http)
                 except ConfigError:
                     message = "has to be HOST:PORT, such as 127.0.0.1:8080"
                     self._problems.add(("streaming", "http"), message)
