@@ -170,24 +170,29 @@ CHILD = """
     import sys, time
     import jsync
 
+    def say(*words):
+        # One write: Ctrl-C between the parts of a line would leave half of it.
+        sys.stdout.write(" ".join(map(str, words)) + "\\n")
+        sys.stdout.flush()
+
     nc = jsync.connect(
         sys.argv[1].split(","), connect_timeout=60, reconnect_wait=0.02, ping_interval=0.5
     )
     js = nc.jetstream(timeout=2)
     try:
         for number in range(1 << 30):
-            print("sent", number, flush=True)
+            say("sent", number)
             try:
                 ack = js.publish("s.child", f"{sys.argv[2]} {number} 0 ".encode())
             except jsync.errors.Error:
-                print("maybe", number, flush=True)
+                say("maybe", number)
             else:
-                print("acked", number, ack.seq, flush=True)
+                say("acked", number, ack.seq)
             time.sleep(0.005)
     except KeyboardInterrupt:
         pass
     nc.close()
-    print("closed", flush=True)
+    say("closed")
 """
 
 
