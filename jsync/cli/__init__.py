@@ -1,13 +1,13 @@
 """The `jsync` command.
 
-    app         the frame: commands loaded when they are used, options that all of them take
-    commands    the table of commands: the module and the line of help of each
-    settings    the connection that those options describe
-    values      durations, sizes and times as people write them
-    output      tables for people, tab-separated lines for pipes, JSON for programs
-    failures    errors as one line and an exit code
-
-Each family of commands has a module of its name.
+app         the frame: commands loaded when they are used, options that all of them take
+groups      commands with subcommands, and other names of commands
+settings    the connection that those options describe
+commands    a module for each command, and the table of their lines of help
+params      types of parameters, tables of options, templates, configurations in files
+ui          tables for people, tab-separated lines for pipes, JSON, errors, prompts
+ingest      rows of files into a stream
+top         streams and consumers, live
 """
 
 from __future__ import annotations

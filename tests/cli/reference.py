@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jsync.cli.app import OPTIONS
-from jsync.cli.environment import VARIABLES
+from jsync.cli.params.environment import VARIABLES
+from jsync.cli.params.global_options import OPTIONS
 
 from .tree import COMMANDS
 

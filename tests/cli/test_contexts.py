@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jsync.cli.environment import resolve
+from jsync.cli.params.environment import resolve
 from jsync.contexts import to_keywords
 
 from ..accounts import Key, nkey_config, password_config, token_config

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.cli.failures import Code
+from jsync.cli.ui.errors import Code
 
 from .reference import PAGE, reference, written
 from .support import Jsync

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jsync.cli.commands.doctor import _Rules
 from jsync.cli.diagnosis import is_away
-from jsync.cli.doctor import _Rules
 from jsync.models import PeerInfo
 
 from ..matrix.lines import binary_of

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
-from jsync.cli import export
-from jsync.cli.partial import PartialFile
+from jsync.cli.commands import export
+from jsync.cli.ui.partial_file import PartialFile
 
 from ..servers import wait_for
 from .processes import Process

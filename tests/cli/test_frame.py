@@ -10,11 +10,13 @@ import click
 import pytest
 
 from jsync import StreamConfig, StreamInfo, __version__, errors
-from jsync.cli import commands, failures
-from jsync.cli.app import OPTIONS, app
-from jsync.cli.failures import Code, code_of
-from jsync.cli.listing import write_infos
-from jsync.cli.settings import Settings
+from jsync.cli import commands
+from jsync.cli.app import app
+from jsync.cli.params.global_options import OPTIONS
+from jsync.cli.params.settings import Settings
+from jsync.cli.ui import errors as failures
+from jsync.cli.ui.errors import Code, code_of
+from jsync.cli.ui.lists import write_infos
 
 from ..server.support import black_hole, refusing_url, run_child
 from .support import Jsync
@@ -63,8 +65,9 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
         assert main(["--help"]) == 0
         print(*sys.modules, file=sys.stderr) if "rich" in sys.modules else None
         heavy = {"rich", "pyarrow", "pyspark", "pandas", "jsync.spark", "asyncio"}
-        families = {"stream", "consume", "publish", "subscribe", "server", "ingest"}
-        heavy |= {f"jsync.cli.{name}" for name in families}
+        families = {"stream", "consume", "publish", "subscribe", "server"}
+        heavy |= {f"jsync.cli.commands.{name}" for name in families}
+        heavy.add("jsync.cli.ingest")
         print(sorted(heavy & set(sys.modules)))
         """
     )

@@ -12,12 +12,7 @@ import pytest
 from jsync.cli.ingest import resume as resuming, stored, target
 from jsync.cli.ingest.resume import BehindIds, BehindPlaces, Sending
 from jsync.cli.ingest.rows import Row
-from jsync.cli.ingest.stored import (
-    Backwards,
-    Found,
-    stored_ids,
-    stored_places,
-)
+from jsync.cli.ingest.stored import Backwards, Found, stored_ids, stored_places
 from jsync.cli.ingest.target import _behind_rows
 from jsync.errors import ConfigError
 

@@ -16,9 +16,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from jsync.cli.ingest.bad import BadRowError, BadValueError
+from jsync.cli.ingest.errors import BadRowError, BadValueError
 from jsync.cli.ingest.files import format_of, identity_of, open_source
-from jsync.cli.ingest.ids import PositionIds, TemplateIds, place_of
+from jsync.cli.ingest.message_ids import PositionIds, TemplateIds, place_of
 from jsync.cli.ingest.rows import Reading, Row, open_rows
 from jsync.cli.ingest.template import SubjectTemplate, Template, column_or_template
 from jsync.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.cli.messages import pairs
+from jsync.cli.ui.messages import pairs
 
 from ..accounts import Permissions, password_config
 from ..server.support import Recorder, Thread

@@ -20,9 +20,9 @@ from rich.text import Text
 
 import jsync as package
 from jsync.cli import main
-from jsync.cli.console import console
-from jsync.cli.failures import say
-from jsync.cli.progress import Bar, Look
+from jsync.cli.ui.console import console
+from jsync.cli.ui.errors import say
+from jsync.cli.ui.progress import Bar, Look
 
 from ..liar import Said, lying
 from ..support.connection_faults import FakeServer

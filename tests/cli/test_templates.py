@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from jsync.cli.templates import Moment, Template
+from jsync.cli.params.templates import Moment, Template
 
 from .processes import Process
 

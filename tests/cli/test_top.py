@@ -18,8 +18,6 @@ import pytest
 from rich.console import ConsoleDimensions
 
 from jsync import connect
-from jsync.cli.console import console
-from jsync.cli.keys import keys_of
 from jsync.cli.top.engine import (
     ConsumerCount,
     Figures,
@@ -32,6 +30,8 @@ from jsync.cli.top.engine import (
     sparkline,
 )
 from jsync.cli.top.screen import Facts, draw
+from jsync.cli.ui.console import console
+from jsync.cli.ui.keyboard import keys_of
 
 from ..servers import wait_for
 from .support import Jsync

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from jsync.cli.values import seconds, size, spelled, time
+from jsync.cli.params.values import seconds, size, time
+from jsync.cli.ui.formatting import spelled
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

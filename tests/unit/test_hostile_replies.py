@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from jsync import contexts, errors, models
-from jsync.cli.configuring import read_config
+from jsync.cli.params.config_file import read_config
 from jsync.core.protocol import parse_info
 from jsync.jetstream.advisory import read_advisory
 from jsync.jetstream.api import _json

@@ -33,11 +33,11 @@ DOORS = {
         "worker.http",
     },
     "ssl": {"core.tls", "core.options", "connection"},
-    "select": {"cli.keys", "cli.stdin", "core.network_stream"},
+    "select": {"cli.ui.keyboard", "cli.ui.stdin", "core.network_stream"},
     "signal": {
         "cli",
-        "cli.local_server",
-        "cli.service",
+        "cli.commands.local_server",
+        "cli.commands.service",
         "cli.top.command",
         "core.io_thread",
         "core.callbacks",
@@ -48,13 +48,13 @@ DOORS = {
     },
     "subprocess": {
         "_win32_job",
-        "cli.doctor",
+        "cli.commands.doctor",
         "contexts",
         "server",
         "worker.supervisor",
     },
     "random": {
-        "cli.templates",
+        "cli.params.templates",
         "core.io_thread",
         "jetstream.publishing.backoff",
         "jetstream.retries.driver",
@@ -436,3 +436,20 @@ def test_parts_built_on_jsync_use_public_names_only(path: Path) -> None:
 def test_no_file_is_a_drawer() -> None:
     drawers = {"utils", "util", "helpers", "common", "misc", "types"}
     assert not [name for name in TREE if name.split(".")[-1] in drawers]
+
+
+MAX_LINKED_FILES = 20
+"""The most files of one folder of the command that import each other."""
+
+
+@pytest.mark.parametrize(
+    "folder", ["", "commands", "params", "ui", "ingest", "top"], ids=lambda f: f or "."
+)
+def test_folders_of_the_command_stay_small(folder: str) -> None:
+    linked = set[str]()
+    for path in (ROOT / "cli" / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level == 1:
+                names = [node.module] if node.module else [a.name for a in node.names]
+                linked.update([path.stem, *names])
+    assert len(linked) <= MAX_LINKED_FILES

@@ -12,14 +12,14 @@ import click
 
 from jsync.errors import ConfigError, Error
 
-from ..completion import FILE, STREAM
-from ..failures import Code, say, words_of
-from ..output import echo, write_json
-from ..stdin import standard_input
-from .bad import BadRowError, BadValueError
+from ..params.completion import FILE, STREAM
+from ..ui.errors import Code, say, words_of
+from ..ui.output import echo, write_json
+from ..ui.stdin import standard_input
+from .errors import BadRowError, BadValueError
 from .files import FORMATS, STDIN, format_of, identity_of, is_pipe, open_source
-from .ids import PositionIds, TemplateIds
 from .load import Load
+from .message_ids import PositionIds, TemplateIds
 from .rows import Reading, open_rows
 from .target import choose_sink, find_resume, find_resume_by_ids, find_stream
 from .template import SubjectTemplate, column_or_template
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     import jsync
 
-    from ..progress import Look
-    from ..settings import Settings
+    from ..params.settings import Settings
+    from ..ui.progress import Look
     from .files import Source
-    from .ids import Ids
+    from .message_ids import Ids
     from .resume import Resume
     from .template import Template
 
@@ -268,7 +268,7 @@ def _ingest(
     wish: Wish,
     options: dict[str, Any],
 ) -> End:
-    from ..progress import Bar
+    from ..ui.progress import Bar
 
     resume: Resume | None = None
     if options["resume"]:
@@ -351,7 +351,7 @@ class _Bad:
 
 
 def _look(load: Load) -> Look:
-    from ..progress import Look
+    from ..ui.progress import Look
 
     source = load.source
     if source is None:

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from jsync.errors import ConfigError
 
-from .bad import BadRowError
+from .errors import BadRowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

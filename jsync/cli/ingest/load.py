@@ -14,7 +14,7 @@ from jsync.errors import (
 )
 from jsync.subjects import any_covers
 
-from .bad import BadRowError, BadValueError
+from .errors import BadRowError, BadValueError
 from .resume import Sending
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jsync import StreamConfig
 
     from .files import Source
-    from .ids import Ids
+    from .message_ids import Ids
     from .resume import Resume
     from .rows import Row, Rows
     from .sinks import Sink

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from jsync.errors import ConfigError
 
-from .ids import Place, place_of
+from .message_ids import Place, place_of
 from .stored import WINDOW
 
 if TYPE_CHECKING:

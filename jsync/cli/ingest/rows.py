@@ -16,7 +16,7 @@ import msgspec
 
 from jsync.errors import ConfigError
 
-from .bad import BadRowError, BadValueError
+from .errors import BadRowError, BadValueError
 from .files import BROKEN
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .ids import place_of
+from .message_ids import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     import jsync
 
-    from .ids import Place
+    from .message_ids import Place
 
 WINDOW: Final = 5_000
 """More rows than a publisher or an ingest sends ahead of the acks."""

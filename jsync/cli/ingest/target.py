@@ -13,7 +13,7 @@ from jsync.errors import (
 )
 from jsync.subjects import intersection
 
-from .ids import Place
+from .message_ids import Place
 from .resume import BehindIds, BehindPlaces, BehindRows, none_of, too_few_rows
 from .sinks import IngestSink, PublisherSink
 from .stored import WINDOW, Backwards, StoredPlaces, stored_ids, stored_places

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsync.errors import ConfigError
 
-from .bad import BadValueError
+from .errors import BadValueError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -3,6 +3,5 @@
 engine    rates from measurements, and the state that keys change (pure)
 sampler   requests the counts, on another thread
 screen    draws the state
-keys      the keyboard of a terminal
-command   connects the parts
+command   connects the parts, and the keyboard
 """

@@ -14,9 +14,10 @@ import click
 
 from jsync import errors
 
-from ..failures import Code, words_of
-from ..output import is_terminal, write_json, write_line, write_table
-from ..values import DURATION, Number, spelled
+from ..params.values import DURATION, Number
+from ..ui.errors import Code, words_of
+from ..ui.formatting import spelled
+from ..ui.output import is_terminal, write_json, write_line, write_table
 from .engine import COLUMNS, Figures, Mode, State, View
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     import jsync
 
-    from ..settings import Settings
+    from ..params.settings import Settings
     from .engine import ConsumerRow, Measurement, StreamRow
     from .screen import Facts
 
@@ -157,8 +158,8 @@ class _Live:
         """
         from rich.live import Live
 
-        from ..console import console
-        from ..keys import Keyboard
+        from ..ui.console import console
+        from ..ui.keyboard import Keyboard
         from .sampler import Sampler
 
         screen = console()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from jsync import errors
 
-from ..failures import words_of
+from ..ui.errors import words_of
 from .engine import ConsumerCount, Measurement, StreamCount
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from jsync.terminal import printable
 
-from ..values import spelled, spelled_size
+from ..ui.formatting import spelled, spelled_size
 from .engine import Mode, StreamRow, View, short, sparkline
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import jsync.cli
-import jsync.cli.backup
-import jsync.cli.export
+import jsync.cli.commands.backup
+import jsync.cli.commands.export
 import jsync.cli.ingest.command
 
 if TYPE_CHECKING:

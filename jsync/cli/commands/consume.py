@@ -1,0 +1,231 @@
+"""`jsync next`, `jsync fetch` and `jsync consume`: messages of consumers and streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..params.completion import CONSUMER, STREAM
+from ..params.values import DURATION, SINCE, SIZE, Number
+from ..ui.messages import Form, form_of, form_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    import jsync
+
+    from ..params.settings import Settings
+
+
+def _ack_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--term", "reply", flag_value="term", help="Give messages up."),
+        click.option("--nak", "reply", flag_value="nak", help="Give messages back."),
+        click.option("--no-ack", "reply", flag_value="", help="Send no acks."),
+        click.option(
+            "--ack",
+            "reply",
+            flag_value="ack",
+            default="ack",
+            help="Acknowledge messages once they are written. The default.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _write_all(messages: Iterable[jsync.JetStreamMsg], form: Form, reply: str) -> None:
+    """Write messages, and send the reply of each once it is written."""
+    for msg in messages:
+        form.write(msg)
+        if reply:
+            getattr(msg, reply)()
+
+
+def _bind(js: jsync.JetStream, stream: str, consumer: str) -> jsync.Consumer:
+    """Return the consumer, after a request that checks that it exists.
+
+    Raises `click.UsageError` if it is a push consumer.
+    """
+    found = js.consumer(stream, consumer)
+    subject = found.info().config.deliver_subject
+    if subject:
+        raise click.UsageError(
+            f"{consumer} is a push consumer: `jsync sub {subject}` reads it"
+        )
+    return found
+
+
+def _reply_to(consumer: jsync.Consumer, reply: str) -> str:
+    return "" if consumer.config.ack_policy == "none" else reply
+
+
+@click.command()
+@click.argument("stream", type=STREAM)
+@click.argument("consumer", type=CONSUMER)
+@click.option("--count", type=Number(1), default=1, help="The number of messages.")
+@click.option(
+    "--wait", type=DURATION, help="Time to wait for each message. Default: 5s."
+)
+@_ack_options
+@form_options
+@click.pass_obj
+def next_(
+    settings: Settings,
+    stream: str,
+    consumer: str,
+    count: int,
+    wait: float | None,
+    reply: str,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Write a consumer's next message, and acknowledge it.
+
+    When none comes in time the exit code is 4.
+    """
+    form = form_of(settings, raw, headers_only, subjects_only)
+    with settings.connect() as nc:
+        worker = _bind(settings.jetstream(nc), stream, consumer)
+        answer = _reply_to(worker, reply)
+        for _ in range(count):
+            msg = worker.next(timeout=settings.timeout if wait is None else wait)
+            _write_all([msg], form, answer)
+
+
+@click.command()
+@click.argument("stream", type=STREAM)
+@click.argument("consumer", type=CONSUMER)
+@click.option("--count", type=Number(1), help="The most messages. Default: 100.")
+@click.option("--max-bytes", type=SIZE, help="The most bytes, instead of --count.")
+@click.option(
+    "--wait", type=DURATION, help="Time to wait for all messages. Default: 5s."
+)
+@click.option("--no-wait", is_flag=True, help="Only messages that exist now.")
+@_ack_options
+@form_options
+@click.pass_obj
+def fetch(
+    settings: Settings,
+    stream: str,
+    consumer: str,
+    count: int | None,
+    max_bytes: int | None,
+    wait: float | None,
+    no_wait: bool,
+    reply: str,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Write a batch of a consumer's messages, and acknowledge them.
+
+    The command ends with --count messages, or after --wait. An empty batch is no error.
+    """
+    if max_bytes is not None and count is not None:
+        raise click.UsageError("--count and --max-bytes exclude each other")
+    if no_wait and wait is not None:
+        raise click.UsageError("--wait and --no-wait exclude each other")
+    form = form_of(settings, raw, headers_only, subjects_only)
+    most = 100 if count is None and max_bytes is None else count
+    with settings.connect() as nc:
+        worker = _bind(settings.jetstream(nc), stream, consumer)
+        if no_wait:
+            batch = worker.fetch_nowait(most, max_bytes=max_bytes)
+        else:
+            seconds = settings.timeout if wait is None else wait
+            batch = worker.fetch(most, max_bytes=max_bytes, timeout=seconds)
+        with batch:
+            _write_all(batch, form, _reply_to(worker, reply))
+
+
+@click.command()
+@click.argument("stream", type=STREAM)
+@click.argument("consumer", type=CONSUMER, required=False)
+@click.option("--count", type=Number(1), help="End after this number of messages.")
+@click.option("--wait", type=DURATION, help="End after this time without a message.")
+@click.option(
+    "--terminate-at-end", "-T", is_flag=True, help="End after the last stored message."
+)
+@click.option(
+    "--filter", "filters", multiple=True, metavar="SUBJECT", help="Only these."
+)
+@click.option("--new", "start", flag_value="new", help="Only messages from now on.")
+@click.option("--last", "start", flag_value="last", help="Start at the last message.")
+@click.option(
+    "--last-per-subject",
+    "start",
+    flag_value="last_per_subject",
+    help="Start at the last message of each subject.",
+)
+@click.option("--start-sequence", type=Number(1), help="Start at this sequence.")
+@click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
+@click.option("--max-messages", type=Number(1), help="Messages to prefetch.")
+@_ack_options
+@form_options
+@click.pass_obj
+def consume(
+    settings: Settings,
+    stream: str,
+    consumer: str | None,
+    count: int | None,
+    wait: float | None,
+    terminate_at_end: bool,
+    filters: tuple[str, ...],
+    start: str | None,
+    start_sequence: int | None,
+    since: datetime | None,
+    max_messages: int | None,
+    reply: str,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Write the messages of a consumer or a stream as they arrive.
+
+    Until Ctrl-C, or as --count, --wait and --terminate-at-end say. With CONSUMER they come
+    from that consumer, and are acknowledged once they are written. Without one the stream
+    is read in order, from its first message if nothing else is said, and nothing is left
+    behind on the server.
+    """
+    form = form_of(settings, raw, headers_only, subjects_only)
+    place = _place(start, start_sequence, since)
+    with settings.connect(flow=True) as nc:
+        js = settings.jetstream(nc)
+        limits: dict[str, Any] = {
+            "max_messages": max_messages,
+            "stop_after": count,
+            "idle_timeout": wait,
+        }
+        if consumer is None:
+            log = js.ordered_consumer(stream, filter_subjects=[*filters], **place)
+            with log.messages(until_end=terminate_at_end, **limits) as messages:
+                _write_all(messages, form, "")
+            return
+        if place or filters or terminate_at_end:
+            raise click.UsageError(
+                "a CONSUMER keeps its own position and filters: leave these options out "
+                "(`jsync consumer info` shows them)"
+            )
+        worker = _bind(js, stream, consumer)
+        with worker.messages(**limits) as messages:
+            _write_all(messages, form, _reply_to(worker, reply))
+
+
+def _place(
+    start: str | None, sequence: int | None, since: datetime | None
+) -> dict[str, Any]:
+    """Return the arguments of an ordered consumer for the first message to read.
+
+    Raises `click.UsageError` if more than one place is given.
+    """
+    if sum(value is not None for value in (start, sequence, since)) > 1:
+        raise click.UsageError("several options say where to start: give one")
+    if sequence is not None:
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence}
+    if since is not None:
+        return {"deliver_policy": "by_start_time", "opt_start_time": since}
+    return {} if start is None else {"deliver_policy": start}

@@ -1,0 +1,1 @@
+"""Parameters of commands: types, tables of options, templates and files."""

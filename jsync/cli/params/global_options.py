@@ -1,0 +1,82 @@
+"""The options that all commands take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .completion import CONTEXT, FILE
+from .settings import Settings
+from .values import DURATION
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Store an option of all commands. One after the command overrides one before."""
+    if value is not None and value is not False:
+        assert param.name is not None
+        ctx.ensure_object(Settings).given[param.name] = value
+
+
+def _option(*names: str, help: str, **more: Any) -> click.Option:  # noqa: A002
+    return click.Option(
+        names, help=help, expose_value=False, callback=_remember, **more
+    )
+
+
+JSON = _option("--json", "-j", is_flag=True, help="Write JSON.")
+
+
+OPTIONS = [
+    _option("--server", "-s", metavar="URL", help="Servers, separated by commas."),
+    _option("--context", type=CONTEXT, metavar="NAME", help="One of the nats tool's."),
+    _option("--no-context", is_flag=True, help="Use no context, not the selected one."),
+    _option("--creds", type=FILE, metavar="FILE", help="Credentials, a creds file."),
+    _option("--user", metavar="NAME", help="User, or a token when without password."),
+    _option("--password", metavar="WORD", help="Password."),
+    _option("--token", metavar="WORD", help="Token."),
+    _option(
+        "--nkey", type=FILE, metavar="FILE", help="The seed of an nkey, in a file."
+    ),
+    _option("--jwt", metavar="JWT", help="A user's JWT, with --seed."),
+    _option("--seed", metavar="SEED", help="The seed that goes with --jwt."),
+    _option("--tlsca", type=FILE, metavar="FILE", help="Authorities to trust."),
+    _option("--tlscert", type=FILE, metavar="FILE", help="Our certificate."),
+    _option("--tlskey", type=FILE, metavar="FILE", help="Its key."),
+    _option("--tlsfirst", is_flag=True, help="Begin with TLS."),
+    _option("--domain", "--js-domain", metavar="NAME", help="The JetStream domain."),
+    _option("--js-api-prefix", metavar="PREFIX", help="Prefix of JetStream's API."),
+    _option("--inbox-prefix", metavar="PREFIX", help="Prefix of inboxes."),
+    _option(
+        "--timeout", type=DURATION, help="Time to wait for an answer. Default: 5s."
+    ),
+]
+"""The options of the connection, which stand before the command or behind it."""
+
+
+def adopt(command: click.Command) -> click.Command:
+    """Add the options of all commands to a command and its subcommands."""
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            adopt(below)
+    elif JSON not in command.params:
+        own = {name for param in command.params for name in param.opts}
+        command.params.append(JSON)
+        for option in OPTIONS:
+            if own.isdisjoint(option.opts):
+                command.params.append(_Unlisted(option))
+    return command
+
+
+class _Unlisted(click.Option):
+    """An option of all commands, on one of them. `jsync options` shows its help."""
+
+    def __init__(self, option: click.Option) -> None:
+        super().__init__(
+            [*option.opts],
+            type=option.type,
+            is_flag=option.is_flag,
+            expose_value=False,
+            callback=_remember,
+            hidden=True,
+        )

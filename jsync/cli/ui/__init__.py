@@ -1,0 +1,1 @@
+"""Output, errors, prompts, progress and keys, as people and programs get them."""
