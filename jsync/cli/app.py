@@ -12,22 +12,22 @@ from click.shell_completion import shell_complete
 from jsync import __version__
 
 from . import commands
-from .groups import Family
+from .groups import CommandGroup
 from .params.completion import VARIABLE
-from .params.global_options import JSON, OPTIONS, adopt
+from .params.global_options import JSON, OPTIONS, add_global_options
 from .params.settings import Settings
-from .ui.errors import Code, guard
+from .ui.errors import ExitCode, run_with_exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 _NAME = "jsync"
-_USUAL = {"--server", "--context", "--creds", "--json", "--version", "--help"}
+_SHORT_HELP = {"--server", "--context", "--creds", "--json", "--version", "--help"}
 """The options that the help of `jsync` itself shows."""
 
 
-class Jsync(Family):
+class Jsync(CommandGroup):
     """The commands of the table, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -40,7 +40,7 @@ class Jsync(Family):
                 module, _, attribute = section[name].where.partition(":")
                 found = getattr(import_module(module, commands.__name__), attribute)
                 assert isinstance(found, click.Command)
-                return adopt(found)
+                return add_global_options(found)
         return None
 
     def format_options(
@@ -50,7 +50,7 @@ class Jsync(Family):
         shown = [
             record
             for record in records
-            if record and _USUAL.intersection(record[0].replace(",", "").split())
+            if record and _SHORT_HELP.intersection(record[0].replace(",", "").split())
         ]
         with formatter.section("Options, of which `jsync options` shows all"):
             formatter.write_dl(shown)
@@ -86,11 +86,11 @@ def run(arguments: Sequence[str]) -> int:
     instruction = os.environ.get(VARIABLE)
     if instruction:
         return shell_complete(app, {}, _NAME, VARIABLE, instruction)
-    return guard(lambda: _invoke([*arguments]))
+    return run_with_exit_code(lambda: _invoke([*arguments]))
 
 
-def _invoke(arguments: list[str]) -> Code | None:
+def _invoke(arguments: list[str]) -> ExitCode | None:
     # Do not call `app.main`, because it exits the process at a broken pipe.
     with app.make_context(_NAME, arguments) as ctx:
-        code: Code | None = app.invoke(ctx)
+        code: ExitCode | None = app.invoke(ctx)
         return code

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .ui.errors import Code
+from .ui.errors import ExitCode
 from .ui.output import echo
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _OTHER_NAMES: Final = {
 }
 
 
-class Family(click.Group):
+class CommandGroup(click.Group):
     """A command with subcommands, such as `jsync stream`.
 
     Without a subcommand it shows its help.
@@ -36,7 +36,7 @@ class Family(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
             echo(ctx.get_help(), err=True)
-            ctx.exit(Code.USAGE)
+            ctx.exit(ExitCode.USAGE)
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -21,9 +21,9 @@ from rich.terminal_theme import MONOKAI
 
 import jsync
 from jsync import errors
-from jsync.cli.top.engine import Figures, State, View
+from jsync.cli.top.engine import RateTracker, ScreenState, View
 from jsync.cli.top.sampler import measure
-from jsync.cli.top.screen import Facts, draw
+from jsync.cli.top.screen import ConnectionStatus, draw
 from jsync.server import LocalServer
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def main() -> None:
         ]
         for thread in threads:
             thread.start()
-        figures = Figures()
+        figures = RateTracker()
         with ThreadPoolExecutor(2) as helpers:
             for _ in range(SECONDS):
                 figures.add(measure(js, helpers))
@@ -100,8 +100,8 @@ def main() -> None:
         force_terminal=True,
         color_system="256",
     )
-    facts = Facts(f"nats://127.0.0.1:4222  {version}", 1.0, None)
-    console.print(draw(State(View.STREAMS), figures, facts, SIZE))
+    facts = ConnectionStatus(f"nats://127.0.0.1:4222  {version}", 1.0, None)
+    console.print(draw(ScreenState(View.STREAMS), figures, facts, SIZE))
     drawn = console.export_svg(title="jsync top", theme=MONOKAI)
     # A picture in a page must not load anything from other sites.
     drawn = re.sub(r"@font-face \{.*?\}\n?", "", drawn, flags=re.DOTALL)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.cli.ui.errors import Code
+from jsync.cli.ui.errors import ExitCode
 
 from .reference import PAGE, reference, written
 from .support import Jsync
@@ -32,7 +32,7 @@ def test_the_page_has_every_exit_code() -> None:
     assert [
         int(code)
         for code in re.findall(r"^\| (\d+) \|", PAGE.read_text(), re.MULTILINE)
-    ] == [*Code]
+    ] == [*ExitCode]
 
 
 @pytest.mark.server

@@ -15,7 +15,7 @@ from jsync.cli.app import app
 from jsync.cli.params.global_options import OPTIONS
 from jsync.cli.params.settings import Settings
 from jsync.cli.ui import errors as failures
-from jsync.cli.ui.errors import Code, code_of
+from jsync.cli.ui.errors import ExitCode, code_of
 from jsync.cli.ui.lists import write_infos
 
 from ..server.support import black_hole, refusing_url, run_child
@@ -201,7 +201,7 @@ def test_interrupts_exit_130_broken_pipes_141_others_1(
         def command() -> None:
             raise error
 
-        return failures.guard(command)
+        return failures.run_with_exit_code(command)
 
     assert raising(KeyboardInterrupt()) == 130
     assert raising(click.Abort()) == 130
@@ -219,19 +219,19 @@ def test_interrupts_exit_130_broken_pipes_141_others_1(
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.ConsumerNotFoundError("x"), Code.NOT_FOUND),
-        (errors.MessageNotFoundError("x"), Code.NOT_FOUND),
-        (errors.NoRespondersError("x"), Code.NOT_FOUND),
-        (errors.TimeoutError("x"), Code.TIMEOUT),
-        (errors.DrainTimeoutError("x"), Code.TIMEOUT),
-        (errors.ConfigError("x"), Code.USAGE),
-        (errors.InvalidSubjectError("x"), Code.USAGE),
-        (errors.AuthenticationError("x"), Code.FAILED),
-        (errors.ConnectionClosedError("x"), Code.FAILED),
-        (errors.PermissionsError("x"), Code.FAILED),
+        (errors.ConsumerNotFoundError("x"), ExitCode.NOT_FOUND),
+        (errors.MessageNotFoundError("x"), ExitCode.NOT_FOUND),
+        (errors.NoRespondersError("x"), ExitCode.NOT_FOUND),
+        (errors.TimeoutError("x"), ExitCode.TIMEOUT),
+        (errors.DrainTimeoutError("x"), ExitCode.TIMEOUT),
+        (errors.ConfigError("x"), ExitCode.USAGE),
+        (errors.InvalidSubjectError("x"), ExitCode.USAGE),
+        (errors.AuthenticationError("x"), ExitCode.FAILED),
+        (errors.ConnectionClosedError("x"), ExitCode.FAILED),
+        (errors.PermissionsError("x"), ExitCode.FAILED),
     ],
 )
-def test_every_error_has_an_exit_code(error: Exception, code: Code) -> None:
+def test_every_error_has_an_exit_code(error: Exception, code: ExitCode) -> None:
     assert code_of(error) is code
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync.cli.ingest import resume as resuming, stored, target
-from jsync.cli.ingest.resume import BehindIds, BehindPlaces, Sending
+from jsync.cli.ingest.resume import ResumeAfterIds, ResumeAfterPositions, Sending
 from jsync.cli.ingest.rows import Row
 from jsync.cli.ingest.stored import Backwards, Found, stored_ids, stored_places
 from jsync.cli.ingest.target import _behind_rows
@@ -70,12 +70,12 @@ class Reading(Backwards):
 def resume_of(model: Model, rows: list[Sending], how: str) -> Resume | None:
     backwards = Reading(model)
     if how == "places":
-        return BehindPlaces(backwards, stored_places(backwards, {"f": 1}))
+        return ResumeAfterPositions(backwards, stored_places(backwards, {"f": 1}))
     ids = stored_ids(backwards)
     if not ids.ids:
         return None
     if how == "pipe":
-        return BehindIds(backwards, ids)
+        return ResumeAfterIds(backwards, ids)
     numbered = [("f", row.row.number, row.msg_id or "") for row in rows]
     try:
         return _behind_rows(backwards, ids, numbered)

@@ -18,8 +18,8 @@ import pytest
 
 from jsync.cli.ingest.errors import BadRowError, BadValueError
 from jsync.cli.ingest.files import format_of, identity_of, open_source
-from jsync.cli.ingest.message_ids import PositionIds, TemplateIds, place_of
-from jsync.cli.ingest.rows import Reading, Row, open_rows
+from jsync.cli.ingest.message_ids import PositionIds, TemplateIds, position_of
+from jsync.cli.ingest.rows import ReadOptions, Row, open_rows
 from jsync.cli.ingest.template import SubjectTemplate, Template, column_or_template
 from jsync.errors import ConfigError
 
@@ -32,7 +32,7 @@ def read(path: Path | str, stdin: bytes = b"", **how: Any) -> list[Row | BadRowE
     with open_source(
         str(path), form=form, identity=None, stdin=io.BytesIO(stdin)
     ) as source:
-        return list(open_rows(source, Reading(**how)))
+        return list(open_rows(source, ReadOptions(**how)))
 
 
 def values(rows: list[Row | BadRowError]) -> list[Any]:
@@ -384,13 +384,13 @@ def test_an_id_consists_of_file_line_and_content(tmp_path: Path) -> None:
         ids = PositionIds(source)
         msg_id = ids.of(Row(2, {}, b"x"))
         assert msg_id.startswith("a.csv@")
-        place = place_of(msg_id)
+        place = position_of(msg_id)
         assert place is not None
         assert (place.identity, place.number) == (identity_of(str(path)), 2)
         others = {ids.of(Row(3, {}, b"x")), ids.of(Row(2, {}, b"y"))}
         assert len(others | {msg_id}) == 3
     assert identity_of(str(tmp_path / "b" / "a.csv")) != identity_of(str(path))
-    assert place_of("order-7") is None
+    assert position_of("order-7") is None
 
 
 def test_an_id_may_be_one_or_several_columns() -> None:

@@ -21,8 +21,8 @@ from rich.text import Text
 import jsync as package
 from jsync.cli import main
 from jsync.cli.ui.console import console
-from jsync.cli.ui.errors import say
-from jsync.cli.ui.progress import Bar, Look
+from jsync.cli.ui.errors import print_error
+from jsync.cli.ui.progress import Bar, ProgressState
 
 from ..liar import Said, lying
 from ..support.connection_faults import FakeServer
@@ -274,9 +274,9 @@ def test_live_screens_cannot_command_a_terminal(
 ) -> None:
     screen = Screen()
     monkeypatch.setattr("sys.stderr", screen.file)
-    with Bar(lambda: Look(f"file{EVIL}", 1, 2, 1), "stored") as bar:
+    with Bar(lambda: ProgressState(f"file{EVIL}", 1, 2, 1), "stored") as bar:
         bar.refresh()
-        say(EVIL)
+        print_error(EVIL)
     console(err=True).print(Text(EVIL))
     written = screen.close()
     assert b"file" in written
@@ -713,7 +713,7 @@ def test_names_a_shell_would_run_are_not_completed(
 
 # A single way to write ------------------------------------------------------------------
 
-DOORS = {"output.py", "console.py", "__init__.py"}
+DOORS = {"ui/output.py", "ui/console.py", "__init__.py"}
 """The modules that may write. `__init__` prints one sentence, on systems without click."""
 WRITES = {
     "echo",

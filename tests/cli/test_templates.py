@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from jsync.cli.params.templates import Moment, Template
+from jsync.cli.params.templates import Template, TemplateContext
 
 from .processes import Process
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 AFTERNOON = datetime(
     2026, 11, 23, 15, 4, 5, 678901, tzinfo=timezone(timedelta(hours=2))
 )
-MOMENT = Moment(7, AFTERNOON)
+MOMENT = TemplateContext(7, AFTERNOON)
 
 
-def filled(text: str, moment: Moment = MOMENT) -> str:
+def filled(text: str, moment: TemplateContext = MOMENT) -> str:
     return Template(text).fill(moment)
 
 
@@ -48,7 +48,7 @@ def test_a_template_stands_for_a_value(text: str, expected: str) -> None:
 
 
 def test_the_time_is_written_as_go_writes_it() -> None:
-    midnight = Moment(1, datetime(2026, 1, 2, 0, 3, tzinfo=UTC))
+    midnight = TemplateContext(1, datetime(2026, 1, 2, 0, 3, tzinfo=UTC))
     assert filled("{{TimeStamp}}", midnight) == "2026-01-02T00:03:00Z"
     assert filled("{{Time}}", midnight) == "12:03AM"
 

@@ -20,16 +20,16 @@ from rich.console import ConsoleDimensions
 from jsync import connect
 from jsync.cli.top.engine import (
     ConsumerCount,
-    Figures,
     Measurement,
     Mode,
-    State,
+    RateTracker,
+    ScreenState,
     StreamCount,
     View,
     short,
     sparkline,
 )
-from jsync.cli.top.screen import Facts, draw
+from jsync.cli.top.screen import ConnectionStatus, draw
 from jsync.cli.ui.console import console
 from jsync.cli.ui.keyboard import keys_of
 
@@ -57,8 +57,8 @@ def consumer_count(stream: str, name: str, delivered: int, lag: int) -> Consumer
     return ConsumerCount(stream, name, BORN, delivered, lag, 2, 3, 4)
 
 
-def measured(*measurements: Measurement) -> Figures:
-    figures = Figures()
+def measured(*measurements: Measurement) -> RateTracker:
+    figures = RateTracker()
     for each in measurements:
         figures.add(each)
     return figures
@@ -137,18 +137,18 @@ def test_bytes_of_a_terminal_are_read_as_keys() -> None:
     assert list(keys_of(b"\x1b[200~x\x01")) == ["x"], "others are left out"
 
 
-def many() -> Figures:
+def many() -> RateTracker:
     streams = [stream_count(f"S{number:03}", number, number) for number in range(50)]
     after = [stream_count(f"S{number:03}", 3 * number, number) for number in range(50)]
     return measured(Measurement(1.0, streams, []), Measurement(2.0, after, []))
 
 
-def names(state: State, figures: Figures, room: int = 3) -> list[str]:
+def names(state: ScreenState, figures: RateTracker, room: int = 3) -> list[str]:
     return [row.name for row in state.rows(figures, room)[0]]
 
 
 def test_rows_are_sorted_by_any_column_either_way() -> None:
-    state, figures = State(View.STREAMS), many()
+    state, figures = ScreenState(View.STREAMS), many()
     assert names(state, figures) == ["S049", "S048", "S047"]
     state.press("r")
     assert names(state, figures) == ["S000", "S001", "S002"]
@@ -159,11 +159,11 @@ def test_rows_are_sorted_by_any_column_either_way() -> None:
     state.press("S")
     assert state.sort == "name"
     assert names(state, figures) == ["S000", "S001", "S002"]
-    assert State(View.CONSUMERS, "lag").sort == "lag"
+    assert ScreenState(View.CONSUMERS, "lag").sort == "lag"
 
 
 def test_rows_scroll_within_their_bounds() -> None:
-    state, figures = State(View.STREAMS, "name"), many()
+    state, figures = ScreenState(View.STREAMS, "name"), many()
     names(state, figures)
     for key, first in (
         ("up", "S000"),
@@ -179,7 +179,7 @@ def test_rows_scroll_within_their_bounds() -> None:
 
 
 def test_a_filter_is_typed_and_taken_back() -> None:
-    state, figures = State(View.STREAMS), many()
+    state, figures = ScreenState(View.STREAMS), many()
     for key in ("/", "s", "0", "4", "q", "backspace", "enter"):
         state.press(key)
     assert (state.filter, state.mode) == ("s04", Mode.BROWSING)
@@ -194,7 +194,7 @@ def test_a_filter_is_typed_and_taken_back() -> None:
 
 
 def test_tab_changes_the_view_and_pause_stops_it() -> None:
-    state = State(View.STREAMS)
+    state = ScreenState(View.STREAMS)
     state.press("tab")
     assert state.view is View.CONSUMERS
     state.press(" ")
@@ -220,8 +220,8 @@ def test_the_screen_has_its_size_whatever_the_names(view: View, width: int) -> N
     screen = console()
     size = ConsoleDimensions(width, 24)
     for away in (None, f"away: {EVIL}"):
-        facts = Facts(f"nats://{EVIL}", 1.0, away)
-        drawn = draw(State(view), figures, facts, size)
+        facts = ConnectionStatus(f"nats://{EVIL}", 1.0, away)
+        drawn = draw(ScreenState(view), figures, facts, size)
         options = screen.options.update(width=width, height=24)
         lines = screen.render_lines(drawn, options, pad=False)
         assert len(lines) == 24
@@ -239,7 +239,9 @@ def test_a_narrow_screen_shows_names_and_lag(view: View) -> None:
     )
     screen = console()
     size = ConsoleDimensions(40, 8)
-    drawn = draw(State(view), figures, Facts("nats://a", 1.0, None), size)
+    drawn = draw(
+        ScreenState(view), figures, ConnectionStatus("nats://a", 1.0, None), size
+    )
     lines = screen.render_lines(drawn, screen.options.update(width=40, height=8))
     row = "".join(part.text for part in lines[3]).split()
     assert row[0] == "ORDERS"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jsync.cli.params.values import seconds, size, time
-from jsync.cli.ui.formatting import spelled
+from jsync.cli.ui.formatting import format_duration
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -45,7 +45,7 @@ def test_an_invalid_duration_is_rejected(text: str) -> None:
     "duration", [0, 0.25, 1, 59.5, 60, 5400, 86400, 100.25, 172801]
 )
 def test_a_duration_that_is_spelled_reads_as_itself(duration: float) -> None:
-    assert seconds(spelled(duration)) == duration
+    assert seconds(format_duration(duration)) == duration
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import click
 
 from jsync import errors
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..ui.output import (
     Duration,
     Size,
     is_terminal,
-    write_facts,
     write_json,
+    write_key_values,
     write_sections,
 )
 from .backup import account_backup, account_restore
@@ -35,7 +35,7 @@ _WITHOUT_JETSTREAM: Final = (
 )
 
 
-@click.group(cls=Family)
+@click.group(cls=CommandGroup)
 def account() -> None:
     """Show your user and the limits of your account, and back it up."""
 
@@ -65,7 +65,7 @@ def info(settings: Settings) -> None:
         write_sections("Account information", sections)
     else:
         facts = {name: _value(value) for name, value in connection.items()}
-        write_facts("Account information", facts | _flat(found))
+        write_key_values("Account information", facts | _flat(found))
 
 
 def _user(nc: jsync.Connection, timeout: float) -> dict[str, Any]:
@@ -169,9 +169,9 @@ def _use(tier: Tier) -> dict[str, object]:
 
 
 def _sized(used: int, limit: int, reserved: int) -> str:
-    of = Size(limit).words if limit >= 0 else "unlimited"
-    more = f", {Size(reserved).words} reserved" if reserved else ""
-    return f"{Size(used).words} of {of}{more}"
+    of = Size(limit).text if limit >= 0 else "unlimited"
+    more = f", {Size(reserved).text} reserved" if reserved else ""
+    return f"{Size(used).text} of {of}{more}"
 
 
 def _most(limit: int) -> Size | None:

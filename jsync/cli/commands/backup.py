@@ -9,7 +9,7 @@ import click
 from ..params.completion import DIRECTORY, STREAM
 from ..params.values import Number
 from ..ui.output import echo, write_json
-from ..ui.progress import Bar, Look
+from ..ui.progress import Bar, ProgressState
 
 if TYPE_CHECKING:
     from ..params.settings import Settings
@@ -180,8 +180,8 @@ class _Moved:
     def bar(self, settings: Settings) -> Bar:
         return Bar(self._look, "bytes", shown=not settings.json)
 
-    def _look(self) -> Look:
-        return Look(self._stream, self._done, self._total or None, self._done)
+    def _look(self) -> ProgressState:
+        return ProgressState(self._stream, self._done, self._total or None, self._done)
 
 
 def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from jsync.server import LocalServer
 
 from ..params.values import DURATION, SIZE, Number
 from ..ui.output import echo, is_terminal, write_json, write_table
-from .bench_scenarios import Figure, Plan, run, scenarios
+from .bench_scenarios import BenchOptions, BenchResult, run, scenarios
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def bench(
                 f"payloads of {size} bytes, a stream in {_PLACES[storage]}"
             )
         subject = f"{stream.name}.x"
-        plan = Plan(nc, js, stream, subject, bytes(size), messages, seconds)
+        plan = BenchOptions(nc, js, stream, subject, bytes(size), messages, seconds)
         figures = list(_measure(plan, batched=batched))
     if settings.json:
         write_json(
@@ -132,7 +132,7 @@ def _create(js: jsync.JetStream, storage: str) -> tuple[jsync.Stream, bool]:
         return js.create_stream(config.updated({"allow_batched": None})), False
 
 
-def _measure(plan: Plan, *, batched: bool) -> Iterator[Figure]:
+def _measure(plan: BenchOptions, *, batched: bool) -> Iterator[BenchResult]:
     from rich.status import Status
 
     from ..ui.console import console
@@ -145,7 +145,7 @@ def _measure(plan: Plan, *, batched: bool) -> Iterator[Figure]:
             yield run(plan, scenario)
 
 
-def _chart(figures: list[Figure]) -> None:
+def _chart(figures: list[BenchResult]) -> None:
     from rich import box
     from rich.bar import Bar
     from rich.table import Table
@@ -177,7 +177,7 @@ def _micro(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e6:,.{1 if seconds < 1e-5 else 0}f}"
 
 
-def _row(figure: Figure) -> list[Any]:
+def _row(figure: BenchResult) -> list[Any]:
     median, late = figure.latency or (None, None)
     return [
         figure.what,
@@ -190,7 +190,7 @@ def _row(figure: Figure) -> list[Any]:
     ]
 
 
-def _document(figure: Figure) -> dict[str, Any]:
+def _document(figure: BenchResult) -> dict[str, Any]:
     document = figure._asdict()
     document["per_second"] = round(figure.rate)
     return document

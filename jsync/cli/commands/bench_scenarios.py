@@ -14,7 +14,7 @@ _CLOCK_INTERVAL = 256
 """The number of messages between two looks at the clock."""
 
 
-class Figure(NamedTuple):
+class BenchResult(NamedTuple):
     """The result of a scenario."""
 
     what: str
@@ -30,7 +30,7 @@ class Figure(NamedTuple):
         return self.messages / self.seconds if self.seconds else 0.0
 
 
-class Plan(NamedTuple):
+class BenchOptions(NamedTuple):
     """The amount of work, and the stream and connection to measure."""
 
     nc: jsync.Connection
@@ -43,10 +43,10 @@ class Plan(NamedTuple):
     """The longest duration of each scenario."""
 
 
-Scenario = tuple[str, "Callable[[Plan], tuple[int, list[float]]]"]
+Scenario = tuple[str, "Callable[[BenchOptions], tuple[int, list[float]]]"]
 
 
-def run(plan: Plan, scenario: Scenario) -> Figure:
+def run(plan: BenchOptions, scenario: Scenario) -> BenchResult:
     """Run a scenario. Blocks."""
     what, work = scenario
     begin, cpu = perf_counter(), process_time()
@@ -56,7 +56,7 @@ def run(plan: Plan, scenario: Scenario) -> Figure:
     if waits:
         waits.sort()
         latency = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
-    return Figure(what, messages, seconds, cpu, latency)
+    return BenchResult(what, messages, seconds, cpu, latency)
 
 
 def scenarios(*, fast_ingest: bool) -> Iterator[Scenario]:
@@ -74,7 +74,7 @@ def scenarios(*, fast_ingest: bool) -> Iterator[Scenario]:
     yield "consume with acks", _consume
 
 
-def _within(plan: Plan) -> Iterator[int]:
+def _within(plan: BenchOptions) -> Iterator[int]:
     """Yield numbers until there are enough messages or the time is up."""
     until = perf_counter() + plan.seconds
     for number in range(plan.messages):
@@ -83,7 +83,7 @@ def _within(plan: Plan) -> Iterator[int]:
         yield number
 
 
-def _timed(plan: Plan, call: Callable[[], object]) -> tuple[int, list[float]]:
+def _timed(plan: BenchOptions, call: Callable[[], object]) -> tuple[int, list[float]]:
     waits: list[float] = []
     until = perf_counter() + plan.seconds / 4
     before = perf_counter()
@@ -95,16 +95,16 @@ def _timed(plan: Plan, call: Callable[[], object]) -> tuple[int, list[float]]:
     return len(waits), waits
 
 
-def _requests(plan: Plan) -> tuple[int, list[float]]:
+def _requests(plan: BenchOptions) -> tuple[int, list[float]]:
     # A request to JetStream involves no process but this one and the server.
     return _timed(plan, plan.stream.info)
 
 
-def _publish(plan: Plan) -> tuple[int, list[float]]:
+def _publish(plan: BenchOptions) -> tuple[int, list[float]]:
     return _timed(plan, lambda: plan.js.publish(plan.subject, plan.payload))
 
 
-def _core(plan: Plan) -> tuple[int, list[float]]:
+def _core(plan: BenchOptions) -> tuple[int, list[float]]:
     count, publish = 0, plan.nc.publish
     # On a subject without subscribers. The scenarios below measure storing in a stream.
     subject, payload = f"{plan.subject}.core", plan.payload
@@ -115,7 +115,7 @@ def _core(plan: Plan) -> tuple[int, list[float]]:
     return count, []
 
 
-def _publisher(plan: Plan) -> tuple[int, list[float]]:
+def _publisher(plan: BenchOptions) -> tuple[int, list[float]]:
     count, subject, payload = 0, plan.subject, plan.payload
     with plan.js.publisher() as publisher:
         publish = publisher.publish
@@ -125,7 +125,7 @@ def _publisher(plan: Plan) -> tuple[int, list[float]]:
     return count, []
 
 
-def _ingest(plan: Plan) -> tuple[int, list[float]]:
+def _ingest(plan: BenchOptions) -> tuple[int, list[float]]:
     subject, payload = plan.subject, plan.payload
     with plan.js.fast_ingest() as ingest:
         add = ingest.add
@@ -134,7 +134,7 @@ def _ingest(plan: Plan) -> tuple[int, list[float]]:
     return ingest.pub_ack.count or 0, []
 
 
-def _ordered(plan: Plan) -> tuple[int, list[float]]:
+def _ordered(plan: BenchOptions) -> tuple[int, list[float]]:
     count = 0
     with plan.stream.ordered_consumer().messages(until_end=True) as messages:
         for _ in zip(_within(plan), messages, strict=False):
@@ -142,7 +142,7 @@ def _ordered(plan: Plan) -> tuple[int, list[float]]:
     return count, []
 
 
-def _consume(plan: Plan) -> tuple[int, list[float]]:
+def _consume(plan: BenchOptions) -> tuple[int, list[float]]:
     held = min(plan.messages, plan.stream.info().state.messages)
     if not held:
         return 0, []

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..params.completion import CONSUMER, STREAM
-from ..params.values import DURATION, SINCE, SIZE, Number
-from ..ui.messages import Form, form_of, form_options
+from ..params.values import DURATION, PAST_TIME, SIZE, Number
+from ..ui.messages import MessageFormat, form_options, message_format
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,9 @@ def _ack_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _write_all(messages: Iterable[jsync.JetStreamMsg], form: Form, reply: str) -> None:
+def _write_all(
+    messages: Iterable[jsync.JetStreamMsg], form: MessageFormat, reply: str
+) -> None:
     """Write messages, and send the reply of each once it is written."""
     for msg in messages:
         form.write(msg)
@@ -87,7 +89,7 @@ def next_(
 
     When none comes in time the exit code is 4.
     """
-    form = form_of(settings, raw, headers_only, subjects_only)
+    form = message_format(settings, raw, headers_only, subjects_only)
     with settings.connect() as nc:
         worker = _bind(settings.jetstream(nc), stream, consumer)
         answer = _reply_to(worker, reply)
@@ -129,7 +131,7 @@ def fetch(
         raise click.UsageError("--count and --max-bytes exclude each other")
     if no_wait and wait is not None:
         raise click.UsageError("--wait and --no-wait exclude each other")
-    form = form_of(settings, raw, headers_only, subjects_only)
+    form = message_format(settings, raw, headers_only, subjects_only)
     most = 100 if count is None and max_bytes is None else count
     with settings.connect() as nc:
         worker = _bind(settings.jetstream(nc), stream, consumer)
@@ -162,7 +164,7 @@ def fetch(
     help="Start at the last message of each subject.",
 )
 @click.option("--start-sequence", type=Number(1), help="Start at this sequence.")
-@click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
+@click.option("--since", type=PAST_TIME, help="Start at a time, or a duration ago.")
 @click.option("--max-messages", type=Number(1), help="Messages to prefetch.")
 @_ack_options
 @form_options
@@ -191,8 +193,8 @@ def consume(
     is read in order, from its first message if nothing else is said, and nothing is left
     behind on the server.
     """
-    form = form_of(settings, raw, headers_only, subjects_only)
-    place = _place(start, start_sequence, since)
+    form = message_format(settings, raw, headers_only, subjects_only)
+    place = _start_options(start, start_sequence, since)
     with settings.connect(flow=True) as nc:
         js = settings.jetstream(nc)
         limits: dict[str, Any] = {
@@ -215,7 +217,7 @@ def consume(
             _write_all(messages, form, _reply_to(worker, reply))
 
 
-def _place(
+def _start_options(
     start: str | None, sequence: int | None, since: datetime | None
 ) -> dict[str, Any]:
     """Return the arguments of an ordered consumer for the first message to read.

@@ -8,21 +8,21 @@ import click
 
 from jsync import ConsumerConfig
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import CONSUMER, STREAM
 from ..params.config_file import (
+    base_config,
     config_option,
-    first,
-    settle,
-    show_changes,
+    merge_config,
+    print_changes,
     unset_option,
     write_dry_run,
 )
 from ..params.consumer_options import consumer_fields, consumer_options
-from ..params.values import UNTIL
-from ..ui.info_sections import ago, consumer_sections, shown
+from ..params.values import FUTURE_TIME
+from ..ui.info_sections import ago, consumer_sections, format_config
 from ..ui.lists import write_infos, write_names
-from ..ui.output import echo, is_terminal, write_facts, write_json, write_sections
+from ..ui.output import echo, is_terminal, write_json, write_key_values, write_sections
 from ..ui.prompts import confirm, force_option
 from .consume import next_
 from .report import consumer_report
@@ -49,7 +49,7 @@ _STREAM = click.argument("stream", type=STREAM)
 _CONSUMER = click.argument("consumer", type=CONSUMER)
 
 
-@click.group(cls=Family)
+@click.group(cls=CommandGroup)
 def consumer() -> None:
     """Create, look at and change consumers."""
 
@@ -141,13 +141,13 @@ def create(
     consumer with a name is durable unless you say --ephemeral. A consumer without a
     name is ephemeral.
     """
-    start = first(config, ConsumerConfig())
+    start = base_config(config, ConsumerConfig())
     fields = consumer_fields(options, start)
     if ephemeral:
         fields["durable_name"] = None
-        wanted = settle(config, start, fields, name=consumer)
+        wanted = merge_config(config, start, fields, name=consumer)
     else:
-        wanted = settle(config, start, fields, durable_name=consumer)
+        wanted = merge_config(config, start, fields, durable_name=consumer)
     with settings.connect() as nc:
         created = _put(settings.jetstream(nc), stream, wanted, "create")
     _write(created, settings)
@@ -181,14 +181,14 @@ def edit(
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         before = js.consumer(stream, consumer).info()
-        start = first(config, before.config)
-        wanted = settle(
+        start = base_config(config, before.config)
+        wanted = merge_config(
             config,
             start,
             consumer_fields(options, start) | dict.fromkeys(unset),
             **{"durable_name" if before.config.durable_name else "name": consumer},
         )
-        if show_changes(before.config, wanted) and not dry_run:
+        if print_changes(before.config, wanted) and not dry_run:
             confirm(f"Change consumer {consumer} of {stream}?", force=force)
             before = _put(js, stream, wanted, "update")
     if dry_run:
@@ -227,7 +227,7 @@ def rm(settings: Settings, stream: str, consumer: str, force: bool) -> None:
 @consumer.command()
 @_STREAM
 @_CONSUMER
-@click.argument("until", type=UNTIL)
+@click.argument("until", type=FUTURE_TIME)
 @click.pass_obj
 def pause(settings: Settings, stream: str, consumer: str, until: datetime) -> None:
     """Have a consumer send nothing UNTIL a time, or for a duration.
@@ -291,13 +291,13 @@ def _write(
         title = f"{name}, created {ago(info.created, info.ts)}"
         write_sections(title, consumer_sections(info, state))
         return
-    write_facts(
+    write_key_values(
         f"Consumer {info.name} of {info.stream_name}",
         {
             "name": info.name,
             "stream": info.stream_name,
             "durable": bool(config.durable_name),
-            **shown(config, "name", "durable_name"),
+            **format_config(config, "name", "durable_name"),
             "created": info.created,
             "leader": info.cluster.leader if info.cluster else None,
             "last_delivered": info.delivered.stream_seq,

@@ -11,13 +11,13 @@ import click
 
 from jsync import contexts, errors
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import CONTEXT
 from ..ui.output import (
     echo,
     is_terminal,
-    write_facts,
     write_json,
+    write_key_values,
     write_row,
     write_table,
 )
@@ -45,7 +45,7 @@ _HIDDEN: Final = "(hidden)"
 _NAME: Final = click.argument("name", type=CONTEXT)
 
 
-class _ContextFamily(Family):
+class _ContextGroup(CommandGroup):
     other_names: Mapping[str, str] = {
         "l": "ls",
         "list": "ls",
@@ -57,7 +57,7 @@ class _ContextFamily(Family):
     }
 
 
-@click.group(cls=_ContextFamily)
+@click.group(cls=_ContextGroup)
 def context() -> None:
     """List, show and select contexts."""
 
@@ -120,7 +120,7 @@ def show(settings: Settings, name: str | None) -> None:
     else:
         if is_terminal():
             facts["selected"] = "yes" if facts["selected"] else None
-        write_facts(f"Context {name}", {k: _text(v) for k, v in facts.items()})
+        write_key_values(f"Context {name}", {k: _text(v) for k, v in facts.items()})
 
 
 @context.command()

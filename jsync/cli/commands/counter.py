@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..groups import Family
-from ..ui.output import echo, write_facts, write_json, write_table
+from ..groups import CommandGroup
+from ..ui.output import echo, write_json, write_key_values, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ _MSG_ID = click.option(
 )
 
 
-class _CounterFamily(Family):
+class _CounterGroup(CommandGroup):
     other_names: Mapping[str, str] = {
         "list": "ls",
         "info": "view",
@@ -41,7 +41,7 @@ class _CounterFamily(Family):
     }
 
 
-@click.group(cls=_CounterFamily)
+@click.group(cls=_CounterGroup)
 def counter() -> None:
     """Read counters, and add to them (2.12).
 
@@ -99,7 +99,7 @@ def view(settings: Settings, subject: str, stream: str | None) -> None:
     if settings.json:
         write_json(_document(entry))
         return
-    write_facts(
+    write_key_values(
         f"Counter {subject}",
         {
             "subject": entry.subject,

@@ -9,12 +9,12 @@ import click
 from jsync import StoredMessage, errors
 from jsync.worker.dead_letters import DeadLetter
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import STREAM
 from ..params.values import Number
-from ..ui.errors import Code, code_of, say, words_of
+from ..ui.errors import ExitCode, code_of, format_error, print_error
 from ..ui.messages import body_text, document_of
-from ..ui.output import echo, write_facts, write_json, write_table
+from ..ui.output import echo, write_json, write_key_values, write_table
 from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _FIELDS = (
 )
 
 
-@click.group(cls=Family)
+@click.group(cls=CommandGroup)
 def dead() -> None:
     """List, show, replay and drop the dead letters of workers."""
 
@@ -72,7 +72,7 @@ def show(settings: Settings, stream: str, letter: int) -> None:
         write_json(_document(found))
         return
     facts = {name.lower(): found.detail(name) or None for name in _FIELDS}
-    write_facts(f"Dead letter {letter} of {stream}", facts)
+    write_key_values(f"Dead letter {letter} of {stream}", facts)
     echo("")
     echo(body_text(found.message.data))
 
@@ -89,7 +89,7 @@ def replay(
     every: bool,
     subject: str | None,
     force: bool,
-) -> Code | None:
+) -> ExitCode | None:
     """Publish the messages of dead letters again, and delete the letters.
 
     Each message goes to its own subject, or to --subject. Without --subject, a stream must
@@ -101,7 +101,7 @@ def replay(
         bound = js.stream(stream)
         chosen = _selected(bound, letters, every)
         confirm(f"Replay {len(chosen)} dead letters of {stream}?", force=force)
-        failed: Code | None = None
+        failed: ExitCode | None = None
         for letter in chosen:
             sequence = letter.message.sequence
             try:
@@ -110,7 +110,7 @@ def replay(
             except errors.ConnectionError:
                 raise
             except errors.Error as error:
-                say(f"dead letter {sequence}: {words_of(error)}")
+                print_error(f"dead letter {sequence}: {format_error(error)}")
                 failed = failed or code_of(error)
             else:
                 echo(f"{sequence}: stored in {ack.stream} as {ack.seq}")

@@ -23,8 +23,8 @@ from jsync.server import LocalServer
 from jsync.subjects import any_covers, intersection
 
 from ..diagnosis import leaderless, replicas_away, stranded
-from ..ui.errors import words_of
-from ..ui.lists import gathered
+from ..ui.errors import format_error
+from ..ui.lists import collect
 from ..ui.output import Styled, echo, is_terminal, write_json, write_row
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _LEVELS: Final = {2: "atomic batches", 4: "fast ingest"}
 """The features that jsync uses, by the API level that introduced them."""
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result for one part."""
 
     part: str
@@ -78,7 +78,7 @@ def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
     java and spark. Default: all. The exit code is 1 if a named part does not work, or a
     server that an option, the environment or a context names.
     """
-    findings = list(_examine(settings, parts or _PARTS, asked=set(parts)))
+    findings = list(_run_checks(settings, parts or _PARTS, asked=set(parts)))
     broken = any(finding.state == "broken" for finding in findings)
     if settings.json:
         checks = [finding._asdict() for finding in findings]
@@ -96,9 +96,9 @@ def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
     return int(broken)
 
 
-def _examine(
+def _run_checks(
     settings: Settings, parts: tuple[str, ...], *, asked: set[str]
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     if "python" in parts:
         yield _python()
     remote = [part for part in _REMOTE if part in parts]
@@ -110,14 +110,14 @@ def _examine(
             yield look("broken" if part in asked else "note")
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     words = f"jsync {jsync.__version__} on {platform.python_implementation()} "
     words += f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return Finding("python", "ok", f"{words}, without the GIL")
+        return CheckResult("python", "ok", f"{words}, without the GIL")
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return Finding("python", "ok", words)
-    return Finding(
+        return CheckResult("python", "ok", words)
+    return CheckResult(
         "python",
         "note",
         f"{words}, free-threaded, but the GIL is on",
@@ -129,25 +129,27 @@ def _python() -> Finding:
 # The server ---------------------------------------------------------------------------
 
 
-def _remote(settings: Settings, parts: list[str], worst: State) -> Iterator[Finding]:
+def _remote(
+    settings: Settings, parts: list[str], worst: State
+) -> Iterator[CheckResult]:
     try:
         with settings.connect(allow_reconnect=False) as nc:
             for part in parts:
                 found = _look_at(part, settings, nc)
                 yield found._replace(state=worst) if found.state == "broken" else found
     except errors.Error as error:
-        yield Finding("server", worst, words_of(error), _advice(error))
+        yield CheckResult("server", worst, format_error(error), _advice(error))
 
 
-def _look_at(part: str, settings: Settings, nc: jsync.Connection) -> Finding:
+def _look_at(part: str, settings: Settings, nc: jsync.Connection) -> CheckResult:
     try:
         return _REMOTE[part](settings, nc)
     except errors.JetStreamUnavailableError as error:
         do = "more than half of the servers of the cluster must run: start the others"
-        return Finding(part, "broken", words_of(error), do)
+        return CheckResult(part, "broken", format_error(error), do)
     except errors.Error as error:
         do = "" if nc.is_connected else _advice(error)
-        return Finding(part, "broken", words_of(error), do)
+        return CheckResult(part, "broken", format_error(error), do)
 
 
 def _advice(error: errors.Error) -> str:
@@ -161,20 +163,20 @@ def _advice(error: errors.Error) -> str:
     return "pass --server URL, or start one here with `jsync server`"
 
 
-def _server(settings: Settings, nc: jsync.Connection) -> Finding:
+def _server(settings: Settings, nc: jsync.Connection) -> CheckResult:
     info = nc.server_info
     words = f"nats-server {info.version} at {nc.connected_url}"
     if info.cluster:
         words += f", in cluster {info.cluster}"
     words += f", {nc.rtt() * 1000:.1f} ms away"
     if _line_of(info.version) < _OLDEST:
-        return Finding("server", "broken", words, "jsync is for 2.10 or newer")
+        return CheckResult("server", "broken", words, "jsync is for 2.10 or newer")
     if info.ldm:
-        return Finding("server", "note", f"{words}, about to shut down")
+        return CheckResult("server", "note", f"{words}, about to shut down")
     if failures := list(_failures(settings)):
         words = "; ".join([words, *failures])
-        return Finding("server", "note", words, "start the servers that are named")
-    return Finding("server", "ok", words)
+        return CheckResult("server", "note", words, "start the servers that are named")
+    return CheckResult("server", "ok", words)
 
 
 def _failures(settings: Settings) -> Iterator[str]:
@@ -189,18 +191,20 @@ def _failures(settings: Settings) -> Iterator[str]:
                 servers=url, allow_reconnect=False, ignore_discovered_servers=True
             ).close()
         except errors.Error as error:
-            yield words_of(error)
+            yield format_error(error)
 
 
-def _tls(settings: Settings, nc: jsync.Connection) -> Finding:
+def _tls(settings: Settings, nc: jsync.Connection) -> CheckResult:
     url = nc.connected_url or ""
     info = nc.server_info
     if info.tls_required or (info.tls_available and url.startswith("tls:")):
         certificate = ", which asks for our certificate" if info.tls_verify else ""
-        return Finding("tls", "ok", f"encrypted by TLS{certificate}")
+        return CheckResult("tls", "ok", f"encrypted by TLS{certificate}")
     if _is_loopback(urlsplit(url).hostname or ""):
-        return Finding("tls", "ok", "not encrypted, and does not leave this machine")
-    return Finding(
+        return CheckResult(
+            "tls", "ok", "not encrypted, and does not leave this machine"
+        )
+    return CheckResult(
         "tls",
         "note",
         "not encrypted: the network can read messages and passwords",
@@ -215,32 +219,34 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _jetstream(settings: Settings, nc: jsync.Connection) -> Finding:
+def _jetstream(settings: Settings, nc: jsync.Connection) -> CheckResult:
     try:
         account = settings.jetstream(nc).account_info()
     except errors.JetStreamNotEnabledError as error:
-        return Finding(
-            "jetstream", "broken", words_of(error), "nats-server -js has it on"
+        return CheckResult(
+            "jetstream", "broken", format_error(error), "nats-server -js has it on"
         )
     except errors.JetStreamNotEnabledForAccountError as error:
         do = "allow it in the server's configuration, or for the account by nsc"
-        return Finding("jetstream", "broken", words_of(error), do)
+        return CheckResult("jetstream", "broken", format_error(error), do)
     except errors.PermissionsError as error:
-        return Finding("jetstream", "broken", words_of(error), "allow $JS.API.>")
+        return CheckResult(
+            "jetstream", "broken", format_error(error), "allow $JS.API.>"
+        )
     words = f"{account.streams:,} streams, {account.storage:,} bytes in files, "
     words += f"{account.memory:,} in memory, API level {account.api.level}"
     missing = [what for at, what in _LEVELS.items() if account.api.level < at]
     if missing:
         do = "a newer nats-server: 2.12 has atomic batches, 2.14 fast ingest"
-        return Finding(
+        return CheckResult(
             "jetstream", "note", f"{words}: no {' and no '.join(missing)}", do
         )
-    return Finding("jetstream", "ok", words)
+    return CheckResult("jetstream", "ok", words)
 
 
-def _streams(settings: Settings, nc: jsync.Connection) -> Finding:
+def _streams(settings: Settings, nc: jsync.Connection) -> CheckResult:
     js = settings.jetstream(nc)
-    bound, incomplete = gathered(js.streams())
+    bound, incomplete = collect(js.streams())
     infos = [each.cached_info for each in bound]
     broken = sorted(
         {*leaderless(infos), *(incomplete.missing if incomplete is not None else ())}
@@ -272,7 +278,7 @@ def _streams(settings: Settings, nc: jsync.Connection) -> Finding:
         )
     state: State = "broken" if broken else "note" if notes else "ok"
     words = "; ".join(notes) or f"{len(infos):,} streams, all with their replicas"
-    return Finding("streams", state, words, "; ".join(todo))
+    return CheckResult("streams", state, words, "; ".join(todo))
 
 
 def _stranded(streams: list[jsync.Stream]) -> Iterator[str]:
@@ -280,7 +286,7 @@ def _stranded(streams: list[jsync.Stream]) -> Iterator[str]:
     for stream in streams:
         if not stream.cached_info.state.consumer_count:
             continue
-        consumers, _ = gathered(stream.consumers())
+        consumers, _ = collect(stream.consumers())
         state = stream.info().state
         for consumer in consumers:
             if count := stranded(consumer.cached_info, state):
@@ -326,13 +332,13 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The errors of decoding JSON from an untrusted sender."""
 
 
-def _permissions(settings: Settings, nc: jsync.Connection) -> Finding:
+def _permissions(settings: Settings, nc: jsync.Connection) -> CheckResult:
     try:
         reply = nc.request("$SYS.REQ.USER.INFO", timeout=settings.timeout)
         user = msgspec.json.decode(reply.data, type=_UserInfo).data
     except (errors.Error, *_UNREADABLE) as error:
         do = "allow $SYS.REQ.USER.INFO, and $JS.API.> and $JS.ACK.> for JetStream"
-        return Finding("permissions", "note", f"unknown: {words_of(error)}", do)
+        return CheckResult("permissions", "note", f"unknown: {format_error(error)}", do)
     name = f"{user.user or 'nobody'} in account {user.account}"
     given = user.permissions or _Permissions()
     publish, subscribe = given.publish or _Rules(), given.subscribe or _Rules()
@@ -347,15 +353,17 @@ def _permissions(settings: Settings, nc: jsync.Connection) -> Finding:
     ]
     if lacking:
         words = f"{name} may not {' nor '.join(lacking)}, at least in part"
-        return Finding(
+        return CheckResult(
             "permissions", "note", words, "allow these subjects for the user"
         )
     if publish.allow or subscribe.allow or publish.deny or subscribe.deny:
-        return Finding("permissions", "ok", f"{name}, limited, but JetStream is open")
-    return Finding("permissions", "ok", f"{name}, without limits")
+        return CheckResult(
+            "permissions", "ok", f"{name}, limited, but JetStream is open"
+        )
+    return CheckResult("permissions", "ok", f"{name}, without limits")
 
 
-_REMOTE: Final[dict[str, Callable[[Any, jsync.Connection], Finding]]] = {
+_REMOTE: Final[dict[str, Callable[[Any, jsync.Connection], CheckResult]]] = {
     "server": _server,
     "tls": _tls,
     "jetstream": _jetstream,
@@ -367,53 +375,57 @@ _REMOTE: Final[dict[str, Callable[[Any, jsync.Connection], Finding]]] = {
 # This machine -------------------------------------------------------------------------
 
 
-def _own_server(worst: State) -> Finding:
+def _own_server(worst: State) -> CheckResult:
     try:
         with LocalServer() as server, jsync.connect(server.url) as nc:
             words = f"nats-server {nc.server_info.version} runs here"
     except errors.Error as error:
-        return Finding("own-server", worst, words_of(error))
-    return Finding("own-server", "ok", words)
+        return CheckResult("own-server", worst, format_error(error))
+    return CheckResult("own-server", "ok", words)
 
 
-def _parquet(worst: State) -> Finding:
+def _parquet(worst: State) -> CheckResult:
     version = _version("pyarrow")
     if version is None:
-        return Finding("parquet", worst, "no pyarrow", "pip install pyarrow")
-    return Finding("parquet", "ok", f"pyarrow {version}")
+        return CheckResult("parquet", worst, "no pyarrow", "pip install pyarrow")
+    return CheckResult("parquet", "ok", f"pyarrow {version}")
 
 
-def _java(worst: State) -> Finding:
+def _java(worst: State) -> CheckResult:
     needed = "install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or 21"
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None:
-        return Finding("java", worst, "no Java, which Spark needs", needed)
+        return CheckResult("java", worst, "no Java, which Spark needs", needed)
     try:
         ran = subprocess.run(  # noqa: S603
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding("java", worst, f"{java} does not run: {words_of(error)}", needed)
+        return CheckResult(
+            "java", worst, f"{java} does not run: {format_error(error)}", needed
+        )
     match = re.search(r'version "(\d+)[^"]*"', ran.stderr)
     if match is None or int(match[1]) not in _SPARK_JAVA:
         found = match[0] if match else ran.stderr[:80]
-        return Finding(
+        return CheckResult(
             "java", worst, f"{java} is {found}: Spark needs 17 or 21", needed
         )
-    return Finding("java", "ok", f"{java}, {match[0]}")
+    return CheckResult("java", "ok", f"{java}, {match[0]}")
 
 
-def _spark(worst: State) -> Finding:
+def _spark(worst: State) -> CheckResult:
     do = 'pip install "jsync[spark]"'
     found = {name: _version(name) for name in ("pyspark", "pyarrow", "sqlglot")}
     missing = [name for name, version in found.items() if version is None]
     if missing:
-        return Finding("spark", worst, f"no {' and no '.join(missing)}", do)
+        return CheckResult("spark", worst, f"no {' and no '.join(missing)}", do)
     words = ", ".join(f"{name} {version}" for name, version in found.items())
     if int((found["pyspark"] or "0").split(".")[0]) < 4:
-        return Finding("spark", worst, f"{words}: jsync needs pyspark 4.0 or newer", do)
-    return Finding("spark", "ok", words)
+        return CheckResult(
+            "spark", worst, f"{words}: jsync needs pyspark 4.0 or newer", do
+        )
+    return CheckResult("spark", "ok", words)
 
 
 def _version(package: str) -> str | None:
@@ -423,7 +435,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-_LOCAL: Final[dict[str, Callable[[State], Finding]]] = {
+_LOCAL: Final[dict[str, Callable[[State], CheckResult]]] = {
     "own-server": _own_server,
     "parquet": _parquet,
     "java": _java,

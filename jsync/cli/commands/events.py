@@ -13,7 +13,7 @@ from jsync import errors
 
 from ..params.completion import STREAM
 from ..params.values import DURATION, Number
-from ..ui.errors import say, words_of
+from ..ui.errors import format_error, print_error
 from ..ui.output import Styled, write_line, write_text
 
 if TYPE_CHECKING:
@@ -124,13 +124,13 @@ def _subscribe(
         sub.unsubscribe()
         if subject == kinds[-1] and not allowed:
             raise error
-        say(words_of(error))
-    say(f"events of {', '.join(allowed)}")
+        print_error(format_error(error))
+    print_error(f"events of {', '.join(allowed)}")
 
 
 def _tell(error: Exception) -> None:
     if not isinstance(error, errors.PermissionsError):
-        say(words_of(error))
+        print_error(format_error(error))
 
 
 def _wanted(pattern: str | None) -> re.Pattern[str]:

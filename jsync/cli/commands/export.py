@@ -15,8 +15,8 @@ import msgspec
 from jsync.errors import ConfigError, Error, MessageNotFoundError
 
 from ..params.completion import FILE, STREAM
-from ..params.values import SINCE, Number
-from ..ui.errors import Code, say
+from ..params.values import PAST_TIME, Number
+from ..ui.errors import ExitCode, print_error
 from ..ui.output import byte_output, echo, write_json
 from ..ui.partial_file import PartialFile, last_line
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import jsync
 
     from ..params.settings import Settings
-    from ..ui.output import Screen
-    from ..ui.progress import Look
+    from ..ui.output import EscapingTerminal
+    from ..ui.progress import ProgressState
 
 FORMATS: Final = ("ndjson", "raw", "parquet")
 
@@ -53,7 +53,7 @@ class Writer(Protocol):
 class LineWriter:
     """A writer of lines: each message as JSON, or only its payload."""
 
-    def __init__(self, file: IO[bytes] | Screen, *, raw: bool) -> None:
+    def __init__(self, file: IO[bytes] | EscapingTerminal, *, raw: bool) -> None:
         self._file = file
         self._line = _payload if raw else _document
         self.count = 0
@@ -85,7 +85,7 @@ class LineWriter:
 class ParquetWriter:
     """A writer of Parquet, with the columns of `Stream.read_arrow`."""
 
-    def __init__(self, file: IO[bytes] | Screen) -> None:
+    def __init__(self, file: IO[bytes] | EscapingTerminal) -> None:
         self._file = file
         self._opened: Any = None
         self.count = 0
@@ -174,7 +174,7 @@ def _readable(value: Any) -> Any:
 )
 @click.option("--from", "start", type=Number(1), help="The first sequence.")
 @click.option("--to", "end", type=Number(0), help="The last sequence.")
-@click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
+@click.option("--since", type=PAST_TIME, help="Start at a time, or a duration ago.")
 @click.option(
     "--resume", is_flag=True, help="Continue FILE.partial of an interrupted export."
 )
@@ -212,7 +212,7 @@ def export(settings: Settings, /, **options: Any) -> int | None:
         nc = opened.enter_context(settings.connect(flow=True))
         stream = settings.jetstream(nc).stream(options["name"])
         start, end = _range(stream, options)
-        file: IO[bytes] | Screen = byte_output()
+        file: IO[bytes] | EscapingTerminal = byte_output()
         if partial is not None:
             file = opened.enter_context(partial.open(resume=options["resume"]))
             if options["resume"]:
@@ -224,26 +224,28 @@ def export(settings: Settings, /, **options: Any) -> int | None:
             interrupted = _write(
                 writer,
                 lambda: writer.run(stream, list(options["filters"]), start, end),
-                lambda: _look(writer, options["name"], start, end),
+                lambda: _progress(writer, options["name"], start, end),
                 shown=not options["no_progress"] and target is not None,
             )
         except (Error, OSError):
             if partial is not None and writer.count:
-                say(f"a part is in {partial.path}{_advice(form, None)}")
+                print_error(f"a part is in {partial.path}{_advice(form, None)}")
             raise
         if interrupted:
             nc.close()  # do not wait: the server may be frozen
         if writer.unreadable:
-            say(f"messages with unreadable headers: {writer.unreadable:,}")
+            print_error(f"messages with unreadable headers: {writer.unreadable:,}")
         if partial is None:
-            return Code.INTERRUPTED if interrupted else None
+            return ExitCode.INTERRUPTED if interrupted else None
         if interrupted:
             part = (
                 f"{writer.count:,} messages, up to sequence {writer.last}, are in "
                 f"{partial.path}{_advice(form, writer.last)}"
             )
-            say(f"interrupted: {part if writer.count else 'no messages were written'}")
-            return Code.INTERRUPTED
+            print_error(
+                f"interrupted: {part if writer.count else 'no messages were written'}"
+            )
+            return ExitCode.INTERRUPTED
         partial.publish(cast("IO[bytes]", file))
     _tell(settings, writer, options, partial.target)
     return None
@@ -328,7 +330,7 @@ def _first_since(stream: jsync.Stream, since: datetime) -> int | None:
 def _write(
     writer: Writer,
     run: Callable[[], None],
-    look: Callable[[], Look],
+    look: Callable[[], ProgressState],
     *,
     shown: bool,
 ) -> bool:
@@ -352,11 +354,11 @@ def _write(
     return False
 
 
-def _look(writer: Writer, name: str, start: int, end: int) -> Look:
-    from ..ui.progress import Look
+def _progress(writer: Writer, name: str, start: int, end: int) -> ProgressState:
+    from ..ui.progress import ProgressState
 
     done = max(0, writer.last - start + 1)
-    return Look(name, done, max(0, end - start + 1), writer.count)
+    return ProgressState(name, done, max(0, end - start + 1), writer.count)
 
 
 def _tell(

@@ -9,10 +9,10 @@ import click
 
 from jsync.errors import NotFoundError
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import STREAM
 from ..params.values import Number
-from ..ui.output import echo, write_facts, write_json, write_table
+from ..ui.output import echo, write_json, write_key_values, write_table
 from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MEMBERS: Final = click.argument(
 )
 
 
-class _GroupFamily(Family):
+class _ConsumerGroupGroup(CommandGroup):
     # In this group of commands, `add` adds members.
     other_names: Mapping[str, str] = {
         "del": "rm",
@@ -42,7 +42,7 @@ class _GroupFamily(Family):
     }
 
 
-@click.group(cls=_GroupFamily)
+@click.group(cls=_ConsumerGroupGroup)
 def group() -> None:
     """Create groups by key, change their members, see the lag."""
 
@@ -319,7 +319,7 @@ def _show(settings: Settings, found: jsync.ConsumerGroup) -> None:
         write_json(_document(found))
         return
     config = found.config
-    write_facts(
+    write_key_values(
         f"Group {found.name} of {found.stream_name}",
         {
             "stream": found.stream_name,

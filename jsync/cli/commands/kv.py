@@ -10,23 +10,23 @@ import click
 
 from jsync import KeyValueConfig, errors
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import BUCKET, KEY
 from ..params.config_file import (
+    base_config,
     config_option,
-    first,
-    settle,
-    show_changes,
+    merge_config,
+    print_changes,
     unset_option,
     write_dry_run,
 )
 from ..params.kv_options import bucket_fields, bucket_options
-from ..params.payloads import bodies
+from ..params.payloads import read_payloads
 from ..params.values import DURATION, Number
-from ..ui.entries import EntryForm, entry_form, write_entries
-from ..ui.info_sections import shown
+from ..ui.entries import EntryFormat, entry_format, write_entries
+from ..ui.info_sections import format_config
 from ..ui.lists import write_infos, write_names
-from ..ui.output import echo, write_facts, write_json
+from ..ui.output import echo, write_json, write_key_values
 from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _FILE = click.option(
 _LAST = click.option("--last", type=Number(0), help="Require this revision of the key.")
 
 
-class _KeyValueFamily(Family):
+class _KeyValueGroup(CommandGroup):
     # In this group of commands, `create`, `update` and `del` are for keys.
     other_names: Mapping[str, str] = {
         "delete": "del",
@@ -61,7 +61,7 @@ class _KeyValueFamily(Family):
     }
 
 
-@click.group(cls=_KeyValueFamily)
+@click.group(cls=_KeyValueGroup)
 def kv() -> None:
     """Create buckets of keys, and read and change them."""
 
@@ -156,8 +156,8 @@ def add(
     """
     if bucket is None and config is None:
         raise click.UsageError("give a BUCKET, or a --config that names one")
-    start = first(config, KeyValueConfig())
-    wanted = settle(config, start, bucket_fields(options, start), bucket=bucket)
+    start = base_config(config, KeyValueConfig())
+    wanted = merge_config(config, start, bucket_fields(options, start), bucket=bucket)
     with settings.connect() as nc:
         status = settings.jetstream(nc).create_key_value(wanted).status()
     _write(status, settings)
@@ -193,10 +193,10 @@ def edit(
         js = settings.jetstream(nc)
         status = js.key_value(bucket).status()
         before = status.config
-        start = first(config, before)
+        start = base_config(config, before)
         changes = bucket_fields(options, start) | cleared
-        wanted = settle(config, start, changes, bucket=bucket)
-        if show_changes(before, wanted) and not dry_run:
+        wanted = merge_config(config, start, changes, bucket=bucket)
+        if print_changes(before, wanted) and not dry_run:
             confirm(f"Change bucket {bucket}?", force=force)
             # Change single fields, so that the stream keeps its other settings.
             fields = {
@@ -408,7 +408,7 @@ def get(
 
     The exit code is 3 if the key has no value.
     """
-    form = entry_form(settings, raw=raw)
+    form = entry_format(settings, raw=raw)
     with settings.connect() as nc:
         found = settings.jetstream(nc).key_value(bucket)
         form.write(found.get(key, revision=revision), b"")
@@ -461,7 +461,7 @@ def watch(
     The command runs until Ctrl-C, or until --count, --wait or --terminate-at-end ends it.
     It writes all keys, or those that match a KEY. A KEY may have wildcards: `db.*`, `db.>`.
     """
-    form = entry_form(settings, raw=raw, values=not no_values)
+    form = entry_format(settings, raw=raw, values=not no_values)
     starts = {"--history": history, "--updates": updates, "--revision": revision}
     given = [name for name, value in starts.items() if value]
     if len(given) > 1:
@@ -486,7 +486,7 @@ def watch(
 
 
 def _follow(
-    changes: jsync.Watch, form: EntryForm, count: int | None, wait: float | None
+    changes: jsync.Watch, form: EntryFormat, count: int | None, wait: float | None
 ) -> None:
     """Write `count` entries, or fewer if none arrives for `wait` seconds."""
     written = 0
@@ -498,7 +498,7 @@ def _follow(
 
 def _value_of(value: str | None, file: Path | None) -> bytes:
     if file is None:
-        return next(bodies(value, "eof"))
+        return next(read_payloads(value, "eof"))
     if value is not None:
         raise click.UsageError("VALUE and --file exclude each other")
     return file.read_bytes()
@@ -533,11 +533,11 @@ def _write(status: KeyValueStatus, settings: Settings) -> None:
         write_json(_document(status))
         return
     state, config = status.stream_info.state, status.config
-    write_facts(
+    write_key_values(
         f"Bucket {status.bucket}",
         {
             "bucket": status.bucket,
-            **shown(config, "bucket"),
+            **format_config(config, "bucket"),
             "stream": status.stream_info.config.name,
             "created": status.stream_info.created,
             "values": status.values,

@@ -13,7 +13,7 @@ from jsync.server import LocalServer
 
 from ..params.completion import DIRECTORY
 from ..params.values import Number
-from ..ui.errors import say
+from ..ui.errors import print_error
 from ..ui.output import echo, write_line
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run(
             write_line({"url": running.url, "pid": running.pid})
         else:
             echo(running.url)
-            say("Ctrl-C ends it")
+            print_error("Ctrl-C ends it")
         while running.is_running:
             time.sleep(_POLL_INTERVAL)
         log = running.log

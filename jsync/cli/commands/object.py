@@ -9,16 +9,16 @@ import click
 
 from jsync.errors import ConfigError, InvalidObjectInfoError
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import FILE, OBJECT, STORE
-from ..params.values import DURATION, HEADER, NOTE, SIZE, Number
-from ..ui.errors import say, words_of
+from ..params.values import DURATION, HEADER, KEY_VALUE, SIZE, Number
+from ..ui.errors import format_error, print_error
 from ..ui.lists import write_names
 from ..ui.output import (
     byte_output,
     echo,
-    write_facts,
     write_json,
+    write_key_values,
     write_line,
     write_table,
 )
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     import jsync
 
     from ..params.settings import Settings
-    from ..ui.progress import Look
+    from ..ui.progress import ProgressState
 
 _STORE = click.argument("store", type=STORE)
 _OBJECT = click.argument("name", type=OBJECT)
 _QUIET = click.option("--no-progress", is_flag=True, help="Show no progress bar.")
 
 
-@click.group("object", cls=Family)
+@click.group("object", cls=CommandGroup)
 def object_() -> None:
     """Put files into object stores, and get them."""
 
@@ -52,7 +52,9 @@ def list_(settings: Settings, store: str | None, names: bool) -> None:
 
     Objects whose info cannot be read are named on the standard error.
     """
-    with settings.connect(on_error=lambda error: say(words_of(error))) as nc:
+    with settings.connect(
+        on_error=lambda error: print_error(format_error(error))
+    ) as nc:
         js = settings.jetstream(nc)
         if store is None and names:
             write_names(js.object_store_names(), settings)
@@ -98,7 +100,7 @@ def _write_objects(infos: Iterable[jsync.ObjectInfo], settings: Settings) -> Non
 )
 @click.option("--replicas", type=Number(1), help="The number of replicas.")
 @click.option("--compress", "compression", is_flag=True, help="Compress the files.")
-@click.option("--metadata", type=NOTE, multiple=True, help="A note of your own.")
+@click.option("--metadata", type=KEY_VALUE, multiple=True, help="A note of your own.")
 @click.pass_obj
 def create(
     settings: Settings,
@@ -127,7 +129,7 @@ def create(
 )
 @click.option("--description", metavar="WORDS", help="A description.")
 @click.option("--header", "-H", "headers", type=HEADER, multiple=True, help="A header.")
-@click.option("--metadata", type=NOTE, multiple=True, help="A note of your own.")
+@click.option("--metadata", type=KEY_VALUE, multiple=True, help="A note of your own.")
 @click.option(
     "--chunk-size", type=SIZE, help="Bytes of each message. Default: 128 KiB."
 )
@@ -330,7 +332,7 @@ def check(
         return
     word = "found" if dry_run else "removed"
     orphans, uploads = sum(result.orphans.values()), sum(result.uploads.values())
-    write_facts(
+    write_key_values(
         f"Store {store}",
         {
             f"chunks of no object, {word}": orphans,
@@ -349,16 +351,16 @@ def _with_bar(
     *,
     shown: bool,
 ) -> jsync.ObjectInfo:
-    from ..ui.progress import Bar, Look
+    from ..ui.progress import Bar, ProgressState
 
     now = [0, None]
 
     def progress(done: int, total: int | None) -> None:
         now[:] = [done, total]
 
-    def look() -> Look:
+    def look() -> ProgressState:
         done, total = now
-        return Look(what, done or 0, total, done or 0)
+        return ProgressState(what, done or 0, total, done or 0)
 
     with Bar(look, verb, shown=shown):
         return run(progress)
@@ -396,7 +398,7 @@ def _write(info: jsync.ObjectInfo, settings: Settings) -> None:
     for name in ("headers", "metadata"):
         if name in shown:
             shown[name] = [f"{key}: {value}" for key, value in shown[name].items()]
-    write_facts(f"Object {info.name}", {**shown, "deleted": info.deleted or None})
+    write_key_values(f"Object {info.name}", {**shown, "deleted": info.deleted or None})
 
 
 def _store_document(status: jsync.ObjectStoreStatus) -> dict[str, Any]:
@@ -420,7 +422,7 @@ def _write_store(status: jsync.ObjectStoreStatus, settings: Settings) -> None:
         write_json(document)
         return
     notes = [f"{name}: {value}" for name, value in status.metadata.items()]
-    write_facts(f"Store {status.bucket}", {**document, "metadata": notes or None})
+    write_key_values(f"Store {status.bucket}", {**document, "metadata": notes or None})
 
 
 def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:

@@ -11,10 +11,10 @@ import msgspec
 from jsync.spark import statuses
 from jsync.spark.pipeline import Inference, samples
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import FILE, STREAM
 from ..params.values import Number
-from ..ui.errors import say
+from ..ui.errors import print_error
 from ..ui.output import echo, write_json, write_table
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _COLUMNS: Final = (
 _STREAM_COLUMNS: Final = ("query", "stream", "next sequence", "lag", "lag seconds")
 
 
-@click.group(cls=Family)
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Run, check, watch and replay data pipelines on Spark."""
 
@@ -176,7 +176,7 @@ def status(settings: Settings, bucket: str, streams: bool) -> None:
     if settings.json:
         write_json([_document(query) for query in found])
     elif not found:
-        say(
+        print_error(
             f"no query in the bucket {bucket}: call jsync.spark.monitor in the session of "
             "your queries, or set monitor = true in the file of a pipeline"
         )
@@ -221,7 +221,7 @@ def infer(settings: Settings, stream: str, subject: str | None, count: int) -> N
             }
         )
         return
-    say(f"{found.samples} samples, {found.malformed} are no JSON object")
+    print_error(f"{found.samples} samples, {found.malformed} are no JSON object")
     if not found.schema:
         raise click.ClickException(f"{stream}: no sample is a JSON object with fields")
     echo(found.schema)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..params.payloads import bodies, headers_option
+from ..params.payloads import headers_option, read_payloads
 from ..params.settings import flush
-from ..params.templates import Draft, templates_option
+from ..params.templates import MessageTemplate, templates_option
 from ..params.values import DURATION, Number
 from ..ui.output import echo, write_json
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import jsync
 
     from ..params.settings import Settings
-    from ..params.templates import Filled
+    from ..params.templates import RenderedMessage
 
 _WINDOW: Final = 4000
 
@@ -77,8 +77,10 @@ def pub(
         raise click.UsageError("--msg-id and --ttl need --jetstream")
     if jetstream and reply is not None:
         raise click.UsageError("--reply and --jetstream exclude each other")
-    draft = Draft(subject, body, headers, templates=templates)
-    payloads = (payload for payload in bodies(body, send_on) for _ in range(count))
+    draft = MessageTemplate(subject, body, headers, templates=templates)
+    payloads = (
+        payload for payload in read_payloads(body, send_on) for _ in range(count)
+    )
     with settings.connect() as nc:
         paced = enumerate(_paced(payloads, sleep), 1)
         messages = (draft.fill(number, payload) for number, payload in paced)
@@ -114,7 +116,10 @@ def _paced(payloads: Iterable[bytes], sleep: float) -> Iterator[bytes]:
 
 
 def _publish(
-    nc: jsync.Connection, subject: str, messages: Iterable[Filled], reply: str | None
+    nc: jsync.Connection,
+    subject: str,
+    messages: Iterable[RenderedMessage],
+    reply: str | None,
 ) -> dict[str, Any]:
     published = 0
     for message in messages:
@@ -126,7 +131,7 @@ def _publish(
 def _store(
     js: jsync.JetStream,
     subject: str,
-    messages: Iterator[Filled],
+    messages: Iterator[RenderedMessage],
     options: Any,
     timeout: float,
     *,

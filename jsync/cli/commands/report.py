@@ -9,7 +9,7 @@ import click
 
 from ..diagnosis import stranded
 from ..params.completion import STREAM
-from ..ui.lists import gathered
+from ..ui.lists import collect
 from ..ui.output import Duration, Size, echo, is_terminal, write_json, write_table
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def stream_report(
     """
     with settings.connect() as nc:
         js = settings.jetstream(nc)
-        found, missing = gathered(
+        found, missing = collect(
             each.cached_info for each in js.streams(subject=subject)
         )
     if cluster is not None:
@@ -128,7 +128,7 @@ def consumer_report(settings: Settings, stream: str, leaders: bool) -> None:
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         bound = js.stream(stream)
-        found, missing = gathered(each.cached_info for each in bound.consumers())
+        found, missing = collect(each.cached_info for each in bound.consumers())
         state = bound.info().state
     found.sort(key=attrgetter("name"))
     if settings.json:

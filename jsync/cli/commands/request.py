@@ -8,19 +8,19 @@ import click
 
 from jsync import errors
 
-from ..params.payloads import bodies, headers_option
+from ..params.payloads import headers_option, read_payloads
 from ..params.settings import flush
-from ..params.templates import Draft, templates_option
+from ..params.templates import MessageTemplate, templates_option
 from ..params.values import DURATION, Number
-from ..ui.errors import say, words_of
-from ..ui.messages import form_of, form_options
+from ..ui.errors import format_error, print_error
+from ..ui.messages import form_options, message_format
 
 if TYPE_CHECKING:
     import jsync
 
     from ..params.settings import Settings
-    from ..params.templates import Filled
-    from ..ui.messages import Form
+    from ..params.templates import RenderedMessage
+    from ..ui.messages import MessageFormat
 
 
 @click.command()
@@ -65,9 +65,9 @@ def request(
     --reply-timeout. With --count each request waits for the replies to the one before.
     SUBJECT, BODY and headers may hold the templates of `jsync pub`.
     """
-    form = form_of(settings, raw, headers_only, subjects_only)
-    draft = Draft(subject, body, headers, templates=templates)
-    (payload,) = bodies(body, "eof")
+    form = message_format(settings, raw, headers_only, subjects_only)
+    draft = MessageTemplate(subject, body, headers, templates=templates)
+    (payload,) = read_payloads(body, "eof")
     written = 0
     with settings.connect() as nc:
         for number in range(1, count + 1):
@@ -81,11 +81,11 @@ def request(
                 )
                 form.write(reply, number=0 if count == 1 else number)
             else:
-                many = _Many(replies, settings.timeout, reply_timeout)
+                many = _ReplyLimits(replies, settings.timeout, reply_timeout)
                 written += _ask_many(nc, message, many, form, written)
 
 
-class _Many(NamedTuple):
+class _ReplyLimits(NamedTuple):
     """The number of replies to wait for, or 0 for any number, and the timeouts."""
 
     replies: int
@@ -94,7 +94,11 @@ class _Many(NamedTuple):
 
 
 def _ask_many(
-    nc: jsync.Connection, message: Filled, many: _Many, form: Form, before: int
+    nc: jsync.Connection,
+    message: RenderedMessage,
+    many: _ReplyLimits,
+    form: MessageFormat,
+    before: int,
 ) -> int:
     """Write the replies to one request, and return their number.
 
@@ -152,11 +156,11 @@ def reply(
     """
     if echo == (body is not None):
         raise click.UsageError("give a BODY, or --echo")
-    form = form_of(settings, raw, headers_only, subjects_only)
-    draft = Draft("", body, headers, templates=templates, answers=True)
+    form = message_format(settings, raw, headers_only, subjects_only)
+    draft = MessageTemplate("", body, headers, templates=templates, answers=True)
     with settings.connect(flow=True) as nc, nc.subscribe(subject, queue=queue) as sub:
         flush(nc, settings.timeout)
-        say(f"answering on {subject}")
+        print_error(f"answering on {subject}")
         for number, msg in enumerate(sub, 1):
             form.write(msg, number)
             if msg.reply:
@@ -165,6 +169,6 @@ def reply(
                     msg.respond(answer.data, headers=answer.headers)
                 except (errors.InvalidSubjectError, errors.MaxPayloadError) as error:
                     # A failure to answer one request must not end the command.
-                    say(f"not answered: {words_of(error)}")
+                    print_error(f"not answered: {format_error(error)}")
             if number == count:
                 break

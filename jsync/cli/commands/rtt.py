@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..params.values import Number
-from ..ui.errors import Code, code_of, say, words_of
+from ..ui.errors import ExitCode, code_of, format_error, print_error
 from ..ui.output import Duration, write_json, write_table
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _COLUMNS = ("server", "round trips", "least", "average", "most")
 @click.command()
 @click.argument("iterations", type=Number(1), default=5)
 @click.pass_obj
-def rtt(settings: Settings, iterations: int) -> Code | None:
+def rtt(settings: Settings, iterations: int) -> ExitCode | None:
     """Measure the round-trip time to each server.
 
     ITERATIONS is the number of pings, by default 5. The times of --json and of a pipe
@@ -27,12 +27,12 @@ def rtt(settings: Settings, iterations: int) -> Code | None:
     others.
     """
     found: list[dict[str, Any]] = []
-    failed: Code | None = None
+    failed: ExitCode | None = None
     for url in settings.servers:
         try:
             found.append(_measure(settings, url, iterations))
         except Exception as error:  # noqa: BLE001 - the others are still measured
-            say(words_of(error))
+            print_error(format_error(error))
             failed = failed or code_of(error)
     if settings.json:
         write_json(found)

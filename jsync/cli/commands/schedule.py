@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import STREAM
-from ..params.payloads import bodies, headers_option
-from ..params.values import DURATION, UNTIL
-from ..ui.formatting import spelled
+from ..params.payloads import headers_option, read_payloads
+from ..params.values import DURATION, FUTURE_TIME
+from ..ui.formatting import format_duration
 from ..ui.messages import body_document, body_text, pairs
-from ..ui.output import echo, write_bytes, write_facts, write_json, write_table
+from ..ui.output import echo, write_bytes, write_json, write_key_values, write_table
 from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _STREAM = click.argument("stream", type=STREAM)
 _SUBJECT = click.argument("subject")
 
 
-class _ScheduleFamily(Family):
+class _ScheduleGroup(CommandGroup):
     other_names: Mapping[str, str] = {
         "cancel": "rm",
         "create": "add",
@@ -43,7 +43,7 @@ class _ScheduleFamily(Family):
     }
 
 
-@click.group(cls=_ScheduleFamily)
+@click.group(cls=_ScheduleGroup)
 def schedule() -> None:
     """Have a server publish messages later, or again and again (2.12).
 
@@ -89,7 +89,7 @@ def info(settings: Settings, stream: str, subject: str, raw: bool) -> None:
         write_json(_document(found))
     else:
         headers = [f"{name}: {value}" for name, value in pairs(found.headers)]
-        write_facts(
+        write_key_values(
             f"Schedule {subject}",
             {
                 "subject": found.subject,
@@ -120,7 +120,7 @@ def info(settings: Settings, stream: str, subject: str, raw: bool) -> None:
 )
 @click.option(
     *("--at", "--after"),
-    type=UNTIL,
+    type=FUTURE_TIME,
     help="Publish once, at a time or after a duration: `1h30m`.",
 )
 @click.option("--every", type=DURATION, help="Publish at this interval (2.14).")
@@ -182,7 +182,7 @@ def add(
     if file is not None and body is not None:
         raise click.UsageError("BODY and --file exclude each other")
     when = at or cron or timedelta(seconds=every or 0)
-    data = file.read_bytes() if file is not None else next(bodies(body, "eof"))
+    data = file.read_bytes() if file is not None else next(read_payloads(body, "eof"))
     fields: dict[str, list[str]] = {}
     for name, value in headers:
         fields.setdefault(name, []).append(value)
@@ -203,7 +203,7 @@ def add(
                 headers=fields or None,
             )
         )
-    shown = spelled(every) if every is not None else str(when)
+    shown = format_duration(every) if every is not None else str(when)
     _say(
         settings,
         f"stored schedule {subject} in stream {stream}: {shown}, to {target}",

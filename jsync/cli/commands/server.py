@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..diagnosis import silent_servers
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.values import DURATION, Number
-from ..ui.output import Size, echo, write_facts, write_json, write_table
+from ..ui.output import Size, echo, write_json, write_key_values, write_table
 from ..ui.prompts import confirm, force_option
 from .local_server import run
 
@@ -30,7 +30,7 @@ _ENDPOINTS: Final = (
 _NAME: Final = click.argument("name", metavar="SERVER")
 
 
-class _ServerFamily(Family):
+class _ServerGroup(CommandGroup):
     """The commands of `jsync server`. Without the name of a command, it is `run`."""
 
     other_names: Mapping[str, str] = {
@@ -47,7 +47,7 @@ class _ServerFamily(Family):
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=_ServerFamily)
+@click.group(cls=_ServerGroup)
 def server() -> None:
     """Run a server here, or look at and steer servers.
 
@@ -126,7 +126,7 @@ def info(settings: Settings, name: str) -> None:
     if settings.json:
         write_json(varz.to_wire())
         return
-    write_facts(
+    write_key_values(
         f"Server {varz.server_name}",
         {
             "name": varz.server_name,

@@ -9,11 +9,11 @@ import click
 
 from jsync import Services, errors
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.settings import flush
 from ..params.values import DURATION, Number
-from ..ui.errors import say
-from ..ui.output import echo, write_facts, write_json, write_line, write_table
+from ..ui.errors import print_error
+from ..ui.output import echo, write_json, write_key_values, write_line, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ _PREFIX: Final = click.option(
 )
 
 
-@click.group(cls=Family)
+@click.group(cls=CommandGroup)
 def service() -> None:
     """Find services, and run one."""
 
@@ -102,7 +102,7 @@ def info(settings: Settings, **asked: Any) -> None:
         write_json([info.to_wire() for info in found])
         return
     for info in sorted(found, key=_order):
-        write_facts(
+        write_key_values(
             f"{info.name} {info.version}",
             {
                 "name": info.name,
@@ -113,7 +113,7 @@ def info(settings: Settings, **asked: Any) -> None:
             },
         )
         for endpoint in info.endpoints:
-            write_facts(f"endpoint {endpoint.name}", _facts(endpoint))
+            write_key_values(f"endpoint {endpoint.name}", _facts(endpoint))
 
 
 @service.command()
@@ -198,7 +198,7 @@ def serve(
             write_line({"name": name, "id": service.id, "subject": where})
         else:
             echo(service.id)
-            say(f"answering on {where}, Ctrl-C ends it")
+            print_error(f"answering on {where}, Ctrl-C ends it")
         service.wait()
 
 

@@ -8,26 +8,26 @@ import click
 
 from jsync import StreamConfig
 
-from ..groups import Family
+from ..groups import CommandGroup
 from ..params.completion import STREAM
 from ..params.config_file import (
+    base_config,
     config_option,
-    first,
-    settle,
-    show_changes,
+    merge_config,
+    print_changes,
     unset_option,
     write_dry_run,
 )
 from ..params.stream_options import stream_fields, stream_options
 from ..params.values import Number
-from ..ui.info_sections import ago, shown, stream_sections
+from ..ui.info_sections import ago, format_config, stream_sections
 from ..ui.lists import write_infos, write_names
-from ..ui.messages import form_of, form_options
+from ..ui.messages import form_options, message_format
 from ..ui.output import (
     echo,
     is_terminal,
-    write_facts,
     write_json,
+    write_key_values,
     write_sections,
     write_table,
 )
@@ -47,7 +47,7 @@ _COLUMNS = ("name", "subjects", "messages", "bytes", "consumers")
 _STREAM = click.argument("stream", type=STREAM)
 
 
-@click.group(cls=Family)
+@click.group(cls=CommandGroup)
 def stream() -> None:
     """Create, look at and change streams."""
 
@@ -113,8 +113,8 @@ def create(
     """
     if stream is None and config is None:
         raise click.UsageError("give a STREAM, or a --config that names one")
-    start = first(config, StreamConfig())
-    wanted = settle(config, start, stream_fields(options, start), name=stream)
+    start = base_config(config, StreamConfig())
+    wanted = merge_config(config, start, stream_fields(options, start), name=stream)
     with settings.connect() as nc:
         created = settings.jetstream(nc).create_stream(wanted).cached_info
     _write(created, settings)
@@ -146,14 +146,14 @@ def edit(
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         before = js.stream(stream).cached_info
-        start = first(config, before.config)
-        wanted = settle(
+        start = base_config(config, before.config)
+        wanted = merge_config(
             config,
             start,
             stream_fields(options, start) | dict.fromkeys(unset),
             name=stream,
         )
-        if show_changes(before.config, wanted) and not dry_run:
+        if print_changes(before.config, wanted) and not dry_run:
             confirm(f"Change stream {stream}?", force=force)
             before = js.update_stream(wanted).cached_info
     if dry_run:
@@ -225,7 +225,7 @@ def get(
     """Write one message of a stream, without a consumer."""
     if (sequence is None) == (last_for is None):
         raise click.UsageError("give a SEQUENCE, or --last-for SUBJECT")
-    form = form_of(settings, raw, headers_only, subjects_only)
+    form = message_format(settings, raw, headers_only, subjects_only)
     with settings.connect() as nc:
         found = settings.jetstream(nc).stream(stream)
         form.write(found.get_message(sequence, last_by_subject=last_for))
@@ -308,11 +308,11 @@ def _write(info: StreamInfo, settings: Settings) -> None:
             f"Stream {config.name}, created {created}", stream_sections(info)
         )
         return
-    write_facts(
+    write_key_values(
         f"Stream {config.name}",
         {
             "name": config.name,
-            **shown(config, "name"),
+            **format_config(config, "name"),
             "created": info.created,
             "leader": info.cluster.leader if info.cluster else None,
             "messages": state.messages,

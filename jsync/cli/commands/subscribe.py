@@ -12,8 +12,8 @@ from jsync import errors
 
 from ..params.settings import flush
 from ..params.values import DURATION, Number
-from ..ui.errors import say
-from ..ui.messages import form_of, form_options
+from ..ui.errors import print_error
+from ..ui.messages import form_options, message_format
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -52,7 +52,7 @@ def sub(
     Ends with Ctrl-C, or as --count and --wait say. Subjects may have wildcards:
     `orders.*`, `orders.>`. To read stored messages of a stream, use `jsync consume`.
     """
-    form = form_of(settings, raw, headers_only, subjects_only)
+    form = message_format(settings, raw, headers_only, subjects_only)
     with settings.connect(flow=True) as nc:
         if len(subjects) == 1:
             messages = _one(nc, subjects[0], queue, wait)
@@ -60,7 +60,7 @@ def sub(
             messages = _several(nc, subjects, queue, wait)
         with closing(messages):
             flush(nc, settings.timeout)
-            say(f"subscribed to {', '.join(subjects)}")
+            print_error(f"subscribed to {', '.join(subjects)}")
             for number, msg in enumerate(messages, 1):
                 form.write(msg, number)
                 if number == count:

@@ -12,9 +12,9 @@ import click
 from jsync import errors
 
 from ..params.completion import STREAM
-from ..params.values import SINCE, Number
-from ..ui.errors import say
-from ..ui.messages import form_of, form_options
+from ..params.values import PAST_TIME, Number
+from ..ui.errors import print_error
+from ..ui.messages import form_options, message_format
 from ..ui.output import echo, is_terminal
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import jsync
 
     from ..params.settings import Settings
-    from ..ui.messages import Form
+    from ..ui.messages import MessageFormat
 
 _MAX_PAGE = 1000
 """The maximum number of messages on one page."""
@@ -34,7 +34,7 @@ _MAX_PAGE = 1000
 @click.argument("stream", type=STREAM)
 @click.argument("size", type=Number(1, _MAX_PAGE), default=10)
 @click.option("--id", "sequence", type=Number(1), help="Start at this sequence.")
-@click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
+@click.option("--since", type=PAST_TIME, help="Start at a time, or a duration ago.")
 @click.option("--subject", metavar="SUBJECT", help="Only messages of this subject.")
 @form_options
 @click.pass_obj
@@ -57,7 +57,7 @@ def view(
     """
     if sequence is not None and since is not None:
         raise click.UsageError("--id and --since exclude each other")
-    form = form_of(settings, raw, headers_only, subjects_only)
+    form = message_format(settings, raw, headers_only, subjects_only)
     asks = is_terminal() and sys.stdin.isatty() and not settings.json
     asks = asks and sys.platform != "win32"  # `ui.keyboard` lacks its terminals
     with settings.connect() as nc, _keys(asks) as keys:
@@ -71,7 +71,7 @@ def view(
             if not asks:
                 return
             if left == 0:
-                say("this was the last message")
+                print_error("this was the last message")
             answer = _ask(keys, more=left > 0, before=len(starts) > 1, left=left)
             if answer == "next" and last is not None:
                 starts.append(_start(last + 1, None))
@@ -95,7 +95,7 @@ def _write_page(
     subject: str | None,
     start: dict[str, Any],
     size: int,
-    form: Form,
+    form: MessageFormat,
     timeout: float,
 ) -> tuple[int | None, int]:
     """Write a page.

@@ -22,7 +22,7 @@ from jsync.worker import (
 )
 
 from ..params.values import DURATION, Number
-from ..ui.errors import say
+from ..ui.errors import print_error
 from ..ui.output import echo
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def worker(
     with contextlib.ExitStack() as stack:
         if http is not None:
             port = stack.enter_context(web.serve(web.parse_address(http), pool))
-            say(f"health and metrics on port {port}")
+            print_error(f"health and metrics on port {port}")
         if reload:
             stack.enter_context(watched.watch_files(os.getcwd(), pool.replace))
         pool.run()

@@ -13,14 +13,14 @@ import click
 from jsync.errors import ConfigError, Error
 
 from ..params.completion import FILE, STREAM
-from ..ui.errors import Code, say, words_of
+from ..ui.errors import ExitCode, format_error, print_error
 from ..ui.output import echo, write_json
 from ..ui.stdin import standard_input
 from .errors import BadRowError, BadValueError
 from .files import FORMATS, STDIN, format_of, identity_of, is_pipe, open_source
 from .load import Load
 from .message_ids import PositionIds, TemplateIds
-from .rows import Reading, open_rows
+from .rows import ReadOptions, open_rows
 from .target import choose_sink, find_resume, find_resume_by_ids, find_stream
 from .template import SubjectTemplate, column_or_template
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import jsync
 
     from ..params.settings import Settings
-    from ..ui.progress import Look
+    from ..ui.progress import ProgressState
     from .files import Source
     from .message_ids import Ids
     from .resume import Resume
@@ -40,7 +40,7 @@ _TOLD = 5
 """The number of bad rows that are reported one by one."""
 
 
-class End(enum.Enum):
+class EndReason(enum.Enum):
     """The way in which an ingest ended without an error."""
 
     DONE = enum.auto()
@@ -50,13 +50,13 @@ class End(enum.Enum):
     """Ctrl-C was pressed again."""
 
 
-class Wish(NamedTuple):
+class IngestJob(NamedTuple):
     """The files to ingest, and how."""
 
     files: tuple[str, ...]
     form: str | None
     source: str | None
-    reading: Reading
+    reading: ReadOptions
     template: SubjectTemplate
     ids: Template | None
     no_ids: bool
@@ -222,21 +222,21 @@ def ingest(settings: Settings, /, **options: Any) -> int | None:
             js, wish.template, options["stream"], create=options["create"]
         )
         ended = _ingest(settings, js, stream, wish, options)
-        if ended is End.GIVEN_UP:
+        if ended is EndReason.GIVEN_UP:
             nc.close()  # do not wait: the server may be frozen
-    return None if ended is End.DONE else Code.INTERRUPTED
+    return None if ended is EndReason.DONE else ExitCode.INTERRUPTED
 
 
-def _wish(options: dict[str, Any]) -> Wish:
+def _wish(options: dict[str, Any]) -> IngestJob:
     header = options["header"]
     msg_id = options["msg_id"]
     if msg_id is not None and (options["no_ids"] or options["source"]):
         raise click.UsageError("--id excludes --no-ids and --source")
-    return Wish(
+    return IngestJob(
         files=options["files"] or (STDIN,),
         form=options["form"],
         source=options["source"],
-        reading=Reading(
+        reading=ReadOptions(
             delimiter=options["delimiter"],
             header=tuple(header.split(",")) if header else (),
             infer=options["infer"],
@@ -265,9 +265,9 @@ def _ingest(
     settings: Settings,
     js: jsync.JetStream,
     stream: jsync.Stream,
-    wish: Wish,
+    wish: IngestJob,
     options: dict[str, Any],
-) -> End:
+) -> EndReason:
     from ..ui.progress import Bar
 
     resume: Resume | None = None
@@ -280,24 +280,24 @@ def _ingest(
             resume = find_resume_by_ids(stream, wish.template, rows)
     sink, word = choose_sink(js, stream, options["how"], ids=wish.has_ids)
     if word is not None:
-        say(word)
-    told = _Bad(skip=options["skip_bad"])
+        print_error(word)
+    told = _BadRowPolicy(skip=options["skip_bad"])
     load = Load(sink, wish.template, stream.cached_info.config, resume, told)
     begin = perf_counter()
-    with Bar(lambda: _look(load), "stored", shown=not options["no_progress"]):
+    with Bar(lambda: _progress(load), "stored", shown=not options["no_progress"]):
         try:
             end = _load(load, wish)
-            if resume is not None and end is End.DONE:
+            if resume is not None and end is EndReason.DONE:
                 resume.end()
         except (Error, OSError) as error:
             if isinstance(error, BadRowError):
                 _finish_rows_before(load)
             load.give_up()
-            say(f"{_reached(load, stream)}; {_advice(stream, wish)}")
+            print_error(f"{_reached(load, stream)}; {_advice(stream, wish)}")
             raise
     seconds = perf_counter() - begin
-    if end is not End.DONE:
-        say(f"interrupted: {_reached(load, stream)}; {_advice(stream, wish)}")
+    if end is not EndReason.DONE:
+        print_error(f"interrupted: {_reached(load, stream)}; {_advice(stream, wish)}")
     _tell(settings, load, stream, sink.name, seconds, end)
     return end
 
@@ -308,9 +308,9 @@ def _finish_rows_before(load: Load) -> None:
         load.finish()
 
 
-def _load(load: Load, wish: Wish) -> End:
+def _load(load: Load, wish: IngestJob) -> EndReason:
     """Send all rows, and wait until they are stored."""
-    end = End.DONE
+    end = EndReason.DONE
     try:
         for path in wish.files:
             with ExitStack() as opened:
@@ -319,21 +319,21 @@ def _load(load: Load, wish: Wish) -> End:
                 wish.check_columns(rows.columns)
                 load.run(rows, wish.ids_of(source))
     except KeyboardInterrupt:
-        end = End.INTERRUPTED
+        end = EndReason.INTERRUPTED
     try:
-        if end is End.INTERRUPTED:
-            say(
+        if end is EndReason.INTERRUPTED:
+            print_error(
                 "waiting until the rows that were sent are stored; Ctrl-C again stops at once"
             )
         load.finish()
     except KeyboardInterrupt:
         # A second Ctrl-C: the user does not want to wait for the server.
         load.give_up()
-        end = End.GIVEN_UP
+        end = EndReason.GIVEN_UP
     return end
 
 
-class _Bad:
+class _BadRowPolicy:
     """The handler of bad rows. It raises the first error, or reports and skips them."""
 
     def __init__(self, *, skip: bool) -> None:
@@ -345,20 +345,22 @@ class _Bad:
             raise error
         self._seen += 1
         if self._seen <= _TOLD:
-            say(f"left out: {words_of(error)}")
+            print_error(f"left out: {format_error(error)}")
         elif self._seen == _TOLD + 1:
-            say("left out: more rows, counted at the end")
+            print_error("left out: more rows, counted at the end")
 
 
-def _look(load: Load) -> Look:
-    from ..ui.progress import Look
+def _progress(load: Load) -> ProgressState:
+    from ..ui.progress import ProgressState
 
     source = load.source
     if source is None:
-        return Look("", 0, None, 0)
+        return ProgressState("", 0, None, 0)
     with contextlib.suppress(ValueError):  # the file has just been closed
-        return Look(source.name, source.position(), source.size, load.counts.stored)
-    return Look(source.name, source.size or 0, source.size, load.counts.stored)
+        return ProgressState(
+            source.name, source.position(), source.size, load.counts.stored
+        )
+    return ProgressState(source.name, source.size or 0, source.size, load.counts.stored)
 
 
 def _reached(load: Load, stream: jsync.Stream) -> str:
@@ -375,7 +377,7 @@ def _reached(load: Load, stream: jsync.Stream) -> str:
     return rows
 
 
-def _advice(stream: jsync.Stream, wish: Wish) -> str:
+def _advice(stream: jsync.Stream, wish: IngestJob) -> str:
     """Return how to continue after an ingest that was interrupted or failed."""
     if not wish.has_ids:
         return "the rows have no ids, so begin again with an empty stream"
@@ -390,11 +392,11 @@ def _tell(
     stream: jsync.Stream,
     how: str,
     seconds: float,
-    end: End,
+    end: EndReason,
 ) -> None:
     counts = load.counts
     holds = None
-    if end is not End.GIVEN_UP:
+    if end is not EndReason.GIVEN_UP:
         with contextlib.suppress(Error):
             holds = stream.info().state.messages
     if settings.json:
@@ -409,7 +411,7 @@ def _tell(
                 "seconds": round(seconds, 3),
                 "publisher": how,
                 "last": last,
-                "interrupted": end is not End.DONE,
+                "interrupted": end is not EndReason.DONE,
                 "stream_messages": holds,
             }
         )

@@ -36,7 +36,13 @@ _OPENERS: Final[dict[str, Callable[..., Any]]] = {
     ".bz2": bz2.open,
     ".xz": lzma.open,
 }
-BROKEN: Final = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError)
+DECOMPRESSION_ERRORS: Final = (
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    OSError,
+)
 """The errors of reading a file that is damaged or was cut off."""
 
 

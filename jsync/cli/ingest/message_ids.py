@@ -25,7 +25,7 @@ class Ids(Protocol):
     def of(self, row: Row) -> str: ...
 
 
-class Place(NamedTuple):
+class RowPosition(NamedTuple):
     """The position and the checksum of a row, read from the id of its message."""
 
     identity: str
@@ -54,9 +54,9 @@ class TemplateIds:
         return self._template.fill(row.fields)
 
 
-def place_of(msg_id: str) -> Place | None:
+def position_of(msg_id: str) -> RowPosition | None:
     """Return the parts of a default id, or None for another kind of id."""
     match = _POSITION.fullmatch(msg_id)
     if match is None:
         return None
-    return Place(match[1], int(match[2]), match[3])
+    return RowPosition(match[1], int(match[2]), match[3])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from jsync.errors import ConfigError
 
-from .message_ids import Place, place_of
+from .message_ids import RowPosition, position_of
 from .stored import WINDOW
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Resume(Protocol):
         """Raise `ConfigError` if the files are not those that were ingested."""
 
 
-class BehindPlaces:
+class ResumeAfterPositions:
     """A resume by default ids, which contain the positions of the rows.
 
     It continues in each file after the last stored row. Before that, it sends the
@@ -80,11 +80,11 @@ class BehindPlaces:
         elif not places.is_before(number):
             self._missing.append((number, sending))
 
-    def _place(self, sending: Sending) -> Place:
+    def _place(self, sending: Sending) -> RowPosition:
         msg_id = sending.msg_id
-        place = None if msg_id is None else place_of(msg_id)
+        place = None if msg_id is None else position_of(msg_id)
         content = "" if place is None else place.content
-        return Place(sending.source.identity or "", sending.row.number, content)
+        return RowPosition(sending.source.identity or "", sending.row.number, content)
 
     def _send_missing(self, places: StoredPlaces) -> Iterator[Sending | None]:
         """Yield the missing rows that no limit of the stream would have removed."""
@@ -127,7 +127,7 @@ class BehindPlaces:
         pass
 
 
-class BehindRows(BehindPlaces):
+class ResumeAfterRows(ResumeAfterPositions):
     """A resume by ids from columns, which do not contain the position of a row.
 
     It numbers the rows of all files as if they were one file.
@@ -140,15 +140,15 @@ class BehindRows(BehindPlaces):
         super().__init__(backwards, {"": places})
         self._before = before
 
-    def _place(self, sending: Sending) -> Place:
+    def _place(self, sending: Sending) -> RowPosition:
         number = self._before[sending.source.name] + sending.row.number
-        return Place("", number, sending.msg_id or "")
+        return RowPosition("", number, sending.msg_id or "")
 
     def end_file(self, source: Source) -> None:
         pass
 
 
-class BehindIds:
+class ResumeAfterIds:
     """A resume for rows that can be read only once. It sends those whose ids are new.
 
     The rows before the first one that the stream holds count as stored. They are sent

@@ -17,7 +17,7 @@ import msgspec
 from jsync.errors import ConfigError
 
 from .errors import BadRowError, BadValueError
-from .files import BROKEN
+from .files import DECOMPRESSION_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ReadOptions:
     """The options for reading files."""
 
     delimiter: str | None = None
@@ -95,7 +95,7 @@ class Rows:
         """
         try:
             yield from self._rows
-        except BROKEN as error:
+        except DECOMPRESSION_ERRORS as error:
             raise _damaged(self.source, error) from error
 
 
@@ -103,13 +103,13 @@ def _damaged(source: Source, error: Exception) -> BadRowError:
     return BadRowError(f"{source.name} is damaged: {error}")
 
 
-def open_rows(source: Source, reading: Reading) -> Rows:
+def open_rows(source: Source, reading: ReadOptions) -> Rows:
     """Start to read a source, up to the names of its columns."""
     if reading.data is not None and source.format == "lines":
         raise ConfigError("data: the format lines has no columns")
     try:
         rows = _READERS[source.format](source, reading)
-    except BROKEN as error:
+    except DECOMPRESSION_ERRORS as error:
         raise _damaged(source, error) from error
     if (
         reading.data is not None
@@ -140,7 +140,7 @@ def payload(fields: Mapping[str, Any], column: str | None) -> bytes:
 # Lines --------------------------------------------------------------------------------
 
 
-def _lines(source: Source, reading: Reading) -> Rows:
+def _lines(source: Source, reading: ReadOptions) -> Rows:
     def rows() -> Iterator[Row | BadRowError]:
         for number, line in enumerate(source.file, 1):
             yield Row(number, {}, line.rstrip(b"\r\n"))
@@ -148,7 +148,7 @@ def _lines(source: Source, reading: Reading) -> Rows:
     return Rows(source, (), rows())
 
 
-def _ndjson(source: Source, reading: Reading) -> Rows:
+def _ndjson(source: Source, reading: ReadOptions) -> Rows:
     decode = msgspec.json.Decoder().decode
     data = reading.data
 
@@ -179,7 +179,7 @@ def _ndjson(source: Source, reading: Reading) -> Rows:
 # CSV ----------------------------------------------------------------------------------
 
 
-def _csv(source: Source, reading: Reading) -> Rows:
+def _csv(source: Source, reading: ReadOptions) -> Rows:
     csv.field_size_limit(_MAX_FIELD)
     delimiter = reading.delimiter or ("\t" if source.format == "tsv" else ",")
     lines = _Text(source)
@@ -205,7 +205,7 @@ def _csv(source: Source, reading: Reading) -> Rows:
 
 
 def _csv_rows(
-    source: Source, reading: Reading, lines: _Text, table: Any, header: list[str]
+    source: Source, reading: ReadOptions, lines: _Text, table: Any, header: list[str]
 ) -> Iterator[Row | BadRowError]:
     width, data = len(header), reading.data
     converters = [_converter(reading, column) for column in header]
@@ -256,7 +256,7 @@ class _Text:
         return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
 
 
-def _converter(reading: Reading, column: str) -> Callable[[str], Any] | None:
+def _converter(reading: ReadOptions, column: str) -> Callable[[str], Any] | None:
     """Return the function that converts the texts of a column, or None to keep them."""
     nulls = reading.nulls
     if (kind := reading.types.get(column)) is not None:
@@ -346,7 +346,7 @@ _TRUTH: Final = {"true": True, "false": False}
 # Parquet ------------------------------------------------------------------------------
 
 
-def _parquet(source: Source, reading: Reading) -> Rows:
+def _parquet(source: Source, reading: ReadOptions) -> Rows:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -424,7 +424,7 @@ def _seekable(source: Source) -> IO[bytes]:
     return io.BytesIO(source.file.read())
 
 
-_READERS: Final[dict[str, Callable[[Source, Reading], Rows]]] = {
+_READERS: Final[dict[str, Callable[[Source, ReadOptions], Rows]]] = {
     "ndjson": _ndjson,
     "csv": _csv,
     "tsv": _csv,

@@ -15,14 +15,14 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .message_ids import place_of
+from .message_ids import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     import jsync
 
-    from .message_ids import Place
+    from .message_ids import RowPosition
 
 WINDOW: Final = 5_000
 """More rows than a publisher or an ingest sends ahead of the acks."""
@@ -127,7 +127,7 @@ class StoredPlaces:
         self._rows: dict[int, dict[str, int]] = {}  # sequences by number and checksum
         self._reaches_back = False
 
-    def add(self, place: Place, sequence: int) -> None:
+    def add(self, place: RowPosition, sequence: int) -> None:
         self.last = max(self.last, place.number)
         self._rows.setdefault(place.number, {})[place.content] = sequence
 
@@ -210,7 +210,7 @@ def stored_places(
     places = {identity: StoredPlaces(first) for identity, first in files.items()}
     for found in backwards:
         for each in found:
-            place = place_of(each.msg_id)
+            place = position_of(each.msg_id)
             if place is not None and place.identity in places:
                 places[place.identity].add(place, each.sequence)
         for rows in places.values():

@@ -13,8 +13,14 @@ from jsync.errors import (
 )
 from jsync.subjects import intersection
 
-from .message_ids import Place
-from .resume import BehindIds, BehindPlaces, BehindRows, none_of, too_few_rows
+from .message_ids import RowPosition
+from .resume import (
+    ResumeAfterIds,
+    ResumeAfterPositions,
+    ResumeAfterRows,
+    none_of,
+    too_few_rows,
+)
 from .sinks import IngestSink, PublisherSink
 from .stored import WINDOW, Backwards, StoredPlaces, stored_ids, stored_places
 
@@ -106,7 +112,7 @@ def find_resume(
     `files` has the smallest number of a row, by the identity of the file.
     """
     backwards = _backwards(stream, template)
-    return BehindPlaces(backwards, stored_places(backwards, files))
+    return ResumeAfterPositions(backwards, stored_places(backwards, files))
 
 
 def find_resume_by_ids(
@@ -130,7 +136,7 @@ def find_resume_by_ids(
             f"resume: stream {stream.name} limits the messages of each subject, so a removed "
             "row cannot be told from a missing one: give a file instead of a pipe"
         )
-    return BehindIds(backwards, stored)
+    return ResumeAfterIds(backwards, stored)
 
 
 def _behind_rows(
@@ -144,7 +150,7 @@ def _behind_rows(
             before[name] = start = last
         last = start + number
         if (sequence := stored.ids.get(msg_id)) is not None:
-            places.add(Place("", last, msg_id), sequence)
+            places.add(RowPosition("", last, msg_id), sequence)
         if count % WINDOW == 0:
             places.prune()
     if not places.last:
@@ -152,7 +158,7 @@ def _behind_rows(
     places.prune()
     if not (backwards.is_whole or places.is_complete):
         raise too_few_rows()
-    return BehindRows(backwards, places, before)
+    return ResumeAfterRows(backwards, places, before)
 
 
 def _backwards(stream: jsync.Stream, template: SubjectTemplate) -> Backwards:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..ui.errors import words_of
-from ..ui.info_sections import value_shown
+from ..ui.errors import format_error
+from ..ui.info_sections import format_value
 from ..ui.output import echo, write_json
 from ..ui.stdin import standard_input
 
@@ -48,7 +48,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
         text = standard_input().read() if str(path) == "-" else path.read_bytes()
         found = json.loads(text)
     except OSError as error:
-        raise click.UsageError(words_of(error)) from None
+        raise click.UsageError(format_error(error)) from None
     except (ValueError, RecursionError) as error:
         raise click.UsageError(f"{path} is not JSON: {error}") from None
     if isinstance(found, dict) and isinstance(found.get("config"), dict):
@@ -58,12 +58,12 @@ def read_config(path: Path, kind: type[Config]) -> Config:
     return kind.parse(found, strict=True)
 
 
-def first(path: Path | None, otherwise: Config) -> Config:
+def base_config(path: Path | None, otherwise: Config) -> Config:
     """Return the configuration that options change: the file's, or `otherwise`."""
     return otherwise if path is None else read_config(path, type(otherwise))
 
 
-def settle(
+def merge_config(
     path: Path | None, start: Config, changes: Mapping[str, Any], **names: str | None
 ) -> Config:
     """Return the configuration that results from `start` and the changes.
@@ -81,14 +81,14 @@ def settle(
     return start.updated(fields)
 
 
-def show_changes(old: Config, new: Config) -> bool:
+def print_changes(old: Config, new: Config) -> bool:
     """Write the changes of an edit to the standard error.
 
     Returns whether there are any.
     """
     changes = new.differences(old)
     for name, (after, before) in changes.items():
-        words = f"{name}: {value_shown(before)} -> {value_shown(after)}"
+        words = f"{name}: {format_value(before)} -> {format_value(after)}"
         echo(f"  {words}", err=True)
     if not changes:
         echo("  nothing changes", err=True)
@@ -98,7 +98,7 @@ def show_changes(old: Config, new: Config) -> bool:
 def write_dry_run(old: Config, new: Config, settings: Settings) -> None:
     """Write the result of an edit as JSON, if `--json` is given.
 
-    People have read the changes from `show_changes`.
+    People have read the changes from `print_changes`.
     """
     if settings.json:
         was, will_be = old.to_wire(), new.to_wire()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from . import values
-from .values import DURATION, DURATIONS, NOTE, SIZE, UNTIL, Number
+from .values import DURATION, DURATIONS, FUTURE_TIME, KEY_VALUE, SIZE, Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,7 +80,9 @@ _ALWAYS: Final = (
         metavar="SUBJECT",
         help="The subject to push to. Default: a pull consumer.",
     ),
-    click.option("--metadata", type=NOTE, multiple=True, help="A note of your own."),
+    click.option(
+        "--metadata", type=KEY_VALUE, multiple=True, help="A note of your own."
+    ),
 )
 _AT_CREATION: Final = (
     click.option(
@@ -136,7 +138,7 @@ _AT_CREATION: Final = (
     click.option(
         "--pause",
         "pause_until",
-        type=UNTIL,
+        type=FUTURE_TIME,
         help="The end of a pause at the start (2.11).",
     ),
     click.option(

@@ -11,7 +11,7 @@ from .settings import Settings
 from .values import DURATION
 
 
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+def _store_global(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Store an option of all commands. One after the command overrides one before."""
     if value is not None and value is not False:
         assert param.name is not None
@@ -20,7 +20,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 def _option(*names: str, help: str, **more: Any) -> click.Option:  # noqa: A002
     return click.Option(
-        names, help=help, expose_value=False, callback=_remember, **more
+        names, help=help, expose_value=False, callback=_store_global, **more
     )
 
 
@@ -54,21 +54,21 @@ OPTIONS = [
 """The options of the connection, which stand before the command or behind it."""
 
 
-def adopt(command: click.Command) -> click.Command:
+def add_global_options(command: click.Command) -> click.Command:
     """Add the options of all commands to a command and its subcommands."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
-            adopt(below)
+            add_global_options(below)
     elif JSON not in command.params:
         own = {name for param in command.params for name in param.opts}
         command.params.append(JSON)
         for option in OPTIONS:
             if own.isdisjoint(option.opts):
-                command.params.append(_Unlisted(option))
+                command.params.append(_HiddenOption(option))
     return command
 
 
-class _Unlisted(click.Option):
+class _HiddenOption(click.Option):
     """An option of all commands, on one of them. `jsync options` shows its help."""
 
     def __init__(self, option: click.Option) -> None:
@@ -77,6 +77,6 @@ class _Unlisted(click.Option):
             type=option.type,
             is_flag=option.is_flag,
             expose_value=False,
-            callback=_remember,
+            callback=_store_global,
             hidden=True,
         )

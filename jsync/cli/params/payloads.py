@@ -23,7 +23,7 @@ headers_option = click.option(
 )
 
 
-def bodies(body: str | None, send_on: str) -> Iterator[bytes]:
+def read_payloads(body: str | None, send_on: str) -> Iterator[bytes]:
     """Yield the payloads: the argument, or the standard input, whole or line by line.
 
     If the standard input is a terminal, the only payload is empty, so the command does

@@ -11,7 +11,7 @@ import jsync
 from jsync import errors
 from jsync.contexts import jetstream_keywords, to_keywords
 
-from ..ui.errors import say, words_of
+from ..ui.errors import format_error, print_error
 from .environment import resolve
 from .values import seconds
 
@@ -74,7 +74,7 @@ class Settings:
         if flow:
             options.setdefault("on_error", _say_error)
             options.setdefault("on_disconnect", _say_disconnected)
-            options.setdefault("on_reconnect", lambda: say("connected again"))
+            options.setdefault("on_reconnect", lambda: print_error("connected again"))
         else:
             options.setdefault("on_error", _ignore)
         options = {
@@ -90,7 +90,7 @@ class Settings:
             if self.names_a_server or type(error) is not errors.ConnectionError:
                 raise
             raise click.ClickException(
-                f"{words_of(error)}: choose a server with --server, or run `jsync server`"
+                f"{format_error(error)}: choose a server with --server, or run `jsync server`"
             ) from error
 
     def jetstream(self, nc: jsync.Connection) -> jsync.JetStream:
@@ -112,13 +112,13 @@ def flush(nc: jsync.Connection, timeout: float) -> None:
 
 
 def _say_error(error: Exception) -> None:
-    say(words_of(error))
+    print_error(format_error(error))
 
 
 def _say_disconnected(error: Exception) -> None:
     # The command itself has closed the connection, at its end.
     if not isinstance(error, errors.ConnectionClosedError):
-        say(f"connection lost, reconnecting: {words_of(error)}")
+        print_error(f"connection lost, reconnecting: {format_error(error)}")
 
 
 def _ignore(error: Exception) -> None:

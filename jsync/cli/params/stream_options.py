@@ -15,7 +15,7 @@ from jsync.models import (
 )
 
 from .completion import STREAM
-from .values import DURATION, NOTE, SIZE, Number
+from .values import DURATION, KEY_VALUE, SIZE, Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ REPUBLISH: Final = (
     ),
 )
 METADATA: Final = click.option(
-    "--metadata", type=NOTE, multiple=True, help="A note of your own."
+    "--metadata", type=KEY_VALUE, multiple=True, help="A note of your own."
 )
 _ALWAYS: Final = (
     click.option(

@@ -22,7 +22,7 @@ _MAX_RANDOM: Final = 64 << 20
 """The longest random string, because nats-server allows no larger payload."""
 
 
-class Moment(NamedTuple):
+class TemplateContext(NamedTuple):
     """The facts that templates may insert into a message."""
 
     number: int
@@ -33,24 +33,24 @@ class Moment(NamedTuple):
     """The payload of the request, if the message is a reply."""
 
 
-def _timestamp(moment: Moment) -> str:
+def _timestamp(moment: TemplateContext) -> str:
     return moment.now.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _kitchen(moment: Moment) -> str:
+def _kitchen(moment: TemplateContext) -> str:
     return f"{moment.now.hour % 12 or 12}:{moment.now:%M%p}"
 
 
-def _unix_nano(moment: Moment) -> str:
+def _unix_nano(moment: TemplateContext) -> str:
     whole = int(moment.now.timestamp())
     return str(whole * 10**9 + moment.now.microsecond * 1000)
 
 
-def _id(moment: Moment) -> str:
+def _id(moment: TemplateContext) -> str:
     return "".join(random.SystemRandom().choices(_ID_LETTERS, k=_ID_LENGTH))
 
 
-_PLAIN: Final[dict[str, Callable[[Moment], str]]] = {
+_PLAIN: Final[dict[str, Callable[[TemplateContext], str]]] = {
     "Count": lambda moment: str(moment.number),
     "Cnt": lambda moment: str(moment.number),
     "TimeStamp": _timestamp,
@@ -76,7 +76,7 @@ class Template:
 
     def __init__(self, text: str, *, answers: bool = False) -> None:
         self._answers = answers
-        self._parts: list[str | Callable[[Moment], str]] = []
+        self._parts: list[str | Callable[[TemplateContext], str]] = []
         at = 0
         for action in _ACTION.finditer(text):
             self._parts += [text[at : action.start()], self._function(action)]
@@ -88,13 +88,13 @@ class Template:
             )
         self._parts.append(text[at:])
 
-    def fill(self, moment: Moment) -> str:
+    def fill(self, moment: TemplateContext) -> str:
         """Return the text for one message."""
         return "".join(
             part if isinstance(part, str) else part(moment) for part in self._parts
         )
 
-    def _function(self, action: re.Match[str]) -> Callable[[Moment], str]:
+    def _function(self, action: re.Match[str]) -> Callable[[TemplateContext], str]:
         name, *arguments = action[1].split() or [""]
         if name == "Random":
             return _random_text(action[0], arguments)
@@ -109,7 +109,7 @@ class Template:
         )
 
 
-def _random_text(action: str, arguments: list[str]) -> Callable[[Moment], str]:
+def _random_text(action: str, arguments: list[str]) -> Callable[[TemplateContext], str]:
     if len(arguments) != 2 or not all(word.isdecimal() for word in arguments):
         raise click.UsageError(
             f"{action} is not complete: Random takes the least and the most letters, "
@@ -124,13 +124,13 @@ def _random_text(action: str, arguments: list[str]) -> Callable[[Moment], str]:
             f"{action:.60} is too long: the limit is {_MAX_RANDOM} letters"
         )
 
-    def text(moment: Moment) -> str:
+    def text(moment: TemplateContext) -> str:
         return "".join(random.choices(_LETTERS, k=random.randint(least, most)))
 
     return text
 
 
-class Filled(NamedTuple):
+class RenderedMessage(NamedTuple):
     """A message to publish."""
 
     subject: str
@@ -138,7 +138,7 @@ class Filled(NamedTuple):
     headers: dict[str, list[str]] | None
 
 
-class Draft:
+class MessageTemplate:
     """The subject, the payload and the headers of messages, with templates in them."""
 
     def __init__(
@@ -161,9 +161,13 @@ class Draft:
         texts = [self._subject, self._body, *(value for _, value in self._headers)]
         self._same = None
         if not any(isinstance(text, Template) for text in texts):
-            self._same = self._filled(Moment(0, datetime.now().astimezone()), b"")
+            self._same = self._filled(
+                TemplateContext(0, datetime.now().astimezone()), b""
+            )
 
-    def fill(self, number: int, given: bytes = b"", request: bytes = b"") -> Filled:
+    def fill(
+        self, number: int, given: bytes = b"", request: bytes = b""
+    ) -> RenderedMessage:
         """Return message `number`. Its payload is `given` if there is no body."""
         if self._same is not None:
             if self._body is not None:
@@ -171,16 +175,16 @@ class Draft:
             return self._same._replace(data=given)
         now = datetime.now().astimezone()
         text = request.decode(errors="surrogateescape")
-        return self._filled(Moment(number, now, text), given)
+        return self._filled(TemplateContext(number, now, text), given)
 
-    def _filled(self, moment: Moment, given: bytes) -> Filled:
+    def _filled(self, moment: TemplateContext, given: bytes) -> RenderedMessage:
         headers: dict[str, list[str]] = {}
         for name, value in self._headers:
             headers.setdefault(name, []).append(_filled(value, moment))
         if self._body is not None:
             given = _filled(self._body, moment).encode(errors="surrogateescape")
-        return Filled(_filled(self._subject, moment), given, headers or None)
+        return RenderedMessage(_filled(self._subject, moment), given, headers or None)
 
 
-def _filled(text: Template | str, moment: Moment) -> str:
+def _filled(text: Template | str, moment: TemplateContext) -> str:
     return text if isinstance(text, str) else text.fill(moment)

@@ -88,7 +88,7 @@ def time(text: str, now: datetime, direction: int = 1) -> datetime:
     return when.astimezone(UTC)
 
 
-class _Value(click.ParamType, ABC):  # type: ignore[type-arg]  # generic in new ones
+class _ParsedParam(click.ParamType, ABC):  # type: ignore[type-arg]  # generic in new ones
     """A type of parameters.
 
     `read` converts the text, or raises `ValueError`.
@@ -108,28 +108,28 @@ class _Value(click.ParamType, ABC):  # type: ignore[type-arg]  # generic in new 
             self.fail(str(error), param, ctx)
 
 
-class _Duration(_Value):
+class _Duration(_ParsedParam):
     name = "duration"
 
     def read(self, text: str) -> float:
         return seconds(text)
 
 
-class _Size(_Value):
+class _Size(_ParsedParam):
     name = "size"
 
     def read(self, text: str) -> int:
         return size(text)
 
 
-class _Until(_Value):
+class _FutureTime(_ParsedParam):
     name = "time"
 
     def read(self, text: str) -> datetime:
         return time(text, datetime.now(UTC))
 
 
-class _Pair(_Value):
+class _Pair(_ParsedParam):
     """A name and a value, with `mark` between them."""
 
     def __init__(self, name: str, mark: str) -> None:
@@ -145,14 +145,14 @@ class _Pair(_Value):
         return name.strip(), value.strip()
 
 
-class _Durations(_Value):
+class _Durations(_ParsedParam):
     name = "durations"
 
     def read(self, text: str) -> list[float]:
         return [seconds(part) for part in text.split(",")]
 
 
-class _Since(_Value):
+class _PastTime(_ParsedParam):
     name = "time"
 
     def read(self, text: str) -> datetime:
@@ -169,13 +169,13 @@ DURATION: Final = _Duration()
 """An option that is a duration: a float of seconds."""
 SIZE: Final = _Size()
 """An option that is a size: an int of bytes."""
-UNTIL: Final = _Until()
+FUTURE_TIME: Final = _FutureTime()
 """An option that is a time, or a duration from now: an aware datetime."""
-SINCE: Final = _Since()
+PAST_TIME: Final = _PastTime()
 """An option that is a time, or a duration before now: an aware datetime."""
 HEADER: Final = _Pair("name:value", ":")
 """An option that is a header: its name and its value."""
-NOTE: Final = _Pair("name=value", "=")
+KEY_VALUE: Final = _Pair("name=value", "=")
 """An option that is an entry of metadata: its name and its value."""
 DURATIONS: Final = _Durations()
 """An option that is durations with commas between: a list of seconds."""

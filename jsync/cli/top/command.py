@@ -15,10 +15,10 @@ import click
 from jsync import errors
 
 from ..params.values import DURATION, Number
-from ..ui.errors import Code, words_of
-from ..ui.formatting import spelled
+from ..ui.errors import ExitCode, format_error
+from ..ui.formatting import format_duration
 from ..ui.output import is_terminal, write_json, write_line, write_table
-from .engine import COLUMNS, Figures, Mode, State, View
+from .engine import COLUMNS, Mode, RateTracker, ScreenState, View
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..params.settings import Settings
     from .engine import ConsumerRow, Measurement, StreamRow
-    from .screen import Facts
+    from .screen import ConnectionStatus
 
 _SORTS = list(dict.fromkeys(name for view in View for name in COLUMNS[view]))
 _REFRESH_INTERVAL = 1.0
@@ -66,7 +66,7 @@ def top(
     wanted: str | None,
     interval: float,
     count: int,
-) -> Code | None:
+) -> ExitCode | None:
     """Show the rate and lag of streams and consumers, live.
 
     Keys: q quits, Tab switches between streams and consumers, s sorts by the next column
@@ -83,7 +83,7 @@ def top(
     if sort not in COLUMNS[view]:
         known = ", ".join(COLUMNS[view])
         raise click.UsageError(f"--sort: {view.value} have no {sort}, but {known}")
-    state = State(view, sort, wanted or "")
+    state = ScreenState(view, sort, wanted or "")
     if settings.json or not (is_terminal() and sys.stdin.isatty()):
         _write(settings, state, interval, count)
         return None
@@ -91,14 +91,14 @@ def top(
         raise errors.UnsupportedPlatformError(
             "jsync top cannot draw its screen on Windows; use --json, or write to a pipe"
         )
-    return _Live(settings, state, interval).run()
+    return _TopApp(settings, state, interval).run()
 
 
-def _write(settings: Settings, state: State, interval: float, count: int) -> None:
+def _write(settings: Settings, state: ScreenState, interval: float, count: int) -> None:
     """Write the figures of `count` intervals, without a screen."""
     from .sampler import measure
 
-    figures = Figures()
+    figures = RateTracker()
     with settings.connect() as nc, ThreadPoolExecutor(1) as helper:
         js = settings.jetstream(nc)
         for number in range(count + 1):
@@ -113,7 +113,7 @@ def _write(settings: Settings, state: State, interval: float, count: int) -> Non
 
 
 def _write_figures(
-    settings: Settings, state: State, figures: Figures, *, lone: bool
+    settings: Settings, state: ScreenState, figures: RateTracker, *, lone: bool
 ) -> None:
     rows, _ = state.rows(figures, sys.maxsize)
     if not settings.json:
@@ -141,17 +141,17 @@ def _document(row: StreamRow | ConsumerRow) -> dict[str, Any]:
     return fields
 
 
-class _Live:
+class _TopApp:
     """The screen, the keyboard, the signals and the sampling thread, put together."""
 
-    def __init__(self, settings: Settings, state: State, interval: float) -> None:
+    def __init__(self, settings: Settings, state: ScreenState, interval: float) -> None:
         self._settings, self._state, self._interval = settings, state, interval
-        self._figures: Figures | None = None
+        self._figures: RateTracker | None = None
         self._failed: tuple[float, str] | None = None
         """The time since which measurements fail, and the reason."""
         self._signals: list[int] = []
 
-    def run(self) -> Code:
+    def run(self) -> ExitCode:
         """Run until a key or a signal ends it, and return the exit code.
 
         Blocks.
@@ -200,13 +200,13 @@ class _Live:
                                 self._state.press(key)
                             sampler.pause(self._state.paused)
                             if self._state.mode is Mode.LEAVING:
-                                return Code.DONE
+                                return ExitCode.DONE
                             if signal.SIGTSTP in self._signals:
                                 self._suspend(live, keyboard)
                             if self._signals:
-                                return Code.INTERRUPTED
+                                return ExitCode.INTERRUPTED
                 except EOFError:
-                    return Code.INTERRUPTED
+                    return ExitCode.INTERRUPTED
                 finally:
                     nc.close()  # requests in flight fail immediately
                     sampler.end()
@@ -226,46 +226,49 @@ class _Live:
                 break
             if isinstance(result, Exception):
                 since = self._failed[0] if self._failed else monotonic()
-                self._failed = (since, words_of(result))
+                self._failed = (since, format_error(result))
             else:
                 self._failed = None
                 if not self._state.paused:
-                    self._figures = self._figures or Figures()
+                    self._figures = self._figures or RateTracker()
                     self._figures.add(result)
         if nc.is_closed:
             raise nc.last_error or errors.ConnectionClosedError("connection closed")
         if not nc.is_connected and self._failed is None:
             error = nc.last_error
-            self._failed = (monotonic(), words_of(error) if error else "no connection")
+            self._failed = (
+                monotonic(),
+                format_error(error) if error else "no connection",
+            )
 
     def _drawn(self, size: Any, nc: jsync.Connection, ascii_only: bool) -> Any:
         from .screen import draw
 
         return draw(self._state, self._figures, self._facts(nc, ascii_only), size)
 
-    def _facts(self, nc: jsync.Connection, ascii_only: bool) -> Facts:
-        from .screen import Facts
+    def _facts(self, nc: jsync.Connection, ascii_only: bool) -> ConnectionStatus:
+        from .screen import ConnectionStatus
 
         info = nc.server_info
         url = nc.connected_url or ",".join(nc.servers)
         away = None
         if self._failed is not None:
             since, why = self._failed
-            age = spelled(float(int(monotonic() - since)))
+            age = format_duration(float(int(monotonic() - since)))
             what = "no figures" if nc.is_connected else "the server is away"
             away = f"{what} for {age}, trying again: {why}"
         # The name of a server defaults to its id, which tells the reader nothing.
         name = "" if info.server_name == info.server_id else f"{info.server_name} "
         server = f"{url}  {name}{info.version}"
-        return Facts(server, self._interval, away, ascii_only)
+        return ConnectionStatus(server, self._interval, away, ascii_only)
 
     def _suspend(self, live: Any, keyboard: Any) -> None:
         """Restore the terminal, and stop the process until the shell continues it."""
         self._signals.remove(signal.SIGTSTP)
         live.stop()
-        keyboard.give_back()
+        keyboard.restore()
         os.kill(os.getpid(), signal.SIGSTOP)
-        keyboard.take()
+        keyboard.enter_cbreak_mode()
         live.start()
 
 

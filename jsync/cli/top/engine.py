@@ -87,14 +87,14 @@ class ConsumerRow(NamedTuple):
     waiting: int
 
 
-class Figures:
+class RateTracker:
     """Rows with rates, computed from successive measurements."""
 
     def __init__(self) -> None:
         self.streams: list[StreamRow] = []
         self.consumers: list[ConsumerRow] = []
         self.missing: str | None = None
-        self._trails: dict[tuple[str, ...], _Trail] = {}
+        self._trails: dict[tuple[str, ...], _CounterHistory] = {}
 
     def add(self, measured: Measurement) -> None:
         """Add the next measurement."""
@@ -140,22 +140,22 @@ class Figures:
 
     def _follow(
         self,
-        before: dict[tuple[str, ...], _Trail],
+        before: dict[tuple[str, ...], _CounterHistory],
         key: tuple[str, ...],
         created: datetime | None,
         at: float,
         count: int,
-    ) -> _Trail:
+    ) -> _CounterHistory:
         trail = before.get(key)
         # If a stream or consumer was recreated, its counts start at 0 again.
         if trail is None or trail.created != created or count < trail.count:
-            trail = _Trail(created)
+            trail = _CounterHistory(created)
         trail.add(at, count)
         self._trails[key] = trail
         return trail
 
 
-class _Trail:
+class _CounterHistory:
     """The values of a count over time, and its rates."""
 
     def __init__(self, created: datetime | None) -> None:
@@ -211,7 +211,7 @@ COLUMNS: Final = {
 """The fields by which rows can be sorted."""
 
 
-class State:
+class ScreenState:
     """The choices of the user. Only one thread presses keys and reads rows."""
 
     def __init__(self, view: View, sort: str = "rate", wanted: str = "") -> None:
@@ -247,7 +247,7 @@ class State:
         return self.view in self._upward
 
     def rows(
-        self, figures: Figures, room: int
+        self, figures: RateTracker, room: int
     ) -> tuple[list[StreamRow | ConsumerRow], int]:
         """Return the rows that fit into `room` lines, and the number of matches."""
         every: Iterable[StreamRow | ConsumerRow]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from jsync import errors
 
-from ..ui.errors import words_of
+from ..ui.errors import format_error
 from .engine import ConsumerCount, Measurement, StreamCount
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def measure(js: jsync.JetStream, helpers: ThreadPoolExecutor) -> Measurement:
                 )
             )
     except errors.IncompleteListError as error:
-        missing.append(words_of(error))
+        missing.append(format_error(error))
     at = (at + monotonic()) / 2
 
     def of(stream: str) -> list[ConsumerCount]:
@@ -80,7 +80,7 @@ def _consumers(
     except errors.StreamNotFoundError:
         return []  # deleted in the meantime
     except errors.IncompleteListError as error:
-        missing.append(words_of(error))
+        missing.append(format_error(error))
     return found
 
 

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from jsync.terminal import printable
 
-from ..ui.formatting import spelled, spelled_size
+from ..ui.formatting import format_duration, format_size
 from .engine import Mode, StreamRow, View, short, sparkline
 
 if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
 
-    from .engine import ConsumerRow, Figures, State
+    from .engine import ConsumerRow, RateTracker, ScreenState
 
 _AROUND: Final = 4
 """The lines that are not rows: two of facts, the headings, and the keys."""
@@ -62,7 +62,7 @@ _COLUMNS: Final = {
 _NAMES: Final = {View.STREAMS: "stream", View.CONSUMERS: "stream > consumer"}
 
 
-class Facts(NamedTuple):
+class ConnectionStatus(NamedTuple):
     """The present state of the connection."""
 
     server: str
@@ -73,7 +73,10 @@ class Facts(NamedTuple):
 
 
 def draw(
-    state: State, figures: Figures | None, facts: Facts, size: ConsoleDimensions
+    state: ScreenState,
+    figures: RateTracker | None,
+    facts: ConnectionStatus,
+    size: ConsoleDimensions,
 ) -> RenderableType:
     """Return the whole screen. `figures` is None before the first measurement."""
     room = max(size.height - _AROUND, 1)
@@ -100,19 +103,19 @@ def _line(*parts: str | tuple[str, str]) -> Text:
     return line
 
 
-def _head(state: State, facts: Facts, count: int) -> Text:
+def _head(state: ScreenState, facts: ConnectionStatus, count: int) -> Text:
     wanted = ""
     if state.filter and state.mode is Mode.BROWSING:
         wanted = f"  /{state.filter}: {count:,}"
     return _line(
         ("jsync top", "bold"),
-        f"  {facts.server}  every {spelled(facts.interval)}",
+        f"  {facts.server}  every {format_duration(facts.interval)}",
         (wanted, "bold"),
         ("  PAUSED" if state.paused else "", "bold yellow"),
     )
 
 
-def _summary(figures: Figures | None, facts: Facts) -> Text:
+def _summary(figures: RateTracker | None, facts: ConnectionStatus) -> Text:
     if facts.away is not None:
         return _line((facts.away, "bold red"))
     if figures is None:
@@ -125,11 +128,11 @@ def _summary(figures: Figures | None, facts: Facts) -> Text:
     lag = sum(row.lag for row in consumers)
     return _line(
         f"{len(streams):,} streams, {len(consumers):,} consumers, "
-        f"{short(rate)} msg/s stored, {spelled_size(size)}, lag {short(lag)}"
+        f"{short(rate)} msg/s stored, {format_size(size)}, lag {short(lag)}"
     )
 
 
-def _keys(state: State, rows: list[StreamRow | ConsumerRow], count: int) -> Text:
+def _keys(state: ScreenState, rows: list[StreamRow | ConsumerRow], count: int) -> Text:
     if state.mode is Mode.FILTERING:
         return _line(
             ("filter: ", "bold"), state.filter, ("█", "blink"), "  Enter, Esc to leave"
@@ -150,7 +153,7 @@ def _keys(state: State, rows: list[StreamRow | ConsumerRow], count: int) -> Text
     return _line(*parts, f" {place}")
 
 
-def _fitting(state: State, width: int) -> list[_Column]:
+def _fitting(state: ScreenState, width: int) -> list[_Column]:
     """Return the columns of numbers that leave room for the names."""
     columns = list(_COLUMNS[state.view])
     for field in _DISPENSABLE:
@@ -162,7 +165,10 @@ def _fitting(state: State, width: int) -> list[_Column]:
 
 
 def _table(
-    state: State, facts: Facts, rows: list[StreamRow | ConsumerRow], width: int
+    state: ScreenState,
+    facts: ConnectionStatus,
+    rows: list[StreamRow | ConsumerRow],
+    width: int,
 ) -> Table:
     columns = _fitting(state, width)
     numbers = len(columns) * (_SMALL + 1)
@@ -207,7 +213,7 @@ def _table(
 def _cell(field: str, value: float | None) -> Text:
     match field:
         case "bytes":
-            return Text(spelled_size(int(value or 0)))
+            return Text(format_size(int(value or 0)))
         case "lag" if value:
             return Text(short(value), "yellow")
         case "redelivered" if value:

@@ -28,7 +28,7 @@ _COLUMNS = ("key", "revision", "operation", "created", "bytes", "value")
 _COLORS = {"PUT": "green", "DEL": "red", "PURGE": "red"}
 
 
-class EntryForm(NamedTuple):
+class EntryFormat(NamedTuple):
     """The form in which entries are written."""
 
     json: bool
@@ -55,9 +55,9 @@ class EntryForm(NamedTuple):
         return self.values and entry.operation == "PUT"
 
 
-def entry_form(
+def entry_format(
     settings: OutputSettings, *, raw: bool, values: bool = True
-) -> EntryForm:
+) -> EntryFormat:
     """Return the form that the options select.
 
     Raises `click.UsageError` if the options are mutually exclusive.
@@ -66,7 +66,7 @@ def entry_form(
         raise click.UsageError("--json and --raw exclude each other")
     if raw and not values:
         raise click.UsageError("--raw and --no-values exclude each other")
-    return EntryForm(settings.json, raw, values)
+    return EntryFormat(settings.json, raw, values)
 
 
 def write_entries(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Code(enum.IntEnum):
+class ExitCode(enum.IntEnum):
     """The exit codes."""
 
     DONE = 0
@@ -35,38 +35,38 @@ class Code(enum.IntEnum):
     """The reader of the output has gone, with the code that shells use."""
 
 
-_CODES: tuple[tuple[type[BaseException], Code], ...] = (
-    (errors.NotFoundError, Code.NOT_FOUND),
-    (errors.ConsumerGroupNotFoundError, Code.NOT_FOUND),
-    (errors.NoRespondersError, Code.NOT_FOUND),
-    (errors.ServerNotFoundError, Code.NOT_FOUND),
-    (errors.CounterNotFoundError, Code.NOT_FOUND),
-    (errors.ScheduleNotFoundError, Code.NOT_FOUND),
-    (errors.NoStreamResponseError, Code.NOT_FOUND),
-    (errors.AuthenticationError, Code.FAILED),
-    (TimeoutError, Code.TIMEOUT),
-    (errors.ConfigError, Code.USAGE),
-    (errors.InvalidSubjectError, Code.USAGE),
-    (errors.InvalidHeaderError, Code.USAGE),
-    (errors.Error, Code.FAILED),
-    (OSError, Code.FAILED),
+_CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
+    (errors.NotFoundError, ExitCode.NOT_FOUND),
+    (errors.ConsumerGroupNotFoundError, ExitCode.NOT_FOUND),
+    (errors.NoRespondersError, ExitCode.NOT_FOUND),
+    (errors.ServerNotFoundError, ExitCode.NOT_FOUND),
+    (errors.CounterNotFoundError, ExitCode.NOT_FOUND),
+    (errors.ScheduleNotFoundError, ExitCode.NOT_FOUND),
+    (errors.NoStreamResponseError, ExitCode.NOT_FOUND),
+    (errors.AuthenticationError, ExitCode.FAILED),
+    (TimeoutError, ExitCode.TIMEOUT),
+    (errors.ConfigError, ExitCode.USAGE),
+    (errors.InvalidSubjectError, ExitCode.USAGE),
+    (errors.InvalidHeaderError, ExitCode.USAGE),
+    (errors.Error, ExitCode.FAILED),
+    (OSError, ExitCode.FAILED),
 )
 
 
-def code_of(error: BaseException) -> Code:
+def code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
-    return Code.FAILED
+    return ExitCode.FAILED
 
 
-def say(line: str) -> None:
+def print_error(line: str) -> None:
     """Write a line for people to the standard error."""
     echo(f"jsync: {line}", err=True)
 
 
-def guard(command: Callable[[], Code | None]) -> int:
+def run_with_exit_code(command: Callable[[], ExitCode | None]) -> int:
     """Run a command, report its error, and return the exit code.
 
     A command may return its code, for example after Ctrl-C has ended it in good order.
@@ -76,26 +76,26 @@ def guard(command: Callable[[], Code | None]) -> int:
         sys.stdout.flush()
     except click.Abort:  # Ctrl-C or the end of the input at a prompt
         echo("", err=True)
-        return Code.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.ClickException as error:
         return _explain(error)
     except KeyboardInterrupt as interrupt:
         for note in _notes(interrupt):
-            say(note)
-        return Code.INTERRUPTED
+            print_error(note)
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # The interpreter would fail again when it flushes the buffer at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Code.BROKEN_PIPE
+        return ExitCode.BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - a traceback helps nobody at a prompt
-        say(words_of(error))
+        print_error(format_error(error))
         return code_of(error)
-    return Code.DONE if code is None else code
+    return ExitCode.DONE if code is None else code
 
 
-def words_of(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Return the text of an error for people, in one line."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
@@ -117,7 +117,7 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _explain(error: click.ClickException) -> int:
-    say(" ".join(error.format_message().split()))
+    print_error(" ".join(error.format_message().split()))
     if isinstance(error, click.UsageError) and error.ctx is not None:
         echo(f"Try: {error.ctx.command_path} --help", err=True)
     return error.exit_code

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsync.models import Model
 
 from ..diagnosis import stranded
-from .formatting import brief, spelled
+from .formatting import format_duration, format_duration_short
 from .output import Duration, Size
 
 if TYPE_CHECKING:
@@ -155,7 +155,9 @@ def ago(when: datetime | None, now: datetime | None) -> str:
     text = f"{when:%F %TZ}"
     if now is None:
         return text
-    return f"{text}, {brief(max(0.0, (now - when).total_seconds()))} ago"
+    return (
+        f"{text}, {format_duration_short(max(0.0, (now - when).total_seconds()))} ago"
+    )
 
 
 def _configured(
@@ -168,7 +170,7 @@ def _configured(
         _OPTIONS: {},
         _LIMITS: {},
     }
-    for field, value in shown(config, *but).items():
+    for field, value in format_config(config, *but).items():
         other = (_OPTIONS, field.replace("_", " ").title())
         section, name = words.get(field, other)
         if field in _SIZES and isinstance(value, int):
@@ -179,7 +181,11 @@ def _configured(
 
 def _copying(source: StreamSourceInfo) -> str:
     active = source.active
-    seen = "never seen" if active is None or active < 0 else f"seen {brief(active)} ago"
+    seen = (
+        "never seen"
+        if active is None or active < 0
+        else f"seen {format_duration_short(active)} ago"
+    )
     error = f", {source.error.description}" if source.error else ""
     return f"lag {source.lag:,}, {seen}{error}"
 
@@ -198,7 +204,11 @@ def _cluster(cluster: ClusterInfo | None, now: datetime | None) -> dict[str, Any
         state = "offline" if peer.offline else known
         lag = f", {peer.lag:,} operations behind" if peer.lag else ""
         heard = peer.active or peer.current
-        seen = f"seen {brief(peer.active)} ago" if heard else "not seen by this leader"
+        seen = (
+            f"seen {format_duration_short(peer.active)} ago"
+            if heard
+            else "not seen by this leader"
+        )
         facts[f"Replica {peer.name}"] = f"{state}, {seen}{lag}"
     return facts
 
@@ -219,7 +229,7 @@ def _of(number: int, most: int | None) -> str:
     return f"{number:,} of {most:,}" if most and most > 0 else f"{number:,}"
 
 
-def shown(
+def format_config(
     config: StreamConfig | ConsumerConfig | KeyValueConfig, *but: str
 ) -> dict[str, object]:
     """Return the fields that are set, for people, except those named in `but`."""
@@ -227,7 +237,7 @@ def shown(
     for name, value in config.to_wire().items():
         if name in but or value in (None, -1, 0, "", False, {}, []):
             continue
-        facts[name] = value_shown(getattr(config, name, value))
+        facts[name] = format_value(getattr(config, name, value))
     notes = [
         f"{k}={v}" for k, v in (config.metadata or {}).items() if k[:6] != "_nats."
     ]
@@ -235,13 +245,13 @@ def shown(
     return facts
 
 
-def value_shown(value: object) -> object:
+def format_value(value: object) -> object:
     if value is None:
         return "unset"
     if isinstance(value, float):
-        return spelled(value)
+        return format_duration(value)
     if isinstance(value, list):
-        return [value_shown(item) for item in value]
+        return [format_value(item) for item in value]
     if isinstance(value, Model):
         return json.dumps(value.to_wire())
     return value

@@ -85,7 +85,7 @@ class Keyboard:
         os.set_blocking(self._waker, False)
 
     def __enter__(self) -> Self:
-        self.take()
+        self.enter_cbreak_mode()
         return self
 
     def __exit__(
@@ -95,17 +95,17 @@ class Keyboard:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self.give_back()
+            self.restore()
         finally:
             os.close(self._woken)
             os.close(self._waker)
 
-    def take(self) -> None:
+    def enter_cbreak_mode(self) -> None:
         """Let the terminal send each key immediately. Ctrl-C and Ctrl-Z are signals."""
         self._before = termios.tcgetattr(self._fd)
         tty.setcbreak(self._fd, termios.TCSADRAIN)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Restore the settings of the terminal."""
         before, self._before = self._before, None
         if before is not None:

@@ -38,7 +38,7 @@ def write_infos(
     and may raise the errors of a list request. Raises `IncompleteListError` if some of
     the infos are missing.
     """
-    found, missing = gathered(infos)
+    found, missing = collect(infos)
     if settings.json:
         write_json([document(info) for info in found])
     else:
@@ -47,7 +47,7 @@ def write_infos(
         raise missing
 
 
-def gathered(
+def collect(
     infos: Iterable[Info],
 ) -> tuple[list[Info], IncompleteListError | None]:
     """Return the infos that arrive, and the error for the missing ones.

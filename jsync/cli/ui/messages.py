@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jsync import Headers, Msg
 
 
-class Form(NamedTuple):
+class MessageFormat(NamedTuple):
     """The parts of each message to write, and their form."""
 
     json: bool
@@ -59,7 +59,7 @@ class Form(NamedTuple):
 
 
 def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that writes messages, for `form_of`."""
+    """Add the options of a command that writes messages, for `message_format`."""
     for option in (
         click.option("--subjects-only", is_flag=True, help="Write only the subjects."),
         click.option("--headers-only", is_flag=True, help="Leave out the payloads."),
@@ -69,9 +69,9 @@ def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def form_of(
+def message_format(
     settings: OutputSettings, raw: bool, headers_only: bool, subjects_only: bool
-) -> Form:
+) -> MessageFormat:
     """Return the form that the options select.
 
     Raises `click.UsageError` if the options are mutually exclusive.
@@ -85,7 +85,7 @@ def form_of(
     given = [name for name, on in asked.items() if on]
     if (raw and len(given) > 1) or (headers_only and subjects_only):
         raise click.UsageError(f"{' and '.join(given)} exclude each other")
-    return Form(settings.json, raw, headers_only, subjects_only)
+    return MessageFormat(settings.json, raw, headers_only, subjects_only)
 
 
 def pairs(headers: Headers | None) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ import click
 
 from jsync.terminal import printable
 
-from .formatting import brief, spelled_size
+from .formatting import format_duration_short, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,16 +48,16 @@ class Size(int):
     """A number of bytes: `1.5 MiB` for people, a number for programs."""
 
     @property
-    def words(self) -> str:
-        return spelled_size(self)
+    def text(self) -> str:
+        return format_size(self)
 
 
 class Duration(float):
     """A number of seconds: `1m5s` for people, a number for programs."""
 
     @property
-    def words(self) -> str:
-        return brief(self)
+    def text(self) -> str:
+        return format_duration_short(self)
 
 
 def is_terminal() -> bool:
@@ -75,12 +75,12 @@ def write_bytes(data: bytes) -> None:
     output.flush()
 
 
-def byte_output() -> IO[bytes] | Screen:
+def byte_output() -> IO[bytes] | EscapingTerminal:
     """Return the standard output for bytes, buffered."""
-    return Screen() if is_terminal() else sys.stdout.buffer
+    return EscapingTerminal() if is_terminal() else sys.stdout.buffer
 
 
-class Screen:
+class EscapingTerminal:
     """A terminal as the output for bytes. It shows them as text, escaped."""
 
     def write(self, data: bytes) -> None:
@@ -169,7 +169,7 @@ def write_row(cells: Iterable[object]) -> None:
     echo("\t".join(map(_plain, cells)))
 
 
-def write_facts(title: str, facts: Mapping[str, object]) -> None:
+def write_key_values(title: str, facts: Mapping[str, object]) -> None:
     """Write the names and values of one thing, except values that are None."""
     known = {name: value for name, value in facts.items() if value is not None}
     if not is_terminal():
@@ -219,7 +219,7 @@ def _readable(value: object, number: str = "{:,}") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Size | Duration) and number != _PLAIN:
-        return value.words
+        return value.text
     if isinstance(value, Duration):
         return f"{value:g}"
     if isinstance(value, int):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Look(NamedTuple):
+class ProgressState(NamedTuple):
     """The progress at one moment."""
 
     what: str
@@ -46,7 +46,7 @@ class Bar(Progress):
     """
 
     def __init__(
-        self, look: Callable[[], Look], verb: str, *, shown: bool = True
+        self, look: Callable[[], ProgressState], verb: str, *, shown: bool = True
     ) -> None:
         self._look = look
         self._only: TaskID | None = None
