@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -10,6 +9,7 @@ from .._fast import Msg
 from ..errors import ConfigError, DrainTimeoutError
 from ..validation import check_seconds
 from .clock import deadline_after
+from .drain import Drainable
 from .resources import NotCopyable
 from .sync import Latch
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Message = TypeVar("Message", bound=Msg)
 
 
-class BaseSubscription(ABC, NotCopyable, Generic[Message]):
+class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
     """A mailbox with a reader: an iterator, `next`, or a callback on its own thread.
 
     Subclasses define how it is drained and unsubscribed.
@@ -110,24 +110,12 @@ class BaseSubscription(ABC, NotCopyable, Generic[Message]):
 
     # The end --------------------------------------------------------------------------
 
-    @abstractmethod
-    def silence(self) -> None:
-        """Tell the server to send no more. This is the first step of a drain."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """End the reader after the buffered messages, once all messages have arrived."""
-
-    @abstractmethod
-    def wait_finished(self, deadline: float, timeout: float) -> None:
-        """Block until the callback has handled all messages, the last step of a drain."""
-
     def _drain(self, timeout: Seconds) -> None:
         self._session.write_buffer.check_process()
         timeout = check_seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
         if self.is_active:
-            self.silence()
+            self._stop_delivery()
             try:
                 self._session.ping(deadline)
             except TimeoutError as error:
@@ -135,8 +123,8 @@ class BaseSubscription(ABC, NotCopyable, Generic[Message]):
                     f"{self!r} was not drained within {timeout} s"
                 ) from error
             finally:
-                self.finish()
-        self.wait_finished(deadline, timeout)
+                self._end_reader()
+        self._wait_finished(deadline, timeout)
 
     def _wait_for_callback(self, deadline: float, timeout: float) -> None:
         if not self._finished.wait(max(0.0, deadline - monotonic())):

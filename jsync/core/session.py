@@ -33,11 +33,11 @@ from .._fast import (
 from ..errors import (
     ConnectionClosedError,
     ConnectionLostError,
-    DrainTimeoutError,
     Error,
     PermissionsError,
 )
 from .callbacks import CallbackExecutor, ThreadFactory, as_callback_error
+from .drain import Drainable, drain_all
 from .events import Closed, Connected, Disconnected, Reconnected
 from .protocol import (
     ServerInfo,
@@ -114,22 +114,6 @@ class SubscriptionEntry:
             left = max(1, self.expected - delivered)
             command += unsubscribe_command(self.sid, left)
         return command
-
-
-class Drainable(Protocol):
-    """An object that a drain of the connection drains too, such as a `Subscription`."""
-
-    def silence(self) -> None:
-        """Tell the server to send no more. May block for a second or two."""
-
-    def finish(self) -> None:
-        """End the reader after its buffered messages, since all messages have arrived."""
-
-    def wait_finished(self, deadline: float, timeout: float) -> None:
-        """Block until the callback has handled the buffered messages.
-
-        Raises `DrainTimeoutError` at the deadline.
-        """
 
 
 class HasSession(Protocol):
@@ -341,7 +325,7 @@ class Session:
             self.interests.pop(sid, None)
             self.io_loop.unsubscribe(sid)
 
-    def silence(self, sid: int) -> None:
+    def stop_delivery(self, sid: int) -> None:
         """Tell the server to send no more. Messages on their way are still delivered."""
         with self.lock:
             interest = self.interests.get(sid)
@@ -480,7 +464,7 @@ class Session:
         self._is_draining = True
         self._draining.add(thread)
         try:
-            self._drain_parts(deadline, seconds)
+            drain_all(self._drainables.all(), self.ping, deadline, seconds)
             while self._drain_callbacks:
                 with contextlib.suppress(KeyError):  # another thread was quicker
                     self._drain_callbacks.popitem()[1](deadline)
@@ -498,25 +482,6 @@ class Session:
         return threading.current_thread() in threads or any(
             thread in threads for thread in self._draining.copy()
         )
-
-    def _drain_parts(self, deadline: float, seconds: float) -> None:
-        parts = self._drainables.all()
-        for part in parts:
-            # A part that waits for the server may take a second.
-            if monotonic() >= deadline:
-                break
-            part.silence()
-        self.ping(deadline)
-        for part in parts:
-            part.finish()
-        late: DrainTimeoutError | None = None
-        for part in parts:
-            try:
-                part.wait_finished(deadline, seconds)
-            except DrainTimeoutError as error:
-                late = late or error  # the other parts are still finished
-        if late is not None:
-            raise late
 
     # Waiting --------------------------------------------------------------------------
 

@@ -154,16 +154,16 @@ class Subscription(BaseSubscription[Msg]):
         """
         self._drain(timeout)
 
-    def silence(self) -> None:
+    def _stop_delivery(self) -> None:
         """Tell the server to send no more. This is the first step of a drain."""
-        self._session.silence(self._mailbox.sid)
+        self._session.stop_delivery(self._mailbox.sid)
 
-    def finish(self) -> None:
+    def _end_reader(self) -> None:
         """End the reader after the buffered messages, once all messages have arrived."""
         self._mailbox.close()
         self._session.unsubscribe(self._mailbox.sid)
 
-    def wait_finished(self, deadline: float, timeout: float) -> None:
+    def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback, if there is one, has handled all messages."""
         if self._callback is None or self._session.is_drained_by([self._thread]):
             return

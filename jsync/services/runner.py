@@ -19,6 +19,7 @@ import msgspec
 from .. import errors
 from .._fast import Mailbox
 from ..core.callbacks import as_callback_error, call_with_timeout
+from ..core.drain import Drainable
 from ..core.session import SubscriptionEntry
 from ..core.state import StateMachine
 from ..core.sync import ForkSafeRLock, Latch
@@ -112,9 +113,9 @@ class EndpointRunner:
         """Subscribe to the subject of the endpoint."""
         self._service.session.subscribe(self._interest)
 
-    def silence(self) -> None:
+    def stop_delivery(self) -> None:
         """Unsubscribe on the server."""
-        self._service.session.silence(self._interest.sid)
+        self._service.session.stop_delivery(self._interest.sid)
 
     def close(self) -> None:
         """Accept no more requests. Waiting ones are still handled."""
@@ -220,7 +221,7 @@ class EndpointRunner:
         self._fail(msg, error)
 
 
-class ServiceRunner:
+class ServiceRunner(Drainable):
     """The state of a service, with its endpoints, subscriptions and threads."""
 
     def __init__(
@@ -475,7 +476,7 @@ class ServiceRunner:
         # Do this in a second call as well, since Ctrl-C may have interrupted the first.
         if self.state is not ServiceState.STOPPED:
             try:
-                self.silence()
+                self._stop_delivery()
                 self.session.ping(deadline)
             except errors.ConnectionError:
                 pass  # a closed connection brings no more requests
@@ -484,8 +485,8 @@ class ServiceRunner:
                     f"{self!r}: the server did not answer within {timeout} s"
                 ) from late
             finally:
-                self.finish()
-        self.wait_finished(deadline, timeout)
+                self._end_reader()
+        self._wait_finished(deadline, timeout)
 
     def _transition(self, state: ServiceState, error: Exception | None = None) -> bool:
         """Change the state. Return False if it was in that or a later state already."""
@@ -495,14 +496,14 @@ class ServiceRunner:
             self.error = self.error or error
         return True
 
-    def silence(self) -> None:
+    def _stop_delivery(self) -> None:
         """Tell the server to send no more. This is the first step of a drain."""
         for interest in list(self._controls):
-            self.session.silence(interest.sid)
+            self.session.stop_delivery(interest.sid)
         for endpoint in list(self._endpoints):
-            endpoint.silence()
+            endpoint.stop_delivery()
 
-    def finish(self) -> None:
+    def _end_reader(self) -> None:
         """End the threads after the waiting requests, once all requests have arrived."""
         self._transition(ServiceState.STOPPING)
         for mailbox in self._control_mailboxes:
@@ -513,7 +514,7 @@ class ServiceRunner:
             endpoint.close()
         self._close()
 
-    def wait_finished(self, deadline: float, timeout: float) -> None:
+    def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the handlers have returned, the last step of a drain.
 
         On a thread of the service it does not wait, nor while a handler drains the
@@ -535,7 +536,7 @@ class ServiceRunner:
         """End a service that could not be started. Does not call `on_done`."""
         with self._lock:
             self._on_done = _nothing
-        self.finish()
+        self._end_reader()
 
     def on_closed(self, error: Exception) -> None:
         """End the service after the connection closed or a subscription was refused.

@@ -256,7 +256,7 @@ def test_a_consume_that_was_being_ended_ends(
 ) -> None:
     consuming = stream.create_consumer().consume(print)
     with monkeypatch.context() as patch:
-        patch.setattr(nc.session, "silence", interrupt)
+        patch.setattr(nc.session, "stop_delivery", interrupt)
         with pytest.raises(KeyboardInterrupt):
             getattr(consuming, how)()
     assert consuming.wait(SOON)

@@ -15,6 +15,19 @@ FIRST = json.loads(Path(__file__).with_name("surface-3a21128.json").read_text())
 CHANGED = {
     "jsync.BatchState: pickled as": "jsync.jetstream.atomic has it now",
     "jsync.Connection: adopt": "the session keeps what a drain has to wait for",
+    **{
+        f"jsync.{name}: {member}": "a part of a drain, which only the connection calls"
+        for name in (
+            "PullSubscription",
+            "PushSubscription",
+            "Subscription",
+        )
+        for member in ("silence", "finish", "wait_finished")
+    },
+    **{
+        f"jsync.PushSubscription: {member}": "`JetStream.subscribe` alone needs it"
+        for member in ("open", "open_ordered", "bind", "rebind", "abandon")
+    },
     "jsync.JetStream: publisher": "window_bytes is 8 MiB by default, not 64",
     "jsync.Statistics: pickled as": "jsync.connection has it now",
     "jsync.connect: ()": "max_reconnects is -1 by default: a client never gives up",

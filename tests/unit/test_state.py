@@ -43,6 +43,6 @@ def test_the_lock_guards_a_change() -> None:
     with lock:
         changing.start()
         changing.join(0.1)
-        assert machine.current is Door.OPEN
+        assert repr(machine) == "<StateMachine: Door.OPEN>"
     changing.join()
     assert machine.current is Door.SHUT

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..._fast import PinId, take_partition
 from ...core.clock import boottime
+from ...core.drain import Drainable
 from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import (
@@ -139,7 +140,7 @@ class AckExtender:
             msg.in_progress()
 
 
-class Membership:
+class Membership(Drainable):
     """One instance of a member. One thread reads, and any thread may stop it."""
 
     def __init__(
@@ -241,14 +242,11 @@ class Membership:
         self._detached = True
         self.session.call_soon(self._watch.stop)  # makes the watching thread leave
 
-    def silence(self) -> None:
+    def _stop_delivery(self) -> None:
         """Leave after the current message. The first step of a drain of the connection."""
         self.leave()
 
-    def finish(self) -> None:
-        """Do nothing in the second step of a drain."""
-
-    def wait_finished(self, deadline: float, timeout: float) -> None:
+    def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Wait until the reading thread has left. The last step of a drain.
 
         Waits only for a thread that is waiting for a message, not for a loop that is

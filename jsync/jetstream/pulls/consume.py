@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ... import errors
 from ...core.callbacks import as_callback_error
+from ...core.drain import Drainable
 from ...core.resources import NotCopyable
 from ...core.sync import ForkSafeRLock, Latch
 from ...errors import BlockingCallError, ConfigError, DrainTimeoutError, Error
@@ -90,7 +91,7 @@ def _and_then(
     return handle
 
 
-class ConsumeContext(NotCopyable):
+class ConsumeContext(Drainable, NotCopyable):
     """A running handler, on one thread or several. `consume` of a consumer returns it.
 
     The handler keeps running if you drop this object. Leaving the `with` block drains
@@ -210,7 +211,7 @@ class ConsumeContext(NotCopyable):
         self._delivery.drain()
         self._join(timeout)
 
-    def silence(self) -> None:
+    def _stop_delivery(self) -> None:
         """Stop the server from sending, as the first step of a connection's drain.
 
         Takes messages that the server has already sent, for at most a second.
@@ -224,10 +225,7 @@ class ConsumeContext(NotCopyable):
         else:
             self._delivery.drain()
 
-    def finish(self) -> None:
-        """Do nothing in the second step: the feed's drain has ended the backlog."""
-
-    def wait_finished(self, deadline: float, timeout: float) -> None:
+    def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the handler has returned from the last message, as the last step.
 
         Messages that no handler has by `deadline` go back to the server. Raises

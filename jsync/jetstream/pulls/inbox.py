@@ -201,7 +201,7 @@ class PullInbox:
                 self._await_answers(is_open)
             if self.mailbox.closed:
                 return
-            self._session.silence(self.mailbox.sid)
+            self._session.stop_delivery(self.mailbox.sid)
             with contextlib.suppress(Error):
                 # When the PONG arrives, everything that the server sent before it has
                 # arrived.
@@ -271,7 +271,7 @@ class PullInbox:
 
     def _begin_close(self) -> None:
         if not self.mailbox.closed:
-            self._session.silence(self.mailbox.sid)
+            self._session.stop_delivery(self.mailbox.sid)
             self._close_timer = self._session.call_later(
                 IN_FLIGHT_TIMEOUT, self._finish_close
             )

@@ -296,15 +296,15 @@ class PushDelivery(Delivery):
         self.session.unsubscribe(self.mailbox.sid)
         self._unwatch()
 
-    def silence(self) -> None:
+    def stop_delivery(self) -> None:
         """Stop the server from sending. Messages that it has already sent still arrive."""
-        self.session.silence(self.mailbox.sid)
+        self.session.stop_delivery(self.mailbox.sid)
 
     def drain(self) -> None:
         """End after the messages already sent, which are awaited for at most a second."""
         if self.mailbox.closed:
             return
-        self.silence()
+        self.stop_delivery()
         with contextlib.suppress(Error):
             self.session.ping(monotonic() + IN_FLIGHT_TIMEOUT)
         self.end()

@@ -198,9 +198,9 @@ class OrderedPush(PushDelivery):
 
     # The end --------------------------------------------------------------------------
 
-    def silence(self) -> None:
+    def stop_delivery(self) -> None:
         self._stop()
-        super().silence()
+        super().stop_delivery()
 
     def end(self, error: Exception | None = None, *, discard: bool = False) -> None:
         with self._lock:

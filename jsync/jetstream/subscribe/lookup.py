@@ -21,7 +21,13 @@ from .. import management
 from ..consumer import Consumer
 from .options import check_existing, created_within, warn_of_deletion
 from .pull_subscription import PullSubscription
-from .subscription import PushSubscription
+from .subscription import (
+    bind,
+    close_unbound,
+    open_ordered,
+    open_subscription,
+    rebind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from ...validation import Seconds
     from ..api import API
     from .options import SubscribeRequest
+    from .subscription import PushSubscription
 
 
 class DeliveryOptions(NamedTuple):
@@ -62,9 +69,9 @@ def subscribe(
         api, deliver, f"{stream}.{info.name}", request, options, timeout
     )
     try:
-        sub.bind(info, created=False, heartbeat_patience=options.heartbeat_patience)
+        bind(sub, info, created=False, heartbeat_patience=options.heartbeat_patience)
     except BaseException:  # Ctrl-C, or a drain that has just begun
-        sub.abandon()
+        close_unbound(sub)
         raise
     return sub
 
@@ -75,7 +82,7 @@ def subscribe_ordered(
     options: DeliveryOptions,
     timeout: Seconds | None,
 ) -> PushSubscription:
-    return PushSubscription.open_ordered(
+    return open_ordered(
         api,
         find_stream(api, request, timeout),
         request.config,
@@ -165,11 +172,11 @@ def _create_and_subscribe(
             created = False
             info = management.consumer_info(api, stream, request.name, timeout)
             check_existing(request, info, raced=True)
-            sub.rebind(info.config.deliver_subject or "", queue=request.queue)
+            rebind(sub, info.config.deliver_subject or "", queue=request.queue)
         owned = created and not request.keep
-        sub.bind(info, created=owned, heartbeat_patience=options.heartbeat_patience)
+        bind(sub, info, created=owned, heartbeat_patience=options.heartbeat_patience)
     except BaseException:
-        sub.abandon()
+        close_unbound(sub)
         raise
     return sub
 
@@ -182,7 +189,7 @@ def _open_subscription(
     options: DeliveryOptions,
     timeout: Seconds | None,
 ) -> PushSubscription:
-    return PushSubscription.open(
+    return open_subscription(
         api,
         subject,
         queue=request.queue,

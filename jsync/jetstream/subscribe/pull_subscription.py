@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ... import errors
 from ..._fast import safe_finalizer
 from ...core.clock import deadline_after
+from ...core.drain import Drainable
 from ...core.resources import NotCopyable, UnsubscribeOnExit
 from ...core.session import ConnectionState
 from ...core.sync import Latch
@@ -33,7 +34,7 @@ _MIN_PULL_SECONDS = 0.001
 """The shortest pull in seconds."""
 
 
-class PullSubscription(UnsubscribeOnExit, NotCopyable):
+class PullSubscription(UnsubscribeOnExit, Drainable, NotCopyable):
     """A pull consumer that returns lists of messages.
 
     `JetStream.pull_subscribe` returns it. Any thread may use it. Leaving the `with`
@@ -219,17 +220,14 @@ class PullSubscription(UnsubscribeOnExit, NotCopyable):
         self._session.write_buffer.check_process()
         timeout = check_seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
-        self.silence()
-        self.wait_finished(deadline, timeout)
+        self._stop_delivery()
+        self._wait_finished(deadline, timeout)
 
-    def silence(self) -> None:
+    def _stop_delivery(self) -> None:
         """Begin no more fetches, as the first step of a drain."""
         self._closed = True
 
-    def finish(self) -> None:
-        """Do nothing in the second step of a drain, because there is no backlog."""
-
-    def wait_finished(self, deadline: float, timeout: float) -> None:
+    def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until no fetch is running, then delete the consumer."""
         for under_way in list(self._fetches):
             if not under_way.wait(max(0.0, deadline - monotonic())):

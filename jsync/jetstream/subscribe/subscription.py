@@ -25,7 +25,6 @@ from ..push.ordered import OrderedPush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Self
 
     from ...models import ConsumerConfig, ConsumerInfo
     from ...validation import Seconds
@@ -74,102 +73,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         self._timeout = timeout
         self._settles = False  # the consumer is deleted after the last message
 
-    # Made by `JetStream.subscribe` ----------------------------------------------------
-
-    @classmethod
-    def open(
-        cls,
-        api: API,
-        deliver_subject: str,
-        *,
-        queue: str | None = None,
-        callback: Callable[[JetStreamMsg], object] | None = None,
-        manual_ack: bool = False,
-        on_error: Callable[[Exception], object] | None = None,
-        max_pending_messages: int | None = None,
-        max_pending_bytes: int | None = None,
-        timeout: Seconds | None = None,
-        name: str | None = None,
-    ) -> Self:
-        """Listen to `deliver_subject`, but hand nothing over before `bind`.
-
-        The server gets the subscription before any request that is sent after this call.
-        """
-        options = api.session.options
-        delivery = PushDelivery(
-            api,
-            deliver_subject,
-            queue=queue,
-            on_error=on_error,
-            max_messages=max_pending_messages or options.max_pending_messages,
-            max_bytes=max_pending_bytes or options.max_pending_bytes,
-            raises=callback is None,
-        )
-        delivery.expected = name
-        self = cls(delivery, callback, manual_ack=manual_ack, timeout=timeout)
-        delivery.open()
-        return self
-
-    @classmethod
-    def open_ordered(
-        cls,
-        api: API,
-        stream: str,
-        config: ConsumerConfig,
-        *,
-        callback: Callable[[JetStreamMsg], object] | None = None,
-        on_error: Callable[[Exception], object] | None = None,
-        timeout: Seconds | None = None,
-        heartbeat_patience: float | None = None,
-        max_reset_attempts: int | None = RESET_ATTEMPTS,
-    ) -> Self:
-        """Read `stream` in exact order, with the start and filters of `config`. Blocks.
-
-        This adds the options that make a consumer an ordered one. No `bind` follows.
-        """
-        token = secrets.token_hex(8)
-        prefix = token if config.name is None else f"{config.name}_{token}"
-        cursor = Cursor(
-            ordered_push_config(config), prefix, max_reset_attempts=max_reset_attempts
-        )
-        delivery = OrderedPush(
-            Place(api, stream, cursor), on_error=on_error, raises=callback is None
-        )
-        self = cls(delivery, callback, manual_ack=True, timeout=timeout)
-        seconds = api.seconds(timeout)
-        delivery.begin(seconds, heartbeat_patience)
-        self._begin()
-        try:
-            api.session.register_drainable(self)
-        except BaseException:  # Ctrl-C, or a drain that has just begun
-            self.unsubscribe()
-            raise
-        return self
-
-    def rebind(self, deliver_subject: str, queue: str | None = None) -> None:
-        """Listen to another subject instead, before `bind`."""
-        self._delivery.rebind(deliver_subject, queue)
-
-    def bind(
-        self,
-        info: ConsumerInfo,
-        *,
-        created: bool,
-        heartbeat_patience: float | None = None,
-    ) -> None:
-        """Bind to the consumer, and hand its messages over from now on.
-
-        A consumer that was `created` for this subscription is deleted with it. The heartbeat
-        alarm comes after `heartbeat_patience` seconds, by default three heartbeats.
-        """
-        self._delivery.bind(info, created=created, patience=heartbeat_patience)
-        self._begin()
-        self._delivery.api.session.register_drainable(self)
-
-    def abandon(self) -> None:
-        """End the subscription without deleting a consumer, because binding failed."""
-        self._delivery.end(discard=True)
-        self._finished.set()
+    # The beginning --------------------------------------------------------------------
 
     def _begin(self) -> None:
         if self._callback is None:
@@ -362,11 +266,11 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         """
         self._drain(timeout)
 
-    def silence(self) -> None:
+    def _stop_delivery(self) -> None:
         """Stop the server from sending, as the first step of a drain."""
-        self._delivery.silence()
+        self._delivery.stop_delivery()
 
-    def finish(self) -> None:
+    def _end_reader(self) -> None:
         """End the reader after its backlog, as the second step, once all has arrived."""
         if len(self._mailbox) or self._callback is not None:
             self._settle_at_end()
@@ -377,7 +281,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         if self._callback is None:
             self._delivery.mailbox.on_end = self._delivery.settle
 
-    def wait_finished(self, deadline: float, timeout: float) -> None:
+    def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback has handled all messages, then delete the consumer."""
         if self._callback is None:
             if not len(self._mailbox):
@@ -404,3 +308,100 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
             f"<PushSubscription of {self._delivery.name}{queue} {state}, "
             f"{self.pending} pending, {self.dropped} dropped>"
         )
+
+
+def open_subscription(
+    api: API,
+    deliver_subject: str,
+    *,
+    queue: str | None = None,
+    callback: Callable[[JetStreamMsg], object] | None = None,
+    manual_ack: bool = False,
+    on_error: Callable[[Exception], object] | None = None,
+    max_pending_messages: int | None = None,
+    max_pending_bytes: int | None = None,
+    timeout: Seconds | None = None,
+    name: str | None = None,
+) -> PushSubscription:
+    """Subscribe to `deliver_subject`, but hand nothing over before `bind`.
+
+    The server gets the subscription before any request that is sent after this call.
+    """
+    options = api.session.options
+    delivery = PushDelivery(
+        api,
+        deliver_subject,
+        queue=queue,
+        on_error=on_error,
+        max_messages=max_pending_messages or options.max_pending_messages,
+        max_bytes=max_pending_bytes or options.max_pending_bytes,
+        raises=callback is None,
+    )
+    delivery.expected = name
+    sub = PushSubscription(delivery, callback, manual_ack=manual_ack, timeout=timeout)
+    delivery.open()
+    return sub
+
+
+def open_ordered(
+    api: API,
+    stream: str,
+    config: ConsumerConfig,
+    *,
+    callback: Callable[[JetStreamMsg], object] | None = None,
+    on_error: Callable[[Exception], object] | None = None,
+    timeout: Seconds | None = None,
+    heartbeat_patience: float | None = None,
+    max_reset_attempts: int | None = RESET_ATTEMPTS,
+) -> PushSubscription:
+    """Read `stream` in exact order, with the start and filters of `config`. Blocks.
+
+    This adds the options that make a consumer an ordered one. No `bind` follows.
+    """
+    token = secrets.token_hex(8)
+    prefix = token if config.name is None else f"{config.name}_{token}"
+    cursor = Cursor(
+        ordered_push_config(config), prefix, max_reset_attempts=max_reset_attempts
+    )
+    delivery = OrderedPush(
+        Place(api, stream, cursor), on_error=on_error, raises=callback is None
+    )
+    sub = PushSubscription(delivery, callback, manual_ack=True, timeout=timeout)
+    delivery.begin(api.seconds(timeout), heartbeat_patience)
+    sub._begin()
+    try:
+        api.session.register_drainable(sub)
+    except BaseException:  # Ctrl-C, or a drain that has just begun
+        sub.unsubscribe()
+        raise
+    return sub
+
+
+def rebind(
+    sub: PushSubscription, deliver_subject: str, queue: str | None = None
+) -> None:
+    """Subscribe to another subject instead, before `bind`."""
+    sub._delivery.rebind(deliver_subject, queue)
+
+
+def bind(
+    sub: PushSubscription,
+    info: ConsumerInfo,
+    *,
+    created: bool,
+    heartbeat_patience: float | None = None,
+) -> None:
+    """Bind to the consumer, and hand its messages over from now on.
+
+    A consumer that was `created` for this subscription is deleted with it. The heartbeat
+    alarm comes after `heartbeat_patience` seconds, by default three heartbeats.
+    """
+    sub._delivery.bind(info, created=created, patience=heartbeat_patience)
+    sub._begin()
+    sub._session.register_drainable(sub)
+
+
+def close_unbound(sub: PushSubscription) -> None:
+    """End the subscription without deleting a consumer, because binding failed."""
+    sub._delivery.end(discard=True)
+    sub._finished.set()

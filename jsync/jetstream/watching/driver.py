@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Generic, cast
 from ..._fast import EntryReader, InitialState
 from ...core.callbacks import as_callback_error
 from ...core.clock import deadline_after
+from ...core.drain import Drainable
 from ...core.session import ConnectionState
 from ...core.sync import Latch
 from ...errors import (
@@ -139,7 +140,7 @@ def _initial(
     )
 
 
-class Changes(Generic[Item]):
+class Changes(Drainable, Generic[Item]):
     """The entries of a watch in order, and the known number of those still to come.
 
     Only one thread reads them: the user's, or the thread that `run` starts for the callback.
@@ -512,7 +513,7 @@ class Changes(Generic[Item]):
 
     # The end --------------------------------------------------------------------------
 
-    def silence(self) -> None:
+    def _stop_delivery(self) -> None:
         """Stop the pull requests, as the first step of a drain of the connection.
 
         Entries that the server has already sent still arrive, for a second at most.
@@ -520,10 +521,7 @@ class Changes(Generic[Item]):
         if not self.finished.is_set:
             self._pull.drain()
 
-    def finish(self) -> None:
-        """Do nothing as the second step, because `OrderedPull.drain` has ended the backlog."""
-
-    def wait_finished(self, deadline: float, timeout: float) -> None:
+    def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback has returned from the last entry, as the last step."""
         if not self._session.is_drained_by([self._thread]):
             self._join(max(0.0, deadline - monotonic()), timeout)

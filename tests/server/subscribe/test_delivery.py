@@ -12,7 +12,12 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.subscribe.subscription import PushSubscription
+from jsync.jetstream.subscribe.subscription import (
+    bind,
+    close_unbound,
+    open_subscription,
+    rebind,
+)
 
 from ...servers import wait_for
 from ...support.connection_faults import Events, connect
@@ -109,11 +114,11 @@ def test_messages_before_the_bind_are_delivered_after_it(
     inbox = f"_INBOX.{stream.name}"
     handler = Recorder()
     for callback in (None, handler):
-        sub = PushSubscription.open(js._api, inbox, callback=callback)
+        sub = open_subscription(js._api, inbox, callback=callback)
         made = stream.create_push_consumer(deliver_subject=inbox, ack_policy="none")
         wait_for(lambda: sub.pending == 3)  # noqa: B023
         assert not handler.waiting
-        sub.bind(made.cached_info, created=True)
+        bind(sub, made.cached_info, created=True)
         given = [handler.get() for _ in range(3)] if callback else take(sub, 3)
         assert sequences(given) == [1, 2, 3]
         given[0].ack()
@@ -126,14 +131,14 @@ def test_a_subscription_may_change_subject_before_the_bind(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     publish(nc, subject, 2)
-    sub = PushSubscription.open(js._api, f"a.{stream.name}")
+    sub = open_subscription(js._api, f"a.{stream.name}")
     nc.publish(f"a.{stream.name}", b"of another consumer")
     wait_for(lambda: sub.pending == 1)
-    sub.rebind(f"b.{stream.name}")
+    rebind(sub, f"b.{stream.name}")
     made = stream.create_push_consumer(deliver_subject=f"b.{stream.name}")
     nc.publish(f"a.{stream.name}", b"of another consumer")
     nc.flush()
-    sub.bind(made.cached_info, created=True)
+    bind(sub, made.cached_info, created=True)
     assert sub.subject == f"b.{stream.name}"
     publish(nc, subject, 1)
     assert sequences(take(sub, 3)) == [1, 2, 3]
@@ -145,9 +150,9 @@ def test_an_abandoned_subscription_leaves_nothing_on_the_server(
 ) -> None:
     before = set(nc.session.interests)
     for callback in (None, Recorder()):
-        sub = PushSubscription.open(js._api, f"a.{stream.name}", callback=callback)
-        sub.abandon()
-        sub.abandon()
+        sub = open_subscription(js._api, f"a.{stream.name}", callback=callback)
+        close_unbound(sub)
+        close_unbound(sub)
         assert not sub.is_active
     assert set(nc.session.interests) == before
 
