@@ -40,11 +40,12 @@ ARGUMENTS = {
     "member": "url stream consumer sleep",
     "regroup": "url stream sleep changes",
     "serve": "url subject workers delay",
+    "shared": "url call target size count threads",
     "objectput": "url stream size count",
     "objectget": "url stream size count",
     "objectopen": "url stream size count",
 }
-WORDS = {"url", "subject", "stream", "consumer", "bucket"}
+WORDS = {"url", "subject", "stream", "consumer", "bucket", "call", "target"}
 
 
 def main(jobs: Mapping[str, Work]) -> None:

@@ -24,6 +24,12 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def context_switches() -> int:
+    """Return how often the system has taken a thread of this process off its core."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_nvcsw + usage.ru_nivcsw
+
+
 def peak_mib() -> float:
     """Return the peak memory of this process in MiB."""
     status = Path("/proc/self/status")

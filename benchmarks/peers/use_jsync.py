@@ -23,6 +23,7 @@ from .measure import (
     Busy,
     Result,
     await_go,
+    context_switches,
     cpu_seconds,
     in_threads,
     now,
@@ -654,6 +655,45 @@ def serve(options: argparse.Namespace) -> Result:
         return rate(service.stats().endpoints[0].num_requests, begin, cpu)
 
 
+def shared(options: argparse.Namespace) -> Result:
+    """Call from threads that share a connection. Each waits for its answer."""
+    payload, target, threads = b"x" * options.size, options.target, options.threads
+    latencies: list[int] = []
+    with connect(options) as nc:
+        js = nc.jetstream()
+        bucket = js.key_value(target) if options.call in {"get", "put"} else None
+        calls: dict[str, Callable[[str], object]] = {
+            "publish": lambda _: js.publish(target, payload),
+            "request": lambda _: nc.request(target, payload),
+            "get": lambda key: bucket and bucket.get(key),
+            "put": lambda key: bucket and bucket.put(key, payload),
+        }
+        one = calls[options.call]
+
+        def run(count: int) -> None:
+            numbers = iter(range(threads))
+
+            def work() -> None:
+                key, spent = f"key.{next(numbers)}", []
+                for _ in range(count):
+                    begin = now()
+                    one(key)
+                    spent.append(now() - begin)
+                latencies.extend(spent)
+
+            in_threads(threads, work)
+
+        each = options.count // threads
+        await_go()
+        run(each // 10 + 1)
+        latencies.clear()
+        switches, cpu, begin = context_switches(), cpu_seconds(), now()
+        run(each)
+        result = rate(len(latencies), begin, cpu)
+        result["switches"] = (context_switches() - switches) / len(latencies)
+    return result | percentiles("latency", latencies)
+
+
 def object_job(options: argparse.Namespace, kind: str) -> Result:
     """Put objects into a store, get them whole, or open them and read the first byte."""
     payload, latencies = b"x" * options.size, []
@@ -708,6 +748,7 @@ JOBS: dict[str, Work] = {
     "member": member,
     "regroup": regroup,
     "serve": serve,
+    "shared": shared,
     "objectput": partial(object_job, kind="put"),
     "objectget": partial(object_job, kind="get"),
     "objectopen": partial(object_job, kind="open"),

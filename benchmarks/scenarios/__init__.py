@@ -22,6 +22,7 @@ from .push import PUSH
 from .read import PARSE, READ, READ_BUSY, READ_SIZES, SOURCE
 from .request import API, REQUEST, REQUEST_BUSY
 from .service import SERVICES
+from .shared import SHARED
 from .stalls import STALLS
 from .stream import AHEAD, SINGLE
 from .tls import TLS, TLS_REQUEST, TLS_STREAM
@@ -42,6 +43,7 @@ SCENARIOS: dict[str, Scenario] = {
     "api": API,
     "requestbusy": REQUEST_BUSY,
     **SERVICES,
+    **SHARED,
     "publish": PUBLISH,
     "lone1000": LONE_1000,
     "lone100": LONE_100,

@@ -67,6 +67,7 @@ cdef class IOLoop(Parser):
     # and the events. With a GIL `receiving` is enough.
     cdef unsigned long reading_thread
     cdef int telling  # there were events when the last reader left
+    cdef bint chaining  # threads whose answers are read now are woken one by one
 
     def __cinit__(self):
         self.fd = self.notify_fds[0] = self.notify_fds[1] = -1
@@ -352,6 +353,7 @@ cdef class IOLoop(Parser):
             elif not self.direct:
                 more = not writable and self.write_buffer.has_plaintext(now)
             with nogil:
+                chain_start(&self.write_buffer.chain)
                 while True:
                     if self.direct and not secure:
                         more = self.write_buffer.flush_round(self.takes_more, now)
@@ -377,6 +379,10 @@ cdef class IOLoop(Parser):
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
                     now = jsync_now()
+                    if glance_int(&self.write_buffer.chain.resuming):
+                        chain_watch(&self.write_buffer.chain, now)
+                        if not ready and self.is_idle(secure, hurried, until, now, aside):
+                            continue  # which sends joined requests
                     # No GIL is needed to see that there is nothing to do yet.
                     if ready or aside <= 0 or glance_count(&self.ended) >= MAX_ENDINGS:
                         break
@@ -395,7 +401,11 @@ cdef class IOLoop(Parser):
                 if not self.direct:
                     self.events.append((EVENT_READABLE, None))
                 elif not self.receiving:
-                    got += self.receive()
+                    self.chaining = not PARALLEL
+                    try:
+                        got += self.receive()
+                    finally:
+                        self.chaining = False
                 else:
                     with nogil:  # another thread is still receiving: wait a moment
                         jsync_poll(fds, 0, 1_000_000)
@@ -407,6 +417,7 @@ cdef class IOLoop(Parser):
                 break
             if PARALLEL and got >= BREATH_BYTES:
                 break
+        chain_wake_all(&self.write_buffer.chain)
         store_int(&self.interrupted, False)
         events = self.take_events()
         store_int(&self.deciding, len(events) > 0)
@@ -424,9 +435,20 @@ cdef class IOLoop(Parser):
             left = min(left, lazy + LAZY_NS - now)
         if glance_count(&self.ended) and left > ENDINGS_NS:
             left = ENDINGS_NS
+        if glance_int(&self.write_buffer.chain.resuming) and left > CHAIN_NS:
+            left = CHAIN_NS
         if 0 < aside < left:
             left = aside
         return max(0, min(left, MAX_POLL_NS))
+
+    cdef bint is_idle(
+        self, bint secure, bint hurried, int64_t until, int64_t now, int64_t aside
+    ) noexcept nogil:
+        """Return whether nothing needs the GIL after a poll in which nothing came."""
+        return (
+            not hurried and now < until and aside <= 0 and not glance_count(&self.ended)
+            and not (secure and self.write_buffer.has_due(False, now))
+        )
 
     cdef Py_ssize_t receive(self) except -1:
         """Receive, parse and deliver what has come, up to a bound. Return its size."""
@@ -642,7 +664,7 @@ cdef bint wait_for_wake(
     add_int(&write_buffer.parked, 1)
     try:
         write_buffer.wake_reader()
-        return park_wait(park, deadline, write_buffer if piggyback else None)
+        return park_wait(park, deadline, write_buffer, piggyback)
     finally:
         add_int(&write_buffer.parked, -1)
 

@@ -3,7 +3,8 @@
 # A lone write leaves at once, on the calling thread, by a send that neither blocks nor
 # drops the GIL. Under load, when the last write was less than QUIET_NS ago, writes are
 # appended and the I/O thread, which needs no GIL for it, carries them out. Acks are
-# appended and sent in batches, after a millisecond at most.
+# appended and sent in batches, after a millisecond at most. Requests of threads that run
+# one after the other leave together: see `WakeChain`.
 #
 # Over TLS the thread that sends encrypts, so that records leave in their order. The main
 # thread does not: the I/O thread sends for it. A request waits there until the main thread
@@ -17,6 +18,7 @@ cdef enum:
     GIL_SEND_BYTES = 128 * 1024
     SEND_CHUNK = 256 * 1024
     FLUSH_ROUND = 2 * 1024 * 1024
+    MAX_JOINED = 8  # so that the server works while other threads write
 
 cdef enum WriteState:
     PAUSED  # disconnected: resendable frames are kept, the others are refused
@@ -35,6 +37,7 @@ cdef enum FlushMode:  # when a frame leaves
     BATCHED  # with `LAZY_BYTES` of others, or after `LAZY_NS`
     CHUNKED  # with `SELF_SEND_BYTES` of others, or after `LAZY_NS`
     PIGGYBACK  # with the next frame, however long that takes
+    JOINED  # with those of the threads that are about to run, or after `CHAIN_NS`
 
 cdef tuple WRITE_STATES = ("paused", "direct", "handed", "closed")
 
@@ -82,6 +85,8 @@ cdef class WriteBuffer:
     cdef unsigned long io_thread
     cdef IOLoop io_loop  # None once it is closed
     cdef int parked  # threads that wait for bytes that the I/O thread reads
+    cdef int joined  # requests since the last send that wait for others
+    cdef WakeChain chain
     cdef int64_t aside_until  # until then the last reader has the socket: see `IOLoop`
     cdef int aside  # whether it does so in its current poll
     cdef uint64_t out_msgs, out_bytes
@@ -95,6 +100,7 @@ cdef class WriteBuffer:
 
     def __cinit__(self):
         pthread_mutex_init(&self.mutex, NULL)
+        pthread_mutex_init(&self.chain.mutex, NULL)
         self.fd = self.wake_fd = -1
         self.generation = jsync_forks
         self.most_payload = 1024 * 1024
@@ -117,6 +123,7 @@ cdef class WriteBuffer:
         frames_free(&self.drain)
         PyMem_RawFree(self.wire.data)
         pthread_mutex_destroy(&self.mutex)
+        pthread_mutex_destroy(&self.chain.mutex)
 
     def __repr__(self) -> str:
         return f"<WriteBuffer {WRITE_STATES[self.state]}, {self.pending} bytes pending>"
@@ -654,10 +661,14 @@ cdef class WriteBuffer:
             return self.batch(LAZY_BYTES, False)
         if mode == CHUNKED:
             return self.batch(SELF_SEND_BYTES, True)
-        if mode == PIGGYBACK:
+        if mode == JOINED:
+            self.joined += 1
+        if mode == PIGGYBACK or (
+            mode == JOINED and self.state == DIRECT and self.joined < MAX_JOINED
+        ):
             pthread_mutex_unlock(&self.mutex)
             return 0
-        return self.send_or_request_flush(mode == NOW)
+        return self.send_or_request_flush(mode != AUTO)
 
     cdef int send_or_request_flush(self, bint urgent) noexcept:
         """Send what waits, or have the I/O thread send it. Releases the mutex."""
@@ -986,6 +997,7 @@ cdef class WriteBuffer:
             self.drained = 0
             self.drain = self.fill
             self.fill = empty
+            self.joined = 0
 
     cdef void advance_drain(self, size_t n) noexcept nogil:
         self.drained += n

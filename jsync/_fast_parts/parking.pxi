@@ -85,13 +85,14 @@ cdef inline void notify(int fd) noexcept nogil:
 
 
 cdef bint lock_wait(
-    PyThread_type_lock lock, int64_t deadline, int* waiting, WriteBuffer piggyback = None
+    PyThread_type_lock lock, int64_t deadline, int* waiting,
+    WriteBuffer write_buffer = None, bint piggyback = False,
 ) except -1:
     """Acquire `lock`, True, or give up at the deadline or once `waiting` is unset.
 
-    The I/O thread sends what waits in the write buffer `piggyback`, if there is one, once
-    the GIL has been given up. Raises what a signal handler raises, such as
-    KeyboardInterrupt. The GIL is held before and after.
+    Once the GIL has been given up, the next thread in the chain of `write_buffer` is woken,
+    and with `piggyback` the I/O thread sends what waits in `write_buffer`. Raises what a
+    signal handler raises, such as KeyboardInterrupt. The GIL is held before and after.
     """
     cdef PyLockStatus status
     cdef int64_t us, longest = MAX_SLICE_US
@@ -110,8 +111,10 @@ cdef bint lock_wait(
             if us > longest:
                 us = longest
         with nogil:
-            if piggyback is not None:
-                piggyback.request_flush()
+            if write_buffer is not None:
+                chain_pass(&write_buffer.chain)
+                if piggyback:
+                    write_buffer.request_flush()
             status = PyThread_acquire_lock_timed(lock, us, 1)
         if status == PY_LOCK_ACQUIRED:
             return True
@@ -132,10 +135,12 @@ cdef int park_arm(Park* park) except -1:
     return 0
 
 
-cdef bint park_wait(Park* park, int64_t deadline, WriteBuffer piggyback = None) except -1:
+cdef bint park_wait(
+    Park* park, int64_t deadline, WriteBuffer write_buffer = None, bint piggyback = False
+) except -1:
     """Wait for a wake-up, True, or the deadline, False. Spurious wake-ups may happen.
 
-    `piggyback` is the write buffer that has the request of this wait: see `lock_wait`.
+    See `lock_wait` for `write_buffer` and `piggyback`.
 
     With a GIL the caller's check of its predicate and the setting of `waiting` are one
     step, so that no wake-up is lost. Without a GIL the caller has armed the park.
@@ -143,7 +148,7 @@ cdef bint park_wait(Park* park, int64_t deadline, WriteBuffer piggyback = None) 
     if not PARALLEL:
         park_arm(park)
     try:
-        if lock_wait(park.lock, deadline, &park.waiting, piggyback):
+        if lock_wait(park.lock, deadline, &park.waiting, write_buffer, piggyback):
             if PARALLEL:
                 park_settle(park)
             return True
@@ -216,6 +221,148 @@ cdef inline bint park_end_reading(Park* park) noexcept:
     woken = not park.waiting
     park.waiting = park.reading = False
     return woken
+
+
+# With a GIL, all threads that one read has answered would wait for it at the same time,
+# and each would sleep twice. In a chain they are woken one after the other: the I/O thread
+# wakes the first, and each wakes the next when it has given up the GIL to wait again. If
+# it does not wait again soon, the I/O thread wakes the others: see `chain_watch`. Without
+# a GIL there are no chains.
+#
+# While threads of a chain are about to run, requests are not sent one by one, because
+# those threads are likely to have requests, too: see `JOINED`.
+
+cdef enum:
+    CHAIN_NS = 250_000  # for so long the I/O thread leaves a chain to its threads
+    EAGER_WAKES = 256
+
+cdef struct ChainLink:  # a waiting thread that has its answer
+    Park* park  # NULL: in no chain
+    ChainLink* next
+    bint queued
+    int posting  # another thread is waking it, without the GIL
+
+cdef struct WakeChain:
+    pthread_mutex_t mutex
+    ChainLink* first
+    ChainLink* last
+    int length
+    int resuming  # threads that have an answer, and do not run yet
+    int passing  # a thread that was woken wakes the next one when it waits again
+    bint running  # and has the GIL
+    int64_t woken_at
+    int eager  # so many threads wake the next one as soon as they run, not when they wait
+
+
+cdef void chain_add(WakeChain* chain, ChainLink* link, Park* park) noexcept:
+    """Have a waiting thread woken in its turn."""
+    note_int(&chain.resuming, chain.resuming + 1)
+    link.park = park
+    link.next = NULL
+    pthread_mutex_lock(&chain.mutex)
+    link.queued = True
+    if chain.first == NULL:
+        chain.first = link
+    else:
+        chain.last.next = link
+    chain.last = link
+    note_int(&chain.length, chain.length + 1)
+    pthread_mutex_unlock(&chain.mutex)
+
+
+cdef void chain_wake_and_unlock(WakeChain* chain) noexcept nogil:
+    """Wake the first thread in the chain, which is not empty."""
+    cdef ChainLink* link = chain.first
+    cdef PyThread_type_lock lock = link.park.lock
+    chain.first = link.next
+    note_int(&chain.length, chain.length - 1)
+    link.queued = False
+    note_int(&link.posting, True)
+    note_int(&link.park.waiting, False)
+    note_int(&chain.passing, True)
+    chain.running = False
+    chain.woken_at = jsync_now()
+    # Outside the mutex, because the woken thread takes it.
+    pthread_mutex_unlock(&chain.mutex)
+    PyThread_release_lock(lock)
+    note_int(&link.posting, False)
+
+
+cdef void chain_start(WakeChain* chain) noexcept nogil:
+    """Wake the first thread, unless one is running that will, for the I/O thread."""
+    if not glance_int(&chain.length):
+        return
+    pthread_mutex_lock(&chain.mutex)
+    if chain.length and (not chain.passing or chain.eager):
+        chain_wake_and_unlock(chain)
+    else:
+        pthread_mutex_unlock(&chain.mutex)
+
+
+cdef void chain_pass(WakeChain* chain) noexcept nogil:
+    """Wake the next thread, after the caller has given up the GIL."""
+    if not glance_int(&chain.length) and not glance_int(&chain.passing):
+        return
+    pthread_mutex_lock(&chain.mutex)
+    if chain.length:
+        chain_wake_and_unlock(chain)
+    else:
+        note_int(&chain.passing, False)
+        pthread_mutex_unlock(&chain.mutex)
+
+
+cdef void chain_wake_all(WakeChain* chain) noexcept nogil:
+    while glance_int(&chain.length):
+        pthread_mutex_lock(&chain.mutex)
+        if chain.length:
+            chain_wake_and_unlock(chain)
+        else:
+            pthread_mutex_unlock(&chain.mutex)
+
+
+cdef void chain_watch(WakeChain* chain, int64_t now) noexcept nogil:
+    """Wake all threads if the last one has not woken the next in time.
+
+    It waits for the GIL beside a busy thread, or it does other work than to wait again. In
+    the second case the next threads do not rely on that.
+    """
+    cdef bint late
+    pthread_mutex_lock(&chain.mutex)
+    late = chain.length > 0 and now - chain.woken_at >= CHAIN_NS
+    if late and chain.running:
+        chain.eager = EAGER_WAKES
+    pthread_mutex_unlock(&chain.mutex)
+    if late:
+        chain_wake_all(chain)
+
+
+cdef void chain_leave(WakeChain* chain, ChainLink* link) noexcept:
+    """Take out the caller, a thread that has stopped waiting."""
+    cdef ChainLink** at
+    cdef ChainLink* before = NULL
+    note_int(&chain.resuming, chain.resuming - 1)
+    pthread_mutex_lock(&chain.mutex)
+    if link.queued:  # its wait has ended before its turn
+        at = &chain.first
+        while at[0] != link:
+            before = at[0]
+            at = &before.next
+        at[0] = link.next
+        if chain.last == link:
+            chain.last = before
+        note_int(&chain.length, chain.length - 1)
+    link.park = NULL
+    chain.running = True
+    if not chain.length:
+        note_int(&chain.passing, False)
+        pthread_mutex_unlock(&chain.mutex)
+    elif chain.eager:
+        chain.eager -= 1
+        chain_wake_and_unlock(chain)
+    else:
+        pthread_mutex_unlock(&chain.mutex)
+    while glance_int(&link.posting):
+        sched_yield()
 
 
 cdef struct WaitNode:  # a waiting thread, on the stack of that thread

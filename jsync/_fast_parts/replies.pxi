@@ -14,6 +14,7 @@ cdef class Waiter(Sink):
     cdef readonly str subject
     cdef bint local  # no message of the server sets it
     cdef bint piggyback  # its request leaves as the waiting thread parks
+    cdef ChainLink link
     cdef list others  # gets the first answer that no stream gave, None: every answer counts
     cdef bint confirms  # an empty answer of a stream counts, too
 
@@ -37,7 +38,14 @@ cdef class Waiter(Sink):
         park_free(&self.park)
 
     cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
-        self.set(msg)
+        if swap_int(&self.claimed, True):
+            return 0
+        self.result = msg
+        store_int(&self.settled, True)
+        if io_loop.chaining and self.park.waiting and not self.park.reading:
+            chain_add(&self.write_buffer.chain, &self.link, &self.park)
+        else:
+            park_wake(&self.park)
         return 0
 
     cdef inline bint passes_over(self, Msg msg) except -1:
@@ -96,9 +104,13 @@ cdef class Waiter(Sink):
     cdef inline bint park_until(self, int64_t deadline) except -1:
         if self.local:
             return park_wait(&self.park, deadline)
-        return wait_for_wake(
-            self.write_buffer, &self.park, deadline, True, False, self.piggyback
-        )
+        try:
+            return wait_for_wake(
+                self.write_buffer, &self.park, deadline, True, False, self.piggyback
+            )
+        finally:
+            if self.link.park != NULL:
+                chain_leave(&self.write_buffer.chain, &self.link)
 
     def value(self) -> object:
         """Return the result of `set`, or raise the error of `fail`."""
@@ -171,7 +183,12 @@ cdef class ReplyMux(Sink):
         cdef char* out = PyBytes_AS_STRING(reply)
         cdef char* end
         cdef uint64_t number = add_number(&self.token, 1)
-        waiter.piggyback = (<WriteBuffer>write_buffer).needs_io_thread()
+        cdef FlushMode mode = NOW
+        if (<WriteBuffer>write_buffer).needs_io_thread():
+            waiter.piggyback = True
+            mode = PIGGYBACK
+        elif (<WriteBuffer>write_buffer).chain.resuming:
+            mode = JOINED
         token = number
         end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), number)
         # A new one each time, because the loss of the connection has failed the last one.
@@ -181,8 +198,7 @@ cdef class ReplyMux(Sink):
                 return False
             try:
                 (<WriteBuffer>write_buffer).publish_message(
-                    subject, data, out, end - out, headers,
-                    PIGGYBACK if waiter.piggyback else NOW,
+                    subject, data, out, end - out, headers, mode
                 )
             except ConnectionLostError:
                 return False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import signal
 import sys
 import threading
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ..proxy import FaultProxy
 from ..servers import monitor, wait_for
 from .support import LONG, SOON, Recorder, Thread
 
@@ -228,6 +231,88 @@ def test_the_first_requests_of_many_threads_at_once(
                     *(lambda q=q, nc=nc: nc.request(unique, q).data for q in questions)
                 )
                 assert [thread.result() for thread in threads] == questions
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer of signals")
+def test_an_interrupted_request_delays_no_thread(
+    server: LocalServer, unique: str
+) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    inside = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal inside
+        if inside:
+            inside = False
+            raise Interrupted
+
+    def request_often(name: int) -> None:
+        for i in range(1000):
+            question = b"%d %d" % (name, i)
+            assert nc.request(unique, question, timeout=LONG).data == question
+
+    interrupted = 0
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with jsync.connect(server.url) as service, jsync.connect(server.url) as nc:
+            service.subscribe(unique, callback=lambda msg: msg.respond(msg.data))
+            service.flush()
+            threads = [Thread(request_often, name) for name in range(2 * THREADS)]
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            while any(not thread.ended for thread in threads):
+                try:
+                    inside = True
+                    assert nc.request(unique, b"main", timeout=LONG).data == b"main"
+                    inside = False
+                except Interrupted:
+                    interrupted += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for thread in threads:
+                thread.result()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 0
+
+
+def test_many_threads_get_their_answers_despite_cuts(
+    server: LocalServer, unique: str
+) -> None:
+    """A request that was cut off raises. The others get the answers to their questions."""
+    outcomes: Counter[str] = Counter()
+    stopped = threading.Event()
+
+    def request_often(name: int) -> None:
+        i = 0
+        while not stopped.is_set():
+            i += 1
+            question = b"%d %d" % (name, i)
+            try:
+                assert nc.request(unique, question, timeout=LONG).data == question
+                outcomes["answered"] += 1
+            except errors.ConnectionLostError:
+                outcomes["cut"] += 1
+
+    def answered_more_than(count: int) -> bool:
+        return outcomes["answered"] > count
+
+    with (
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        jsync.connect(server.url) as service,
+        jsync.connect(proxy.url, reconnect_wait=0.01) as nc,
+    ):
+        service.subscribe(unique, callback=lambda msg: msg.respond(msg.data))
+        service.flush()
+        threads = [Thread(request_often, name) for name in range(4 * THREADS)]
+        for _ in range(10):
+            wait_for(partial(answered_more_than, outcomes["answered"] + 200))
+            proxy.cut()
+        stopped.set()
+        for thread in threads:
+            thread.result()
+    assert outcomes["cut"] > 0
 
 
 def test_one_thread_at_a_time_reads_a_subscription(

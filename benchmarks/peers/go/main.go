@@ -49,6 +49,7 @@ var jobs = map[string]job{
 	"kvwatch":   {"url bucket count passes", kvWatch},
 	"serve":     {"url subject workers delay", serve},
 	"call":      {"url subject size count callers", call},
+	"shared":    {"url call target size count threads", shared},
 
 	"objectput":  {"url stream size count", objects("put")},
 	"objectget":  {"url stream size count", objects("get")},
