@@ -318,7 +318,10 @@ cdef class IOLoop(Parser):
         `deadline`, by the monotonic clock, or when interrupted.
         """
         if not PARALLEL:
-            return self.run_as_reader(deadline, writable)
+            try:
+                return self.run_as_reader(deadline, writable)
+            finally:
+                chain_wake_all(&self.write_buffer.chain)
         self.acquire_reader()
         try:
             return self.run_as_reader(deadline, writable)
@@ -417,7 +420,6 @@ cdef class IOLoop(Parser):
                 break
             if PARALLEL and got >= BREATH_BYTES:
                 break
-        chain_wake_all(&self.write_buffer.chain)
         store_int(&self.interrupted, False)
         events = self.take_events()
         store_int(&self.deciding, len(events) > 0)

@@ -774,7 +774,10 @@ cdef class WriteBuffer:
         return (
             self.state == DIRECT and not self.sending and (writable or not self.choked)
             and self.has_unsent()
-            and (self.flush_requested or self.choked or now - self.lazy_since >= LAZY_NS)
+            and (
+                self.flush_requested or self.choked or self.joined > 0
+                or now - self.lazy_since >= LAZY_NS
+            )
         )
 
     cdef bint send(self, size_t most) noexcept nogil:
