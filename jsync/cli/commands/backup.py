@@ -8,7 +8,7 @@ import click
 
 from ..params.completion import DIRECTORY, STREAM
 from ..params.values import Number
-from ..ui.output import echo, write_json
+from ..ui.output import echo, write_result
 from ..ui.progress import Bar, ProgressState
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def stream_backup(
             check=check,
             on_progress=lambda done, total: moved("", done, total),
         )
-    _say(
+    write_result(
         settings,
         f"backed up stream {stream}: {made.state.messages:,} messages, {made.size:,} bytes",
         {"stream": stream, "messages": made.state.messages, "bytes": made.size},
@@ -91,7 +91,7 @@ def stream_restore(
             on_progress=lambda done, total: moved("", done, total),
         )
     state = made.cached_info.state
-    _say(
+    write_result(
         settings,
         f"restored stream {made.name}: {state.messages:,} messages",
         {"stream": made.name, "messages": state.messages},
@@ -121,7 +121,7 @@ def account_backup(
     if made.skipped:
         names = ", ".join(made.skipped)
         echo(f"not backed up, because they are in memory: {names}", err=True)
-    _say(
+    write_result(
         settings,
         f"backed up {len(made.streams)} streams: "
         f"{sum(each.state.messages for each in made.streams):,} messages, "
@@ -165,7 +165,7 @@ def account_restore(settings: Settings, directory: str, skip_existing: bool) -> 
         for each in made
     ]
     names = ", ".join(each.name for each in made)
-    _say(settings, f"restored {len(made)} streams: {names}", {"streams": told})
+    write_result(settings, f"restored {len(made)} streams: {names}", {"streams": told})
 
 
 class _Moved:
@@ -182,10 +182,3 @@ class _Moved:
 
     def _look(self) -> ProgressState:
         return ProgressState(self._stream, self._done, self._total or None, self._done)
-
-
-def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
-    if settings.json:
-        write_json(document)
-    else:
-        echo(words)

@@ -14,10 +14,10 @@ from jsync import contexts, errors
 from ..groups import CommandGroup
 from ..params.completion import CONTEXT
 from ..ui.output import (
-    echo,
     is_terminal,
     write_json,
     write_key_values,
+    write_result,
     write_row,
     write_table,
 )
@@ -136,7 +136,7 @@ def select(settings: Settings, name: str) -> None:
     if name not in contexts.names(root):
         raise click.UsageError(f"{name!r} is a file: give the name of a context")
     contexts.select(root, name)
-    _say(settings, f"selected context {name}", {"selected": name})
+    write_result(settings, f"selected context {name}", {"selected": name})
 
 
 @context.command()
@@ -144,14 +144,7 @@ def select(settings: Settings, name: str) -> None:
 def unselect(settings: Settings) -> None:
     """Have no context selected."""
     contexts.select(contexts.directory(os.environ), None)
-    _say(settings, "no context is selected", {"selected": None})
-
-
-def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
-    if settings.json:
-        write_json(document)
-    else:
-        echo(words)
+    write_result(settings, "no context is selected", {"selected": None})
 
 
 def _summary(root: Path, name: str, selected: str | None) -> dict[str, Any]:

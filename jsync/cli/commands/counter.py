@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..groups import CommandGroup
-from ..ui.output import echo, write_json, write_key_values, write_table
+from ..ui.output import write_json, write_key_values, write_result, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -166,10 +166,7 @@ def _counters(
 
 
 def _write_value(settings: Settings, subject: str, value: int) -> None:
-    if settings.json:
-        write_json({"subject": subject, "value": value})
-    else:
-        echo(str(value))
+    write_result(settings, str(value), {"subject": subject, "value": value})
 
 
 def _document(entry: CounterEntry) -> dict[str, Any]:

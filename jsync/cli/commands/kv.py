@@ -26,7 +26,7 @@ from ..params.values import DURATION, Number
 from ..ui.entries import EntryFormat, entry_format, write_entries
 from ..ui.info_sections import format_config
 from ..ui.lists import write_infos, write_names
-from ..ui.output import echo, write_json, write_key_values
+from ..ui.output import write_json, write_key_values, write_result
 from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def rm(settings: Settings, bucket: str, force: bool) -> None:
         count = js.key_value(bucket).status().values
         confirm(f"Delete bucket {bucket} and its {count:,} values?", force=force)
         js.delete_key_value(bucket)
-    _say(settings, f"deleted bucket {bucket}", {"deleted": bucket})
+    write_result(settings, f"deleted bucket {bucket}", {"deleted": bucket})
 
 
 @kv.command()
@@ -242,7 +242,7 @@ def compact(settings: Settings, bucket: str, older_than: float, force: bool) -> 
         found = settings.jetstream(nc).key_value(bucket)
         confirm(f"Remove the delete markers of bucket {bucket}?", force=force)
         count = found.purge_deletes(older_than=older_than)
-    _say(settings, f"removed {count} markers", {"removed": count})
+    write_result(settings, f"removed {count} markers", {"removed": count})
 
 
 # Keys ---------------------------------------------------------------------------------
@@ -514,18 +514,11 @@ def _change(
     """Change a key, and write its new revision."""
     with settings.connect() as nc:
         revision = change(settings.jetstream(nc).key_value(bucket))
-    _say(
+    write_result(
         settings,
         f"{done} {key} in bucket {bucket}, revision {revision}",
         {"bucket": bucket, "key": key, "revision": revision},
     )
-
-
-def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
-    if settings.json:
-        write_json(document)
-    else:
-        echo(words)
 
 
 def _write(status: KeyValueStatus, settings: Settings) -> None:

@@ -20,6 +20,7 @@ from ..ui.output import (
     write_json,
     write_key_values,
     write_line,
+    write_result,
     write_table,
 )
 from ..ui.prompts import confirm, force_option
@@ -250,7 +251,9 @@ def rm(settings: Settings, store: str, name: str | None, force: bool) -> None:
             confirm(f"Delete store {store} with its {stored:,} bytes?", force=force)
             js.delete_object_store(store)
     what = f"object {name}" if name is not None else f"store {store}"
-    _say(settings, f"deleted {what}", {"store": store, "deleted": name or store})
+    write_result(
+        settings, f"deleted {what}", {"store": store, "deleted": name or store}
+    )
 
 
 @object_.command()
@@ -423,10 +426,3 @@ def _write_store(status: jsync.ObjectStoreStatus, settings: Settings) -> None:
         return
     notes = [f"{name}: {value}" for name, value in status.metadata.items()]
     write_key_values(f"Store {status.bucket}", {**document, "metadata": notes or None})
-
-
-def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
-    if settings.json:
-        write_json(document)
-    else:
-        echo(words)

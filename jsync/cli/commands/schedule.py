@@ -14,7 +14,13 @@ from ..params.payloads import headers_option, read_payloads
 from ..params.values import DURATION, FUTURE_TIME
 from ..ui.formatting import format_duration
 from ..ui.messages import body_document, body_text, pairs
-from ..ui.output import echo, write_bytes, write_json, write_key_values, write_table
+from ..ui.output import (
+    write_bytes,
+    write_json,
+    write_key_values,
+    write_result,
+    write_table,
+)
 from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
@@ -204,7 +210,7 @@ def add(
             )
         )
     shown = format_duration(every) if every is not None else str(when)
-    _say(
+    write_result(
         settings,
         f"stored schedule {subject} in stream {stream}: {shown}, to {target}",
         {"stream": stream, "subject": subject, "sequence": ack.seq},
@@ -224,7 +230,7 @@ def rm(settings: Settings, stream: str, subject: str, force: bool) -> None:
     confirm(f"Cancel schedule {subject} of stream {stream}?", force=force)
     with settings.connect() as nc:
         settings.jetstream(nc).schedules(stream).cancel(subject)
-    _say(
+    write_result(
         settings,
         f"cancelled schedule {subject}",
         {"stream": stream, "cancelled": subject},
@@ -252,10 +258,3 @@ def _document(found: Schedule) -> dict[str, Any]:
         "headers": {name: headers.get_all(name) for name in headers} if headers else {},
         **body_document("data", found.data),
     }
-
-
-def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
-    if settings.json:
-        write_json(document)
-    else:
-        echo(words)

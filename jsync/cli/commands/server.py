@@ -10,7 +10,7 @@ import click
 from ..diagnosis import silent_servers
 from ..groups import CommandGroup
 from ..params.values import DURATION, Number
-from ..ui.output import Size, echo, write_json, write_key_values, write_table
+from ..ui.output import Size, write_json, write_key_values, write_result, write_table
 from ..ui.prompts import confirm, force_option
 from .local_server import run
 
@@ -196,7 +196,7 @@ def profile(
         one = _system(nc, settings).server(name)
         data = one.profilez(kind, debug=debug, duration=duration).profile
     file.write_bytes(data)
-    _say(
+    write_result(
         settings,
         f"wrote {len(data):,} bytes to {file}",
         {"profile": kind, "bytes": len(data), "file": str(file)},
@@ -210,7 +210,7 @@ def reload(settings: Settings, name: str) -> None:
     """Have a server read its configuration file again."""
     with settings.connect() as nc:
         _system(nc, settings).server(name).reload()
-    _say(settings, f"reloaded server {name}", {"reloaded": name})
+    write_result(settings, f"reloaded server {name}", {"reloaded": name})
 
 
 @server.command()
@@ -224,7 +224,7 @@ def kick(settings: Settings, name: str, client_id: int, force: bool) -> None:
         found = _system(nc, settings).server(name)
         confirm(f"Close the connection of client {client_id} to {name}?", force=force)
         found.kick(client_id)
-    _say(
+    write_result(
         settings, f"closed the connection of client {client_id}", {"kicked": client_id}
     )
 
@@ -238,7 +238,9 @@ def step_down(settings: Settings, preferred: str | None, force: bool) -> None:
     confirm("Have the leader of the meta group step down?", force=force)
     with settings.connect() as nc:
         _system(nc, settings).meta_leader_step_down(preferred=preferred)
-    _say(settings, "the leader of the meta group steps down", {"stepped_down": True})
+    write_result(
+        settings, "the leader of the meta group steps down", {"stepped_down": True}
+    )
 
 
 @server.command("peer-remove")
@@ -250,7 +252,7 @@ def peer_remove(settings: Settings, name: str, force: bool) -> None:
     confirm(f"Remove server {name} from the cluster for ever?", force=force)
     with settings.connect() as nc:
         _system(nc, settings).remove_server(name)
-    _say(settings, f"removed server {name}", {"removed": name})
+    write_result(settings, f"removed server {name}", {"removed": name})
 
 
 def _system(nc: jsync.Connection, settings: Settings) -> System:
@@ -259,10 +261,3 @@ def _system(nc: jsync.Connection, settings: Settings) -> System:
 
 def _document(server: Any, data: Any) -> dict[str, Any]:
     return {"server": server.to_wire(), "data": data.to_wire()}
-
-
-def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
-    if settings.json:
-        write_json(document)
-    else:
-        echo(words)

@@ -24,10 +24,10 @@ from ..ui.info_sections import ago, format_config, stream_sections
 from ..ui.lists import write_infos, write_names
 from ..ui.messages import form_options, message_format
 from ..ui.output import (
-    echo,
     is_terminal,
     write_json,
     write_key_values,
+    write_result,
     write_sections,
     write_table,
 )
@@ -173,7 +173,7 @@ def rm(settings: Settings, stream: str, force: bool) -> None:
         count = found.cached_info.state.messages
         confirm(f"Delete stream {stream} and its {count:,} messages?", force=force)
         found.delete()
-    _say(settings, f"deleted stream {stream}", {"deleted": stream})
+    write_result(settings, f"deleted stream {stream}", {"deleted": stream})
 
 
 @stream.command()
@@ -202,7 +202,7 @@ def purge(
         but = f", but for the last {keep}" if keep is not None else ""
         confirm(f"Purge stream {stream}{of}{before}{but}?", force=force)
         count = found.purge(subject=subject, sequence=seq, keep=keep)
-    _say(settings, f"purged {count} messages", {"purged": count})
+    write_result(settings, f"purged {count} messages", {"purged": count})
 
 
 @stream.command()
@@ -242,7 +242,7 @@ def rmm(settings: Settings, stream: str, sequence: int, force: bool) -> None:
         found = settings.jetstream(nc).stream(stream)
         confirm(f"Delete message {sequence} of stream {stream}?", force=force)
         found.secure_delete_message(sequence)
-    _say(settings, f"deleted message {sequence}", {"deleted": sequence})
+    write_result(settings, f"deleted message {sequence}", {"deleted": sequence})
 
 
 @stream.command()
@@ -272,7 +272,7 @@ def step_down(settings: Settings, stream: str, preferred: str | None) -> None:
     with settings.connect() as nc:
         found = settings.jetstream(nc).bind_stream(stream)
         found.leader_step_down(preferred=preferred)
-    _say(
+    write_result(
         settings, f"the leader of stream {stream} steps down", {"stepped_down": stream}
     )
 
@@ -287,14 +287,7 @@ def peer_remove(settings: Settings, stream: str, peer: str, force: bool) -> None
     confirm(f"Remove the replica of stream {stream} on {peer}?", force=force)
     with settings.connect() as nc:
         settings.jetstream(nc).bind_stream(stream).remove_peer(peer)
-    _say(settings, f"removed {peer} from stream {stream}", {"removed": peer})
-
-
-def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
-    if settings.json:
-        write_json(document)
-    else:
-        echo(words)
+    write_result(settings, f"removed {peer} from stream {stream}", {"removed": peer})
 
 
 def _write(info: StreamInfo, settings: Settings) -> None:

@@ -131,6 +131,14 @@ def write_json(document: Any) -> None:
     write_bytes(_json(document, indent=2))
 
 
+def write_result(settings: OutputSettings, text: str, document: Any) -> None:
+    """Write what a command has done: a line for people, or the document."""
+    if settings.json:
+        write_json(document)
+    else:
+        echo(text)
+
+
 def write_line(document: Any) -> None:
     """Write one of several documents immediately, on one line."""
     write_bytes(_json(document, separators=(",", ":")))

@@ -11,7 +11,7 @@ import msgspec
 from ... import errors
 from ..._fast import check_publish_subject
 from ...core.clock import deadline_after
-from ...core.requests import open_request, request
+from ...core.requests import open_request, request_until
 from ...errors import (
     ConfigError,
     ConnectionLostError,
@@ -68,7 +68,7 @@ def get_message(
     wanted = _wanted(sequence, last_by_subject, next_by_subject, start_time)
     if start_time is not None:
         api.require(GET_BY_TIME)
-    deadline = deadline_after(api.seconds(timeout))
+    deadline = monotonic() + api.seconds(timeout)
     if direct:
         with contextlib.suppress(NoRespondersError):
             message = _direct_get(api, stream, wanted, deadline)
@@ -93,7 +93,7 @@ def direct_get_last(
     gets.
     """
     wanted = _wanted(None, subject, None, None)
-    return _direct_get(api, stream, wanted, deadline_after(api.seconds(timeout)))
+    return _direct_get(api, stream, wanted, monotonic() + api.seconds(timeout))
 
 
 def _wanted(
@@ -143,7 +143,8 @@ def _direct_get(
         subject = f"{subject}.{literal}"
     else:
         data = _encode(wanted)
-    msg = request(api.session, subject, data, deadline - monotonic())
+    left = deadline - monotonic()
+    msg = request_until(api.session, subject, data, left, deadline, None)
     if msg.status is not None and not is_stored(msg):
         if msg.status == 404:
             return None
