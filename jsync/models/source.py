@@ -20,7 +20,7 @@ class SubjectTransform(Model, kw_only=True, frozen=True):
     matched."""
 
     def to_wire(self) -> dict[str, Any]:
-        # The API's schemas require both fields.
+        """Return the JSON object, with both fields, which the API's schemas require."""
         return {"src": "", **Model.to_wire(self)}
 
     def _check(self) -> None:

@@ -222,17 +222,21 @@ def test_drain_from_a_callback_handles_its_backlog(
     server: LocalServer, unique: str
 ) -> None:
     handled: list[int] = []
+    arrived = threading.Event()
     closed = Recorder()
     nc = jsync.connect(server.url, on_closed=closed)
 
     def handle(msg: jsync.Msg) -> None:
         handled.append(int(msg.data))
         if len(handled) == 1:
+            assert arrived.wait(SOON)
             nc.drain(timeout=SOON)
 
     nc.subscribe(unique, callback=handle)
     for i in range(20):
         nc.publish(unique, b"%d" % i)
+    nc.flush()
+    arrived.set()
     assert closed.get() is None
     wait_for(lambda: handled == list(range(20)))
 
