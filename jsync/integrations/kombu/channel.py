@@ -25,14 +25,14 @@ from .bindings import kind_of
 from .delivery import Arrivals, Delivery, LanePuller, stop_all
 from .engine import Lane
 from .transient import Bound
-from .wire import delivery_info, unpack
+from .codec import delivery_info, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from .bell import Bell
+    from .self_pipe import Bell
     from .queues import Queues
-    from .shared import Shared
+    from .broker import Shared
     from .transient import TransientQueues
 
     Callback = Callable[[KombuMessage], object]

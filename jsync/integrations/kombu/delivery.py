@@ -20,7 +20,7 @@ from .engine import Lane, Prefetch, Pull
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .bell import Bell
+    from .self_pipe import Bell
     from .settling import DeliveryTracker
 
 log = logging.getLogger("jsync.kombu")

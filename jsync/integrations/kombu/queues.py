@@ -21,7 +21,7 @@ from jsync.errors import (
 
 from .bindings import Binding
 from .names import later_subject, matches, queue_subject, stream_name
-from .wire import due, level, pack
+from .codec import due, level, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

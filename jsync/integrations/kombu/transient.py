@@ -19,7 +19,7 @@ from .names import (
     queue_subject,
     token,
 )
-from .wire import delivery_info, pack, unpack
+from .codec import delivery_info, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

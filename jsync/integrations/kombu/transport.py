@@ -15,7 +15,7 @@ import jsync
 from jsync import errors
 
 from . import shared as sharing
-from .bell import Bell
+from .self_pipe import Bell
 from .channel import Channel
 from .options import PREFIX, masked, options_of, place_of, tls_of
 
