@@ -21,9 +21,9 @@ from celery.result import ResultSet
 
 from jsync import errors
 
-from .kombu import shared as sharing
-from .kombu.names import token
-from .kombu.options import masked, options_of, place_of
+from .kombu import broker as brokers
+from .kombu.names import encode_token
+from .kombu.options import check_options, mask_password, parse_urls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -79,12 +79,14 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         given = dict(app.conf.get("result_backend_transport_options") or {})
         given.pop("global_keyprefix", None)
         given.pop("retry_policy", None)
-        self._settings = sharing.Settings(place_of(self.url), options_of(given), {})
+        self._settings = brokers.BrokerSettings(
+            parse_urls(self.url), check_options(given), {}
+        )
         self._parts = threading.local()
         """The part of a chord that the current thread is counting."""
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._shared: sharing.Shared | None = None
+        self._shared: brokers.Broker | None = None
         self._bucket: jsync.KeyValue | None = None
 
     @property
@@ -92,7 +94,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         """The bucket with the results. The first use connects."""
         return self._connected()[1]
 
-    def _connected(self) -> tuple[sharing.Shared, jsync.KeyValue]:
+    def _connected(self) -> tuple[brokers.Broker, jsync.KeyValue]:
         # A forked child needs a new lock: another thread may have held it at the fork.
         if self._process != os.getpid():
             self._lock = threading.Lock()
@@ -102,7 +104,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         with self._lock:
             shared, bucket = self._shared, self._bucket
         if shared is None or shared.nc.is_closed:
-            shared, bucket = self._use(sharing.acquire(self._settings)), None
+            shared, bucket = self._use(brokers.acquire(self._settings)), None
         if bucket is None:
             bucket = self._open(shared)
             with self._lock:
@@ -110,7 +112,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
                     self._bucket = bucket
         return shared, bucket
 
-    def _use(self, new: sharing.Shared) -> sharing.Shared:
+    def _use(self, new: brokers.Broker) -> brokers.Broker:
         """Use a new connection, unless another thread has connected in the meantime."""
         with self._lock:
             used = self._shared
@@ -119,7 +121,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
             else:
                 old = new
         if old is not None:
-            sharing.release(old)
+            brokers.release(old)
         return used
 
     def _stream(self) -> jsync.Stream:
@@ -138,7 +140,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
                 return call()
             except errors.AuthenticationError:
                 raise
-            except sharing.TRANSIENT as error:
+            except brokers.TRANSIENT as error:
                 if monotonic() + PAUSE_SECONDS > deadline:
                     raise
                 self._report(error, warned=warned)
@@ -154,7 +156,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         if not warned:
             log.warning("results: %s; trying again", error)
 
-    def _open(self, shared: sharing.Shared) -> jsync.KeyValue:
+    def _open(self, shared: brokers.Broker) -> jsync.KeyValue:
         place, options, _ = self._settings
         name = f"{place.name}-results"
         try:
@@ -177,7 +179,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         with self._lock:
             shared, self._shared, self._bucket = self._shared, None, None
         if shared is not None:
-            sharing.release(shared)
+            brokers.release(shared)
 
     # Keys and values ------------------------------------------------------------------
 
@@ -248,7 +250,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
                 self._put(name, str(number).encode(), newest.revision, ids)
             except errors.WrongLastSequenceError:
                 continue  # another process was faster, or an earlier attempt was stored
-            except sharing.TRANSIENT as error:
+            except brokers.TRANSIENT as error:
                 log.warning("results: %s; looking whether one was added", error)
             else:
                 return number
@@ -311,7 +313,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         """Count a part. Return the number of parts if the body must be called, else 0."""
         # The counter may reach the size too early, because parts may have run twice. In
         # that case the keys of the parts decide.
-        part = f"{key}.part.{token(request.id)}"
+        part = f"{key}.part.{encode_token(request.id)}"
         self._try(lambda: self.bucket.put(part, b""))
         number = self._incr(key)
         self._try(lambda: self.bucket.put(part, COUNTED))
@@ -392,7 +394,10 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         if caller is not None:
             called = self.restore_group(group, cache=False) is None
             return called or caller != task_id.encode()
-        if self._try(lambda: self._get(f"{key}.part.{token(task_id)}")) != COUNTED:
+        if (
+            self._try(lambda: self._get(f"{key}.part.{encode_token(task_id)}"))
+            != COUNTED
+        ):
             return False
         size = self._try(lambda: self._get(f"{key}.size"))
         return size is None or self._try(lambda: self._parts_of(key)) < int(size)
@@ -426,7 +431,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
                     if changes is None:
                         changes = watching.enter_context(self.bucket.watch(name))
                     meta = self._meta(changes, seconds)
-                except sharing.TRANSIENT as error:
+                except brokers.TRANSIENT as error:
                     self._report(error, warned=warned)
                     warned, changes, meta = True, None, None
                     sleep(seconds)
@@ -470,11 +475,11 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
         """Return whether Celery may retry, with `result_backend_always_retry`."""
-        return isinstance(exc, sharing.TRANSIENT)
+        return isinstance(exc, brokers.TRANSIENT)
 
     def as_uri(self, include_password: bool = False) -> str:
         """Return the URL, without its password unless `include_password`."""
-        return self.url if include_password else masked(self.url)
+        return self.url if include_password else mask_password(self.url)
 
     def __reduce__(
         self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -489,4 +494,4 @@ def _next_wait(deadline: float | None, interval: float) -> float:
 
 
 def _key(key: bytes | str) -> str:
-    return token(key.decode() if isinstance(key, bytes) else key)
+    return encode_token(key.decode() if isinstance(key, bytes) else key)

@@ -12,16 +12,16 @@ from kombu import Connection
 
 import jsync
 from jsync.errors import ConfigError
-from jsync.integrations.kombu import names, options, wire
+from jsync.integrations.kombu import codec, names, options
 
 WORD = st.text("ab.é *>", min_size=0, max_size=4)
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_different_names_are_different_tokens_that_nats_takes(a: str, b: str) -> None:
-    assert (names.token(a) == names.token(b)) == (a == b)
-    assert not set(names.token(a)) & set(" .*>\r\n\t/\\")
-    assert names.token(a)
+    assert (names.encode_token(a) == names.encode_token(b)) == (a == b)
+    assert not set(names.encode_token(a)) & set(" .*>\r\n\t/\\")
+    assert names.encode_token(a)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_bindings_subject_brings_all_that_it_matches(
 def test_a_url_names_servers_and_a_broker(
     url: str, servers: list[str], name: str
 ) -> None:
-    assert options.place_of(url) == options.Place(tuple(servers), name)
+    assert options.parse_urls(url) == options.BrokerAddress(tuple(servers), name)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_url_names_servers_and_a_broker(
 )
 def test_a_wrong_url_is_one_error_without_password(url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as raised:
-        options.place_of(url)
+        options.parse_urls(url)
     assert "secret" not in "".join(traceback.format_exception(raised.value))
 
 
@@ -134,10 +134,13 @@ def test_a_wrong_option_is_one_error_before_sending(
 
 
 def test_tls_is_never_without_verification() -> None:
-    assert options.tls_of({"ca_certs": "ca.pem"}) == {"tls": True, "tls_ca": "ca.pem"}
-    assert options.tls_of(None) == {}
+    assert options.tls_options({"ca_certs": "ca.pem"}) == {
+        "tls": True,
+        "tls_ca": "ca.pem",
+    }
+    assert options.tls_options(None) == {}
     with pytest.raises(ConfigError, match="always verified"):
-        options.tls_of({"cert_reqs": 0})
+        options.tls_options({"cert_reqs": 0})
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_tls_is_never_without_verification() -> None:
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert options.masked(url) == shown
+    assert options.mask_password(url) == shown
 
 
 def test_a_connection_is_shown_without_its_password() -> None:
@@ -168,8 +171,8 @@ def test_a_message_comes_out_as_it_went_in() -> None:
         "headers": {"task": "é\n", "eta": None},
         "properties": {"priority": 3, "expires": datetime(2030, 1, 1, tzinfo=UTC)},
     }
-    data, headers = wire.pack(message)
-    found = wire.unpack(jsync.Msg("a", data, headers=headers))
+    data, headers = codec.pack(message)
+    found = codec.unpack(jsync.Msg("a", data, headers=headers))
     assert found.body == "é".encode()
     assert (found.content_type, found.content_encoding) == ("application/json", "utf-8")
     assert (found.headers, found.properties) == (
@@ -178,11 +181,13 @@ def test_a_message_comes_out_as_it_went_in() -> None:
     )
 
 
-@pytest.mark.parametrize("headers", [None, {wire.HEADERS: "{"}, {wire.HEADERS: "[1]"}])
+@pytest.mark.parametrize(
+    "headers", [None, {codec.HEADERS: "{"}, {codec.HEADERS: "[1]"}]
+)
 def test_a_message_from_somebody_else_is_still_read(
     headers: dict[str, str] | None,
 ) -> None:
-    found = wire.unpack(jsync.Msg("a", b"x", headers=headers))
+    found = codec.unpack(jsync.Msg("a", b"x", headers=headers))
     assert found == (b"x", None, None, {}, {})
 
 
@@ -193,4 +198,4 @@ def test_a_message_from_somebody_else_is_still_read(
 def test_a_priority_is_one_that_the_queue_has(
     priority: object, levels: int, found: int
 ) -> None:
-    assert wire.level({"priority": priority}, levels) == found
+    assert codec.priority_level({"priority": priority}, levels) == found

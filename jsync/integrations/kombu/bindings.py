@@ -19,7 +19,7 @@ from jsync.errors import (
     SubscriptionClosedError,
 )
 
-from .names import BUILT_IN, KINDS, matches, token
+from .names import BUILT_IN, KINDS, encode_token, matches
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,7 +48,7 @@ class Binding(NamedTuple):
     def key(self) -> str:
         """The key in the bucket."""
         text = f"{self.pattern}\0{self.queue}".encode("utf-8", "surrogatepass")
-        return f"{token(self.exchange)}.{hashlib.sha256(text).hexdigest()[:32]}"
+        return f"{encode_token(self.exchange)}.{hashlib.sha256(text).hexdigest()[:32]}"
 
 
 class Table(NamedTuple):
@@ -164,7 +164,7 @@ class Bindings:
         if not self._nc.is_connected:
             return
         stream = self._js.bind_stream(f"KV_{self._bucket_name}")
-        place = "" if exchange is None else f"{token(exchange)}."
+        place = "" if exchange is None else f"{encode_token(exchange)}."
         subject = f"$KV.{self._bucket_name}.{place}>"
         try:
             # Read from the leader, since a replica may be behind.

@@ -19,7 +19,7 @@ from .transient import TransientQueues
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .options import Options, Place
+    from .options import BrokerAddress, Options
 
 
 log = logging.getLogger("jsync.kombu")
@@ -45,19 +45,19 @@ TRANSIENT = (
 """Errors after which another attempt may succeed."""
 
 
-class Settings(NamedTuple):
+class BrokerSettings(NamedTuple):
     """The settings that identify a shared broker and its connection."""
 
-    place: Place
+    place: BrokerAddress
     options: Options
     more: Mapping[str, Any]
     """Options of `jsync.connect`, from the URL and from the options of kombu itself."""
 
 
-class Line:
+class PooledConnection:
     """A connection to the servers of a `Place`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.users = 0
         self.nc = jsync.connect(
@@ -69,12 +69,12 @@ class Line:
             },
         )
 
-    def serves(self, settings: Settings) -> bool:
+    def serves(self, settings: BrokerSettings) -> bool:
         """Return whether the connection is open and fits these settings."""
-        return not self.nc.is_closed and _same_line(self.settings, settings)
+        return not self.nc.is_closed and _same_connection(self.settings, settings)
 
 
-def _same_line(one: Settings, other: Settings) -> bool:
+def _same_connection(one: BrokerSettings, other: BrokerSettings) -> bool:
     return (
         one.place.servers == other.place.servers
         and one.more == other.more
@@ -82,10 +82,10 @@ def _same_line(one: Settings, other: Settings) -> bool:
     )
 
 
-class Shared:
+class Broker:
     """The state of a broker that all of this process shares, with its connection."""
 
-    def __init__(self, settings: Settings, line: Line) -> None:
+    def __init__(self, settings: BrokerSettings, line: PooledConnection) -> None:
         place, options, _ = settings
         self.settings = settings
         self.line = line
@@ -111,8 +111,8 @@ class Shared:
 
 
 _lock = threading.Lock()
-_open: list[Shared] = []
-_connecting: list[tuple[Settings, Future[None]]] = []
+_open: list[Broker] = []
+_connecting: list[tuple[BrokerSettings, Future[None]]] = []
 """Attempts to connect. Threads that want the same connection share one attempt."""
 
 
@@ -126,7 +126,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_forget)
 
 
-def acquire(settings: Settings) -> Shared:
+def acquire(settings: BrokerSettings) -> Broker:
     """Get the shared state for these settings. The first call connects."""
     while True:
         with _lock:
@@ -138,7 +138,8 @@ def acquire(settings: Settings) -> Shared:
             if lines:
                 return _add(settings, lines[0])
             other = next(
-                (a for wanted, a in _connecting if _same_line(wanted, settings)), None
+                (a for wanted, a in _connecting if _same_connection(wanted, settings)),
+                None,
             )
             mine: Future[None] = Future()
             if other is None:
@@ -148,9 +149,9 @@ def acquire(settings: Settings) -> Shared:
         other.result()  # raises as it does in the thread that connects
 
 
-def _connect(settings: Settings, attempt: Future[None]) -> Shared:
+def _connect(settings: BrokerSettings, attempt: Future[None]) -> Broker:
     try:
-        line = Line(settings)
+        line = PooledConnection(settings)
         with _lock:
             shared = _add(settings, line)
     except BaseException as error:
@@ -170,9 +171,9 @@ def _end(attempt: Future[None]) -> None:
         _connecting[:] = [each for each in _connecting if each[1] is not attempt]
 
 
-def _add(settings: Settings, line: Line) -> Shared:
+def _add(settings: BrokerSettings, line: PooledConnection) -> Broker:
     try:
-        shared = Shared(settings, line)
+        shared = Broker(settings, line)
     except BaseException:
         if not line.users:
             line.nc.close()
@@ -182,7 +183,7 @@ def _add(settings: Settings, line: Line) -> Shared:
     return shared
 
 
-def release(shared: Shared) -> None:
+def release(shared: Broker) -> None:
     """Release the shared state. The last user of a connection closes it, after the acks."""
     with _lock:
         if shared not in _open:

@@ -22,17 +22,17 @@ import jsync
 from jsync import errors
 
 from .bindings import kind_of
-from .delivery import Arrivals, Delivery, LanePuller, stop_all
-from .engine import Lane
-from .transient import Bound
 from .codec import delivery_info, unpack
+from .delivery import Delivery, DeliveryBuffer, LanePuller, stop_all
+from .engine import Lane
+from .transient import TransientBinding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from .self_pipe import Bell
+    from .broker import Broker
     from .queues import Queues
-    from .broker import Shared
+    from .self_pipe import SelfPipe
     from .transient import TransientQueues
 
     Callback = Callable[[KombuMessage], object]
@@ -46,17 +46,17 @@ PUBLISH_ID = "jsync-publish-id"
 class Owner(Protocol):
     """The part of the transport that a channel needs."""
 
-    bell: Bell
+    self_pipe: SelfPipe
 
     @property
-    def shared(self) -> Shared:
+    def shared(self) -> Broker:
         """The state that this process shares for the broker."""
 
     def forget(self, channel: Channel) -> None:
         """Record that a channel is closed."""
 
 
-class Reader:
+class QueueConsumer:
     """A consumer of kombu, which reads one queue."""
 
     def __init__(self, queue: str, tag: str, callback: Callback, no_ack: bool) -> None:
@@ -69,7 +69,7 @@ class Reader:
 class QoS:
     """The prefetch count of a channel, in the attribute that kombu and Celery read."""
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, arrivals: DeliveryBuffer) -> None:
         self._arrivals = arrivals
 
     @property
@@ -95,15 +95,15 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         self._transport = transport
         self._broker = transport.shared
         self._process = os.getpid()
-        self.arrivals = Arrivals(transport.bell, self._broker.tracker)
+        self.arrivals = DeliveryBuffer(transport.self_pipe, self._broker.tracker)
         self.qos = QoS(self.arrivals)
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, QueueConsumer] = {}
         """The consumers, by queue."""
         self._made: set[str] = set()
         """Queues with `auto_delete` that this channel has created and not bound yet."""
 
     @property
-    def _shared(self) -> Shared:
+    def _shared(self) -> Broker:
         """The state that this process shares for the broker.
 
         Raises:
@@ -220,7 +220,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             self._keep_here(queue)
         transient = self._transient.get(queue)
         if transient is not None:
-            transient.bind(Bound(exchange, kind, routing_key))
+            transient.bind(TransientBinding(exchange, kind, routing_key))
             self._shared.nc.flush()  # afterwards, every message reaches the queue
             return
         self._queues.bind(queue, exchange, routing_key)
@@ -395,7 +395,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             )
         transient = self._transient.get(queue)
         if transient is not None:
-            self._add(Reader(queue, tag, callback, no_ack))
+            self._add(QueueConsumer(queue, tag, callback, no_ack))
             self.arrivals.read(queue, [])
             transient.read(self._arrived)
             self._shared.nc.flush()
@@ -403,25 +403,25 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         levels = self._queues.levels(queue) or self._queues.restore(queue)
         if levels is None:  # kombu was configured not to declare the queue
             levels = self._queues.declare(queue, {})[0].levels
-        self._add(Reader(queue, tag, callback, no_ack))
+        self._add(QueueConsumer(queue, tag, callback, no_ack))
         pullers = [
             LanePuller(
                 self.arrivals,
                 self._shared.tracker,
                 Lane(queue, level),
-                self._maker(queue, level),
+                self._consumer_factory(queue, level),
             )
             for level in reversed(range(levels))
         ]
         self.arrivals.read(queue, pullers)
         return tag
 
-    def _add(self, reader: Reader) -> None:
+    def _add(self, reader: QueueConsumer) -> None:
         self._readers[reader.queue] = reader
         if reader.no_ack:
             self.no_ack_consumers.add(reader.tag)
 
-    def _maker(self, queue: str, level: int) -> Callable[[], jsync.Consumer]:
+    def _consumer_factory(self, queue: str, level: int) -> Callable[[], jsync.Consumer]:
         queues, extender = self._broker.queues, self._broker.extender
 
         def make() -> jsync.Consumer:
@@ -449,7 +449,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             if reader.tag == consumer_tag:
                 self._end(reader)
 
-    def _end(self, *readers: Reader) -> None:
+    def _end(self, *readers: QueueConsumer) -> None:
         """End consumers. Blocks for some seconds at most."""
         pullers: list[LanePuller] = []
         for reader in readers:
@@ -561,7 +561,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         if levels is None:
             raise NotFound(f"there is no queue {queue!r}", (60, 70), "Basic.get")
         for level in reversed(range(levels)):
-            consumer = self._maker(queue, level)()
+            consumer = self._consumer_factory(queue, level)()
             with consumer.fetch_nowait(1) as batch:
                 for msg in batch:
                     if self._shared.tracker.begin(msg):

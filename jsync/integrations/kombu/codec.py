@@ -19,14 +19,14 @@ HEADERS, PROPERTIES = "Kombu-Headers", "Kombu-Properties"
 REDELIVERED = "redelivered"
 
 
-class Packed(NamedTuple):
+class WireMessage(NamedTuple):
     """The payload and the headers of a message of NATS."""
 
     data: bytes
     headers: dict[str, str]
 
 
-class Content(NamedTuple):
+class DecodedMessage(NamedTuple):
     """The contents of a message for kombu."""
 
     body: bytes
@@ -36,7 +36,7 @@ class Content(NamedTuple):
     properties: dict[str, Any]
 
 
-def pack(message: dict[str, Any]) -> Packed:
+def pack(message: dict[str, Any]) -> WireMessage:
     """Return a message of `Channel.prepare_message` as a message of NATS."""
     body = message["body"]
     headers = {
@@ -48,10 +48,10 @@ def pack(message: dict[str, Any]) -> Packed:
     if message["content-encoding"]:
         headers[ENCODING] = message["content-encoding"]
     data = body.encode() if isinstance(body, str) else bytes(body or b"")
-    return Packed(data, headers)
+    return WireMessage(data, headers)
 
 
-def unpack(msg: jsync.Msg) -> Content:
+def unpack(msg: jsync.Msg) -> DecodedMessage:
     """Read a message. Messages of other programs may have no headers of kombu.
 
     Raises:
@@ -60,7 +60,7 @@ def unpack(msg: jsync.Msg) -> Content:
     if msg.headers_error is not None:
         raise UnreadableHeadersError(msg.headers_error, subject=msg.subject)
     headers: Mapping[str, str] = msg.headers or {}
-    return Content(
+    return DecodedMessage(
         msg.data,
         headers.get(TYPE),
         headers.get(ENCODING),
@@ -83,7 +83,7 @@ def delivery_info(properties: dict[str, Any]) -> dict[str, Any]:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def due(headers: dict[str, Any]) -> datetime | None:
+def eta(headers: dict[str, Any]) -> datetime | None:
     """Return the time at which a task of Celery should run: its `eta`, or None."""
     eta = headers.get("eta")
     if isinstance(eta, str):
@@ -96,7 +96,7 @@ def due(headers: dict[str, Any]) -> datetime | None:
     return eta if eta.tzinfo else eta.replace(tzinfo=UTC)
 
 
-def level(properties: dict[str, Any], levels: int) -> int:
+def priority_level(properties: dict[str, Any], levels: int) -> int:
     """Return the priority of a message, limited to the `levels` of its queue."""
     try:
         priority = int(properties.get("priority") or 0)

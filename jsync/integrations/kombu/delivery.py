@@ -20,7 +20,7 @@ from .engine import Lane, Prefetch, Pull
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .self_pipe import Bell
+    from .self_pipe import SelfPipe
     from .settling import DeliveryTracker
 
 log = logging.getLogger("jsync.kombu")
@@ -52,14 +52,14 @@ class Delivery(NamedTuple):
         return isinstance(msg, jsync.JetStreamMsg) and msg.is_redelivered
 
 
-class Arrivals:
+class DeliveryBuffer:
     """The messages of a channel: those that wait for kombu, and those that it holds.
 
     A message of a stream is held from its delivery to its ack, reject or requeue.
     """
 
-    def __init__(self, bell: Bell, tracker: DeliveryTracker) -> None:
-        self._bell = bell
+    def __init__(self, self_pipe: SelfPipe, tracker: DeliveryTracker) -> None:
+        self._self_pipe = self_pipe
         self._tracker = tracker
         self._lock = threading.Lock()
         self._prefetch: Prefetch[Delivery] = Prefetch()
@@ -80,7 +80,7 @@ class Arrivals:
                 return False
             back = self._prefetch.arrived(delivery)
             excess = [self._pullers[x] for x in self._prefetch.excess() if x != lane]
-        self._bell.ring()
+        self._self_pipe.wake()
         if back is not None:
             self._tracker.give_back(back.msg)
         for puller in excess:
@@ -90,7 +90,7 @@ class Arrivals:
     def fail(self, error: Exception) -> None:
         """Record the error because of which no more messages can come."""
         self.failure = error
-        self._bell.ring()
+        self._self_pipe.wake()
 
     @property
     def has_lanes(self) -> bool:
@@ -188,10 +188,10 @@ class Arrivals:
         return held
 
     def _changed(self) -> None:
-        """Wake lanes and the bell, since there may be room for a pull or a message."""
+        """Wake lanes and the self-pipe, since there may be room for a pull or a message."""
         self._wake()
         if self._prefetch.has_waiting:
-            self._bell.ring()
+            self._self_pipe.wake()
 
     # Consumers ------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class LanePuller(threading.Thread):
 
     def __init__(
         self,
-        arrivals: Arrivals,
+        arrivals: DeliveryBuffer,
         tracker: DeliveryTracker,
         lane: Lane,
         make_consumer: Callable[[], jsync.Consumer],

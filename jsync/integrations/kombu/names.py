@@ -20,7 +20,7 @@ BUILT_IN = {f"amq.{kind}": kind for kind in KINDS}
 _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def token(name: str) -> str:
+def encode_token(name: str) -> str:
     """Return a name as one token for streams, consumers and keys. A dot becomes `=2E`."""
     return _PLAIN.sub(_escaped, name) or "="
 
@@ -31,27 +31,29 @@ def _escaped(found: re.Match[str]) -> str:
 
 def stream_name(prefix: str, queue: str) -> str:
     """Return the name of the stream of a queue."""
-    return f"{prefix}-{token(queue)}"
+    return f"{prefix}-{encode_token(queue)}"
 
 
 def queue_subject(prefix: str, queue: str, level: int | str) -> str:
     """Return the subject for the messages of one priority of a queue."""
-    return f"{prefix}.queue.{token(queue)}.{level}"
+    return f"{prefix}.queue.{encode_token(queue)}.{level}"
 
 
-def later_subject(prefix: str, queue: str, name: str) -> str:
+def delayed_subject(prefix: str, queue: str, name: str) -> str:
     """Return the subject on which a message waits until the server publishes it."""
-    return f"{prefix}.later.{token(queue)}.{name}"
+    return f"{prefix}.later.{encode_token(queue)}.{name}"
 
 
 def exchange_subject(prefix: str, exchange: str, routing_key: str) -> str:
     """Return the subject for a message of an exchange to the queues without a stream."""
-    return ".".join([prefix, "exchange", token(exchange), *_words(routing_key), END])
+    return ".".join(
+        [prefix, "exchange", encode_token(exchange), *_words(routing_key), END]
+    )
 
 
 def binding_subject(prefix: str, kind: str, exchange: str, routing_key: str) -> str:
     """Return a subject that matches at least the messages of a binding."""
-    start = [prefix, "exchange", token(exchange)]
+    start = [prefix, "exchange", encode_token(exchange)]
     if kind == "fanout":
         return ".".join([*start, ">"])
     if kind == "direct":
@@ -59,7 +61,7 @@ def binding_subject(prefix: str, kind: str, exchange: str, routing_key: str) -> 
     for word in routing_key.split("."):
         if word == "#":
             return ".".join([*start, ">"])
-        start.append("*" if word == "*" else token(word))
+        start.append("*" if word == "*" else encode_token(word))
     return ".".join([*start, END])
 
 
@@ -98,4 +100,4 @@ def first_match(bindings: Iterable[tuple[str, str]], routing_key: str) -> int | 
 
 
 def _words(routing_key: str) -> list[str]:
-    return [token(word) for word in routing_key.split(".")]
+    return [encode_token(word) for word in routing_key.split(".")]

@@ -40,7 +40,7 @@ TLS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class BrokerAddress:
     """The servers of a URL, and the name of the broker after them."""
 
     servers: tuple[str, ...]
@@ -60,7 +60,7 @@ class Options:
     jetstream: Mapping[str, Any] = field(default_factory=dict)
 
 
-def place_of(urls: str | Sequence[str], name: str = PREFIX) -> Place:
+def parse_urls(urls: str | Sequence[str], name: str = PREFIX) -> BrokerAddress:
     """Read `jetstream://[user:password@]host[:port][,host...][/name]`, or several.
 
     Raises:
@@ -83,12 +83,12 @@ def place_of(urls: str | Sequence[str], name: str = PREFIX) -> Place:
             f"the URL has a name that is not allowed: {chosen!r}; use letters, digits, "
             "- and _"
         )
-    return Place(tuple(servers), chosen)
+    return BrokerAddress(tuple(servers), chosen)
 
 
 def _read(url: str) -> tuple[list[str], str]:
     scheme, separator, rest = url.partition("://")
-    safe = masked(url)
+    safe = mask_password(url)
     if not separator or scheme not in SCHEMES:
         raise ConfigError(
             f"not a URL of this transport: {safe!r}; write jetstream://host:4222/name"
@@ -119,7 +119,7 @@ def _read(url: str) -> tuple[list[str], str]:
     return servers, name.strip("/")
 
 
-def masked(url: str, mask: str = "**") -> str:
+def mask_password(url: str, mask: str = "**") -> str:
     """Return a URL without its password, or without its token.
 
     The user part ends at the last "@", so that a password with a raw "/", "?", "#" or "@"
@@ -145,7 +145,7 @@ def _without_text_port(host: str, mask: str) -> str:
     return f"{head}:{mask}"
 
 
-def options_of(given: Mapping[str, Any]) -> Options:
+def check_options(given: Mapping[str, Any]) -> Options:
     """Check `broker_transport_options`, or `result_backend_transport_options`.
 
     Raises:
@@ -180,7 +180,7 @@ def options_of(given: Mapping[str, Any]) -> Options:
     return options
 
 
-def tls_of(ssl: object) -> dict[str, Any]:
+def tls_options(ssl: object) -> dict[str, Any]:
     """Read `broker_use_ssl`: True, or a dict with `ca_certs`, `certfile`, `keyfile`.
 
     Raises:

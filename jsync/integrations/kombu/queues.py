@@ -20,8 +20,8 @@ from jsync.errors import (
 )
 
 from .bindings import Binding
-from .names import later_subject, matches, queue_subject, stream_name
-from .codec import due, level, pack
+from .codec import eta, pack, priority_level
+from .names import delayed_subject, matches, queue_subject, stream_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -180,7 +180,7 @@ class Queues:
         subjects = [queue_subject(self.prefix, queue, each) for each in range(levels)]
         schedules = {}
         if options.schedule_after is not None:
-            subjects.append(later_subject(self.prefix, queue, "*"))
+            subjects.append(delayed_subject(self.prefix, queue, "*"))
             schedules["allow_msg_schedules"] = True
         try:
             self._led(
@@ -353,7 +353,7 @@ class Queues:
         retries: int,
     ) -> None:
         data, headers = pack(message)
-        rank = level(message["properties"], levels)
+        rank = priority_level(message["properties"], levels)
         subject = queue_subject(self.prefix, queue, rank)
         later = self._later(message["headers"])
         if later is None:
@@ -367,7 +367,7 @@ class Queues:
             return
         try:
             self._js.publish(
-                later_subject(self.prefix, queue, message["id"]),
+                delayed_subject(self.prefix, queue, message["id"]),
                 data,
                 headers=headers,
                 schedule=later,
@@ -381,7 +381,7 @@ class Queues:
     def _later(self, headers: dict[str, Any]) -> datetime | None:
         """Return the time at which the server should publish a task. None: immediately."""
         after = self._options.schedule_after
-        when = due(headers) if after is not None else None
+        when = eta(headers) if after is not None else None
         if after is None or when is None:
             return None
         return when if (when - when.now(when.tzinfo)).total_seconds() > after else None
@@ -440,7 +440,7 @@ class Queues:
             return 0
         stream = self._js.bind_stream(stream_name(self.prefix, queue))
         try:
-            dropped = stream.purge(subject=later_subject(self.prefix, queue, "*"))
+            dropped = stream.purge(subject=delayed_subject(self.prefix, queue, "*"))
             for priority in range(levels):
                 consumer = self.consumer(queue, priority)
                 while count := _drop(consumer):

@@ -7,22 +7,22 @@ import queue as queues
 import threading
 
 
-class Bell:
+class SelfPipe:
     """Wakes the thread that waits, or the event loop that watches `fileno`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rung = False
+        self._woken = False
         self._tokens: queues.SimpleQueue[None] = queues.SimpleQueue()
         self._pipe: tuple[int, int] | None = None
         self._closed = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the thread or the event loop. A second ring before `clear` does nothing."""
         with self._lock:
-            if self._rung:
+            if self._woken:
                 return
-            self._rung = True
+            self._woken = True
             self._tokens.put(None)
             if self._pipe is not None:
                 os.write(self._pipe[1], b"!")
@@ -39,7 +39,7 @@ class Bell:
     def clear(self) -> None:
         """Clear the ring, so that the next one wakes again."""
         with self._lock:
-            self._rung = False
+            self._woken = False
             while not self._tokens.empty():
                 self._tokens.get_nowait()
             if self._pipe is not None:
@@ -57,7 +57,7 @@ class Bell:
                 self._pipe = os.pipe()
                 for end in self._pipe:
                     os.set_blocking(end, False)
-                if self._rung:
+                if self._woken:
                     os.write(self._pipe[1], b"!")
             return self._pipe[0]
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jsync.errors import ConnectionClosedError
 
+from .codec import delivery_info, pack, unpack
 from .names import (
     binding_subject,
+    encode_token,
     exchange_subject,
     first_match,
     queue_subject,
-    token,
 )
-from .codec import delivery_info, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ MAX_WAITING = 10_000
 """The most messages that wait for a consumer. Beyond it, the oldest are dropped."""
 
 
-class Bound(NamedTuple):
+class TransientBinding(NamedTuple):
     """A binding of a temporary queue."""
 
     exchange: str
@@ -46,11 +46,11 @@ SETTLE_SECONDS = 1.0
 _POLL_SECONDS = 0.0005
 
 
-class Inlet:
+class QueueSubscription:
     """A subscription of a queue, and the number of messages that were handled."""
 
-    def __init__(self, bound: Bound | None) -> None:
-        self.bound = bound
+    def __init__(self, bound: TransientBinding | None) -> None:
+        self.binding = bound
         self.subscription: jsync.Subscription | None = None
         self.taken = 0
         """The number of handled messages. Only the thread of the callback changes it."""
@@ -76,8 +76,8 @@ class TransientQueue:
         self._nc = nc
         self._prefix = prefix
         self._lock = threading.Lock()
-        self._bound: list[Bound] = []
-        self._inlets: list[Inlet] = []
+        self._bound: list[TransientBinding] = []
+        self._subscriptions: list[QueueSubscription] = []
         self._waiting: deque[jsync.Msg] = deque()
         self._overflows = False
         self.owners: set[object] = set()
@@ -85,7 +85,7 @@ class TransientQueue:
         self._reader: Callable[[str, jsync.Msg], object] | None = None
         self._subscribe(queue_subject(prefix, name, "*"), None)
 
-    def bind(self, bound: Bound) -> None:
+    def bind(self, bound: TransientBinding) -> None:
         """Subscribe to the messages of an exchange as well."""
         with self._lock:
             if bound in self._bound:
@@ -93,7 +93,7 @@ class TransientQueue:
             self._bound.append(bound)
         self._subscribe(self._subject(bound), bound)
 
-    def _subject(self, bound: Bound) -> str:
+    def _subject(self, bound: TransientBinding) -> str:
         return binding_subject(self._prefix, bound.kind, bound.exchange, bound.pattern)
 
     def unbind(self, exchange: str, pattern: str) -> None:
@@ -103,13 +103,15 @@ class TransientQueue:
                 b for b in self._bound if (b.exchange, b.pattern) == (exchange, pattern)
             }
             self._bound = [bound for bound in self._bound if bound not in ended]
-            inlets = [inlet for inlet in self._inlets if inlet.bound in ended]
-            self._inlets = [inlet for inlet in self._inlets if inlet not in inlets]
+            inlets = [inlet for inlet in self._subscriptions if inlet.binding in ended]
+            self._subscriptions = [
+                inlet for inlet in self._subscriptions if inlet not in inlets
+            ]
         for inlet in inlets:
             inlet.close()
 
-    def _subscribe(self, subject: str, bound: Bound | None) -> None:
-        inlet = Inlet(bound)
+    def _subscribe(self, subject: str, bound: TransientBinding | None) -> None:
+        inlet = QueueSubscription(bound)
 
         def arrived(msg: jsync.Msg) -> None:
             try:
@@ -120,14 +122,12 @@ class TransientQueue:
 
         # Each queue needs its own group: of two subscriptions in one group, even to two
         # subjects, the server serves only one.
-        group = (
-            f"{token(self.name)}-{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
-        )
+        group = f"{encode_token(self.name)}-{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
         inlet.subscription = self._nc.subscribe(subject, queue=group, callback=arrived)
         with self._lock:
-            self._inlets.append(inlet)
+            self._subscriptions.append(inlet)
 
-    def _is_for(self, msg: jsync.Msg, bound: Bound) -> bool:
+    def _is_for(self, msg: jsync.Msg, bound: TransientBinding) -> bool:
         """Return whether this is the first binding that matches a message.
 
         Several bindings can bring the same message, but only the first one counts.
@@ -201,12 +201,12 @@ class TransientQueue:
     def is_settled(self) -> bool:
         """True if kombu can find every message that has arrived."""
         with self._lock:
-            return all(inlet.is_settled for inlet in self._inlets)
+            return all(inlet.is_settled for inlet in self._subscriptions)
 
     def close(self) -> None:
         """End all subscriptions."""
         with self._lock:
-            ending, self._inlets = self._inlets, []
+            ending, self._subscriptions = self._subscriptions, []
         for inlet in ending:
             inlet.close()
 
@@ -249,7 +249,7 @@ class TransientQueues:
         if queue is not None:
             queue.close()
 
-    def settle(self) -> None:
+    def wait_delivered(self) -> None:
         """Wait until kombu can find every message that has arrived.
 
         The callbacks of subscriptions run on separate threads, which may be slower than the

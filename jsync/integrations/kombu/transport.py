@@ -14,10 +14,10 @@ from kombu.transport import base
 import jsync
 from jsync import errors
 
-from . import shared as sharing
-from .self_pipe import Bell
+from . import broker as brokers
 from .channel import Channel
-from .options import PREFIX, masked, options_of, place_of, tls_of
+from .options import PREFIX, check_options, mask_password, parse_urls, tls_options
+from .self_pipe import SelfPipe
 
 MAX_AT_ONCE = 100
 """The most messages that the event loop gets before it handles other events."""
@@ -67,7 +67,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     recoverable_connection_errors = connection_errors
     recoverable_channel_errors = (
         amqp.RecoverableChannelError,
-        *sharing.UNAVAILABLE,
+        *brokers.UNAVAILABLE,
     )
     implements = base.Transport.implements.extend(
         asynchronous=True,
@@ -82,15 +82,15 @@ class Transport(base.Transport):  # type: ignore[misc]
         self._begin()
 
     def _begin(self) -> None:
-        self.bell = Bell()
+        self.self_pipe = SelfPipe()
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._channels: list[Channel] = []
-        self._shared: sharing.Shared | None = None
+        self._shared: brokers.Broker | None = None
         self._loop: Any = None
 
     @property
-    def shared(self) -> sharing.Shared:
+    def shared(self) -> brokers.Broker:
         """The state that this process shares for the broker.
 
         Raises:
@@ -112,15 +112,15 @@ class Transport(base.Transport):  # type: ignore[misc]
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """Return a URL that may be shown, without its password."""
         prefix = f"{self.client.uri_prefix}+" if self.client.uri_prefix else ""
-        return prefix + (uri if include_password else masked(uri, mask))
+        return prefix + (uri if include_password else mask_password(uri, mask))
 
     def establish_connection(self) -> Transport:
         """Connect, or share the connection that this process has already."""
         if self._process != os.getpid():
             self._begin()  # the inherited connection belongs to the parent process
-        held, self._shared = self._shared, sharing.acquire(self.settings)
+        held, self._shared = self._shared, brokers.acquire(self.settings)
         if held is not None:
-            sharing.release(held)
+            brokers.release(held)
         return self
 
     def close_connection(self, connection: Transport) -> None:
@@ -135,13 +135,13 @@ class Transport(base.Transport):  # type: ignore[misc]
                     channel.close()
         finally:
             if self._loop is not None:
-                self._loop.remove_reader(self.bell.fileno())
+                self._loop.remove_reader(self.self_pipe.fileno())
                 self._loop = None
-            self.bell.close()
-            self.bell = Bell()
+            self.self_pipe.close()
+            self.self_pipe = SelfPipe()
             if held is not None:
                 held.transient.release(self)
-                sharing.release(held)
+                brokers.release(held)
 
     def verify_connection(self, connection: Transport) -> bool:
         """Return whether the connection is usable. True while it reconnects, too."""
@@ -183,7 +183,7 @@ class Transport(base.Transport):  # type: ignore[misc]
             left = 1.0 if deadline is None else min(1.0, deadline - monotonic())
             if left <= 0:
                 raise TimeoutError(f"no message within {timeout} s")
-            self.bell.wait(left)
+            self.self_pipe.wait(left)
 
     def _deliver(self) -> bool:
         """Deliver one message, from each channel in turn.
@@ -197,7 +197,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         if tasks and self._shared is not None:
             # Control messages that were sent before these tasks have arrived, but the
             # thread of their subscription may not have run yet.
-            self._shared.transient.settle()
+            self._shared.transient.wait_delivered()
         for channel in control + tasks:
             if channel.deliver():
                 with self._lock:
@@ -212,33 +212,33 @@ class Transport(base.Transport):  # type: ignore[misc]
     def register_with_event_loop(self, connection: Transport, loop: Any) -> None:
         """Make the loop of Celery call `on_readable` when messages come."""
         self._loop = loop
-        loop.add_reader(self.bell.fileno(), self.on_readable, connection, loop)
+        loop.add_reader(self.self_pipe.fileno(), self.on_readable, connection, loop)
 
     def unregister_from_event_loop(self, connection: Transport, loop: Any) -> None:
-        """Remove the bell from the loop of Celery."""
+        """Remove the self-pipe from the loop of Celery."""
         self._loop = None
-        loop.remove_reader(self.bell.fileno())
+        loop.remove_reader(self.self_pipe.fileno())
 
     def on_readable(self, connection: Transport, loop: Any) -> None:
         """Deliver the messages that have come, up to `MAX_AT_ONCE`."""
-        self.bell.clear()
+        self.self_pipe.clear()
         for _ in range(MAX_AT_ONCE):
             if not self._deliver():
                 return
-        self.bell.ring()
+        self.self_pipe.wake()
 
 
-def _settings(client: Any) -> sharing.Settings:
+def _settings(client: Any) -> brokers.BrokerSettings:
     """Return the checked settings of a `kombu.Connection`."""
     urls = [url for url in client.alt or [client.hostname] if url]
     port = f":{client.port}" if client.port else ""
     urls = [url if "://" in str(url) else f"jetstream://{url}{port}" for url in urls]
     urls = urls or ["jetstream://"]
     name = (client.virtual_host or "").strip("/") or PREFIX
-    options = options_of(client.transport_options)
-    more = tls_of(client.ssl)
+    options = check_options(client.transport_options)
+    more = tls_options(client.ssl)
     if client.userid:
         more["user"] = client.userid
     if client.password:
         more["password"] = client.password
-    return sharing.Settings(place_of(urls, name), options, more)
+    return brokers.BrokerSettings(parse_urls(urls, name), options, more)
