@@ -382,7 +382,7 @@ cdef class IOLoop(Parser):
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
                     now = jsync_now()
-                    if glance_int(&self.write_buffer.chain.resuming):
+                    if self.write_buffer.expects_more():
                         chain_watch(&self.write_buffer.chain, now)
                         if not ready and self.is_idle(secure, hurried, until, now, aside):
                             continue  # which sends joined requests
@@ -437,8 +437,8 @@ cdef class IOLoop(Parser):
             left = min(left, lazy + LAZY_NS - now)
         if glance_count(&self.ended) and left > ENDINGS_NS:
             left = ENDINGS_NS
-        if glance_int(&self.write_buffer.chain.resuming) and left > CHAIN_NS:
-            left = CHAIN_NS
+        if left > JOINED_NS and self.write_buffer.expects_more():
+            left = JOINED_NS
         if 0 < aside < left:
             left = aside
         return max(0, min(left, MAX_POLL_NS))

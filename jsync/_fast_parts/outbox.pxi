@@ -18,6 +18,7 @@ cdef enum:
     GIL_SEND_BYTES = 128 * 1024
     SEND_CHUNK = 256 * 1024
     FLUSH_ROUND = 2 * 1024 * 1024
+    JOINED_NS = 100_000
     MAX_JOINED = 8  # so that the server works while other threads write
 
 cdef enum WriteState:
@@ -37,7 +38,7 @@ cdef enum FlushMode:  # when a frame leaves
     BATCHED  # with `LAZY_BYTES` of others, or after `LAZY_NS`
     CHUNKED  # with `SELF_SEND_BYTES` of others, or after `LAZY_NS`
     PIGGYBACK  # with the next frame, however long that takes
-    JOINED  # with those of the threads that are about to run, or after `CHAIN_NS`
+    JOINED  # with those of the threads that are about to run, or after `JOINED_NS`
 
 cdef tuple WRITE_STATES = ("paused", "direct", "handed", "closed")
 
@@ -316,6 +317,7 @@ cdef class WriteBuffer:
             self.state = PAUSED
         self.fd = -1
         cdef bint kept = self.keep_resendable()
+        note_int(&self.joined, 0)
         wire_reset(&self.wire)
         records, self.records = self.records, None
         self.encrypted = 0
@@ -662,7 +664,7 @@ cdef class WriteBuffer:
         if mode == CHUNKED:
             return self.batch(SELF_SEND_BYTES, True)
         if mode == JOINED:
-            self.joined += 1
+            note_int(&self.joined, self.joined + 1)
         if mode == PIGGYBACK or (
             mode == JOINED and self.state == DIRECT and self.joined < MAX_JOINED
         ):
@@ -1000,7 +1002,7 @@ cdef class WriteBuffer:
             self.drained = 0
             self.drain = self.fill
             self.fill = empty
-            self.joined = 0
+            note_int(&self.joined, 0)
 
     cdef void advance_drain(self, size_t n) noexcept nogil:
         self.drained += n
@@ -1125,6 +1127,12 @@ cdef class WriteBuffer:
             if here != NULL:
                 enter(here, owner)
         return 0
+
+    cdef inline bint expects_more(self) noexcept nogil:
+        """Return whether requests wait for those of other threads, or soon may."""
+        return glance_int(&self.chain.resuming) or (
+            glance_int(&self.joined) and not glance_int(&self.choked)
+        )
 
     cdef bint has_room(self, size_t size) noexcept nogil:
         """Return whether a frame fits. Any fits into an empty buffer that is being sent."""
