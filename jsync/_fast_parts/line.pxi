@@ -549,6 +549,8 @@ cdef class IOLoop(Parser):
             while park_waits(park):
                 # A signal that came while C code ran does not interrupt the poll below.
                 PyErr_CheckSignals()
+                # A signal handler may have forked, and the socket is the parent's.
+                check_fork(self.write_buffer.generation)
                 now = jsync_now()
                 left = deadline - now
                 if not park_waits(park) or left <= 0 or not self.is_readable(fd):

@@ -101,6 +101,8 @@ cdef bint lock_wait(
     while True:
         # A signal that came while C code ran does not interrupt the wait below.
         PyErr_CheckSignals()
+        if write_buffer is not None:
+            check_fork(write_buffer.generation)  # a signal handler may have forked
         if not load_int(waiting):
             return False
         us = longest
@@ -285,7 +287,7 @@ cdef void chain_wake_and_unlock(WakeChain* chain) noexcept nogil:
     # Outside the mutex, because the woken thread takes it.
     pthread_mutex_unlock(&chain.mutex)
     PyThread_release_lock(lock)
-    note_int(&link.posting, False)
+    swap_int(&link.posting, False)  # a barrier: the woken thread may free the lock now
 
 
 cdef void chain_start(WakeChain* chain) noexcept nogil:

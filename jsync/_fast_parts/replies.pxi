@@ -109,7 +109,7 @@ cdef class Waiter(Sink):
                 self.write_buffer, &self.park, deadline, True, False, self.piggyback
             )
         finally:
-            if self.link.park != NULL:
+            if self.link.park != NULL and self.write_buffer.generation == jsync_forks:
                 chain_leave(&self.write_buffer.chain, &self.link)
 
     def value(self) -> object:

@@ -281,3 +281,56 @@ def test_a_subscription_is_not_pickled(server: LocalServer, unique: str) -> None
     with jsync.connect(server.url) as nc:
         with pytest.raises(TypeError):
             pickle.dumps(nc.subscribe(unique))
+
+
+IN_A_HANDLER = """
+    import os, signal, sys, threading
+    import jsync
+    from jsync import errors
+
+    url, subject, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    pids = []
+
+    def fork(*_):
+        pids.append(os.fork())
+
+    def answer():
+        msgs = [sub.next() for _ in range(threads + 1)]
+        os.kill(os.getpid(), signal.SIGUSR1)
+        while not pids:
+            pass
+        print(os.waitstatus_to_exitcode(os.waitpid(pids[0], 0)[1]))
+        for msg in msgs:
+            msg.respond(b"answer")
+
+    signal.signal(signal.SIGUSR1, fork)
+    with jsync.connect(url) as service, jsync.connect(url) as nc:
+        sub = service.subscribe(subject)
+        service.flush()
+        answering = threading.Thread(target=answer)
+        answering.start()
+        others = [
+            threading.Thread(target=nc.request, args=(subject, b""), kwargs={"timeout": 30})
+            for _ in range(threads)
+        ]
+        for each in others:
+            each.start()
+        try:
+            print(nc.request(subject, b"", timeout=30).data)
+        except errors.ForkedProcessError:
+            os._exit(7)
+        finally:
+            if pids == [0]:
+                os._exit(8)
+        answering.join()
+        for each in others:
+            each.join()
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+def test_a_handlers_fork_ends_the_childs_wait(
+    server: LocalServer, unique: str, threads: int
+) -> None:
+    printed = run_child(IN_A_HANDLER, server.url, unique, str(threads))
+    assert printed.splitlines() == ["7", "b'answer'"]
