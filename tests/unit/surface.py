@@ -31,7 +31,8 @@ def surface() -> Surface:
     stub = _stub()
     found: Surface = {}
     for module in MODULES:
-        for name, value in sorted(vars(module).items()):
+        for name in dir(module):
+            value = getattr(module, name)
             if name.startswith("_") or inspect.ismodule(value):
                 continue
             owner = getattr(value, "__module__", "") or ""

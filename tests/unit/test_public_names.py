@@ -31,12 +31,15 @@ MADE = "_@"
 
 def test_all_lists_the_public_names_of_the_package() -> None:
     assert len(set(jsync.__all__)) == len(jsync.__all__)
-    public = {name for name in vars(jsync) if name[0] not in MADE}
-    assert public - MODULES == set(jsync.__all__) - {"__version__"}
+    names = {*vars(jsync), *jsync._NAMES}
+    public = {name for name in names if name[0] not in MADE}
+    assert public - MODULES - {"TYPE_CHECKING", "import_module"} == set(
+        jsync.__all__
+    ) - {"__version__"}
 
 
 def test_help_shows_each_extension_class_with_its_methods() -> None:
-    classes = [vars(jsync)[name] for name in jsync.__all__ if name != "__version__"]
+    classes = [getattr(jsync, name) for name in jsync.__all__ if name != "__version__"]
     for kind in classes:
         if getattr(kind, "__module__", None) != "jsync._fast":
             continue
@@ -60,7 +63,7 @@ def test_help_shows_configuration_fields_with_plain_types() -> None:
 def public_calls() -> Iterator[tuple[str, inspect.Signature]]:
     """Yield every public function and method with a signature that `help` shows."""
     for name in jsync.__all__:
-        thing = vars(jsync)[name]
+        thing = getattr(jsync, name)
         members = dict(inspect.getmembers(thing)) if inspect.isclass(thing) else {}
         calls = [(f"{name}.{key}", call) for key, call in members.items()]
         for path, call in [(name, thing), *calls]:
