@@ -849,7 +849,8 @@ class Connection(CorePublisher):
         Every call that waits on it raises `ConnectionClosedError`.
 
         Blocks for at most a second, until the server has read the messages that you
-        published. You may call `close` from any thread, from a callback, twice, and in
+        published. If the server does not confirm it in that time, `on_error` gets a
+        `ConnectionClosedError`, because the last messages may be lost. You may call `close` from any thread, from a callback, twice, and in
         a forked child, where it leaves the parent's connection alone.
         """
         self._session.close()

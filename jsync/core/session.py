@@ -726,15 +726,31 @@ class Session:
             return
         try:
             if self.state is ConnectionState.CONNECTED and timeout > 0:
-                with contextlib.suppress(Error):
-                    self._send_close_commands()
-                    self.ping(deadline)
+                self._flush_last_messages(deadline)
         finally:
             self.io.stop()  # Ctrl-C ends the wait, and the connection as well
         if not self.io.join(max(0.1, deadline - monotonic())):
             # Name resolution cannot be interrupted. The daemon thread stays behind, so
             # finish here to wake the waiting threads.
             self.on_closed(None)
+
+    def _flush_last_messages(self, deadline: float) -> None:
+        """Wait until the server has read all that was published. Report if it may not have."""
+        try:
+            self._send_close_commands()
+            self.ping(deadline)
+        except ConnectionClosedError:  # another thread closes it as well
+            return
+        except Error as error:
+            published, _ = self.write_buffer.counters
+            if not published:
+                return
+            unconfirmed = ConnectionClosedError(
+                "you closed the connection, and the server has not confirmed that it read "
+                "what was published last, which may be lost"
+            )
+            unconfirmed.__cause__ = error
+            self.callbacks.report(unconfirmed)
 
     def add_close_command(self, command: bytes) -> None:
         """Let `close` write `command`. Raises an error if `close` is writing already."""

@@ -207,6 +207,34 @@ def closes_promptly(nc: Connection) -> bool:
     return True
 
 
+def test_close_tells_that_messages_may_be_lost(own_server: StartServer) -> None:
+    server = own_server(jetstream=False)
+    events = Events()
+    nc = connect(server.url, events)
+    server.pause()
+    nc.publish("data", b"in the buffer of the kernel")
+    nc.close()
+    server.kill()
+    events.wait("closed")
+    (error,) = events.of("error")
+    assert isinstance(error, errors.ConnectionClosedError)
+    assert "may be lost" in str(error)
+    assert isinstance(error.__cause__, errors.TimeoutError)
+
+
+def test_close_without_a_message_tells_nothing(own_server: StartServer) -> None:
+    server = own_server(jetstream=False)
+    events = Events()
+    nc = connect(server.url, events)
+    nc.subscribe("data")
+    nc.flush()
+    server.pause()
+    nc.close()
+    server.kill()
+    events.wait("closed")
+    assert events.of("error") == []
+
+
 def test_close_during_the_backoff_is_prompt(own_server: StartServer) -> None:
     server = own_server(jetstream=False)
     events = Events()
