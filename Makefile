@@ -22,19 +22,105 @@ SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(l
 # - test_handshake_faults and test_malformed say other bytes in place of those of NATS, as
 #   test_websocket does for frames,
 # - test_secrets, test_fork and test_exit open sockets of their own beside the connection.
-OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
-	test_accounts test_advisories test_atomic_batch test_bad_input test_bad_timeouts test_busy \
-	test_connect test_connection_events test_consumers test_copies test_credentials test_drain_close \
-	test_faults test_full_buffers test_hostile_replies test_ingest_tail test_ingest_threads \
-	test_interrupted test_interrupted_reading test_jetstream test_lame_duck test_logging test_memory \
-	test_metrics test_publish test_publish_arrow test_publish_options test_publisher \
-	test_publisher_busy test_publisher_ends test_publisher_faults test_publisher_forgotten \
-	test_publisher_reconnect test_reconnect test_reconnect_buffer test_request test_requests \
-	test_shared_connection test_signals test_stale test_steering test_stored_messages test_streams \
-	test_subscribe test_threads test_wan_faults \
-	$(addprefix keyvalue/test_,bucket codecs live stream watch) \
-	$(addprefix objects/test_,check files store) \
-	$(addprefix services/test_,control endpoints ending overload)))
+OVER_WEBSOCKET := tests/server/core/test_busy.py \
+	tests/server/core/test_connect.py \
+	tests/server/core/test_connection_events.py \
+	tests/server/core/test_credentials.py \
+	tests/server/core/test_drain_close.py \
+	tests/server/core/test_faults.py \
+	tests/server/core/test_full_buffers.py \
+	tests/server/core/test_interrupted.py \
+	tests/server/core/test_lame_duck.py \
+	tests/server/core/test_logging.py \
+	tests/server/core/test_publish.py \
+	tests/server/core/test_reconnect.py \
+	tests/server/core/test_reconnect_buffer.py \
+	tests/server/core/test_request.py \
+	tests/server/core/test_shared_connection.py \
+	tests/server/core/test_signals.py \
+	tests/server/core/test_stale.py \
+	tests/server/core/test_steering.py \
+	tests/server/core/test_subscribe.py \
+	tests/server/core/test_threads.py \
+	tests/server/core/test_wan_faults.py \
+	tests/server/jetstream/atomic/test_batch.py \
+	tests/server/jetstream/ingest/test_tail.py \
+	tests/server/jetstream/ingest/test_threads.py \
+	tests/server/jetstream/keyvalue/test_bucket.py \
+	tests/server/jetstream/keyvalue/test_codecs.py \
+	tests/server/jetstream/keyvalue/test_live.py \
+	tests/server/jetstream/keyvalue/test_stream.py \
+	tests/server/jetstream/keyvalue/test_watch.py \
+	tests/server/jetstream/objects/test_check.py \
+	tests/server/jetstream/objects/test_files.py \
+	tests/server/jetstream/objects/test_store.py \
+	tests/server/jetstream/publishing/test_arrow.py \
+	tests/server/jetstream/publishing/test_busy.py \
+	tests/server/jetstream/publishing/test_ending.py \
+	tests/server/jetstream/publishing/test_faults.py \
+	tests/server/jetstream/publishing/test_forgotten.py \
+	tests/server/jetstream/publishing/test_options.py \
+	tests/server/jetstream/publishing/test_publisher.py \
+	tests/server/jetstream/publishing/test_reconnect.py \
+	tests/server/jetstream/pulls/test_abandoned.py \
+	tests/server/jetstream/pulls/test_ackless.py \
+	tests/server/jetstream/pulls/test_acks.py \
+	tests/server/jetstream/pulls/test_arrow.py \
+	tests/server/jetstream/pulls/test_arrow_failures.py \
+	tests/server/jetstream/pulls/test_arrow_faults.py \
+	tests/server/jetstream/pulls/test_campaigns.py \
+	tests/server/jetstream/pulls/test_connection_drain.py \
+	tests/server/jetstream/pulls/test_delivery.py \
+	tests/server/jetstream/pulls/test_ending.py \
+	tests/server/jetstream/pulls/test_failures.py \
+	tests/server/jetstream/pulls/test_fetch.py \
+	tests/server/jetstream/pulls/test_full_flow.py \
+	tests/server/jetstream/pulls/test_handlers.py \
+	tests/server/jetstream/pulls/test_heartbeats.py \
+	tests/server/jetstream/pulls/test_idle.py \
+	tests/server/jetstream/pulls/test_memory.py \
+	tests/server/jetstream/pulls/test_priority.py \
+	tests/server/jetstream/pulls/test_reconnect.py \
+	tests/server/jetstream/pulls/test_requests.py \
+	tests/server/jetstream/pulls/test_retry.py \
+	tests/server/jetstream/pulls/test_reuse.py \
+	tests/server/jetstream/pulls/test_statuses.py \
+	tests/server/jetstream/pulls/test_survival.py \
+	tests/server/jetstream/pulls/test_workers.py \
+	tests/server/jetstream/push/test_acks.py \
+	tests/server/jetstream/push/test_campaigns.py \
+	tests/server/jetstream/push/test_delivery.py \
+	tests/server/jetstream/push/test_flow_control.py \
+	tests/server/jetstream/push/test_gaps.py \
+	tests/server/jetstream/push/test_heartbeats.py \
+	tests/server/jetstream/push/test_ordered_push.py \
+	tests/server/jetstream/push/test_push_consumer.py \
+	tests/server/jetstream/push/test_statuses.py \
+	tests/server/jetstream/stored/test_stored_messages.py \
+	tests/server/jetstream/subscribe/test_checks.py \
+	tests/server/jetstream/subscribe/test_creation.py \
+	tests/server/jetstream/subscribe/test_forked.py \
+	tests/server/jetstream/subscribe/test_pull.py \
+	tests/server/jetstream/subscribe/test_queue_groups.py \
+	tests/server/jetstream/subscribe/test_race.py \
+	tests/server/jetstream/subscribe/test_unsubscribe.py \
+	tests/server/jetstream/test_advisories.py \
+	tests/server/jetstream/test_consumers.py \
+	tests/server/jetstream/test_context.py \
+	tests/server/jetstream/test_hostile_replies.py \
+	tests/server/jetstream/test_interrupted_reading.py \
+	tests/server/jetstream/test_requests.py \
+	tests/server/jetstream/test_streams.py \
+	tests/server/services/test_control.py \
+	tests/server/services/test_ending.py \
+	tests/server/services/test_endpoints.py \
+	tests/server/services/test_overload.py \
+	tests/server/support/test_accounts.py \
+	tests/server/test_bad_input.py \
+	tests/server/test_bad_timeouts.py \
+	tests/server/test_copies.py \
+	tests/server/test_memory.py \
+	tests/server/test_metrics.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo java tmux prometheus haproxy buildah go clients interop jars servers quick quick-tests test bulk rest fault fault-spark image sparks oldest websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
@@ -248,8 +334,8 @@ wine: $(VENV)/.test
 wine-quick: $(VENV)/.test
 	@scripts/need-wine
 	tests/wine.sh $(VENV) -m 'not hypothesis and not tools and not bulk and not fault' -k 'not cost_of_reading' \
-		$(addprefix tests/,$(addsuffix .py,unit/test_parser unit/test_waiting unit/test_websocket \
-		server/test_local_server server/test_publish server/test_request server/consume/test_fetch))
+		$(addprefix tests/,$(addsuffix .py,unit/fast/test_parser unit/fast/test_waiting unit/core/test_websocket \
+		server/test_local_server server/core/test_publish server/core/test_request server/jetstream/pulls/test_fetch))
 
 fuzz: $(VENV)/.test
 	PYTHON=$(abspath $(VENV))/bin/python tests/fuzz/run.sh .cache/fuzz -runs=200000

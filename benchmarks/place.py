@@ -161,7 +161,7 @@ class Place:
     def tls(self) -> tuple[LocalServer, str]:
         """A server that offers TLS, and the file of the CA to trust."""
         # The certificates are those of the tests, which need `cryptography`.
-        from tests.authority import make_certificates  # noqa: PLC0415
+        from tests.support.certificate_authority import make_certificates  # noqa: PLC0415
 
         made = make_certificates(self.directory)
         config = "allow_non_tls: true\n" + made.server_config()

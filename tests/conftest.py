@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, settings
 from jsync.core.session import _open_sessions
 from jsync.server import LocalServer
 
-from . import missing  # noqa: F401 (first: the libraries that this Python has not)
-from .accounts import Account, Operator
-from .certificates import certificates_in
-from .proxy import FaultProxy
-from .servers import Cluster, WebSocketServer, threads_since, wait_for
+from .support import optional_libraries as missing  # noqa: F401 (first: the libraries that this Python has not)
+from .support.accounts import Account, Operator
+from .support.certificates import certificates_in
+from .support.proxy import FaultProxy
+from .support.servers import Cluster, WebSocketServer, threads_since, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from .certificates import Certificates
+    from .support.certificates import Certificates
 
 
 # The duration of an example depends on the load of the machine, not on the tested code.
@@ -111,7 +111,7 @@ def proxy(server: LocalServer) -> Iterator[FaultProxy]:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     if made := os.environ.get("JSYNC_TESTS_CERTIFICATES"):
         return certificates_in(Path(made))
-    from .authority import make_certificates  # noqa: PLC0415 (needs cryptography)
+    from .support.certificate_authority import make_certificates  # noqa: PLC0415 (needs cryptography)
 
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 

@@ -34,5 +34,5 @@ PYTHONPATH=$copy \
     "$root/scripts/run-tests" sanitize "$venv" -m 'not tools' --capture=sys "${@:2}" \
     --ignore tests/unit/spark --ignore tests/unit/test_public_names.py \
     --ignore tests/unit/test_terminal.py \
-    tests/unit tests/server/test_faults.py tests/server/test_wan_faults.py \
-    tests/server/test_websocket.py tests/server/test_tls.py
+    tests/unit tests/server/core/test_faults.py tests/server/core/test_wan_faults.py \
+    tests/server/core/test_websocket.py tests/server/core/test_tls.py

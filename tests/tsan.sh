@@ -40,7 +40,7 @@ JSYNC_DEBUG=1 "$venv/bin/python" setup.py --quiet --name >/dev/null
   -I"$include" -o "jsync/_fast$suffix" jsync/_fast.c
 
 mkdir certificates
-"$venv/bin/python" -m tests.authority certificates
+"$venv/bin/python" -m tests.support.certificate_authority certificates
 
 NATS_SERVER=${NATS_SERVER:-$venv/bin/nats-server} \
 JSYNC_MEETINGS=${JSYNC_MEETINGS:-300} JSYNC_SHARED_SECONDS=${JSYNC_SHARED_SECONDS:-4} \
@@ -48,6 +48,6 @@ JSYNC_TESTS_CERTIFICATES=$copy/certificates \
 JSYNC_TESTS_WITHOUT=${JSYNC_TESTS_WITHOUT-nkeys cryptography} \
 TSAN_OPTIONS="suppressions=$root/tests/tsan.txt history_size=5 exitcode=66 ${TSAN_OPTIONS:-}" \
 PYTHON_GIL=0 PYTHONPATH=$copy${PYTHONPATH:+:$PYTHONPATH} \
-  run -m pytest tests/unit/test_meetings.py tests/unit/test_barriers.py \
-  tests/unit/test_shared.py tests/unit/test_records.py tests/server/test_shared_connection.py \
+  run -m pytest tests/unit/fast/test_thread_races.py tests/unit/fast/test_lazy_races.py \
+  tests/unit/fast/test_shared.py tests/unit/fast/test_records.py tests/server/core/test_shared_connection.py \
   -q -p no:cacheprovider --capture=sys "${@:3}"

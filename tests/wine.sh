@@ -123,7 +123,7 @@ fi
 # measures cost, and needs a finer process clock than 15 ms.
 status=0
 tests -m "$plain" -k 'not cost_of_reading' \
-  tests/unit/test_parser.py tests/unit/test_waiting.py tests/server/test_local_server.py || status=$?
+  tests/unit/fast/test_parser.py tests/unit/fast/test_waiting.py tests/server/test_local_server.py || status=$?
 
 # The features, on a server for Windows. The rest of the properties is the same on each system,
 # and wine takes minutes for them. Left out, by what Windows or wine lacks:
@@ -136,11 +136,23 @@ tests -m "$plain" -k 'not cost_of_reading' \
 #   speed: a test of test_connect starts a process, which took 200 s on a machine under load
 # Other files have not been made portable yet.
 tests -m "$plain and not hypothesis" -k 'not cron_pattern_has_the_given_zone and not patched_by_gevent' \
-  tests/unit/test_{ack_subject,auth,batch,direct,encode,entries,groups,headers,keyvalue}.py \
-  tests/unit/test_{message,order,retry,trail,websocket}.py \
-  tests/server/test_{connect,contexts,counters,drain_close,publish,publish_options}.py \
-  tests/server/test_{request,schedules,steering,subscribe,tls}.py tests/server/services/test_endpoints.py \
-  tests/server/consume/test_{delivery,fetch}.py \
-  tests/server/keyvalue/test_{bucket,codecs,live,watch}.py tests/server/objects/test_store.py \
-  tests/cli/test_{kv,windows}.py || status=$?
+  tests/unit/fast/test_ack_subject.py tests/unit/core/test_auth.py \
+  tests/unit/jetstream/atomic/test_batch.py tests/unit/jetstream/stored/test_direct.py \
+  tests/unit/fast/test_encode.py tests/unit/jetstream/keyvalue/test_entries.py \
+  tests/unit/jetstream/groups/test_groups.py tests/unit/test_headers.py \
+  tests/unit/jetstream/keyvalue/test_keyvalue.py \
+  tests/unit/fast/test_message.py tests/unit/fast/test_order.py \
+  tests/unit/jetstream/retries/test_retry.py tests/unit/jetstream/push/test_trail.py \
+  tests/unit/core/test_websocket.py \
+  tests/server/core/test_connect.py tests/server/test_contexts.py \
+  tests/server/jetstream/counters/test_counters.py tests/server/core/test_drain_close.py \
+  tests/server/core/test_publish.py tests/server/jetstream/publishing/test_options.py \
+  tests/server/core/test_request.py tests/server/jetstream/schedules/test_schedules.py \
+  tests/server/core/test_steering.py tests/server/core/test_subscribe.py \
+  tests/server/core/test_tls.py tests/server/services/test_endpoints.py \
+  tests/server/jetstream/pulls/test_delivery.py tests/server/jetstream/pulls/test_fetch.py \
+  tests/server/jetstream/keyvalue/test_bucket.py tests/server/jetstream/keyvalue/test_codecs.py \
+  tests/server/jetstream/keyvalue/test_live.py tests/server/jetstream/keyvalue/test_watch.py \
+  tests/server/jetstream/objects/test_store.py \
+  tests/cli/test_kv.py tests/cli/test_windows.py || status=$?
 exit "$status"

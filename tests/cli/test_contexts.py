@@ -12,7 +12,7 @@ import pytest
 from jsync.cli.params.environment import resolve
 from jsync.contexts import to_keywords
 
-from ..accounts import Key, nkey_config, password_config, token_config
+from ..support.accounts import Key, nkey_config, password_config, token_config
 from .support import Jsync
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-    from ..accounts import Account
-    from ..certificates import Certificates
     from ..conftest import StartServer
+    from ..support.accounts import Account
+    from ..support.certificates import Certificates
 
 # Every field, as written by natscontext of jsm.go 0.5, which the nats tool uses.
 STORED = {

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..server.support import SOON, Recorder
-from ..servers import wait_for
+from ..support.servers import wait_for
+from ..support.threads import SOON, Recorder
 from .support import Jsync
 
 if TYPE_CHECKING:

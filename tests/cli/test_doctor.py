@@ -11,7 +11,7 @@ from jsync.cli.diagnosis import is_away
 from jsync.models import PeerInfo
 
 from ..matrix.lines import binary_of
-from ..server.support import refusing_url
+from ..support.connections import refusing_url
 from .support import Ended, Jsync
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-    from ..certificates import Certificates
     from ..conftest import StartServer
+    from ..support.certificates import Certificates
 
 pytestmark = pytest.mark.server
 

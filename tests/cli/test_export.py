@@ -17,7 +17,7 @@ import pytest
 from jsync.cli.commands import export
 from jsync.cli.ui.partial_file import PartialFile
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .processes import Process
 from .test_ingest import FLIGHTS, ROWS, held
 

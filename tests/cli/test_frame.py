@@ -18,7 +18,8 @@ from jsync.cli.ui import errors as failures
 from jsync.cli.ui.errors import ExitCode, code_of
 from jsync.cli.ui.lists import write_infos
 
-from ..server.support import black_hole, refusing_url, run_child
+from ..support.connections import black_hole, refusing_url
+from ..support.processes import run_child
 from .support import Jsync
 from .tree import COMMANDS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from jsync.cli.ingest import stored
 from jsync.server import LocalServer
 
 from ..matrix.lines import binary_of
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .processes import Process
 from .support import Jsync
 

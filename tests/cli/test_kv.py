@@ -12,8 +12,8 @@ import pytest
 
 from jsync import errors
 
-from ..server.support import Thread
-from ..servers import wait_for
+from ..support.servers import wait_for
+from ..support.threads import Thread
 from .support import Jsync
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 
 from jsync.cli.ui.messages import pairs
 
-from ..accounts import Permissions, password_config
-from ..server.support import Recorder, Thread
-from ..servers import monitor, publish_block, wait_for
+from ..support.accounts import Permissions, password_config
+from ..support.servers import monitor, publish_block, wait_for
+from ..support.threads import Recorder, Thread
 from .support import Ended, Jsync
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 
 from jsync.jetstream.objects.engine import encode_name
 
-from ..server.objects.support import noise
-from ..server.support import Thread
+from ..server.jetstream.objects.support import noise
+from ..support.threads import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

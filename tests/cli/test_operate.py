@@ -10,12 +10,12 @@ import pytest
 
 from jsync import connect
 
-from ..accounts import Permissions, password_config
-from ..liar import Said, lying
 from ..matrix.lines import binary_of
-from ..server.support import refusing_url
-from ..servers import wait_for
+from ..support.accounts import Permissions, password_config
 from ..support.connection_faults import FakeServer
+from ..support.connections import refusing_url
+from ..support.fake_jetstream import Said, lying
+from ..support.servers import wait_for
 from .processes import Process
 from .support import Jsync
 from .terminal import Terminal
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.server
 

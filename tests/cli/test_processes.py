@@ -15,7 +15,7 @@ import pytest
 import jsync as package
 from jsync.server import LocalServer
 
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 from .processes import LONG, Process
 
 if TYPE_CHECKING:

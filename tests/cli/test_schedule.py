@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .test_strangers import EVIL, harmless, run_on_terminal
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 
 from jsync import Disconnected, JetStream, connect
 
-from ..server.test_system import ACCOUNTS
-from ..servers import free_port
+from ..server.system.test_system import ACCOUNTS
+from ..support.servers import free_port
 from .support import Jsync
 
 if TYPE_CHECKING:

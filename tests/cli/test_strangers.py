@@ -24,8 +24,8 @@ from jsync.cli.ui.console import console
 from jsync.cli.ui.errors import print_error
 from jsync.cli.ui.progress import Bar, ProgressState
 
-from ..liar import Said, lying
 from ..support.connection_faults import FakeServer
+from ..support.fake_jetstream import Said, lying
 from .tree import COMMANDS
 
 if TYPE_CHECKING:

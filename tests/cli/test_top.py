@@ -33,7 +33,7 @@ from jsync.cli.top.screen import ConnectionStatus, draw
 from jsync.cli.ui.console import console
 from jsync.cli.ui.keyboard import keys_of
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .support import Jsync
 from .terminal import LONG, Terminal
 from .test_strangers import EVIL, harmless

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..server.support import Thread
-from ..servers import monitor, wait_for
-from ..windows import WINDOWS
+from ..support.servers import monitor, wait_for
+from ..support.threads import Thread
+from ..support.windows import WINDOWS
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer

@@ -17,7 +17,7 @@ import pytest
 import jsync
 from jsync.server import LocalServer
 
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 from .processes import Process
 from .support import Jsync
 

@@ -12,16 +12,16 @@ import pytest
 import jsync
 from jsync import BatchState, errors
 
-from ..servers import wait_for
-from ..stored import Ledger, contents
 from ..support.connection_faults import Events, connect
+from ..support.servers import wait_for
+from ..support.stream_verifier import Ledger, contents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

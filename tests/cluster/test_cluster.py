@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ..servers import RawClient, monitor, wait_for
+from ..support.servers import RawClient, monitor, wait_for
 
 if TYPE_CHECKING:
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

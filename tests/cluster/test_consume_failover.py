@@ -13,9 +13,9 @@ import pytest
 
 from jsync import errors
 
-from ..server.support import Recorder, Thread
-from ..servers import monitor, wait_for
 from ..support.connection_faults import Events, connect
+from ..support.servers import monitor, wait_for
+from ..support.threads import Recorder, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import jsync
     from jsync.server import LocalServer
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -11,9 +11,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..server.support import Thread
-from ..servers import RawClient, wait_for
 from ..support.connection_faults import Events, connect
+from ..support.servers import RawClient, wait_for
+from ..support.threads import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jsync.connection import Connection
     from jsync.server import LocalServer
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

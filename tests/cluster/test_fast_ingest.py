@@ -12,11 +12,11 @@ import jsync
 from jsync.jetstream.ingest.engine import RecoveryPoint, State
 from jsync.jetstream.ingest.recovery import find_ambiguity
 
-from ..server.support import Recorder, Thread
-from ..server.test_fast_ingest import numbers, stored
-from ..server.test_fast_ingest_faults import check, pour
-from ..servers import wait_for
+from ..server.jetstream.ingest.test_faults import check, pour
+from ..server.jetstream.ingest.test_ingest import numbers, stored
 from ..support.connection_faults import Events, connect
+from ..support.servers import wait_for
+from ..support.threads import Recorder, Thread
 from .test_failover import lent as lent, whole as whole
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from jsync import FastIngest, JetStream
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -13,15 +13,15 @@ import jsync
 from jsync import errors
 from jsync.jetstream.keyvalue import lock as lock_module
 
-from ..server.keyvalue.support import Writers, await_agreement
-from ..server.support import Recorder, Thread
-from ..servers import wait_for
+from ..server.jetstream.keyvalue.support import Writers, await_agreement
 from ..support.connection_faults import Events, connect
+from ..support.servers import wait_for
+from ..support.threads import Recorder, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

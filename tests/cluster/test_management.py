@@ -10,12 +10,12 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,8 @@ from jsync.jetstream.keyvalue import bucket as bucket_module
 from jsync.jetstream.publishing.publish import publish
 
 from ..matrix.lines import LINES, binary_of
-from ..server.support import Recorder, Thread
-from ..servers import Cluster, wait_for
+from ..support.servers import Cluster, wait_for
+from ..support.threads import Recorder, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,15 +11,15 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..server.objects.support import chunks_of, noise
-from ..server.support import Thread
-from ..servers import wait_for
+from ..server.jetstream.objects.support import chunks_of, noise
 from ..support.connection_faults import Events, connect
+from ..support.servers import wait_for
+from ..support.threads import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -11,9 +11,9 @@ import pytest
 
 from jsync import errors
 
-from ..server.support import Recorder
-from ..servers import monitor, wait_for
 from ..support.connection_faults import Events, connect
+from ..support.servers import monitor, wait_for
+from ..support.threads import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import jsync
     from jsync.server import LocalServer
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -11,9 +11,9 @@ import pytest
 
 from jsync import errors
 
-from ..server.support import Recorder
-from ..servers import wait_for
 from ..support.connection_faults import Events, connect
+from ..support.servers import wait_for
+from ..support.threads import Recorder
 from .test_ordered import host, patiently, publish
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import jsync
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fault]
 

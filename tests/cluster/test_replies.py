@@ -15,16 +15,16 @@ from jsync.models import (
     StreamInfo,
 )
 
-from ..server.raw_api import (
+from ..support.raw_api import (
     ask,
     assert_nothing_is_lost,
     create_consumer,
     create_stream,
 )
-from ..server.support import LONG
+from ..support.threads import LONG
 
 if TYPE_CHECKING:
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 
 @pytest.mark.cluster

@@ -14,11 +14,11 @@ import pytest
 
 from jsync import errors
 
-from ..routed import RoutedCluster
-from ..server.support import Thread
-from ..servers import wait_for
-from ..stored import PATIENCE, Published, Received, read_back
 from ..support.connection_faults import Events, connect
+from ..support.routed_cluster import RoutedCluster
+from ..support.servers import wait_for
+from ..support.stream_verifier import PATIENCE, Published, Received, read_back
+from ..support.threads import Thread
 from .test_publisher_failover import answered
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import jsync
 
-    from ..proxy import FaultProxy, Side
+    from ..support.proxy import FaultProxy, Side
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fault]
 

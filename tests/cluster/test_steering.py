@@ -13,7 +13,7 @@ import jsync
 from jsync import errors
 
 from ..cli.support import Jsync
-from ..servers import Cluster, wait_for
+from ..support.servers import Cluster, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

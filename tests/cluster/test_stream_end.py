@@ -14,10 +14,10 @@ import jsync
 from jsync import errors
 
 from ..matrix.lines import binary_of
-from ..routed import RoutedCluster
-from ..server.support import LONG, Recorder, Thread
-from ..servers import Cluster, wait_for
 from ..support.connection_faults import Events, connect
+from ..support.routed_cluster import RoutedCluster
+from ..support.servers import Cluster, wait_for
+from ..support.threads import LONG, Recorder, Thread
 from .test_ordered import host, patiently
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import jsync
 from jsync.worker import worker as worker_module
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     import pytest
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 
 def test_a_worker_without_quorum_is_not_ready(

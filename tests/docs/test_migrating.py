@@ -42,7 +42,7 @@ PAIRS = {
 }
 
 SERVER_ERRORS: dict[str, tuple[int, str, str]] = json.loads(
-    (Path(__file__).parents[1] / "unit/server_errors.json").read_text()
+    (Path(__file__).parents[1] / "unit/errors/server_errors.json").read_text()
 )
 
 THINGS: dict[str, Any] = {

@@ -17,8 +17,8 @@ from .running import run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..accounts import Account
-    from ..certificates import Certificates
+    from ..support.accounts import Account
+    from ..support.certificates import Certificates
 
 pytestmark = pytest.mark.server
 

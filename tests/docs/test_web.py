@@ -15,7 +15,7 @@ import pytest
 
 import jsync
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .markdown import ROOT, blocks
 from .running import SECONDS
 

@@ -14,7 +14,7 @@ import pytest
 
 import jsync
 
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 from .markdown import ROOT, blocks
 from .running import SECONDS, jsync_commands, run, run_command
 

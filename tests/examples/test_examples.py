@@ -19,7 +19,7 @@ import jsync
 from jsync.errors import NotFoundError
 from jsync.server import LocalServer
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

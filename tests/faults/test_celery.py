@@ -27,8 +27,8 @@ import jsync
 from jsync.errors import StreamNotFoundError
 from jsync.integrations.kombu.bindings import Binding
 
-from ..proxy import FaultProxy
-from ..servers import wait_for
+from ..support.proxy import FaultProxy
+from ..support.servers import wait_for
 from .celery_tasks import ACK_WAIT, QUEUES, make_app
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
-    from ..proxy import Side
+    from ..support.proxy import Side
     from .campaign import Campaign
 
 pytestmark = pytest.mark.server

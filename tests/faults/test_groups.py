@@ -21,10 +21,11 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..proxy import FaultProxy, frame_filter
-from ..server.support import LONG, Child, Thread
-from ..servers import wait_for
 from ..support.connection_faults import Events, connect
+from ..support.processes import Child
+from ..support.proxy import FaultProxy, frame_filter
+from ..support.servers import wait_for
+from ..support.threads import LONG, Thread
 
 if TYPE_CHECKING:
     import random

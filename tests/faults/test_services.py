@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import jsync
 from jsync import errors
 
-from ..proxy import FaultProxy
-from ..server.support import Thread
-from ..servers import wait_for
 from ..support.connection_faults import Events, connect
+from ..support.proxy import FaultProxy
+from ..support.servers import wait_for
+from ..support.threads import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
     from .campaign import Campaign
 
 pytestmark = pytest.mark.cluster

@@ -22,7 +22,7 @@ from urllib.error import HTTPError, URLError
 import jsync
 from jsync import errors
 
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

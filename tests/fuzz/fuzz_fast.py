@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from jsync import _fast
 
-from .. import reference
-from ..reference import Message, outcome, outcomes, shown_headers, shown_metadata
+from ..support import reference
+from ..support.reference import (
+    Message,
+    outcome,
+    outcomes,
+    shown_headers,
+    shown_metadata,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

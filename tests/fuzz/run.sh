@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzz jsync._fast against the oracle in tests/reference.py. The fuzzer is guided by coverage, and
+# Fuzz jsync._fast against the oracle in tests/support/reference.py. The fuzzer is guided by coverage, and
 # uses the address and undefined-behaviour sanitizers.
 #
 #     tests/fuzz/run.sh WORK [libFuzzer options]      such as -runs=100000

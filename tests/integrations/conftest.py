@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kombu import pools
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from . import tasks
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kombu import Connection, Consumer, Producer, Queue
 
-from ..proxy import frame_filter
-from ..servers import wait_for
+from ..support.proxy import frame_filter
+from ..support.servers import wait_for
 from .conftest import SECONDS, url
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-    from ..proxy import Side
+    from ..support.proxy import Side
 
 JOBS = Queue("jobs", routing_key="jobs")
 

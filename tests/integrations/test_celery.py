@@ -19,7 +19,7 @@ from celery.exceptions import (
 
 import jsync
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .conftest import SECONDS, url
 from .tasks import make_app
 

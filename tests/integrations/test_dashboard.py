@@ -16,7 +16,7 @@ import pytest
 import jsync
 
 from ..cli.processes import Process
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

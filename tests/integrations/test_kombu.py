@@ -16,7 +16,7 @@ from jsync import errors
 from jsync.errors import ConfigError
 from jsync.integrations.kombu.transient import TransientQueue
 
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 from .conftest import SECONDS, url
 from .kombu_support import JOBS, Reading, another, publish
 

@@ -13,9 +13,9 @@ from kombu import Connection, Exchange, Producer, Queue
 import jsync
 from jsync.errors import ConfigError, Error
 
-from ..proxy import FaultProxy, frame_changer, frame_filter
-from ..servers import wait_for
 from ..support.connection_faults import FakeServer, Peer
+from ..support.proxy import FaultProxy, frame_changer, frame_filter
+from ..support.servers import wait_for
 from .conftest import SECONDS, url
 from .kombu_support import JOBS, Once, Reading, another, publish
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-    from ..proxy import Side
+    from ..support.proxy import Side
 
 pytestmark = pytest.mark.server
 

@@ -24,7 +24,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 import jsync
 from jsync.integrations.opentelemetry import JsyncInstrumentor, process
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ import pytest
 import jsync
 
 from ..cli.processes import Process
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ from celery.result import GroupResult
 import jsync
 from jsync.errors import Error, KeyNotFoundError
 
-from ..proxy import FaultProxy
 from ..support.connection_faults import FakeServer, Peer
+from ..support.proxy import FaultProxy
 from .conftest import SECONDS
 from .kombu_support import Once
 from .tasks import make_app

@@ -10,7 +10,7 @@ import pytest
 
 import jsync
 
-from ..server.test_backups import filled, held
+from ..server.jetstream.backups.test_backups import filled, held
 from .go_program import nats_command
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .clients import CLIENTS, Peer, PeerError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..accounts import password_config
+from ..support.accounts import password_config
 from .go_program import nats_command
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 import jsync
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .go_program import GoClient
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import jsync
 from jsync import ConsumerGroupConfig, errors
 from jsync.jetstream.groups.engine import subjects_of
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .go_program import GoClient
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 
 import jsync
 
-from ..server.support import SOON
-from ..servers import wait_for
+from ..support.servers import wait_for
+from ..support.threads import SOON
 from .test_nats_py import sent, theirs
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import jsync
 from jsync import errors
 from jsync.server import LocalServer
 
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 from .lines import binary_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from jsync import BatchState, errors
 from jsync.jetstream.atomic.engine import has_batch_fix
 from jsync.server import LocalServer
 
-from ..proxy import FaultProxy
-from ..stored import contents
+from ..support.proxy import FaultProxy
+from ..support.stream_verifier import contents
 from .leaf import leaf_before
 from .lines import binary_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from jsync.models.server_version import ServerVersion
 
-    from ..proxy import Side
+    from ..support.proxy import Side
 
 
 @pytest.fixture

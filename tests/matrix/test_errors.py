@@ -11,8 +11,8 @@ from jsync import errors
 from jsync.models import ConsumerConfig, StreamConfig
 from jsync.server import LocalServer
 
-from ..server.raw_api import ask, named
-from ..server.support import LONG
+from ..support.raw_api import ask, named
+from ..support.threads import LONG
 from .lines import LINES, binary_of
 
 if TYPE_CHECKING:

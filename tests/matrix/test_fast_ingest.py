@@ -10,9 +10,9 @@ import jsync
 from jsync import errors
 from jsync.server import LocalServer
 
-from ..server.support import Recorder
-from ..server.test_fast_ingest import held, is_alone, numbers, stored
-from ..server.test_fast_ingest_refusals import end
+from ..server.jetstream.ingest.test_ingest import held, is_alone, numbers, stored
+from ..server.jetstream.ingest.test_refusals import end
+from ..support.threads import Recorder
 from .leaf import leaf_before
 from .lines import binary_of
 

@@ -10,11 +10,11 @@ import pytest
 from jsync import errors
 from jsync.server import LocalServer
 
-from ..proxy import FaultProxy
-from ..server.support import Thread
-from ..servers import free_port, wait_for
-from ..stored import Published, Received, read_back
 from ..support.connection_faults import Events, connect
+from ..support.proxy import FaultProxy
+from ..support.servers import free_port, wait_for
+from ..support.stream_verifier import Published, Received, read_back
+from ..support.threads import Thread
 from .leaf import answers, hub_of, leaf_of
 from .lines import LINES, binary_of
 

@@ -11,8 +11,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..server.support import LONG, Thread
-from ..servers import wait_for
+from ..support.servers import wait_for
+from ..support.threads import LONG, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..server.support import LONG
+from ..support.threads import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

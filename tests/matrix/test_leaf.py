@@ -11,7 +11,7 @@ from jsync import errors
 from jsync.jetstream.versions import PAUSE
 from jsync.server import LocalServer
 
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 from .leaf import answers, hub_of, leaf_before, leaf_of
 from .lines import binary_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from jsync import errors
 
-from ..server.support import LONG
+from ..support.threads import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from jsync.models import (
 )
 from jsync.server import LocalServer
 
-from ..server.raw_api import (
+from ..support.raw_api import (
     ask,
     assert_nothing_is_lost,
     create_consumer,

@@ -19,14 +19,14 @@ from jsync.models import (
     decode_pub_ack,
 )
 
-from ..server.raw_api import (
+from ..support.raw_api import (
     ask,
     assert_nothing_is_lost,
     create_consumer,
     create_stream,
 )
-from ..server.support import LONG
-from ..servers import wait_for
+from ..support.servers import wait_for
+from ..support.threads import LONG
 
 if TYPE_CHECKING:
     import jsync

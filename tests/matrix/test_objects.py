@@ -10,8 +10,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..server.objects.support import chunks_of, noise
-from ..server.support import LONG
+from ..server.jetstream.objects.support import chunks_of, noise
+from ..support.threads import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

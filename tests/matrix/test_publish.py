@@ -12,7 +12,7 @@ from jsync import errors
 from jsync.jetstream.publishing.options import required_features
 from jsync.jetstream.versions import lacking
 
-from ..server.support import LONG
+from ..support.threads import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import pytest
 
 from jsync import errors
 
-from ..server.support import LONG
-from ..servers import wait_for
+from ..support.servers import wait_for
+from ..support.threads import LONG
 from .test_management import needing
 
 if TYPE_CHECKING:

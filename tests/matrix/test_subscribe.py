@@ -8,8 +8,8 @@ import pytest
 
 from jsync import errors
 
-from ..server.support import LONG, Recorder
-from ..servers import wait_for
+from ..support.servers import wait_for
+from ..support.threads import LONG, Recorder
 
 if TYPE_CHECKING:
     import jsync

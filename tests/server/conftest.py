@@ -12,7 +12,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from .support import SOON
+from ..support.threads import SOON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +26,57 @@ HERE = Path(__file__).parent
 # The outcome of these files depends on the Python: signals, exits, forks, threads, the garbage
 # collector, sockets and TLS, annotations, pickles and processes.
 PYTHONS = {
-    *("consume/test_abandoned", "consume/test_arrow_failures", "consume/test_ending"),
-    *("consume/test_handlers", "consume/test_memory", "consume/test_workers"),
-    *("keyvalue/test_codecs", "keyvalue/test_live", "keyvalue/test_lock"),
-    *("objects/test_files", "objects/test_fsspec", "ordered/test_threads"),
+    *(
+        "jetstream/pulls/test_abandoned",
+        "jetstream/pulls/test_arrow_failures",
+        "jetstream/pulls/test_ending",
+    ),
+    *(
+        "jetstream/pulls/test_handlers",
+        "jetstream/pulls/test_memory",
+        "jetstream/pulls/test_workers",
+    ),
+    *(
+        "jetstream/keyvalue/test_codecs",
+        "jetstream/keyvalue/test_live",
+        "jetstream/keyvalue/test_lock",
+    ),
+    *(
+        "jetstream/objects/test_files",
+        "jetstream/objects/test_fsspec",
+        "jetstream/ordered/test_threads",
+    ),
     *("services/test_ending", "services/test_endpoints"),
-    *("subscribe/test_forked", "subscribe/test_race", "subscribe/test_unsubscribe"),
-    *("test_certificates", "test_connect", "test_copies", "test_credentials"),
-    *("test_dialers", "test_exit", "test_fast_ingest_process", "test_fork"),
-    *("test_ingest_threads", "test_interrupted", "test_interrupted_reading"),
-    *("test_local_server", "test_logging", "test_memory", "test_publish_arrow"),
-    *("test_publisher_forgotten", "test_pytest_plugin", "test_secrets"),
-    *("test_signals", "test_threads", "test_tls", "test_worker"),
+    *(
+        "jetstream/subscribe/test_forked",
+        "jetstream/subscribe/test_race",
+        "jetstream/subscribe/test_unsubscribe",
+    ),
+    *(
+        "support/test_certificates",
+        "core/test_connect",
+        "test_copies",
+        "core/test_credentials",
+    ),
+    *(
+        "core/test_dialers",
+        "core/test_exit",
+        "jetstream/ingest/test_process",
+        "core/test_fork",
+    ),
+    *(
+        "jetstream/ingest/test_threads",
+        "core/test_interrupted",
+        "jetstream/test_interrupted_reading",
+    ),
+    *(
+        "test_local_server",
+        "core/test_logging",
+        "test_memory",
+        "jetstream/publishing/test_arrow",
+    ),
+    *("jetstream/publishing/test_forgotten", "test_pytest_plugin", "test_secrets"),
+    *("core/test_signals", "core/test_threads", "core/test_tls", "worker/test_worker"),
 }
 assert all((HERE / f"{name}.py").exists() for name in PYTHONS)
 

@@ -13,15 +13,15 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..servers import monitor, threads_since
-from .support import SOON, Thread
+from ..support.servers import monitor, threads_since
+from ..support.threads import SOON, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
 
-    from ..proxy import FaultProxy
+    from ..support.proxy import FaultProxy
 
 pytestmark = pytest.mark.server
 

@@ -9,7 +9,7 @@ import pytest
 from jsync import ConsumerConfig, StreamConfig, connect, errors
 from jsync.errors import ConfigError
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

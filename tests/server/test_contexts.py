@@ -14,17 +14,17 @@ import pytest
 import jsync
 from jsync import contexts, errors
 
-from ..accounts import Key, nkey_config, password_config
-from ..windows import needs_shell
+from ..support.accounts import Key, nkey_config, password_config
+from ..support.windows import needs_shell
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from jsync.server import LocalServer
 
-    from ..accounts import Account
-    from ..certificates import Certificates
     from ..conftest import StartServer
+    from ..support.accounts import Account
+    from ..support.certificates import Certificates
 
 
 DATA = f"data:;base64,{base64.b64encode(b'hunter2' + bytes([233])).decode()}"

@@ -17,9 +17,9 @@ import pytest
 from jsync import errors
 from jsync.server import LocalServer
 
-from ..servers import RawClient, free_port, monitor, wait_for
-from ..windows import WINDOWS, needs_fork, needs_shell, needs_signals
-from .support import run_child
+from ..support.processes import run_child
+from ..support.servers import RawClient, free_port, monitor, wait_for
+from ..support.windows import WINDOWS, needs_fork, needs_shell, needs_signals
 
 if TYPE_CHECKING:
     from ..conftest import StartServer

@@ -12,8 +12,6 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..proxy import FaultProxy
-from ..servers import wait_for
 from ..support.connection_faults import (
     Events,
     FakeServer,
@@ -25,7 +23,9 @@ from ..support.connection_faults import (
     subscribed,
     waiting,
 )
-from .support import LONG
+from ..support.proxy import FaultProxy
+from ..support.servers import wait_for
+from ..support.threads import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable

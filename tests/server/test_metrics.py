@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 import jsync
 from jsync import errors, metrics
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
 
-    from ..proxy import FaultProxy
+    from ..support.proxy import FaultProxy
 
 pytestmark = pytest.mark.server
 

@@ -20,12 +20,12 @@ import jsync
 from jsync import errors
 
 from ..faults.campaign import SEED
-from ..liar import Said, lying
-from ..mutation import VALUES, mutated as mutated_json
-from ..servers import RawClient
 from ..support.connection_faults import FakeServer
+from ..support.fake_jetstream import Said, lying
+from ..support.json_mutation import VALUES, mutated as mutated_json
+from ..support.servers import RawClient
+from ..support.threads import LONG, SOON, Recorder
 from ..unit.test_hostile_replies import CONSUMER, STREAM
-from .support import LONG, SOON, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -19,10 +19,10 @@ import jsync
 from jsync import errors, metrics
 from jsync.server import LocalServer
 
-from ..accounts import Key, Operator, nkey_config, password_config, token_config
-from ..proxy import FaultProxy
-from ..servers import wait_for
-from .support import works
+from ..support.accounts import Key, Operator, nkey_config, password_config, token_config
+from ..support.connections import works
+from ..support.proxy import FaultProxy
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

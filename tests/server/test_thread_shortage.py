@@ -11,10 +11,10 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..servers import wait_for
 from ..support.connection_faults import Events
+from ..support.servers import wait_for
+from ..support.threads import LONG, Thread
 from .services.support import Slow
-from .support import LONG, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from jsync.spark.pipeline.starting import TOO_LATE, started
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

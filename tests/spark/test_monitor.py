@@ -15,7 +15,7 @@ from jsync import errors
 from jsync.spark import QueryFigures, monitor, statuses
 
 from ..cli.support import Jsync
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .sink_support import run
 from .support import LONG, Batches, Reading, begun, fill, numbers
 

@@ -14,8 +14,8 @@ import jsync
 from jsync.spark import monitor, statuses
 from jsync.spark.monitoring.board import BUCKET
 
-from ..server.support import SOON
-from ..servers import monitor as page, wait_for
+from ..support.servers import monitor as page, wait_for
+from ..support.threads import SOON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

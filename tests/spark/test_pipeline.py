@@ -20,7 +20,7 @@ from jsync.spark import pipeline, statuses
 from jsync.spark.pipeline import streaming
 
 from ..cli.support import Jsync
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .support import LONG, fill
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from jsync.errors import ConfigError, StreamNotFoundError
 from jsync.spark import pipeline
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .support import LONG, Reading, begun, fill, numbers
 
 if TYPE_CHECKING:

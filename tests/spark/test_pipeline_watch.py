@@ -12,7 +12,7 @@ from jsync.spark.pipeline.batch import _Watch
 from jsync.spark.pipeline.report import Report
 from jsync.spark.pipeline.stopping import Stop
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 
 
 @pytest.mark.parametrize("error", [Py4JError("no answer"), BrokenPipeError()])

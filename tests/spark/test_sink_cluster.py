@@ -15,7 +15,7 @@ from jsync.spark.sink.fence import Committed, decode
 from jsync.spark.sink.guard import commit
 from jsync.spark.sink.report import BatchReport, TaskReport
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .campaign import KILLS, dice
 from .sink_support import LONG, numbers, stored, with_columns
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.bulk]
 

@@ -22,7 +22,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .campaign import STARTS, dice
 from .sink_support import stored
 

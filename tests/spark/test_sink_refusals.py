@@ -22,7 +22,7 @@ from jsync.spark.sink.settings import SinkSettings
 from jsync.spark.sink.target import target_of
 from jsync.spark.sink.writer import JetStreamWriter
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .sink_support import stored
 
 if TYPE_CHECKING:

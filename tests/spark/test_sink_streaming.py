@@ -15,7 +15,7 @@ from jsync.spark.sink.bucket import open_bucket
 from jsync.spark.sink.guard import commit
 from jsync.spark.sink.report import BatchReport, TaskReport
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .sink_support import run, stored, with_columns
 from .support import fill, numbers
 

@@ -26,7 +26,7 @@ from jsync.spark.data_source import JetStreamDataSource
 from jsync.spark.options import Options
 from jsync.spark.source import FilteringReader, JetStreamReader
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .engine import SCHEMA, batch, latest, sequences, streaming
 from .support import LONG, fill, numbers
 

@@ -11,8 +11,8 @@ from jsync.spark.monitoring.figures import QueryFigures, StreamFigures
 from jsync.spark.monitoring.lags import measure
 from jsync.spark.streams import look
 
-from ..liar import Said, lying
 from ..support.connection_faults import FakeServer
+from ..support.fake_jetstream import Said, lying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import jsync
 from jsync import errors
 from jsync.spark.connecting import close_connections
 
-from ..accounts import Permissions, password_config
+from ..support.accounts import Permissions, password_config
 from .campaign import KILLS
 from .engine import batch, latest, sequences, streaming
 from .support import fill, numbers
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
-    from ..servers import Cluster
+    from ..support.servers import Cluster
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 import jsync
 from jsync.server import LocalServer
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .support import LONG, Batches, Reading, fill, numbers
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..framing import Framing, acceptance
-from ..proxy import LINGER_NOT, SCHEME, payload_size
-from ..servers import wait_for
+from .proxy import LINGER_NOT, SCHEME, payload_size
+from .servers import wait_for
+from .websocket_framing import Framing, acceptance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

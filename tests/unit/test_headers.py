@@ -15,8 +15,8 @@ from jsync._fast import encode_headers, parse_headers
 from jsync.errors import InvalidHeaderError
 from jsync.headers import Headers
 
-from .. import reference
-from ..reference import outcome, shown_headers
+from ..support import reference
+from ..support.reference import outcome, shown_headers
 
 BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=500)
 

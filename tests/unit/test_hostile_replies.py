@@ -26,7 +26,7 @@ from jsync.jetstream.replies import api_error, read_reply
 from jsync.jetstream.versions import line_of_config, line_of_server
 from jsync.models import Model, StoredMessage
 
-from ..mutation import VALUES, mutated
+from ..support.json_mutation import VALUES, mutated
 
 if TYPE_CHECKING:
     import random

@@ -16,14 +16,11 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...proxy import FaultProxy
-from ...server.support import LONG, Child, Thread, wait_until_blocked
-from ...servers import wait_for
-from ...support.connection_faults import (  # noqa: F401 (a fixture for each test)
-    Events,
-    _no_crash,
-    connect,
-)
+from ...support.connection_faults import Events, _no_crash, connect  # noqa: F401 (a fixture for each test)
+from ...support.processes import Child
+from ...support.proxy import FaultProxy
+from ...support.servers import wait_for
+from ...support.threads import LONG, Thread, wait_until_blocked
 from .model import SLACK
 from .world import SMALL, Resolver, SmallCluster, World
 
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
     from jsync.core.pool import PoolServer
 
-    from ...servers import Cluster
+    from ...support.servers import Cluster
     from ..campaign import Campaign
     from .model import Model, Outcome
 

@@ -13,10 +13,11 @@ import jsync
 from jsync import errors
 from jsync.server import LocalServer
 
-from ...proxy import FaultProxy
-from ...server.support import LONG, Thread, refusing_url
-from ...servers import Cluster, wait_for
 from ...support.connection_faults import Events, connect
+from ...support.connections import refusing_url
+from ...support.proxy import FaultProxy
+from ...support.servers import Cluster, wait_for
+from ...support.threads import LONG, Thread
 from .model import SLACK, Model
 
 if TYPE_CHECKING:

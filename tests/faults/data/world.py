@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from jsync import errors
 
-from ...proxy import FaultProxy
-from ...server.support import LONG, Thread
-from ...servers import wait_for
+from ...support.proxy import FaultProxy
+from ...support.servers import wait_for
+from ...support.threads import LONG, Thread
 from .command import start
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import jsync
 from jsync import errors
 from jsync.core.clock import boottime as clock
 
-from ...proxy import FaultProxy
-from ...server.support import Recorder, Thread
-from ...servers import wait_for
 from ...support.connection_faults import Events, connect
+from ...support.proxy import FaultProxy
+from ...support.servers import wait_for
+from ...support.threads import Recorder, Thread
 from .model import Stored, Term, judge_key, judge_seen, judge_terms
 from .writers import NatsPy, Round, write
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Self
 
-    from ...servers import Cluster
+    from ...support.servers import Cluster
     from ..campaign import Campaign
 
 pytestmark = pytest.mark.cluster

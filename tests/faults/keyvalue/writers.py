@@ -13,8 +13,8 @@ import nats
 
 from jsync import errors
 
-from ...server.support import Thread
-from ...servers import wait_for
+from ...support.servers import wait_for
+from ...support.threads import Thread
 from .model import Call, Outcome
 
 if TYPE_CHECKING:

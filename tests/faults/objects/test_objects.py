@@ -19,11 +19,11 @@ from jsync.jetstream.objects import marks
 from jsync.jetstream.objects.engine import encode_name
 from jsync.jetstream.objects.repository import ObjectRepository
 
-from ...routed import RoutedCluster
-from ...server.objects.support import chunks_of
-from ...server.support import Thread
-from ...servers import wait_for
+from ...server.jetstream.objects.support import chunks_of
 from ...support.connection_faults import Events, connect
+from ...support.routed_cluster import RoutedCluster
+from ...support.servers import wait_for
+from ...support.threads import Thread
 from .history import History, Step, bytes_of, content_of
 from .writer import SHARED, choose_step, put_or_delete, rename_one
 

@@ -18,9 +18,9 @@ from jsync.jetstream.watching.current import MAX_AGE
 from jsync.server import LocalServer
 
 from ...cluster.test_ordered import patiently
-from ...routed import RoutedCluster
-from ...server.support import LONG, Recorder, Thread
 from ...support.connection_faults import Events, connect
+from ...support.routed_cluster import RoutedCluster
+from ...support.threads import LONG, Recorder, Thread
 from .model import Model
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import jsync
 
-    from ...servers import Cluster
+    from ...support.servers import Cluster
     from ..campaign import Campaign
 
 KEPT = [f"kept.{number}" for number in range(60)]

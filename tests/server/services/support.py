@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..support import SOON
+from ...support.threads import SOON
 
 if TYPE_CHECKING:
     import jsync

@@ -12,8 +12,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...servers import wait_for
-from ..support import LONG, Thread
+from ...support.servers import wait_for
+from ...support.threads import LONG, Thread
 from .support import DEEP, Order, Slow, Total
 
 if TYPE_CHECKING:

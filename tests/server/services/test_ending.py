@@ -10,8 +10,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...servers import wait_for
-from ..support import LONG, Recorder, Thread
+from ...support.servers import wait_for
+from ...support.threads import LONG, Recorder, Thread
 from .support import Slow
 
 if TYPE_CHECKING:

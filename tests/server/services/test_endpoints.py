@@ -11,7 +11,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..support import LONG, Thread
+from ...support.threads import LONG, Thread
 from .support import DEEP, Order, Slow, Total
 
 if TYPE_CHECKING:

@@ -11,16 +11,17 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...servers import wait_for
 from ...support.connection_faults import Events, connect
-from ..support import LONG, Child, Thread, run_child
+from ...support.processes import Child, run_child
+from ...support.servers import wait_for
+from ...support.threads import LONG, Thread
 from .support import Slow
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ...conftest import StartServer
-    from ...proxy import FaultProxy
+    from ...support.proxy import FaultProxy
 
 pytestmark = pytest.mark.server
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import pyspark
 import pytest
 
-from ...servers import wait_for
+from ...support.servers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

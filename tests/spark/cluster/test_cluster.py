@@ -13,7 +13,7 @@ import pytest
 
 from jsync.spark.pipeline import __main__ as program
 
-from ...servers import wait_for
+from ...support.servers import wait_for
 
 if TYPE_CHECKING:
     import jsync

@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 
-from ...accounts import Key, nkey_config, password_config, token_config
+from ...support.accounts import Key, nkey_config, password_config, token_config
 from ..sink_support import stored
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-    from ...accounts import Account
-    from ...certificates import Certificates
     from ...conftest import StartServer
+    from ...support.accounts import Account
+    from ...support.certificates import Certificates
     from .conftest import SparkCluster
 
 pytestmark = pytest.mark.fault

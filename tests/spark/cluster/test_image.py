@@ -13,7 +13,7 @@ import pytest
 
 import jsync
 
-from ...accounts import password_config
+from ...support.accounts import password_config
 from ..sink_support import stored
 from .conftest import ROOT, SparkCluster, kill_session
 from .images import Images
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-    from ...accounts import Account
-    from ...certificates import Certificates
     from ...conftest import StartServer
+    from ...support.accounts import Account
+    from ...support.certificates import Certificates
     from .images import Container
 
 pytestmark = [pytest.mark.fault, pytest.mark.image]

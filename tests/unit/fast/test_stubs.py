@@ -1,0 +1,98 @@
+"""Tests that the stub of the extension matches it for type checkers and readers."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import _fast, testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.tools
+
+ROOT = Path(__file__).parents[3]
+PYPROJECT = ROOT / "pyproject.toml"
+
+
+def test_the_stub_agrees_with_the_extension() -> None:
+    assert importlib.util.find_spec("mypy") is not None, (
+        "mypy is missing: install the `lint` dependency group (pip install --group lint)"
+    )
+    checked = subprocess.run(
+        [
+            *(sys.executable, "-m", "mypy.stubtest"),
+            *("--mypy-config-file", str(PYPROJECT), "jsync._fast"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_extension_lists_all_parts_in_order() -> None:
+    source = (ROOT / "jsync/_fast.pyx").read_text()
+    listed = re.findall(r"^    (\w+\.pxi) ", source, re.MULTILINE)
+    included = re.findall(r'^include "_fast_parts/(.*)"$', source, re.MULTILINE)
+    assert listed == included
+    parts = {path.name for path in (ROOT / "jsync/_fast_parts").glob("*.pxi")}
+    assert parts == set(included)
+
+
+def docstrings_of_the_stub() -> Iterator[tuple[str, str, str]]:
+    """Yield the class or function, the name, and the text of each docstring in the stub."""
+    for top in ast.parse((ROOT / "jsync/_fast.pyi").read_text()).body:
+        if not isinstance(top, ast.ClassDef | ast.FunctionDef):
+            continue
+        yield top.name, top.name, ast.get_docstring(top) or ""
+        for member, behind in zip(top.body, [*top.body[1:], None], strict=True):
+            match member, behind:
+                case ast.FunctionDef(), _:
+                    yield top.name, member.name, ast.get_docstring(member) or ""
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    yield top.name, name, inspect.cleandoc(text)
+
+
+def docstring_of_the_extension(owner: str, name: str) -> str:
+    found = getattr(_fast, owner)
+    if name != owner:
+        found = inspect.getattr_static(found, name)
+    return inspect.cleandoc(found.__doc__ or "")
+
+
+def test_stubs_repeat_only_docstrings_that_users_see() -> None:
+    """Documentation and editors read the stub, and `help` reads the extension."""
+    public = [testing.Ack, *(getattr(jsync, name) for name in jsync.__all__)]
+    shown = {
+        base.__name__
+        for one in public
+        if isinstance(one, type)
+        for base in one.__mro__
+        if base.__module__ == "jsync._fast"
+    }
+    assert {"JetStreamMsg", "CorePublisher"} <= shown
+    again = {
+        (owner, name): text
+        for owner, name, text in docstrings_of_the_stub()
+        if text
+        and not name.startswith("__")
+        and docstring_of_the_extension(owner, name)
+    }
+    assert again
+    assert {owner for owner, _ in again} <= shown
+    for (owner, name), text in again.items():
+        assert text == docstring_of_the_extension(owner, name), f"{owner}.{name}"
