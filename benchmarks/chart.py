@@ -2,7 +2,7 @@
 
 Each panel shows one figure of one scenario, in its own unit. jsync comes first, in colour. The
 raw socket comes last: it is a loop over a plain socket that does the same work without a client.
-`NAME-front` has three panels, for the README, and `NAME-front-dark` is for a dark page.
+`NAME-front` has one panel, for the README, and `NAME-front-dark` is for a dark page.
 """
 
 from __future__ import annotations
@@ -65,11 +65,7 @@ PANELS = [
     Panel("next", "next: median latency", MEDIAN),
     Panel("api", "JetStream API: median latency", MEDIAN),
 ]
-FRONT = [
-    Panel("consume500", "Consume: rate", RATE),
-    Panel("consume500", "Consume: CPU of the client", CPU),
-    Panel("request", "Request and reply: median latency", MEDIAN),
-]
+FRONT = [Panel("consume500", "JetStream messages consumed", RATE)]
 UNITS = {
     CPU: "µs a message: less is better",
     RATE: "thousand messages a second: more is better",
@@ -115,8 +111,8 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
 
     for suffix, wanted, columns, palette in (
         ("", PANELS, 4, LIGHT),
-        ("-front", FRONT, 3, LIGHT),
-        ("-front-dark", FRONT, 3, DARK),
+        ("-front", FRONT, 1, LIGHT),
+        ("-front-dark", FRONT, 1, DARK),
     ):
         mpl.rcParams |= {
             "svg.hashsalt": "jsync",
@@ -134,13 +130,15 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
         figure, axes = plt.subplots(
             rows,
             columns,
-            figsize=(3.25 * columns, 0.6 + 1.9 * rows),
+            figsize=(max(6, 3.25 * columns), 0.6 + 1.9 * rows),
             squeeze=False,
         )
         for axis in axes.flat:
             axis.set_visible(False)
         for axis, (panel, found) in zip(axes.flat, panels, strict=False):
             axis.set_visible(True)
+            if wanted is FRONT:
+                found = {key: row for key, row in found.items() if key != "raw socket"}
             _bars(axis, panel, found, palette)
         facts = document["facts"]
         figure.suptitle(
