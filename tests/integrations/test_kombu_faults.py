@@ -389,6 +389,46 @@ def test_the_type_of_the_last_declaration_counts(broker: LocalServer) -> None:
     assert messages(broker, "world") == 2
 
 
+def test_declarations_by_turns_count_in_their_order(broker: LocalServer) -> None:
+    with (
+        another(broker) as one,
+        another(broker, timeout=4) as other,
+        another(broker, timeout=3) as third,
+    ):
+        first, second = one.channel(), other.channel()
+        bindings = third.channel().connection.shared.bindings
+        for _ in range(60):
+            first.exchange_declare("turns", "direct")
+            second.exchange_declare("turns", "topic")
+            first.exchange_declare("turns", "direct")
+            assert bindings.type_of("turns") == "direct"
+            second.exchange_delete("turns")
+            first.exchange_declare("turns", "direct")
+            assert bindings.type_of("turns") == "direct"
+
+
+def test_a_later_declaration_of_another_process_counts(broker: LocalServer) -> None:
+    with another(broker) as first, another(broker, timeout=4) as second:
+        channel = first.channel()
+        channel.exchange_declare("news", "direct")
+        WORLD(second.channel()).declare()
+        message = channel.prepare_message("a")
+        channel.basic_publish(message, exchange="news", routing_key="world.cup")
+    assert messages(broker, "world") == 1
+
+
+def test_an_exchange_that_another_just_bound_is_kept(broker: LocalServer) -> None:
+    with another(broker) as first, another(broker, timeout=4) as second:
+        channel, other = first.channel(), second.channel()
+        other.queue_declare("world")
+        for number in range(60):
+            name = f"news-{number}"
+            channel.exchange_declare(name, "topic")
+            other.queue_bind("world", name, "world.#")
+            with pytest.raises(PreconditionFailed):
+                channel.exchange_delete(name, if_unused=True)
+
+
 def test_the_exchanges_of_every_broker_have_their_types(
     broker: LocalServer, connection: Connection
 ) -> None:

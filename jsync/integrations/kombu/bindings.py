@@ -125,6 +125,7 @@ class Bindings:
 
     def _put(self, binding: Binding) -> None:
         """Store a binding, unless it is stored. Blocks until this process has seen it."""
+        self._catch_up(binding.exchange)  # another client may just have changed it
         bucket, view = self._opened()
         value = msgspec.json.encode(binding)
         stored = view.get(binding.key)
@@ -198,17 +199,30 @@ class Bindings:
         self._put(Binding(exchange, kind, "", ""))
 
     def type_of(self, exchange: str) -> str | None:
-        """Return the type of an exchange, or None if it was never declared."""
-        known = BUILT_IN.get(exchange) or self._declared.get(exchange)
+        """Return the type of an exchange, or None if it was never declared. Blocks."""
+        if exchange not in BUILT_IN:
+            self._catch_up(exchange)
+        return self.seen_type_of(exchange)
+
+    def seen_type_of(self, exchange: str) -> str | None:
+        """Return the type of an exchange by what this process has seen of the bucket.
+
+        What another process has stored last counts more than a declaration of this one,
+        which counts if nothing is stored, for example after the bucket was deleted.
+        """
+        table = self._read_all()
+        known = BUILT_IN.get(exchange) or table.kinds.get(exchange)
+        known = known or self._declared.get(exchange)
         if known is not None:
             return known
-        self._catch_up(exchange)
-        table = self._read_all()
-        if exchange in table.kinds:
-            return table.kinds[exchange]
         # A binding may have been stored without a declaration of its exchange.
         bound = table.bindings.get(exchange)
         return bound[0].kind if bound else None
+
+    def is_bound(self, exchange: str) -> bool:
+        """Return whether an exchange has bindings. Blocks."""
+        self._catch_up(exchange)
+        return bool(self._read_all().bindings.get(exchange))
 
     def delete_exchange(self, exchange: str) -> None:
         """Remove an exchange with its bindings. Its queues stay."""
@@ -222,7 +236,6 @@ class Bindings:
 
     def add(self, exchange: str, pattern: str, queue: str) -> Binding:
         """Store a binding. It applies to this process immediately."""
-        self._catch_up(exchange)  # another client may just have removed it
         kind = self.type_of(exchange) or "direct"
         binding = Binding(exchange, kind, pattern, queue)
         self._put(binding)
@@ -268,7 +281,7 @@ class Bindings:
     def queues(self, exchange: str, routing_key: str) -> list[str]:
         """Return the queues that get a message, each once. Blocks for a request."""
         self._catch_up(exchange)
-        kind = self.type_of(exchange)
+        kind = self.seen_type_of(exchange)
         found = {
             binding.queue: None
             for binding in self._read_all().bindings.get(exchange, ())

@@ -156,7 +156,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     ) -> None:
         """Remove an exchange and its bindings. Its queues stay."""
         bindings = self._shared.bindings
-        if if_unused and any(each.exchange == exchange for each in bindings.all()):
+        if if_unused and bindings.is_bound(exchange):
             raise PreconditionFailed(
                 f"exchange {exchange!r} has bindings", (40, 20), "Exchange.delete"
             )

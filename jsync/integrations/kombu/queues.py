@@ -280,7 +280,7 @@ class Queues:
         not get there. The next message is judged again, because a deletion ends.
         """
         queues = self._bindings.queues(exchange, routing_key)
-        kind = self._bindings.type_of(exchange) or "direct"
+        kind = self._bindings.seen_type_of(exchange) or "direct"
         with self._lock:
             mine = [
                 (queue, pattern)
