@@ -4,6 +4,7 @@ The map of the package, lowest first. Each part imports only from those above it
 
     _version        the version of jsync
     terminal        foreign text, made safe for a terminal
+    hints           the right names for users who type those of nats-py
     errors          every error
     validation      the checks of numbers and callbacks that the user gives
     headers         message headers

@@ -25,6 +25,7 @@ from .core.servers import parse_servers
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
 from .core.subscription import Subscription, subscribe
 from .errors import ConfigError, ConnectionClosedError, DrainTimeoutError
+from .hints import explain_keywords
 from .jetstream.context import JetStream
 from .services.discovery import Services
 from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
@@ -88,6 +89,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes in the write buffer, or kept for the next connection."""
 
 
+@explain_keywords
 def connect(
     servers: str | Sequence[str] = DEFAULT_SERVER,
     *,
@@ -409,6 +411,7 @@ class Connection(CorePublisher):
 
     # Messages -------------------------------------------------------------------------
 
+    @explain_keywords
     def request(
         self,
         subject: str,
@@ -492,6 +495,7 @@ class Connection(CorePublisher):
             headers,
         )
 
+    @explain_keywords
     def subscribe(
         self,
         subject: str,

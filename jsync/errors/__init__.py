@@ -190,6 +190,8 @@ APIError
 All of them derive from `Error`, survive pickling, and never carry a secret.
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from .api import (
     AccountNotFoundError as AccountNotFoundError,
     AccountResourcesExceededError as AccountResourcesExceededError,
@@ -417,6 +419,9 @@ from .system import (
     SystemAccountError as SystemAccountError,
     SystemRequestError as SystemRequestError,
 )
+
+if not _TYPE_CHECKING:  # a type checker would accept every name
+    from ..hints import explain_error as __getattr__  # noqa: F401
 
 # Tracebacks and pickles name this module.
 for _kind in [kind for kind in globals().values() if isinstance(kind, type)]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..hints import explain_attributes, explain_keywords
 from ..models import check_name
 from ..validation import check_bool
 from . import management
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from .push.consumer import PushConsumer
 
 
+@explain_attributes
 class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
     """JetStream on a connection: streams, consumers and publishing.
 
@@ -800,6 +802,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
     # Publishing -----------------------------------------------------------------------
 
+    @explain_keywords
     def publish(
         self,
         subject: str,

@@ -20,6 +20,7 @@ from ...errors import (
     WrongLastSequenceError,
     WrongRevisionError,
 )
+from ...hints import explain_attributes, explain_keywords
 from ...validation import check_int, check_optional_callable, check_seconds
 from ..buckets.engine import no_bucket
 from ..management import stream_info
@@ -59,6 +60,7 @@ LEADER_CHECK_SECONDS = 1.0
 """Seconds for which the leader of a bucket is known to expire values."""
 
 
+@explain_attributes
 class KeyValue(Generic[Value]):
     """A bucket of keys and their values. Any thread may use it.
 
@@ -137,6 +139,7 @@ class KeyValue(Generic[Value]):
 
     # Writing --------------------------------------------------------------------------
 
+    @explain_keywords
     def put(
         self, key: str, value: Value | Data = b"", *, timeout: Seconds | None = None
     ) -> int:
@@ -161,6 +164,7 @@ class KeyValue(Generic[Value]):
         data = self._layout.encode(key, value)
         return publish(self._api.session, subject, data, None, seconds).seq
 
+    @explain_keywords
     def create(
         self,
         key: str,
@@ -219,6 +223,7 @@ class KeyValue(Generic[Value]):
                     ) from error
                 last = 0 if entry is None else entry.revision
 
+    @explain_keywords
     def update(
         self,
         key: str,
@@ -250,6 +255,7 @@ class KeyValue(Generic[Value]):
         }
         return self._write(key, self._layout.encode(key, value), options, timeout)
 
+    @explain_keywords
     def delete(
         self, key: str, *, last: int | None = None, timeout: Seconds | None = None
     ) -> int:
@@ -274,6 +280,7 @@ class KeyValue(Generic[Value]):
         }
         return self._write(key, b"", options, timeout)
 
+    @explain_keywords
     def purge(
         self,
         key: str,
@@ -309,6 +316,7 @@ class KeyValue(Generic[Value]):
         }
         return self._write(key, b"", options, timeout)
 
+    @explain_keywords
     def purge_deletes(
         self, *, older_than: float = MARKER_RETENTION, timeout: Seconds | None = None
     ) -> int:
@@ -408,6 +416,7 @@ class KeyValue(Generic[Value]):
 
     # Reading --------------------------------------------------------------------------
 
+    @explain_keywords
     def get(
         self, key: str, *, revision: int | None = None, timeout: Seconds | None = None
     ) -> Entry[Value]:
@@ -524,6 +533,7 @@ class KeyValue(Generic[Value]):
             raise self._layout.key_not_found_error(key)
         return self._layout.decode(entries)
 
+    @explain_keywords
     def keys(self, *filters: str, timeout: Seconds | None = None) -> Iterator[str]:
         """Iterate over the keys that have a value, each once. The server filters them.
 
@@ -554,6 +564,7 @@ class KeyValue(Generic[Value]):
         with Watch(changes) as watch:
             yield from watch._initial_keys()
 
+    @explain_keywords
     def watch(
         self,
         *filters: str,

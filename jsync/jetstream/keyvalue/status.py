@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...hints import explain_attributes
 from .config import KeyValueConfig
 
 if TYPE_CHECKING:
     from ...models import StreamInfo
 
 
+@explain_attributes
 class KeyValueStatus:
     """The contents and the configuration of a bucket, at the time of the call."""
 

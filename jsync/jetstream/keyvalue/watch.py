@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from ..._fast import EntryIterator
+from ...hints import explain_attributes
 from ..watching.watch import Watching
 from .codecs import Value
 from .engine import Entry
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+@explain_attributes
 class Watch(Watching[Entry[Value]], Generic[Value]):
     """The changes of keys, each once and in order, whatever happens to the server.
 

@@ -25,6 +25,7 @@ from ...errors import (
     StreamNotFoundError,
     WrongRevisionError,
 )
+from ...hints import explain_attributes, explain_keywords
 from ...validation import (
     check_bool,
     check_count,
@@ -76,6 +77,7 @@ RETRIES = 3
 Read = TypeVar("Read")
 
 
+@explain_attributes
 class ObjectStore:
     """A store of objects, which are files of any size. Any thread may use it.
 
@@ -94,6 +96,7 @@ class ObjectStore:
 
     # Putting --------------------------------------------------------------------------
 
+    @explain_keywords
     def put(
         self,
         name: str,
@@ -238,6 +241,7 @@ class ObjectStore:
 
     # Getting --------------------------------------------------------------------------
 
+    @explain_keywords
     def get(
         self,
         name: str,
@@ -450,6 +454,7 @@ class ObjectStore:
 
     # Infos ----------------------------------------------------------------------------
 
+    @explain_keywords
     def info(
         self,
         name: str,
@@ -481,6 +486,7 @@ class ObjectStore:
         seconds = self._objects.api.seconds(timeout)
         return self._objects.info(name, seconds, include_deleted=include_deleted)
 
+    @explain_keywords
     def list(
         self, *, include_deleted: bool = False, timeout: Seconds | None = None
     ) -> Iterator[ObjectInfo]:
@@ -508,6 +514,7 @@ class ObjectStore:
             on_bad=lambda error, _: objects.report(error),
         )
 
+    @explain_keywords
     def watch(
         self,
         *,
@@ -554,6 +561,7 @@ class ObjectStore:
 
     # Changing -------------------------------------------------------------------------
 
+    @explain_keywords
     def update_meta(
         self,
         name: str,

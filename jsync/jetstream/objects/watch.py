@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ...hints import explain_attributes
 from ..watching.watch import Watching
 from .engine import ObjectInfo
 
 
+@explain_attributes
 class ObjectWatch(Watching[ObjectInfo]):
     """The changes of objects, each once and in order, also over a server's restart.
 

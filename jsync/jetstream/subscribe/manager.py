@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
+from ...hints import explain_keywords
 from ...validation import check_heartbeat_patience
 from .lookup import DeliveryOptions, pull_subscribe, subscribe, subscribe_ordered
 from .options import (
@@ -37,6 +38,7 @@ class SubscribeManager:
 
     _api: API
 
+    @explain_keywords
     def subscribe(
         self,
         subject: str | None = None,

@@ -1,0 +1,238 @@
+"""The right names for users who type those of nats-py. Pure.
+
+Only errors read these tables. Neither a class nor a type checker has the names, so they
+are in no completion.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_Class = TypeVar("_Class", bound=type[Any])
+_Function = TypeVar("_Function", bound="Callable[..., object]")
+
+_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
+    "JetStream": {
+        "add_stream": "use create_stream(config)",
+        "stream_info": "use stream(name).info()",
+        "streams_info": "iterate over streams()",
+        "streams_info_iterator": "iterate over streams()",
+        "find_stream_name_by_subject": "use stream_name_by_subject(subject)",
+        "purge_stream": "use stream(name).purge()",
+        "get_msg": "use get_message(stream, sequence)",
+        "get_last_msg": "use get_message(stream, last_by_subject=subject)",
+        "delete_msg": "use stream(name).delete_message(sequence)",
+        "add_consumer": "use create_or_update_consumer(stream, config)",
+        "consumer_info": "use consumer(stream, name).info()",
+        "consumers_info": "iterate over consumers(stream)",
+        "pause_consumer": "use consumer(stream, name).pause(until)",
+        "resume_consumer": "use consumer(stream, name).resume()",
+        "reset_consumer": "use consumer(stream, name).reset(sequence)",
+        "publish_async": "use publisher(), whose publish returns a future",
+        "publish_async_pending": "use publisher(), which has pending",
+        "publish_async_completed": "use publisher(), which has flush()",
+        "is_status_msg": "no status message reaches you, and messages have status",
+        "PushSubscription": "use jsync.PushSubscription",
+        "PullSubscription": "use jsync.PullSubscription",
+    },
+    "KeyValue": {
+        "watchall": "use watch()",
+        "BucketStatus": "use jsync.KeyValueStatus",
+        "Entry": "use jsync.Entry",
+        "KeyWatcher": "use jsync.Watch",
+    },
+    "KeyValueStatus": {
+        "marker_ttl": "use limit_marker_ttl",
+    },
+    "Watch": {
+        "updates": "use next(timeout), or iterate over the watch",
+        "STOP_ITER": "initial() ends after the initial values",
+    },
+    "ObjectStore": {
+        "get_info": "use info(name)",
+        "ObjectResult": "get() returns the bytes, and info() the rest",
+        "ObjectStoreStatus": "use jsync.ObjectStoreStatus",
+        "ObjectWatcher": "use jsync.ObjectWatch",
+    },
+    "ObjectWatch": {
+        "updates": "use next(timeout), or iterate over the watch",
+        "STOP_ITER": "initial() ends after the initial values",
+    },
+}
+
+_KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "connect": {
+        "error_cb": "use on_error",
+        "disconnected_cb": "use on_disconnect",
+        "closed_cb": "use on_closed",
+        "discovered_server_cb": "use on_discovered",
+        "reconnected_cb": "use on_reconnect",
+        "lame_duck_mode_cb": "use on_lame_duck",
+        "verbose": "leave it out",
+        "reconnect_time_wait": "use reconnect_wait",
+        "max_reconnect_attempts": "use max_reconnects",
+        "max_outstanding_pings": "use max_pings_out",
+        "dont_randomize": "use randomize, the reverse",
+        "flusher_queue_size": "use write_buffer_size",
+        "signature_cb": "use auth_callback",
+        "user_jwt_cb": "use auth_callback",
+        "user_credentials": "use creds",
+        "nkeys_seed": "use nkey_seed with the seed itself",
+        "nkeys_seed_str": "use nkey_seed",
+        "pending_size": "use write_buffer_size",
+        "flush_timeout": "use write_timeout",
+        "ws_connection_headers": "use ws_headers",
+        "reconnect_to_server_handler": "use reconnect_to_server",
+        "skip_subject_validation": "leave it out: subjects are always checked",
+    },
+    "Connection.request": {
+        "payload": "use data",
+        "old_style": "leave it out",
+    },
+    "Connection.subscribe": {
+        "cb": "use callback",
+        "future": "use next(timeout) of the subscription",
+        "max_msgs": "use unsubscribe(after) of the subscription",
+        "pending_msgs_limit": "use max_pending_messages",
+        "pending_bytes_limit": "use max_pending_bytes",
+    },
+    "SubscribeManager.subscribe": {
+        "max_msgs": "use unsubscribe(limit) of the subscription",
+        "max_pending_messages": "use pending_msgs_limit",
+        "max_pending_bytes": "use pending_bytes_limit",
+    },
+    "JetStream.publish": {
+        "payload": "use data",
+        "stream": "use expected_stream",
+        "msg_ttl": "use ttl",
+    },
+    "KeyValue.get": {"validate_keys": "leave it out: keys are always checked"},
+    "KeyValue.put": {"validate_keys": "leave it out: keys are always checked"},
+    "KeyValue.create": {
+        "msg_ttl": "use ttl",
+        "validate_keys": "leave it out: keys are always checked",
+    },
+    "KeyValue.update": {
+        "msg_ttl": "use create with ttl: an update takes none",
+        "validate_keys": "leave it out: keys are always checked",
+    },
+    "KeyValue.delete": {
+        "msg_ttl": "use purge with ttl: a delete takes none",
+        "validate_keys": "leave it out: keys are always checked",
+    },
+    "KeyValue.purge": {"msg_ttl": "use ttl"},
+    "KeyValue.purge_deletes": {"olderthan": "use older_than"},
+    "KeyValue.keys": {"filters": "give each filter as an argument"},
+    "KeyValue.watch": {
+        "keys": "give each filter as an argument",
+        "meta_only": "use headers_only",
+        "inactive_threshold": "leave it out: a watch does not end by inactivity",
+    },
+    "ObjectStore.get": {
+        "writeinto": "use get_file(name, path) or open(name)",
+        "show_deleted": "use info(name, include_deleted=True)",
+    },
+    "ObjectStore.info": {"show_deleted": "use include_deleted"},
+    "ObjectStore.list": {"ignore_deletes": "use include_deleted, the reverse"},
+    "ObjectStore.put": {"meta": "use description, headers, metadata and chunk_size"},
+    "ObjectStore.update_meta": {
+        "meta": "use new_name, description, headers and metadata"
+    },
+    "ObjectStore.watch": {
+        "meta_only": "leave it out: a watch gives the metadata alone",
+        "include_history": "leave it out: an object has no history",
+    },
+}
+
+_ERRORS: Final[Mapping[str, str]] = {
+    "FlushTimeoutError": "TimeoutError",
+    "UnexpectedEOF": "ConnectionLostError",
+    "ConnectionDrainingError": "ConnectionClosedError",
+    "ConnectionReconnectingError": "ConnectionLostError",
+    "OutboundBufferLimitError": "WriteTimeoutError or ReconnectBufferFullError",
+    "SecureConnRequiredError": "TLSError",
+    "SecureConnWantedError": "TLSError",
+    "SecureConnFailedError": "TLSError",
+    "BadSubscriptionError": "SubscriptionClosedError",
+    "BadSubjectError": "InvalidSubjectError",
+    "BadHeaderError": "InvalidHeaderError",
+    "BadTimeoutError": "ConfigError",
+    "AuthorizationError": "AuthenticationError",
+    "JsonParseError": "JetStreamError",
+    "InvalidUserCredentialsError": "ConfigError or AuthenticationError",
+    "InvalidCallbackTypeError": "ConfigError",
+    "NotJSMessageError": "NotJetStreamMessageError",
+    "ServiceUnavailableError": "JetStreamNotEnabledError or JetStreamUnavailableError",
+    "ServerError": "OperationFailedError",
+    "BadRequestError": "APIError, whose code is 400",
+    "ConsumerInvalidResetError": "InvalidResetError",
+    "TooManyStalledMsgsError": "StallTimeoutError",
+    "KeyValueError": "JetStreamError",
+    "KeyWrongLastSequenceError": "WrongRevisionError or KeyExistsError",
+    "KeyHistoryTooLargeError": "ConfigError",
+    "KeyValueLimitMarkerTTLNotSupportedError": "UnsupportedFeatureError",
+    "BadBucketError": "InvalidBucketError",
+    "ObjectAlreadyExists": "ObjectExistsError",
+    "BadObjectMetaError": "InvalidObjectInfoError",
+    "LinkIsABucketError": "LinkError",
+    "FetchTimeoutError": "TimeoutError",
+    "ConsumerSequenceMismatchError": "MessageGapError",
+}
+
+_IMPORT_FROM: Final = dis.opmap["IMPORT_FROM"]
+
+
+def explain_attributes(cls: _Class) -> _Class:
+    """Make the error for a name of nats-py tell the right name, as a class decorator.
+
+    Do not use it for classes whose methods are called for each message: Python looks up
+    the methods of a class with `__getattr__` more slowly.
+    """
+    hints = _ATTRIBUTES[cls.__name__]
+
+    def __getattr__(self: object, name: str) -> Any:  # noqa: N807
+        if name in hints:
+            message = f"{cls.__name__} has no {name!r}: {hints[name]}"
+            raise AttributeError(message, name=name, obj=self)
+        return object.__getattribute__(self, name)  # raises the usual error
+
+    cls.__getattr__ = __getattr__
+    return cls
+
+
+def explain_keywords(function: _Function) -> _Function:
+    """Make the error for a keyword of nats-py tell the right one, as a decorator."""
+    name = function.__qualname__
+    hints = _KEYWORDS[name]
+
+    @functools.wraps(function)
+    def explained(*args: Any, **keywords: Any) -> object:
+        if keywords and not hints.keys().isdisjoint(keywords):
+            wrong = next(each for each in keywords if each in hints)
+            call = function.__name__
+            raise TypeError(f"{call}() has no argument {wrong!r}: {hints[wrong]}")
+        return function(*args, **keywords)
+
+    return explained  # type: ignore[return-value]
+
+
+def explain_error(name: str) -> Any:
+    """Raise the error for a name that `jsync.errors` lacks.
+
+    This is the `__getattr__` of that module. In `from jsync.errors import NAME` Python
+    would replace the message of an AttributeError.
+    """
+    if name not in _ERRORS:
+        message = f"module 'jsync.errors' has no attribute {name!r}"
+        raise AttributeError(message, name=name)
+    message = f"jsync.errors has no {name!r}: use {_ERRORS[name]}"
+    frame = sys._getframe(1)
+    if frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM:
+        raise ImportError(message, name="jsync.errors")
+    raise AttributeError(message, name=name)
