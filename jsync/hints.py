@@ -214,12 +214,26 @@ def explain_keywords(function: _Function) -> _Function:
     @functools.wraps(function)
     def explained(*args: Any, **keywords: Any) -> object:
         if keywords and not hints.keys().isdisjoint(keywords):
-            wrong = next(each for each in keywords if each in hints)
-            call = function.__name__
-            raise TypeError(f"{call}() has no argument {wrong!r}: {hints[wrong]}")
+            reject_keywords(name, keywords)
         return function(*args, **keywords)
 
     return explained  # type: ignore[return-value]
+
+
+def reject_keywords(call: str, keywords: Mapping[str, object]) -> None:
+    """Raise the error for a keyword of nats-py, which tells the right one.
+
+    `js.subscribe` uses this function instead of the decorator, because its warning
+    points at the caller.
+
+    Raises:
+        TypeError: One of the keywords is a keyword of nats-py.
+    """
+    hints = _KEYWORDS[call]
+    for name in keywords:
+        if name in hints:
+            last = call.rpartition(".")[2]
+            raise TypeError(f"{last}() has no argument {name!r}: {hints[name]}")
 
 
 def explain_error(name: str) -> Any:

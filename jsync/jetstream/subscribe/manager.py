@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
-from ...hints import explain_keywords
+from ...hints import reject_keywords
 from ...validation import check_heartbeat_patience
 from .lookup import DeliveryOptions, pull_subscribe, subscribe, subscribe_ordered
 from .options import (
@@ -38,7 +38,6 @@ class SubscribeManager:
 
     _api: API
 
-    @explain_keywords
     def subscribe(
         self,
         subject: str | None = None,
@@ -140,6 +139,7 @@ class SubscribeManager:
             ConfigMismatchError: The consumer has other values in fields that you gave.
             ConfigError: The arguments cannot be combined. Nothing is sent.
         """
+        reject_keywords("SubscribeManager.subscribe", fields)
         called = check_arguments(
             callback, cb, on_error, pending_msgs_limit, pending_bytes_limit
         )
