@@ -1,0 +1,74 @@
+"""Tests that the search of the built site answers newcomers' questions with the right guide.
+
+Node runs the search worker of the site, the file that a browser loads, over the site's index.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .markdown import ROOT
+
+QUESTIONS = {
+    "create a stream": "guides/streams",
+    "pub sub": "guides/core",
+    "request reply": "guides/core",
+    "queue group": "guides/core",
+    "backpressure": "guides/core",
+    "maximum message size": "guides/payload",
+    "replay": "guides/replay",
+    "distributed lock": "guides/locks",
+    "leader election": "guides/locks",
+    "exactly once": "guides/database",
+    "deduplication": "guides/database",
+    "postgres": "guides/database",
+    "dead letter": "guides/worker",
+    "fastapi": "guides/asyncio",
+    "asyncio": "guides/asyncio",
+    "pydantic": "faq",
+    "thread safe": "faq",
+    "graceful shutdown": "faq",
+    "scale out": "faq",
+    "kafka": "coming-from",
+    "rabbitmq": "coming-from",
+    "redis": "coming-from",
+    "retention": "guides/streams",
+    "replicas": "guides/streams",
+    "work queue": "guides/streams",
+    "prometheus": "guides/monitoring",
+    "lag": "guides/monitoring",
+    "performance": "guides/performance",
+    "celery": "guides/celery",
+    "leaf node": "guides/edge",
+}
+
+
+@pytest.fixture(scope="module")
+def first_hits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    site = tmp_path_factory.mktemp("site")
+    mkdocs = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
+    subprocess.run([*mkdocs, "--site-dir", str(site)], cwd=ROOT, check=True)
+    ran = subprocess.run(
+        [
+            *("node", str(Path(__file__).with_name("search.js")), str(site)),
+            json.dumps(list(QUESTIONS)),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(
+        zip(QUESTIONS, (hits[0] for hits in json.loads(ran.stdout)), strict=True)
+    )
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_right_guide_is_the_first_hit(
+    question: str, first_hits: dict[str, str]
+) -> None:
+    assert first_hits[question].partition(".html")[0] == QUESTIONS[question]
