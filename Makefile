@@ -12,116 +12,6 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 # The last nats-server of each line that the tests hold jsync against.
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
-# Over WebSocket go all tests of consumers, subscriptions and core NATS, and those of buckets,
-# objects and services except their faults, locks and domains. Single tests that cannot say
-# why in their mark `line`. With QUICK=1 only those marked quick. Of the other files in tests/server
-# - ordered, groups and the rest of JetStream are about answers of the server, which consume/
-#   and subscribe/ get by the same way,
-# - test_tls, test_certificates, test_dialers and test_proxy_protocol are about the line
-#   itself: test_websocket has wss://, proxies and dialers of its own,
-# - test_handshake_faults and test_malformed say other bytes in place of those of NATS, as
-#   test_websocket does for frames,
-# - test_secrets, test_fork and test_exit open sockets of their own beside the connection.
-OVER_WEBSOCKET := tests/server/core/test_busy.py \
-	tests/server/core/test_connect.py \
-	tests/server/core/test_connection_events.py \
-	tests/server/core/test_credentials.py \
-	tests/server/core/test_drain_close.py \
-	tests/server/core/test_faults.py \
-	tests/server/core/test_full_buffers.py \
-	tests/server/core/test_interrupted.py \
-	tests/server/core/test_lame_duck.py \
-	tests/server/core/test_logging.py \
-	tests/server/core/test_publish.py \
-	tests/server/core/test_reconnect.py \
-	tests/server/core/test_reconnect_buffer.py \
-	tests/server/core/test_request.py \
-	tests/server/core/test_shared_connection.py \
-	tests/server/core/test_signals.py \
-	tests/server/core/test_stale.py \
-	tests/server/core/test_steering.py \
-	tests/server/core/test_subscribe.py \
-	tests/server/core/test_threads.py \
-	tests/server/core/test_wan_faults.py \
-	tests/server/jetstream/atomic/test_batch.py \
-	tests/server/jetstream/ingest/test_tail.py \
-	tests/server/jetstream/ingest/test_threads.py \
-	tests/server/jetstream/keyvalue/test_bucket.py \
-	tests/server/jetstream/keyvalue/test_codecs.py \
-	tests/server/jetstream/keyvalue/test_live.py \
-	tests/server/jetstream/keyvalue/test_stream.py \
-	tests/server/jetstream/keyvalue/test_watch.py \
-	tests/server/jetstream/objects/test_check.py \
-	tests/server/jetstream/objects/test_files.py \
-	tests/server/jetstream/objects/test_store.py \
-	tests/server/jetstream/publishing/test_arrow.py \
-	tests/server/jetstream/publishing/test_busy.py \
-	tests/server/jetstream/publishing/test_ending.py \
-	tests/server/jetstream/publishing/test_faults.py \
-	tests/server/jetstream/publishing/test_forgotten.py \
-	tests/server/jetstream/publishing/test_options.py \
-	tests/server/jetstream/publishing/test_publisher.py \
-	tests/server/jetstream/publishing/test_reconnect.py \
-	tests/server/jetstream/pulls/test_abandoned.py \
-	tests/server/jetstream/pulls/test_ackless.py \
-	tests/server/jetstream/pulls/test_acks.py \
-	tests/server/jetstream/pulls/test_arrow.py \
-	tests/server/jetstream/pulls/test_arrow_failures.py \
-	tests/server/jetstream/pulls/test_arrow_faults.py \
-	tests/server/jetstream/pulls/test_campaigns.py \
-	tests/server/jetstream/pulls/test_connection_drain.py \
-	tests/server/jetstream/pulls/test_delivery.py \
-	tests/server/jetstream/pulls/test_ending.py \
-	tests/server/jetstream/pulls/test_failures.py \
-	tests/server/jetstream/pulls/test_fetch.py \
-	tests/server/jetstream/pulls/test_full_flow.py \
-	tests/server/jetstream/pulls/test_handlers.py \
-	tests/server/jetstream/pulls/test_heartbeats.py \
-	tests/server/jetstream/pulls/test_idle.py \
-	tests/server/jetstream/pulls/test_memory.py \
-	tests/server/jetstream/pulls/test_priority.py \
-	tests/server/jetstream/pulls/test_reconnect.py \
-	tests/server/jetstream/pulls/test_requests.py \
-	tests/server/jetstream/pulls/test_retry.py \
-	tests/server/jetstream/pulls/test_reuse.py \
-	tests/server/jetstream/pulls/test_statuses.py \
-	tests/server/jetstream/pulls/test_survival.py \
-	tests/server/jetstream/pulls/test_workers.py \
-	tests/server/jetstream/push/test_acks.py \
-	tests/server/jetstream/push/test_campaigns.py \
-	tests/server/jetstream/push/test_delivery.py \
-	tests/server/jetstream/push/test_flow_control.py \
-	tests/server/jetstream/push/test_gaps.py \
-	tests/server/jetstream/push/test_heartbeats.py \
-	tests/server/jetstream/push/test_ordered_push.py \
-	tests/server/jetstream/push/test_push_consumer.py \
-	tests/server/jetstream/push/test_statuses.py \
-	tests/server/jetstream/stored/test_stored_messages.py \
-	tests/server/jetstream/subscribe/test_checks.py \
-	tests/server/jetstream/subscribe/test_creation.py \
-	tests/server/jetstream/subscribe/test_forked.py \
-	tests/server/jetstream/subscribe/test_pull.py \
-	tests/server/jetstream/subscribe/test_queue_groups.py \
-	tests/server/jetstream/subscribe/test_race.py \
-	tests/server/jetstream/subscribe/test_unsubscribe.py \
-	tests/server/jetstream/test_advisories.py \
-	tests/server/jetstream/test_consumers.py \
-	tests/server/jetstream/test_context.py \
-	tests/server/jetstream/test_hostile_replies.py \
-	tests/server/jetstream/test_interrupted_reading.py \
-	tests/server/jetstream/test_requests.py \
-	tests/server/jetstream/test_streams.py \
-	tests/server/services/test_control.py \
-	tests/server/services/test_ending.py \
-	tests/server/services/test_endpoints.py \
-	tests/server/services/test_overload.py \
-	tests/server/support/test_accounts.py \
-	tests/server/test_bad_input.py \
-	tests/server/test_bad_timeouts.py \
-	tests/server/test_copies.py \
-	tests/server/test_memory.py \
-	tests/server/test_metrics.py
-
 .DEFAULT_GOAL := help
 .PHONY: help demo java tmux prometheus haproxy buildah go clients interop jars servers quick quick-tests test bulk rest fault fault-spark image sparks oldest websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
 
@@ -279,7 +169,7 @@ oldest: $(VENV)/.test
 
 websocket: $(VENV)/.test
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 4 --dist loadfile \
-		-m '$(if $(QUICK),quick and )not bulk and not fault and not line' $(OVER_WEBSOCKET)
+		-m '$(if $(QUICK),quick and )not bulk and not fault and not tcp_only' tests/server
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -81,6 +81,68 @@ PYTHONS = {
 assert all((HERE / f"{name}.py").exists() for name in PYTHONS)
 
 
+# The tests that `make websocket` leaves out. Ordered consumers, groups and the rest of JetStream
+# are about answers of the server, which pulls and subscriptions get over the same connection. TLS,
+# certificates, dialers and the PROXY protocol are about the line itself: test_websocket has wss://,
+# proxies and dialers of its own. test_handshake_faults and test_malformed send other bytes in place
+# of those of NATS, as test_websocket does for frames. test_secrets, test_fork and test_exit open
+# sockets beside the connection. A single test is marked where it stands, with the reason.
+TCP_ONLY = {
+    "core/test_dialers",
+    "core/test_exit",
+    "core/test_fork",
+    "core/test_handshake_faults",
+    "core/test_malformed",
+    "core/test_proxy_protocol",
+    "core/test_reconnect_choice",
+    "core/test_tls",
+    "core/test_unreadable_headers",
+    "core/test_websocket",
+    "jetstream/atomic/test_faults",
+    "jetstream/atomic/test_refusals",
+    "jetstream/backups",
+    "jetstream/counters",
+    "jetstream/groups",
+    "jetstream/ingest/test_again",
+    "jetstream/ingest/test_faults",
+    "jetstream/ingest/test_ingest",
+    "jetstream/ingest/test_leaders",
+    "jetstream/ingest/test_overload",
+    "jetstream/ingest/test_process",
+    "jetstream/ingest/test_refusals",
+    "jetstream/ingest/test_silence",
+    "jetstream/keyvalue/test_domains",
+    "jetstream/keyvalue/test_faults",
+    "jetstream/keyvalue/test_forked",
+    "jetstream/keyvalue/test_lock",
+    "jetstream/objects/test_disk",
+    "jetstream/objects/test_faults",
+    "jetstream/objects/test_fsspec",
+    "jetstream/objects/test_records",
+    "jetstream/objects/test_rename",
+    "jetstream/ordered",
+    "jetstream/publishing/test_other_responders",
+    "jetstream/schedules",
+    "models",
+    "services/test_faults",
+    "support/test_certificates",
+    "support/test_proxy",
+    "system",
+    "test_async_callbacks",
+    "test_contexts",
+    "test_local_server",
+    "test_mutated_records",
+    "test_pytest_plugin",
+    "test_secrets",
+    "test_thread_shortage",
+    "tracing",
+    "worker",
+}
+assert all(
+    (HERE / name).is_dir() or (HERE / f"{name}.py").exists() for name in TCP_ONLY
+)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test in this folder as one that needs a server."""
     for item in items:
@@ -89,6 +151,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             name = item.path.relative_to(HERE).with_suffix("").as_posix()
             if name in PYTHONS:
                 item.add_marker(pytest.mark.pythons)
+            if name in TCP_ONLY or name.rpartition("/")[0] in TCP_ONLY:
+                item.add_marker(pytest.mark.tcp_only)
 
 
 @pytest.fixture

@@ -277,7 +277,7 @@ def test_an_invalid_timeout_sends_nothing(watched: Watched, timeout: Any) -> Non
     watched.assert_nothing_was_sent()
 
 
-@pytest.mark.line(reason="it counts the bytes of a PING")
+@pytest.mark.tcp_only(reason="it counts the bytes of a PING")
 @pytest.mark.parametrize("timeout", [-1, 0])
 def test_a_ping_without_time_is_not_sent(proxy: FaultProxy, timeout: int) -> None:
     with jsync.connect(proxy.url) as nc:

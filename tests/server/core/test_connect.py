@@ -37,7 +37,7 @@ def client_page(server: LocalServer, nc: jsync.Connection) -> dict[str, Any]:
 # Addresses ----------------------------------------------------------------------------
 
 
-@pytest.mark.line(reason="the URLs are nats://")
+@pytest.mark.tcp_only(reason="the URLs are nats://")
 @pytest.mark.parametrize(
     "url",
     [
@@ -53,7 +53,7 @@ def test_a_url_may_be_short(server: LocalServer, url: str) -> None:
         assert nc.is_connected
 
 
-@pytest.mark.line(reason="the URLs are nats://")
+@pytest.mark.tcp_only(reason="the URLs are nats://")
 def test_a_server_on_ipv6_is_reached(own_server: StartServer) -> None:
     server = own_server(args=["-a", "::1"])
     with jsync.connect(f"nats://[::1]:{server.port}") as nc:
@@ -62,7 +62,7 @@ def test_a_server_on_ipv6_is_reached(own_server: StartServer) -> None:
         assert nc.client_ip == "::1"
 
 
-@pytest.mark.line(reason="the URLs are nats://")
+@pytest.mark.tcp_only(reason="the URLs are nats://")
 def test_a_dual_stack_name_reaches_the_listening_address(
     own_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +83,7 @@ class WithoutIPv6(socket.socket):
         super().__init__(family, *args, **options)
 
 
-@pytest.mark.line(reason="the URLs are nats://")
+@pytest.mark.tcp_only(reason="the URLs are nats://")
 def test_an_address_unknown_to_the_kernel_is_skipped(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,7 +98,7 @@ def test_an_address_unknown_to_the_kernel_is_skipped(
         jsync.connect(f"nats://both.test:{server.port}")
 
 
-@pytest.mark.line(reason="the URLs are nats://")
+@pytest.mark.tcp_only(reason="the URLs are nats://")
 def test_connections_spread_over_the_addresses_of_a_name(
     own_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +119,7 @@ def test_connections_spread_over_the_addresses_of_a_name(
     assert len({reached(randomize=True) for _ in range(40)}) == 4
 
 
-@pytest.mark.line(reason="the URLs are nats://")
+@pytest.mark.tcp_only(reason="the URLs are nats://")
 def test_an_error_names_each_address_and_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -220,7 +220,7 @@ def test_requests_use_the_inbox_prefix(server: LocalServer, unique: str) -> None
         assert nc.request(unique).data.decode().startswith(f"my.{unique}.")
 
 
-@pytest.mark.line(reason="the address is that of nats://")
+@pytest.mark.tcp_only(reason="the address is that of nats://")
 def test_a_refused_connection_raises_with_the_address() -> None:
     url = refusing_url()
     # The attempt can fail before or after `connect` starts to wait. The caller sees the same
@@ -237,7 +237,7 @@ def test_an_unresolvable_name_is_a_connection_error() -> None:
         jsync.connect("nats://no.invalid:4222")
 
 
-@pytest.mark.line(reason="the stranger speaks before it is asked")
+@pytest.mark.tcp_only(reason="the stranger speaks before it is asked")
 def test_the_error_lists_why_each_server_failed() -> None:
     nobody = refusing_url()
     with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
@@ -287,7 +287,7 @@ def test_a_server_without_headers_is_too_old() -> None:
             jsync.connect(url)
 
 
-@pytest.mark.line(reason="the error names another step")
+@pytest.mark.tcp_only(reason="the error names another step")
 def test_silence_is_a_timeout() -> None:
     with black_hole() as url:
         with pytest.raises(errors.TimeoutError, match="waiting for INFO"):
@@ -364,7 +364,7 @@ def test_a_hanging_name_resolution_ends_at_connect_timeout(
         released.set()
 
 
-@pytest.mark.line(reason="the URLs are nats://")
+@pytest.mark.tcp_only(reason="the URLs are nats://")
 def test_a_resolver_that_hangs_costs_no_other_server(
     own_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

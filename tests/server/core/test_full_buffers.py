@@ -80,7 +80,7 @@ def patient_tls(
         yield proxy
 
 
-WSS = pytest.mark.line(reason="test_websocket has wss:// instead of tls://")
+WSS = pytest.mark.tcp_only(reason="test_websocket has wss:// instead of tls://")
 
 
 @pytest.fixture(params=["plain", pytest.param("tls", marks=WSS)])

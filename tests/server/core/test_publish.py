@@ -187,7 +187,7 @@ def test_a_bursts_last_message_is_sent_without_flush(
             assert sub.next(timeout=SOON).data == b"%d" % i, burst
 
 
-@pytest.mark.line(reason="its other client speaks plain NATS")
+@pytest.mark.tcp_only(reason="its other client speaks plain NATS")
 def test_a_lone_message_leaves_without_another_thread(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:

@@ -72,7 +72,7 @@ def test_publishes_while_disconnected_arrive_in_order_and_once(
         assert nc.stats().out_messages == 3000
 
 
-@pytest.mark.line(reason="the server logs a reset as an error")
+@pytest.mark.tcp_only(reason="the server logs a reset as an error")
 def test_cutting_the_line_anywhere_tears_no_frame(
     own_server: StartServer, unique: str
 ) -> None:

@@ -84,7 +84,7 @@ def test_events_tell_background_errors_and_lame_ducks(own_server: StartServer) -
         assert events.next(LONG) == jsync.LameDuck(url=server.url)
 
 
-@pytest.mark.line(reason="the URL is nats://")
+@pytest.mark.tcp_only(reason="the URL is nats://")
 def test_events_tell_servers_that_the_cluster_announces() -> None:
     watched = threading.Event()
 
