@@ -9,7 +9,7 @@ import pytest
 import jsync
 from jsync.server import LocalServer
 
-from ..servers import free_port, wait_for
+from ..support.servers import free_port, wait_for
 from .markdown import ROOT, blocks
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 
 import jsync
 
-from ..servers import wait_for
+from ..support.servers import wait_for
 from .markdown import ROOT, blocks
 from .running import SECONDS
 
