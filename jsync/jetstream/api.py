@@ -51,6 +51,12 @@ if TYPE_CHECKING:
 INFO_TIMEOUT = 1.0
 """Seconds to wait for the version of the servers."""
 
+LEADER_CHECK_SECONDS = 1.0
+"""Seconds for which the version of a stream's leader is taken as known."""
+
+MAX_LEADERS = 1000
+"""The streams whose leaders are kept as known."""
+
 _encode = msgspec.json.Encoder().encode
 
 _Kind = TypeVar("_Kind")
@@ -108,6 +114,7 @@ class API:
         self.strictly: dict[str, Any] = {"pedantic": True} if pedantic else {}
         """Fields that are added to each request to create or change something."""
         self._asked = "", MIN_VERSION
+        self._leaders: dict[str, tuple[float, ServerVersion]] = {}
 
     def seconds(self, timeout: Seconds | None) -> float:
         """Return the timeout of a call, by default the context's. Raises `ConfigError`."""
@@ -167,6 +174,43 @@ class API:
             return
         if missing := lacking(needs, self._line()):
             raise self._unsupported(missing, "nothing was sent")
+
+    def require_of_leader(
+        self,
+        stream: str,
+        needs: Needs,
+        timeout: float,
+        outcome: str = "nothing was sent",
+    ) -> None:
+        """Raise `UnsupportedFeatureError` if the leader of a stream is too old for `needs`.
+
+        In a cluster of several versions, the leader can be older than the server of the
+        connection. It stores a message without the options that it does not know. Asks the
+        leader, at most once a second for each stream that has all that was needed.
+        """
+        if not needs:
+            return
+        now = monotonic()
+        asked, line = self._leaders.get(stream, (-LEADER_CHECK_SECONDS, MIN_VERSION))
+        if now - asked < LEADER_CHECK_SECONDS and not lacking(needs, line):
+            return
+        try:
+            reply = self.request(f"STREAM.INFO.{stream}", timeout=max(0.0, timeout))
+        except PermissionsError:
+            return  # without the permission, it cannot be known
+        empty: dict[str, Any] = {}
+        line, _ = line_of_config(part_of(reply, "config", empty, dict[str, Any]))
+        if missing := lacking(needs, line):
+            leader = part_of(reply, "cluster", empty, dict[str, Any]).get("leader")
+            raise unsupported(
+                missing,
+                f"{dotted(line)}, which leads stream {stream!r} ({leader or 'no cluster'}),",
+                f"{outcome}; upgrade it, or have a newer server lead, by "
+                f"js.stream({stream!r}).leader_step_down()",
+            )
+        if len(self._leaders) >= MAX_LEADERS:
+            self._leaders.clear()
+        self._leaders[stream] = now, line
 
     def _ask(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..errors import Error, UnsupportedFeatureError
 from ..hints import explain_attributes, explain_keywords
 from ..models import check_name
 from ..validation import check_bool
@@ -29,6 +30,7 @@ from .schedules.schedules import Schedules
 from .stored import get as stored
 from .stream import Stream, known_stream
 from .subscribe.manager import SubscribeManager
+from .versions import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from .ordered.consumer import OrderedConsumer, OrderedOptions
     from .publishing.ack_tracker import OnError
     from .push.consumer import PushConsumer
+    from .versions import Needs
 
 
 @explain_attributes
@@ -837,8 +840,9 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
                 sent.
             InvalidHeaderError: A header cannot be sent. Nothing is sent.
             MaxPayloadError: The message is too large for the server. Nothing is sent.
-            UnsupportedFeatureError: The server is too old for an option. Nothing is
-                sent.
+            UnsupportedFeatureError: The server is too old for an option, and nothing is
+                sent. Or the server that leads the stream is, in a cluster of several
+                versions: the error says that the message is stored without the option.
             NoStreamResponseError: No stream takes the subject. The message is not
                 stored.
             APIError: The stream rejects the message. The message is not stored.
@@ -854,18 +858,35 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
                 may have been stored.
         """
         headers = None
+        needs = NOTHING
+        seconds = self._api.seconds(timeout)
         if options:
             headers = publish_headers(subject, data, options)
-            self._api.require(required_features(options))
-        return publish(
+            needs = required_features(options)
+            self._api.require(needs)
+        ack = publish(
             self._api.session,
             subject,
             data,
             headers,
-            self._api.seconds(timeout),
+            seconds,
             retry_attempts,
             retry_wait,
         )
+        if needs:
+            self._check_stored_whole(ack, needs, seconds)
+        return ack
+
+    def _check_stored_whole(self, ack: PubAck, needs: Needs, seconds: float) -> None:
+        """Raise `UnsupportedFeatureError` if an old leader stored a message without options."""
+        try:
+            self._api.require_of_leader(
+                ack.stream, needs, seconds, f"message {ack.seq} is stored without"
+            )
+        except UnsupportedFeatureError:
+            raise
+        except Error:  # an error would say that the message may not be stored
+            return
 
     def publisher(
         self,

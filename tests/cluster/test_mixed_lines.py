@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream import api as api_module
 from jsync.jetstream.keyvalue import bucket as bucket_module
 from jsync.jetstream.publishing.publish import publish
 
@@ -107,7 +109,7 @@ def test_a_leader_change_removes_the_lasting_key(
         return publish(*arguments)  # type: ignore[arg-type]
 
     lead(mixed, js, stream, old=False)
-    monkeypatch.setattr(bucket_module, "LEADER_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(api_module, "LEADER_CHECK_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(bucket_module, "publish", slowly)
         with pytest.raises(errors.UnsupportedFeatureError):
@@ -133,3 +135,36 @@ def test_locks_report_an_old_leader(
     holder.release()
     lead(mixed, js, stream, old=False)
     assert bucket.lock("job", ttl=3, on_lost=Recorder()).acquire(30)
+
+
+def test_publish_tells_that_a_leader_ignored_ttl(
+    mixed: Cluster, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    stream = f"KV_{bucket.bucket}"
+    subject = f"$KV.{bucket.bucket}.session"
+    lead(mixed, js, stream, old=True)
+    with pytest.raises(errors.UnsupportedFeatureError, match="1 is stored without"):
+        js.publish(subject, b"x", ttl=2)
+    js.publish(subject, b"x")
+    lead(mixed, js, stream, old=False)
+    assert js.publish(subject, b"x", ttl=2).seq == 3
+
+
+def test_an_old_leader_refuses_schedules(
+    mixed: Cluster, js: jsync.JetStream, unique: str
+) -> None:
+    stream = js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], num_replicas=3, allow_msg_schedules=True
+    )
+    lead(mixed, js, unique, old=False)
+    schedules = js.schedules(unique)
+    lead(mixed, js, unique, old=True)
+    with pytest.raises(errors.UnsupportedFeatureError, match=r"schedule.*nothing was"):
+        schedules.put(
+            f"{unique}.later",
+            b"x",
+            schedule=timedelta(minutes=1),
+            target=f"{unique}.now",
+        )
+    assert stream.info().state.last_seq == 0
+    js.delete_stream(unique)

@@ -13,7 +13,6 @@ from ...errors import (
     Error,
     KeyExistsError,
     MessageNotFoundError,
-    PermissionsError,
     ReadOnlyBucketError,
     StreamNotFoundError,
     UnsupportedFeatureError,
@@ -35,7 +34,6 @@ from .engine import (
     DELETE_HEADERS,
     PURGE_HEADERS,
     LastEntries,
-    check_leader_ttl,
     revision_in,
 )
 from .lease import check_ttl
@@ -56,10 +54,6 @@ if TYPE_CHECKING:
     from .engine import BucketLayout, Entry
 
 
-LEADER_CHECK_SECONDS = 1.0
-"""Seconds for which the leader of a bucket is known to expire values."""
-
-
 @explain_attributes
 class KeyValue(Generic[Value]):
     """A bucket of keys and their values. Any thread may use it.
@@ -72,8 +66,6 @@ class KeyValue(Generic[Value]):
         self._api = api
         self._layout = layout
         self._direct = direct
-        # When the leader was last known to expire values by their `ttl`.
-        self._leader_checked = -LEADER_CHECK_SECONDS
 
     @property
     def bucket(self) -> str:
@@ -388,19 +380,13 @@ class KeyValue(Generic[Value]):
 
     def _check_leader(self, deadline: float) -> None:
         """Raise `UnsupportedFeatureError` if the leader of the bucket ignores a `ttl`."""
-        now = monotonic()
-        if now - self._leader_checked < LEADER_CHECK_SECONDS:
-            return
+        needs = required_features({"ttl": 1})
         try:
-            info = stream_info(
-                self._api, self._layout.stream, timeout=max(0.0, deadline - now)
+            self._api.require_of_leader(
+                self._layout.stream, needs, deadline - monotonic()
             )
-        except PermissionsError:
-            return  # without the permission, it cannot be known
         except StreamNotFoundError as error:
             raise no_bucket(self.bucket) from error
-        check_leader_ttl(self.bucket, info)
-        self._leader_checked = now
 
     def _subject(self, key: str) -> str:
         if self._layout.origin is not None:

@@ -21,13 +21,11 @@ from ...errors import (
     InvalidKeyError,
     KeyDeletedError,
     KeyNotFoundError,
-    UnsupportedFeatureError,
 )
 from ...models.name import check_literal
 from ..buckets.engine import no_bucket
 from ..retries.engine import format_error
 from ..stored.engine import LastPerSubjectReader
-from ..versions import level_of
 from .codecs import KeyChain, Value, ValueChain, check_key_codec
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
     from ..._fast import DirectGetReply, Mailbox, Msg
     from ...core.requests import Data
-    from ...models import StoredMessage, StreamConfig, StreamInfo
+    from ...models import StoredMessage, StreamConfig
     from .codecs import Coded, KeyCodec, ValueCipher, ValueCodec
 
 Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
@@ -120,25 +118,6 @@ def operation_of(headers: Mapping[str, str] | None) -> Operation:
     if MARKER_REASON in headers:
         return _BY_REASON.get(headers[MARKER_REASON], "PUT")
     return "PUT"
-
-
-def check_leader_ttl(bucket: str, info: StreamInfo) -> None:
-    """Raise `UnsupportedFeatureError` if the server with this info ignores the `ttl` of values.
-
-    The leader has written the info. In a cluster of several versions it can be older than the
-    server of the connection.
-    """
-    config = info.config
-    if config.allow_msg_ttl or level_of(config.metadata or {}):
-        return  # it expires values, or it rejects the `ttl` itself
-    leader = info.cluster.leader if info.cluster else None
-    raise UnsupportedFeatureError(
-        f"ttl: the server that leads bucket {bucket!r} ({leader or 'not in a cluster'}) is "
-        "older than nats-server 2.11, so the value would never expire; upgrade it, or have a "
-        f"newer server lead, by js.stream({config.name!r}).leader_step_down()",
-        feature="ttl",
-        since="2.11",
-    )
 
 
 class BucketLayout(Generic[Value]):

@@ -102,7 +102,8 @@ class Schedules:
                 zone, or the target or the source is not a subject of the stream.
             MessageTTLDisabledError: The stream has no `allow_msg_ttl`, for `ttl` and
                 `target_ttl`.
-            UnsupportedFeatureError: The server is too old. Nothing is sent.
+            UnsupportedFeatureError: The server, or the one that leads the stream, is too
+                old. Nothing is sent.
             APIError: The server rejects the schedule.
         """
         options: PublishOptions = {
@@ -117,8 +118,10 @@ class Schedules:
             "schedule_rollup": rollup,
         }
         written = publish_headers(subject, data, options)
-        self._api.require(required_features(options))
+        needs = required_features(options)
+        self._api.require(needs)
         seconds = self._api.seconds(timeout)
+        self._api.require_of_leader(self._stream, needs, seconds)
         try:
             return publish(self._api.session, subject, data, written, seconds)
         except MessageScheduleInvalidError as error:
