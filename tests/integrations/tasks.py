@@ -32,7 +32,7 @@ def make_app(url: str) -> Celery:
         task_acks_late=True,
         worker_redirect_stdouts=False,
     )
-    for task in (add, big, pid, slow, note, fail_once, reject):
+    for task in (add, big, pid, slow, gated, note, fail_once, reject):
         app.task(task, bind=task in (fail_once, reject), name=f"tasks.{task.__name__}")
     return app
 
@@ -62,6 +62,14 @@ def slow(path: str, seconds: float) -> int:
     note(path, "begun")
     time.sleep(seconds)
     note(path, "ended")
+    return os.getpid()
+
+
+def gated(path: str, gate: str) -> int:
+    """Note that it has begun, and wait until the file `gate` exists."""
+    note(path, "begun")
+    while not Path(gate).exists():
+        time.sleep(0.01)
     return os.getpid()
 
 

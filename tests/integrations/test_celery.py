@@ -120,8 +120,9 @@ def test_higher_priorities_run_first_within_the_prefetch_count(
 ) -> None:
     path = tmp_path / "notes"
     workers.start("solo", "-Q", "ranked")  # it prefetches two tasks
-    slow = send(app, "slow", str(tmp_path / "slow"), 4.0, queue="ranked")
-    wait_for(lambda: lines(tmp_path / "slow") == ["begun"], SECONDS)
+    gate = tmp_path / "gate"
+    first = send(app, "gated", str(tmp_path / "first"), str(gate), queue="ranked")
+    wait_for(lambda: lines(tmp_path / "first") == ["begun"], SECONDS)
     with jsync.connect(workers.server.url) as nc:
         stream = nc.jetstream().stream("kombu-ranked")
 
@@ -134,7 +135,8 @@ def test_higher_priorities_run_first_within_the_prefetch_count(
             arguments = str(path), str(priority)
             send(app, "note", *arguments, queue="ranked", priority=priority)
         assert fetched() == 2
-    assert slow.get(timeout=SECONDS)
+    gate.touch()
+    assert first.get(timeout=SECONDS)
     wait_for(lambda: len(lines(path)) == 4, SECONDS)
     assert lines(path) == ["prefetched", "9", "4", "0"]
 
