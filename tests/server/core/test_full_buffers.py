@@ -319,7 +319,7 @@ def test_a_message_over_half_the_buffer_waits_normally() -> None:
         import jsync
         from jsync.server import LocalServer
         from tests.support.connection_faults import is_stuck, unsent
-        from tests.proxy import FaultProxy
+        from tests.support.proxy import FaultProxy
 
         with (
             LocalServer(jetstream=False) as server,

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.server
 INTERRUPTED = """
     import os, signal, sys, threading, time
     import jsync
-    from tests.server.support import wait_until_blocked
+    from tests.support.threads import wait_until_blocked
 
     url, hole, name, how = sys.argv[1:]
     progress = 0

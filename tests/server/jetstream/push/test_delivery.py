@@ -247,7 +247,7 @@ def test_ctrl_c_during_a_wait_leaves_it_usable(
     script = """
         import os, signal, sys, threading, time
         import jsync
-        from tests.server.support import wait_until_blocked
+        from tests.support.threads import wait_until_blocked
 
         def interrupt_when_blocked():
             wait_until_blocked(threading.main_thread())
