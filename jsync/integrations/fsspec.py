@@ -411,7 +411,11 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if not name or (create_parents and bucket not in js.object_store_names()):
             if not name and bucket in js.object_store_names():
                 raise FileExistsError(path)
-            js.create_object_store(bucket=bucket, **options)
+            try:
+                js.create_object_store(bucket=bucket, **options)
+            except errors.AlreadyExistsError as error:  # another client was faster
+                if not name:
+                    raise FileExistsError(path) from error
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Create the store of a path."""

@@ -17,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+import jsync
 from jsync import errors
 from jsync.integrations.fsspec import JetStreamFileSystem
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import jsync
     from jsync.server import LocalServer
 
     from ....conftest import StartServer
@@ -538,6 +538,27 @@ def test_a_silent_server_makes_no_object_missing(
         with pytest.raises(errors.TimeoutError):
             fs.open(f"{files.bucket}/a", "xb")
         proxy.hear()
+
+
+def test_a_store_that_another_created_exists(
+    fs: JetStreamFileSystem,
+    js: jsync.JetStream,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def names(
+        _js: jsync.JetStream,
+    ) -> list[str]:  # another client creates it after this look
+        js.create_object_store(bucket=unique, ttl=60)
+        return []
+
+    monkeypatch.setattr(jsync.JetStream, "object_store_names", names)
+    fs.makedirs(unique, exist_ok=True)
+    with pytest.raises(FileExistsError):
+        fs.mkdir(unique)
+    monkeypatch.undo()
+    assert js.object_store(unique).status().ttl == 60
+    js.delete_object_store(unique)
 
 
 def test_uploads_and_bad_records_make_a_store_nonempty(
