@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, UnsupportedFeatureError
@@ -860,6 +861,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         headers = None
         needs = NOTHING
         seconds = self._api.seconds(timeout)
+        deadline = monotonic() + seconds
         if options:
             headers = publish_headers(subject, data, options)
             needs = required_features(options)
@@ -874,14 +876,17 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             retry_wait,
         )
         if needs:
-            self._check_stored_whole(ack, needs, seconds)
+            self._check_stored_whole(ack, needs, deadline)
         return ack
 
-    def _check_stored_whole(self, ack: PubAck, needs: Needs, seconds: float) -> None:
+    def _check_stored_whole(self, ack: PubAck, needs: Needs, deadline: float) -> None:
         """Raise `UnsupportedFeatureError` if an old leader stored a message without options."""
         try:
             self._api.require_of_leader(
-                ack.stream, needs, seconds, f"message {ack.seq} is stored without"
+                ack.stream,
+                needs,
+                deadline - monotonic(),
+                f"message {ack.seq} is stored without",
             )
         except UnsupportedFeatureError:
             raise

@@ -28,11 +28,10 @@ UNUSED = (
 )
 
 
-def imported(statement: str) -> set[str]:
-    """Return the modules that `statement` imports in a new Python beside those of Spark."""
-    pytest.importorskip("pyspark")
+def imported(statement: str, before: str = "sys") -> set[str]:
+    """Return the modules that `statement` imports in a new Python that has those `before`."""
     code = (
-        "import sys, pyspark.sql.datasource, pyspark.sql.types\n"
+        f"import sys, {before}\n"
         "before = set(sys.modules)\n"
         f"{statement}\n"
         "print(*sorted(set(sys.modules) - before))"
@@ -41,6 +40,12 @@ def imported(statement: str) -> set[str]:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     )
     return set(run.stdout.split())
+
+
+def imported_by_spark(statement: str) -> set[str]:
+    """Return the modules that `statement` imports in a Python process of Spark."""
+    pytest.importorskip("pyspark", reason="needs pyspark")
+    return imported(statement, "pyspark.sql.datasource, pyspark.sql.types")
 
 
 def below(modules: set[str], names: tuple[str, ...]) -> set[str]:
@@ -76,11 +81,11 @@ def test_import_of_jsync_loads_little() -> None:
 
 
 def test_finding_the_source_loads_no_client() -> None:
-    loaded = imported(FOUND_BY_NAME)
+    loaded = imported_by_spark(FOUND_BY_NAME)
     assert not below(
         loaded, ("jsync.connection", "jsync.jetstream", "jsync.core", *UNUSED)
     )
 
 
 def test_planning_loads_no_unused_package() -> None:
-    assert not below(imported(PLANS), UNUSED)
+    assert not below(imported_by_spark(PLANS), UNUSED)

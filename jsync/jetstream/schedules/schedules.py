@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...errors import (
@@ -121,9 +122,11 @@ class Schedules:
         needs = required_features(options)
         self._api.require(needs)
         seconds = self._api.seconds(timeout)
+        deadline = monotonic() + seconds
         self._api.require_of_leader(self._stream, needs, seconds)
+        left = max(0.0, deadline - monotonic())
         try:
-            return publish(self._api.session, subject, data, written, seconds)
+            return publish(self._api.session, subject, data, written, left)
         except MessageScheduleInvalidError as error:
             about = error_hint(error.err_code, schedule, target, source, time_zone)
             raise MessageScheduleInvalidError(
