@@ -15,6 +15,7 @@ The map of the package, lowest first. Each part imports only from those above it
     _fast           the hot path, in Cython: messages, parsing, the write buffer, waiting
     models          JetStream's configurations and replies
     core            NATS itself: the I/O thread, subscriptions, requests
+    handlers        the signatures and payloads of handlers, for services and workers
     services        services: endpoints on threads, discovery, calls
     jetstream       JetStream: streams, consumers, publishing, key-value, objects, groups
     system          the servers themselves: `$SYS` requests and their replies

@@ -42,6 +42,7 @@ Error
     ├── WorkerError                   the processes of a worker cannot run
     ├── UnsupportedPlatformError      the call does not work on this operating system
     ├── CallbackError                 your callback raised `__cause__`
+    ├── InvalidPayloadError           not of the type that a handler takes (also ValueError)
     ├── ServiceError                  a service answered with an error
     ├── ServiceReplyError             the reply of a service is not of the requested type
     ├── SystemAccountError            only users of the system account may query servers
@@ -292,6 +293,7 @@ from .client import (
     Error as Error,
     ForkedProcessError as ForkedProcessError,
     InvalidHeaderError as InvalidHeaderError,
+    InvalidPayloadError as InvalidPayloadError,
     InvalidSubjectError as InvalidSubjectError,
     MaxPayloadError as MaxPayloadError,
     NoReplySubjectError as NoReplySubjectError,

@@ -324,5 +324,13 @@ class UnsupportedPlatformError(Error):
     """
 
 
+class InvalidPayloadError(Error, ValueError):
+    """The payload of a message is not of the type that its handler takes.
+
+    A worker with a `dead_letter` stores the message there immediately, because a retry would
+    find the same bytes. A service answers the request with error 400.
+    """
+
+
 class CallbackError(Error):
     """One of your callbacks raised an exception. `__cause__` has it."""

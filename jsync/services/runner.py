@@ -28,6 +28,7 @@ from ..errors import (
     ConnectionClosedError,
     DrainTimeoutError,
     Error,
+    InvalidPayloadError,
     ServiceError,
     SubscriptionClosedError,
 )
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from .._fast import Msg
     from ..core.session import Session
     from .engine import ThreadCounters
-    from .handler import Bound
+    from .handler import BoundHandler
     from .messages import EndpointInfo, EndpointStats, ServiceInfo
 
 MAX_PENDING_CONTROL = 10_000
@@ -67,7 +68,7 @@ class EndpointRunner:
         self,
         driver: ServiceRunner,
         info: EndpointInfo,
-        bound: Bound,
+        bound: BoundHandler,
         workers: int,
         max_messages: int,
         max_bytes: int,
@@ -172,6 +173,8 @@ class EndpointRunner:
             answer = self._call(request)
         except ServiceError as error:
             failure = error
+        except InvalidPayloadError as error:
+            failure = ServiceError(400, str(error))
         except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
             failure = self._sanitize_error(msg, error)
         # Count before the answer, so that its receiver finds the request counted.
@@ -292,7 +295,7 @@ class ServiceRunner(Drainable):
     def add(
         self,
         info: EndpointInfo,
-        bound: Bound,
+        bound: BoundHandler,
         workers: int,
         max_messages: int,
         max_bytes: int,

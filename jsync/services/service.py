@@ -8,8 +8,8 @@ import msgspec
 
 from .. import errors
 from .._fast import check_subscribe_subject
-from ..core.around import inside
 from ..core.resources import NotCopyable
+from ..handlers.context import wrap_in_context
 from ..validation import check_bool, check_count, check_optional_callable, check_seconds
 from .engine import (
     DEFAULT_PREFIX,
@@ -22,7 +22,7 @@ from .engine import (
     endpoint_subject,
     group_prefix,
 )
-from .handler import bind
+from .handler import bind_handler
 from .messages import EndpointInfo, ServiceInfo
 from .runner import ServiceRunner
 
@@ -126,8 +126,10 @@ class Group(NotCopyable):
         ]
 
         def add(handler: Handler) -> Handler:
-            bound = bind(handler)
-            bound = bound._replace(call=inside(self._driver.around, bound.call))
+            bound = bind_handler(handler)
+            bound = bound._replace(
+                call=wrap_in_context(self._driver.around, bound.call)
+            )
             info = EndpointInfo(
                 name=name,
                 subject=where,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..jetstream.retries.driver import Outcome, RetryHandler
     from ..jetstream.stream import Stream
     from ..models import ConsumerInfo, PubAck, StoredMessage
-    from .handlers import Route
+    from .routes import Route
 
 RETRY_INTERVAL: Final = 1.0
 """Seconds between attempts to store a dead letter."""

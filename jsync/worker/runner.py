@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .._fast import JetStreamMsg
     from ..jetstream.retries.driver import Outcome, RetryHandler
-    from .handlers import Route
+    from .routes import Route
 
 logger = logging.getLogger("jsync.worker")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..jetstream.groups.member import GroupMember
     from ..jetstream.pulls.consume import ConsumeContext
     from ..models import ConsumerConfig
-    from .handlers import Route
+    from .routes import Route
     from .runner import HandlerRunner
 
 SLOT_VARIABLE: Final = "JSYNC_WORKER_PLACE"

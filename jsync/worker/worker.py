@@ -15,10 +15,10 @@ from ..core.resources import CloseOnExit, NotCopyable
 from ..core.sync import ForkSafeRLock, Latch
 from ..errors import (
     BlockingCallError,
-    CodecError,
     ConfigError,
     DrainTimeoutError,
     Error,
+    InvalidPayloadError,
     StreamNotFoundError,
 )
 from ..health import CONFIRM_SECONDS, READY_SECONDS, Confirmation
@@ -30,9 +30,9 @@ from ..validation import (
     check_seconds,
 )
 from .dead_letters import MaxDeliveriesListener
-from .handlers import route
 from .metrics import WorkerReport
 from .process import run
+from .routes import make_route
 from .runner import HandlerRunner
 from .sources import open_source
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ..jetstream.context import JetStream
     from ..jetstream.pulls.consume import ConsumeContext
     from ..validation import Seconds
-    from .handlers import Route
+    from .routes import Route
     from .sources import RouteSource
 
 logger = logging.getLogger("jsync.worker")
@@ -122,7 +122,8 @@ class Worker:
     ) -> Callable[[_Function], _Function]:
         """Decorate a function that handles the messages of a subject.
 
-        The function takes the payload, the message, or both in this order. Several threads
+        The function takes the payload, the message, or both. The message is the parameter
+        with the annotation `JetStreamMsg`, or the one without an annotation. Several threads
         may call the function at the same time. While it runs, the worker requests more time
         from the server, so a handler may take longer than `ack_wait`.
 
@@ -139,7 +140,7 @@ class Worker:
             workers: The number of threads of each process. 1 for a group.
             payload: The type of the payload: `bytes`, `str`, a type that msgspec reads
                 from JSON, or a codec such as `jsync.MsgPack(Order)`. Default: the
-                annotation of the first parameter. If a payload cannot be decoded and there
+                annotation of the parameter for the payload. If a payload cannot be decoded and there
                 is a `dead_letter`, the message becomes a dead letter immediately.
             retry: The policy for failed messages. Default: the policy of the worker.
             time_limit: Seconds after which a call counts as failed. The thread of the call
@@ -162,7 +163,7 @@ class Worker:
         """
 
         def add(function: _Function) -> _Function:
-            found = route(
+            found = make_route(
                 function,
                 subject,
                 around=self._around,
@@ -363,7 +364,9 @@ class RunningWorker(CloseOnExit, NotCopyable):
         if policy.dead_letter is not None:
             self._check_dead_letter(of, policy.dead_letter)
             assert isinstance(policy.give_up_on, tuple)
-            policy = replace(policy, give_up_on=(*policy.give_up_on, CodecError))
+            policy = replace(
+                policy, give_up_on=(*policy.give_up_on, InvalidPayloadError)
+            )
         interval = extension_interval(config.backoff, config.ack_wait)
         call = HandlerRunner(of, interval, self._report)
         call.retrier = RetryHandler(

@@ -152,6 +152,29 @@ def test_failed_messages_are_retried_then_become_dead_letters(
     assert figures.redelivered == 1
 
 
+def test_a_codec_error_of_the_handler_is_retried(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    app: jsync.Worker,
+) -> None:
+    # It is about an entry of a bucket, for example, and not about the message.
+    attempts: list[int] = []
+
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        attempts.append(msg.metadata.num_delivered)
+        if len(attempts) == 1:
+            raise errors.CodecError("no JSON", key="rates")
+
+    publish(js, stream, 1)
+    with app.start(nc):
+        wait_for(lambda: settled(js, stream))
+    assert attempts == [1, 2]
+    assert dead.info().state.messages == 0
+
+
 def test_a_worker_without_dead_letters_never_gives_up(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:

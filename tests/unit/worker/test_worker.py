@@ -26,9 +26,9 @@ from jsync.worker.engine import (
     ProcessPool,
     ProcessState,
 )
-from jsync.worker.handlers import adapted
 from jsync.worker.http import parse_address
 from jsync.worker.metrics import HandlerMetrics, WorkerReport, prometheus_text
+from jsync.worker.routes import adapt_handler
 
 if TYPE_CHECKING:
     from jsync import JetStreamMsg
@@ -44,35 +44,11 @@ MSG = message("orders.paid", b'{"id": 7}')
 # Handlers -----------------------------------------------------------------------------
 
 
-def test_a_handler_takes_message_payload_or_both() -> None:
-    def plain(msg):  # type: ignore[no-untyped-def]
-        return msg
-
-    def of_message(msg: jsync.JetStreamMsg) -> object:
-        return msg
-
-    def of_message_that_is_only_a_type(msg: JetStreamMsg) -> object:
-        return msg
-
-    def of_bytes(data: bytes) -> object:
-        return data
-
+def test_a_text_payload_is_no_json() -> None:
     def of_text(text: str, msg: JetStreamMsg) -> object:
         return text, msg
 
-    def of_both(order: Order, msg: JetStreamMsg, again: bool = False) -> object:
-        return order, msg, again
-
-    def of_data(data, msg):  # type: ignore[no-untyped-def]
-        return data, msg
-
-    assert adapted(plain)(MSG) is MSG
-    assert adapted(of_message)(MSG) is MSG
-    assert adapted(of_message_that_is_only_a_type)(MSG) is MSG
-    assert adapted(of_bytes)(MSG) == MSG.data
-    assert adapted(of_text)(MSG) == ('{"id": 7}', MSG)
-    assert adapted(of_both)(MSG) == (Order(7), MSG, False)
-    assert adapted(of_data)(MSG) == (MSG.data, MSG)
+    assert adapt_handler(of_text)(MSG) == ('{"id": 7}', MSG)
 
 
 def test_a_payload_may_be_given_beside_the_handler() -> None:
@@ -80,9 +56,9 @@ def test_a_payload_may_be_given_beside_the_handler() -> None:
         return order
 
     packed = message("a", msgspec.msgpack.encode(Order(7)))
-    assert adapted(handle, Order)(MSG) == Order(7)
-    assert adapted(handle, dict[str, int])(MSG) == {"id": 7}
-    assert adapted(handle, jsync.MsgPack(Order))(packed) == Order(7)
+    assert adapt_handler(handle, Order)(MSG) == Order(7)
+    assert adapt_handler(handle, dict[str, int])(MSG) == {"id": 7}
+    assert adapt_handler(handle, jsync.MsgPack(Order))(packed) == Order(7)
 
 
 @pytest.mark.parametrize(
@@ -90,38 +66,22 @@ def test_a_payload_may_be_given_beside_the_handler() -> None:
 )
 def test_deeply_nested_payloads_raise_the_same_error(payload: Any) -> None:
     data = b'{"id": 7, "more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    with pytest.raises(errors.CodecError, match="no "):
-        adapted(lambda order: order, payload)(message("a", data))
+    with pytest.raises(errors.InvalidPayloadError, match="not a valid"):
+        adapt_handler(lambda order: order, payload)(message("a", data))
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", b'{"id": "x"}', b"\xff"])
 @pytest.mark.parametrize("payload", [Order, jsync.JSON(Order), jsync.MsgPack(Order)])
 def test_an_invalid_payload_raises_one_error(data: bytes, payload: Any) -> None:
-    with pytest.raises(errors.CodecError, match="no "):
-        adapted(lambda order: order, payload)(message("a", data))
+    with pytest.raises(errors.InvalidPayloadError, match="not a valid"):
+        adapt_handler(lambda order: order, payload)(message("a", data))
 
 
-def nothing() -> None: ...
+def test_a_message_alone_takes_no_payload() -> None:
+    def of_message(msg: JetStreamMsg) -> None: ...
 
-
-def too_much(a: object, b: object, c: object) -> None: ...
-
-
-def unknown(order: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-
-
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        (nothing, "takes 0 arguments"),
-        (too_much, "takes 3 arguments"),
-        (unknown, "cannot be found at run time"),
-        (7, "callable"),
-    ],
-)
-def test_a_handler_that_cannot_be_called_is_rejected(function: Any, words: str) -> None:
-    with pytest.raises(errors.ConfigError, match=words):
-        adapted(function)
+    with pytest.raises(errors.ConfigError, match="takes no payload: leave out payload"):
+        adapt_handler(of_message, Order)
 
 
 def test_a_decorated_handler_stays_a_function() -> None:

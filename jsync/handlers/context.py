@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-Taken = TypeVar("Taken")
-Given = TypeVar("Given")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
-def inside(
-    around: Callable[[Taken], AbstractContextManager[Any]] | None,
-    call: Callable[[Taken], Given],
-) -> Callable[[Taken], Given]:
+def wrap_in_context(
+    around: Callable[[Argument], AbstractContextManager[Any]] | None,
+    call: Callable[[Argument], Result],
+) -> Callable[[Argument], Result]:
     """Return `call`, wrapped in a new context manager of `around` for each call.
 
     Without `around`, return `call` itself.
@@ -23,9 +23,9 @@ def inside(
     if around is None:
         return call
 
-    def called(taken: Taken) -> Given:
-        with around(taken):
-            return call(taken)
+    def call_in_context(argument: Argument) -> Result:
+        with around(argument):
+            return call(argument)
         raise RuntimeError("around: its context manager suppressed an exception")
 
-    return called
+    return call_in_context

@@ -1,28 +1,24 @@
-"""The arguments of a handler, and its settings. Pure."""
+"""The handlers of a worker, and their settings. Pure."""
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from .._fast import JetStreamMsg, Msg
-from ..core.around import inside
-from ..errors import CodecError, ConfigError
+from ..errors import ConfigError
+from ..handlers.context import wrap_in_context
+from ..handlers.payload import payload_decoder, text_decoder
+from ..handlers.signature import call_with_payload, read_signature
 from ..jetstream.retries.engine import Retry
 from ..models import check_filter, check_name
-from ..validation import check_callable, check_count, check_positive_seconds
+from ..validation import check_count, check_positive_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from ..validation import Seconds
-
-_MESSAGES: Final = {"JetStreamMsg", "Msg"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +41,7 @@ class Route:
     ack_wait: float | None
 
 
-def route(
+def make_route(
     function: Callable[..., object],
     subjects: str | Sequence[str],
     *,
@@ -100,7 +96,7 @@ def route(
         )
     return Route(
         name=getattr(function, "__qualname__", repr(function)),
-        call=inside(around, adapted(function, payload)),
+        call=wrap_in_context(around, adapt_handler(function, payload)),
         subjects=wanted,
         stream=stream,
         consumer=name,
@@ -118,86 +114,22 @@ def route(
     )
 
 
-def adapted(
+def adapt_handler(
     function: Callable[..., Any], payload: Any = None
 ) -> Callable[[JetStreamMsg], object]:
-    """Return the handler as a function of a message, which decodes the payload."""
-    check_callable(function, "a handler")
-    kinds = _annotations(function)
-    if len(kinds) not in (1, 2):
-        raise ConfigError(
-            f"{function!r} takes {len(kinds)} arguments; a handler takes the payload, the "
-            "message, or the payload and the message"
-        )
-    alone = len(kinds) == 1
-    if payload is None:
-        if alone and _is_message(kinds[0]):
-            return function
-        payload = kinds[0]
-    decode = _decoder(payload, function)
-    if alone:
-        return lambda msg: function(decode(msg))
-    return lambda msg: function(decode(msg), msg)
+    """Return the handler as a function of a message, which decodes the payload.
 
-
-def _annotations(function: Callable[..., Any]) -> list[Any]:
-    """Return the annotations of the required arguments, in order."""
-    positional = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    Raises:
+        ConfigError: The signature, or the type of the payload, is not valid.
+    """
+    signature = read_signature(
+        function, "message", (JetStreamMsg, Msg), has_payload=payload is not None
     )
-    return [
-        _evaluated(parameter.annotation, function)
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind in positional and parameter.default is parameter.empty
-    ]
-
-
-def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
-    """Return an annotation, as a string if only type checkers can import its name."""
-    if not isinstance(annotation, str):
-        return annotation
-    of = SimpleNamespace(__annotations__={"it": annotation})
-    within = getattr(inspect.unwrap(function), "__globals__", {})
-    try:
-        return get_type_hints(of, within)["it"]
-    except (NameError, TypeError, AttributeError, SyntaxError):
-        return annotation
-
-
-def _is_message(kind: Any) -> bool:
-    if isinstance(kind, str):
-        return kind.rpartition(".")[2] in _MESSAGES
-    return kind in (inspect.Parameter.empty, JetStreamMsg, Msg)
-
-
-def _decoder(kind: Any, function: Any) -> Callable[[JetStreamMsg], Any]:
-    decode: Callable[[bytes], Any]
-    if kind in (bytes, inspect.Parameter.empty, Any):
-        return lambda msg: msg.data
-    if isinstance(kind, str):
-        raise ConfigError(
-            f"{kind!r}, the annotation of {function!r}, cannot be found at run time; "
-            "import it outside of TYPE_CHECKING, or pass payload="
-        )
-    if kind is str:
-        decode = bytes.decode
-    elif hasattr(kind, "encode") and hasattr(kind, "decode"):
-        decode = kind.decode  # a codec, as in key-value
-    else:
-        try:
-            decode = msgspec.json.Decoder(kind).decode
-        except TypeError as error:
-            raise ConfigError(f"payload: {kind!r}: {error}") from error
-
-    def read(msg: JetStreamMsg) -> Any:
-        try:
-            return decode(msg.data)
-        except (ValueError, RecursionError) as error:
-            raise CodecError(f"no {_name(kind)}: {error}") from error
-
-    return read
-
-
-def _name(kind: Any) -> str:
-    return str(getattr(kind, "__name__", type(kind).__name__))
+    if not signature.takes_payload:
+        if payload is not None:
+            raise ConfigError(f"{signature.name} takes no payload: leave out payload")
+        return function
+    kind = signature.payload if payload is None else payload
+    # A worker reads what any client has published, and text is rarely published as JSON.
+    decode = text_decoder() if kind is str else payload_decoder(kind, signature.name)
+    return call_with_payload(function, signature.parameters, decode)
