@@ -62,6 +62,18 @@ if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Deselect the tests of UNSTEADY.md, except in a run that selects this marker."""
+    if "unsteady" in config.getoption("markexpr"):
+        return
+    unsteady = [item for item in items if item.get_closest_marker("unsteady")]
+    if unsteady:
+        config.hook.pytest_deselected(items=unsteady)
+        items[:] = [item for item in items if item not in unsteady]
+
+
 def pytest_collection_finish() -> None:
     """Exclude the thousands of test objects from garbage collection.
 

@@ -65,7 +65,10 @@ def harmed(proxies: list[FaultProxy], harm: str) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("harm", ["cut", "throttle", "half open"])
+@pytest.mark.parametrize(
+    "harm",
+    [pytest.param("cut", marks=pytest.mark.unsteady), "throttle", "half open"],
+)
 def test_routes_that_break_lose_and_double_nothing(
     routed: RoutedCluster, unique: str, harm: str
 ) -> None:
