@@ -23,6 +23,7 @@ def main(target: Path) -> None:
         with tarfile.open(archive) as tar:
             data = tar.extractfile(MEMBER)
             assert data is not None, f"{MEMBER} is not in {archive.name}"
+            target.parent.mkdir(parents=True, exist_ok=True)
             partial = target.with_suffix(".partial")
             partial.write_bytes(data.read())
             partial.rename(target)

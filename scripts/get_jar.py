@@ -20,6 +20,7 @@ def main(target: Path, digest: str, folder: str | None = None) -> None:
         data = answer.read()
     if hashlib.sha256(data).hexdigest() != digest:
         raise SystemExit(f"{url} is not the file that was expected")
+    target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial")
     partial.write_bytes(data)
     partial.rename(target)

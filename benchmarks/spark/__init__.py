@@ -1,1 +1,1 @@
-"""The cost of the Spark data source compared with jsync itself: `make bench-spark`."""
+"""The cost of the Spark data source compared with jsync itself: `python -m benchmarks.spark`."""

@@ -1,4 +1,4 @@
-"""Read, group and write back rows at three sizes: `make bench-scale`.
+"""Read, group and write back rows at three sizes: `python -m benchmarks.spark.scale`.
 
 The marginal rate is the rate of the rows that one size has more than the size before. The
 benchmark also reports it per CPU second of Spark, its Python workers and the server, because

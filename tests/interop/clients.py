@@ -10,7 +10,7 @@ result, or `{"error": text}`. Bytes are base64. The operations:
     publish schedule get_msg
 
 `kv_insert` is create. `python -m tests.interop.clients` builds all programs below `.cache/clients`,
-as `make clients` does. The versions of their dependencies are locked by a file in each folder.
+as `make interop` does. The versions of their dependencies are locked by a file in each folder.
 """
 
 from __future__ import annotations

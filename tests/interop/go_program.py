@@ -25,7 +25,7 @@ def toolchain() -> str:
     known = ("go", "/usr/local/go/bin/go", f"{sys.prefix}/bin/go")
     go = next(filter(None, map(shutil.which, known)), None)
     assert go is not None, (
-        "no Go toolchain here: install Go 1.26 or newer, or `make go`"
+        "no Go toolchain here: install Go 1.26 or newer, or run scripts/need-go"
     )
     return go
 
