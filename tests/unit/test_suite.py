@@ -30,7 +30,9 @@ CALLERS = [
 
 def words_of_make(text: str) -> set[str]:
     """Return the commands in text such as `make lint types`, in code and in lines of a shell."""
-    called = re.findall(r"(?:`|run: |^ *)make ((?:[a-z-]+\b ?)+)", text, re.MULTILINE)
+    called = re.findall(
+        r"(?:`|run: |^ *)make ((?:[a-z][a-z-]*\b ?)+)", text, re.MULTILINE
+    )
     return {word for words in called for word in words.split()}
 
 
