@@ -9,13 +9,13 @@ The map of the package, lowest first. Each part imports only from those above it
     validation      the checks of numbers and callbacks that the user gives
     headers         message headers
     subjects        the subjects that a pattern with wildcards matches
-    contexts        the contexts that the nats command stores
     health          the meanings of connected, current, ready and alive
     _prometheus     the text format of Prometheus
     _fast           the hot path, in Cython: messages, parsing, the write buffer, waiting
     models          JetStream's configurations and replies
     core            NATS itself: the I/O thread, subscriptions, requests
     handlers        the signatures and payloads of handlers, for services and workers
+    contexts        the contexts that the nats command stores
     services        services: endpoints on threads, discovery, calls
     jetstream       JetStream: streams, consumers, publishing, key-value, objects, groups
     system          the servers themselves: `$SYS` requests and their replies

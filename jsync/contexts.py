@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from .core.proxies import parse_proxy
+from .core.servers import parse_servers
 from .errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,6 +50,14 @@ _REFUSED: Final = {"windows_cert_store": "the certificate store of Windows"}
 _NSC: Final = "nsc://"
 _NSC_SECONDS: Final = 30.0
 """The timeout of the nsc command."""
+_NO_NAME: Final = re.compile(r"[/\\]|\.\.|\.json$|^\s|\s$|^$")
+_EMPTY: Final[dict[str, Any]] = {
+    "description": "",
+    **dict.fromkeys(_FIELDS, ""),
+    "nsc": "",
+    "tls_first": False,
+}
+"""The fields of a new context. The unused ones show their names to people who edit it."""
 _field_of: Final = {setting: field for field, setting in _FIELDS.items()}
 _json_kinds: Final = {
     bool: "a boolean",
@@ -116,10 +126,147 @@ def select(root: Path, name: str | None) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
+    """Replace a file atomically. Only its owner can read it, because it may hold secrets."""
+    path = path.resolve()  # the file that a link names is replaced, not the link
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.write_text(text, "utf-8")
-    new.chmod(0o600)
-    new.replace(path)
+    new.unlink(missing_ok=True)  # left by a process with this id that was killed
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(file, "w", encoding="utf-8", newline="") as output:
+            output.write(text)
+            output.flush()
+            os.fsync(output.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def add(root: Path, name: str, fields: Mapping[str, Any]) -> None:
+    """Store a new context.
+
+    Args:
+        root: The directory of the contexts.
+        name: Its name.
+        fields: The fields to set, by the names that they have in the file.
+
+    Raises:
+        ConfigError: The name or a field is not valid, the context exists already, or it
+            cannot be written.
+    """
+    path = _stored_path(root, name)
+    wanted = _EMPTY | {**fields}
+    if not wanted["url"] and not wanted["nsc"]:  # a URL would override that of nsc
+        wanted["url"] = "nats://127.0.0.1:4222"
+    _check_fields(wanted)
+    if path.exists():
+        raise ConfigError(f"there is a context {name!r} already")
+    _write(path, wanted)
+
+
+def edit(
+    root: Path, name: str, fields: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Change fields of a context. All other fields stay as they are.
+
+    Credentials of one kind replace the others, because a context uses only one kind.
+
+    Args:
+        root: The directory of the contexts.
+        name: Its name.
+        fields: The fields to change, by the names that they have in the file.
+
+    Returns:
+        The changed fields, each with the value before and after.
+
+    Raises:
+        ConfigError: The context does not exist or is not JSON, a field is not valid, or
+            the file cannot be written.
+    """
+    path = _stored_path(root, name)
+    before = stored(root, name)
+    wanted = before | {**fields}
+    for kind in _KINDS:
+        if any(fields.get(_field_of[setting]) for setting in kind):
+            for setting in CREDENTIALS.difference(kind):
+                if wanted.get(field := _field_of[setting]) and field not in fields:
+                    wanted[field] = ""
+    _check_fields(wanted)
+    changes = {
+        field: (before.get(field, _EMPTY.get(field)), value)
+        for field, value in wanted.items()
+        if value != before.get(field, _EMPTY.get(field))
+    }
+    if changes:
+        if stored(root, name) != before:
+            raise ConfigError(f"another program changed context {name!r}: try again")
+        _write(path, wanted)
+    return changes
+
+
+def remove(root: Path, name: str) -> None:
+    """Delete a context. If it is selected, no context is selected afterwards.
+
+    Raises `ConfigError` if the context does not exist or cannot be deleted.
+    """
+    path = _stored_path(root, name)
+    if not path.exists():
+        stored(root, name)  # raises the error that lists the known contexts
+    try:
+        if selected(root) == name:
+            select(root, None)
+        path.unlink()
+    except OSError as error:
+        raise ConfigError(f"context {name!r}: {error.strerror}") from None
+
+
+def _stored_path(root: Path, name: str) -> Path:
+    """Return the path of a context to write. Raises `ConfigError` for a bad name."""
+    if _NO_NAME.search(name) or not name.isprintable():
+        raise ConfigError(
+            f"{name!r} cannot be the name of a context: leave out slashes, `..`, control "
+            "characters, spaces at the ends and the ending .json"
+        )
+    return root / "context" / f"{name}.json"
+
+
+def _write(path: Path, fields: Mapping[str, Any]) -> None:
+    text = msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(path, text)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _check_fields(fields: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for a field that jsync could not use, or a part that is missing.
+
+    Does not resolve references, because their variables may be set later.
+    """
+    known = {field: fields.get(field) or "" for field in _FIELDS}
+    kinds = [
+        kind for kind in _KINDS if any(known[_field_of[setting]] for setting in kind)
+    ]
+    if len(kinds) > 1:
+        names = " and ".join(kind[0] for kind in kinds)
+        raise ConfigError(f"{names} are mutually exclusive: keep only one of them")
+    if known["password"] and not known["user"]:
+        raise ConfigError("a password needs a user")
+    if bool(known["user_jwt"]) != bool(known["user_seed"]):
+        raise ConfigError("user_jwt and user_seed go together")
+    if known["jetstream_domain"] and known["jetstream_api_prefix"]:
+        raise ConfigError(
+            "jetstream_domain and jetstream_api_prefix are mutually exclusive"
+        )
+    if known["url"]:
+        parse_servers(known["url"])
+    if known["socks_proxy"]:
+        parse_proxy(known["socks_proxy"], "socks_proxy")
+    for setting in _FILES:
+        field, path = _field_of[setting], known[_field_of[setting]]
+        if path and not _SCHEME.match(path) and not _VARIABLE.search(path):
+            _check_there(field, os.path.expanduser(path))
 
 
 def stored(root: Path, name: str) -> dict[str, Any]:
@@ -230,7 +377,7 @@ def connect_keywords(
     name = name or environ.get("NATS_CONTEXT") or selected(root) or ""
     if not name:
         raise ConfigError(
-            f"no context is selected in {root}: name one, or run `nats context select`"
+            f"no context is selected in {root}: name one, or run `jsync context select`"
         )
     settings = load(root, name, environ)
     try:

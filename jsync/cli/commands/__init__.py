@@ -84,7 +84,9 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
         "trace": Command(".trace:trace", "Show which way a message takes."),
         "rtt": Command(".rtt:rtt", "Measure the round-trip time to each server."),
-        "context": Command(".context:context", "List, show and select contexts."),
+        "context": Command(
+            ".context:context", "Create, show, change and select contexts."
+        ),
     },
     "Data": {
         "ingest": Command("..ingest.command:ingest", "Rows of files into a stream."),

@@ -1,9 +1,10 @@
-"""`jsync context`: the contexts of the nats tool, listed, shown and selected."""
+"""`jsync context`: create, show, change and select the contexts of the nats tool."""
 
 from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,6 +15,7 @@ from jsync import contexts, errors
 from ..groups import CommandGroup
 from ..params.completion import CONTEXT
 from ..ui.output import (
+    echo,
     is_terminal,
     write_json,
     write_key_values,
@@ -21,10 +23,10 @@ from ..ui.output import (
     write_row,
     write_table,
 )
+from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
     from ..params.settings import Settings
 
@@ -42,11 +44,42 @@ _REFERENCES: Final = ("env://", "file://", "op://", "nsc://")
 _SECRET_TEXTS: Final = ("data:", "SU", "SA", "SO", "-----")
 """The beginnings of seeds and inline files."""
 _HIDDEN: Final = "(hidden)"
+_OPTIONS: Final = {
+    "server": "url",
+    "user": "user",
+    "password": "password",
+    "token": "token",
+    "creds": "creds",
+    "nkey": "nkey",
+    "jwt": "user_jwt",
+    "seed": "user_seed",
+    "tlscert": "cert",
+    "tlskey": "key",
+    "tlsca": "ca",
+    "tlsfirst": "tls_first",
+    "domain": "jetstream_domain",
+    "js_api_prefix": "jetstream_api_prefix",
+    "inbox_prefix": "inbox_prefix",
+}
+"""The fields of the options that all commands take."""
+_NO_FIELDS: Final = {
+    "context": "--context",
+    "no_context": "--no-context",
+    "timeout": "--timeout",
+}
+"""The options of all commands that a context cannot store."""
+_PATHS: Final = frozenset(("creds", "nkey", "cert", "key", "ca"))
 _NAME: Final = click.argument("name", type=CONTEXT)
 
 
 class _ContextGroup(CommandGroup):
     other_names: Mapping[str, str] = {
+        "create": "add",
+        "new": "add",
+        "save": "add",
+        "update": "edit",
+        "del": "rm",
+        "delete": "rm",
         "l": "ls",
         "list": "ls",
         "info": "show",
@@ -59,7 +92,130 @@ class _ContextGroup(CommandGroup):
 
 @click.group(cls=_ContextGroup)
 def context() -> None:
-    """List, show and select contexts."""
+    """Create, show, change and select contexts."""
+
+
+def _field_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the fields that no other command needs."""
+    for names, metavar, text in (
+        (
+            ("--nsc",),
+            "URL",
+            "The user of the nsc tool, as nsc://operator/account/user.",
+        ),
+        (("--socks-proxy",), "URL", "The proxy to connect through."),
+        (
+            ("--js-event-prefix", "jetstream_event_prefix"),
+            "PREFIX",
+            "The prefix of the events of JetStream.",
+        ),
+        (("--description",), "TEXT", "A description of the context."),
+    ):
+        command = click.option(*names, metavar=metavar, help=text)(command)
+    return command
+
+
+@context.command()
+@_NAME
+@_field_options
+@click.option("--select", is_flag=True, help="Also select the new context.")
+@click.pass_obj
+def add(settings: Settings, /, name: str, select: bool, **fields: str | None) -> None:
+    """Create a context.
+
+    The options that connect other commands, such as --server and --creds, become its
+    fields: `jsync options` shows them. The file is readable only by you. To keep a secret
+    out of it, write --password env://VARIABLE, or --token, --jwt and --seed in this form.
+    """
+    root = contexts.directory(os.environ)
+    contexts.add(root, name, _given_fields(settings, fields))
+    if select:
+        contexts.select(root, name)
+    text = f"created context {name}" + (" and selected it" if select else "")
+    write_result(settings, text, {"created": name, "selected": select})
+
+
+@context.command()
+@_NAME
+@_field_options
+@click.option(
+    "--unset",
+    multiple=True,
+    metavar="FIELD",
+    help="A field to clear, by the name that `jsync context show` has for it.",
+)
+@click.pass_obj
+def edit(
+    settings: Settings, /, name: str, unset: tuple[str, ...], **fields: str | None
+) -> None:
+    """Change a context.
+
+    Options change only the fields that they name, and credentials of another kind replace
+    the ones in the context. The command shows the changes, without secrets.
+    """
+    root = contexts.directory(os.environ)
+    given = _given_fields(settings, fields)
+    before = contexts.stored(root, name)
+    for field in unset:
+        if field in given:
+            raise click.UsageError(f"--unset {field} and a value for it are exclusive")
+        if field not in before:
+            known = ", ".join(key for key, value in before.items() if value)
+            raise click.UsageError(f"context {name} has no field {field!r}: {known}")
+        given[field] = False if before[field] in (True, False) else ""
+    if not given:
+        raise click.UsageError(
+            "give the fields to change, such as --server URL, or --unset FIELD"
+        )
+    changes = contexts.edit(root, name, given)
+    for field, (old, new) in changes.items():
+        was, will_be = (
+            _text(_safe(field, value)) if value else "none" for value in (old, new)
+        )
+        echo(f"  {field}: {was} -> {will_be}", err=True)
+    text = f"changed context {name}" if changes else "nothing changes"
+    write_result(settings, text, {"changed": name, "fields": [*changes]})
+
+
+@context.command()
+@_NAME
+@force_option
+@click.pass_obj
+def rm(settings: Settings, name: str, force: bool) -> None:
+    """Delete a context.
+
+    If it is the selected one, no context is selected afterwards.
+    """
+    root = contexts.directory(os.environ)
+    if name not in contexts.names(root):
+        contexts.stored(root, name)
+        raise click.UsageError(f"{name!r} is a file: give the name of a context")
+    kind = "the selected context" if contexts.selected(root) == name else "context"
+    confirm(f"Delete {kind} {name}?", force=force)
+    contexts.remove(root, name)
+    write_result(settings, f"deleted context {name}", {"deleted": name})
+
+
+def _given_fields(
+    settings: Settings, fields: Mapping[str, str | None]
+) -> dict[str, Any]:
+    """Return the fields of a context that the options of a command set.
+
+    Paths become absolute, because a context is used in every directory.
+    """
+    for option, written in _NO_FIELDS.items():
+        if option in settings.given:
+            raise click.UsageError(f"a context does not store {written}")
+    found = {
+        field: settings.given[option]
+        for option, field in _OPTIONS.items()
+        if option in settings.given
+    } | {field: value for field, value in fields.items() if value is not None}
+    for field in _PATHS & found.keys():
+        path = found[field]
+        if path and not path.startswith(("~", "$", "data:")) and "://" not in path:
+            found[field] = str(Path(path).absolute())
+    return found
 
 
 @context.command("ls")
