@@ -274,3 +274,33 @@ def test_consume_without_a_consumer_reads_in_stream_order(
     assert jsync(*read, "--new", "--since", "1h").code == 2
     assert jsync("consume", "NOPE", "-T").code == 3
     assert list(stream.consumer_names()) == []
+
+
+def test_reset_delivers_acknowledged_messages_again(
+    jsync: Jsync, js: JetStream, stream: Stream
+) -> None:
+    fill(js, stream, 5)
+    consumer = stream.create_consumer(durable_name="worker")
+    for msg in consumer.fetch(5):
+        msg.ack()
+    wait_until_acknowledged(consumer, 5)
+    unsure = jsync("consumer", "reset", stream.name, "worker", "3")
+    assert (unsure.code, "to sequence 3?" in unsure.errors) == (2, True)
+    ended = jsync("consumer", "reset", stream.name, "worker", "3", "--force")
+    assert (
+        ended.output == "consumer worker continues from sequence 3, with 3 messages\n"
+    )
+    assert [msg.data for msg in consumer.fetch(3)] == [b"3", b"4", b"5"]
+    document = jsync("consumer", "reset", stream.name, "worker", "-f", "--json").json
+    assert document["reset_seq"] == 3
+    missing = jsync("consumer", "reset", stream.name, "none", "3", "--force")
+    assert missing.code == 3
+
+
+def test_a_consumer_without_fixed_start_refuses_reset(
+    jsync: Jsync, js: JetStream, stream: Stream
+) -> None:
+    fill(js, stream, 2)
+    stream.create_consumer(durable_name="newest", deliver_policy="new")
+    ended = jsync("consumer", "reset", stream.name, "newest", "1", "--force")
+    assert (ended.code, "reset" in ended.errors) == (1, True), ended.errors

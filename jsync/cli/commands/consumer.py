@@ -19,10 +19,17 @@ from ..params.config_file import (
     write_dry_run,
 )
 from ..params.consumer_options import consumer_fields, consumer_options
-from ..params.values import FUTURE_TIME
+from ..params.values import FUTURE_TIME, Number
 from ..ui.info_sections import ago, consumer_sections, format_config
 from ..ui.lists import write_infos, write_names
-from ..ui.output import echo, is_terminal, write_json, write_key_values, write_sections
+from ..ui.output import (
+    echo,
+    is_terminal,
+    write_json,
+    write_key_values,
+    write_result,
+    write_sections,
+)
 from ..ui.prompts import confirm, force_option
 from .consume import next_
 from .report import consumer_report
@@ -222,6 +229,35 @@ def rm(settings: Settings, stream: str, consumer: str, force: bool) -> None:
         write_json({"deleted": consumer})
     else:
         echo(f"deleted consumer {consumer}")
+
+
+@consumer.command()
+@_STREAM
+@_CONSUMER
+@click.argument("sequence", type=Number(1), required=False)
+@force_option
+@click.pass_obj
+def reset(
+    settings: Settings, stream: str, consumer: str, sequence: int | None, force: bool
+) -> None:
+    """Have a consumer continue from another message.
+
+    SEQUENCE is the first message of the stream to deliver. Acknowledged messages are delivered again, too, and messages between the present
+    position and a later SEQUENCE are skipped. Without SEQUENCE the consumer continues
+    after its ack floor. Needs nats-server 2.14.
+    """
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).consumer(stream, consumer)
+        floor = found.info().ack_floor.stream_seq
+        where = f"sequence {floor + 1 if sequence is None else sequence}"
+        confirm(f"Reset consumer {consumer} of {stream} to {where}?", force=force)
+        reset = found.reset(sequence)
+    write_result(
+        settings,
+        f"consumer {consumer} continues from sequence {reset.reset_seq}, "
+        f"with {reset.num_pending:,} messages",
+        reset.to_wire(),
+    )
 
 
 @consumer.command()
