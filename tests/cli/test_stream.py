@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import jsync as package
+
+from ..support.servers import free_port, wait_for
+from .support import Jsync
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from jsync import JetStream, Stream
 
-    from .support import Jsync
+    from ..conftest import StartServer
 
 pytestmark = pytest.mark.server
 
@@ -236,3 +241,37 @@ def test_get_finds_a_message_by_sequence_or_subject(
     assert jsync("stream", "get", name, "9").code == 3
     assert jsync("stream", "get", name).code == 2
     assert jsync("stream", "get", name, "1", "--raw", "--json").code == 2
+
+
+def test_streams_of_a_domain_are_copied(own_server: StartServer) -> None:
+    port = free_port()
+    hub = own_server(
+        config=f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "127.0.0.1:{port}" }}'
+    )
+    remotes = f'remotes: [{{ url: "nats-leaf://127.0.0.1:{port}" }}]'
+    edge = own_server(
+        config=f"jetstream {{ domain: shop7 }}\nleafnodes {{ {remotes} }}"
+    )
+    jsync = Jsync(hub)
+    with package.connect(edge.url) as till, package.connect(hub.url) as nc:
+        sales = till.jetstream()
+        sales.create_stream(name="SALES", subjects=["sales.>"])
+        sales.publish("sales.1", b"one")
+        js = nc.jetstream()
+        for option, name in (("--source", "SHOPS"), ("--mirror", "SHOP7")):
+            copy = ("stream", "create", name, option, "SALES")
+            config = jsync(*copy, "--source-domain", "shop7", "-j").json["config"]
+            found = config.get("mirror") or config["sources"][0]
+            assert found["external"]["api"] == "$JS.shop7.API"
+            stream = js.stream(name)
+            wait_for(lambda stream=stream: stream.info().state.messages == 1)  # type: ignore[misc]
+
+
+def test_a_domain_without_a_source_is_refused(jsync: Jsync, unique: str) -> None:
+    lone = jsync("stream", "create", unique, "--source-domain", "hub")
+    assert (lone.code, "needs --source or --mirror" in lone.errors) == (2, True)
+    for name in ("a.b", "*", "", "a b"):
+        wrong = jsync(
+            *("stream", "create", unique, "--source", "S", "--source-domain", name)
+        )
+        assert (wrong.code, "is not a JetStream domain" in wrong.errors) == (2, True)

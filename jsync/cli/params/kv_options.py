@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from jsync.models import External, StreamSource
+from jsync.models import StreamSource
 
 from .completion import BUCKET
 from .stream_options import (
     METADATA,
     PLACEMENT,
     REPUBLISH,
+    domain_of,
     settle_placement,
     settle_republish,
 )
@@ -103,10 +104,9 @@ def bucket_fields(given: Mapping[str, Any], before: KeyValueConfig) -> dict[str,
         fields["sources"] = [StreamSource(name=name) for name in fields["sources"]]
     settle_placement(fields, before.placement)
     settle_republish(fields)
-    domain = fields.pop("mirror_domain", None)
+    external = domain_of(fields.pop("mirror_domain", None))
     if "mirror" in fields:
-        external = External(api=f"$JS.{domain}.API") if domain else None
         fields["mirror"] = StreamSource(name=fields["mirror"], external=external)
-    elif domain:
+    elif external is not None:
         raise click.UsageError("--mirror-domain needs --mirror")
     return fields

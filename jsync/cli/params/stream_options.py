@@ -8,6 +8,7 @@ import click
 
 from jsync.models import (
     ConsumerLimits,
+    External,
     Placement,
     Republish,
     StreamSource,
@@ -112,6 +113,11 @@ _ALWAYS: Final = (
         metavar="STREAM",
         help="The streams to copy from.",
     ),
+    click.option(
+        "--source-domain",
+        metavar="DOMAIN",
+        help="The JetStream domain of the streams of --source or --mirror, such as hub.",
+    ),
     _flag("ack", "ack", "Acknowledge publishes."),
     _flag("allow-direct", "allow_direct", "Let every replica answer gets."),
     _flag("allow-mirror-direct", "mirror_direct", "Let mirrors answer gets."),
@@ -189,10 +195,15 @@ def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, A
         fields["retention"] = _RETENTION.get(fields["retention"], fields["retention"])
     if "ack" in fields:
         fields["no_ack"] = not fields.pop("ack")
+    external = domain_of(fields.pop("source_domain", None))
     if "mirror" in fields:
-        fields["mirror"] = StreamSource(name=fields["mirror"])
+        fields["mirror"] = StreamSource(name=fields["mirror"], external=external)
     if "sources" in fields:
-        fields["sources"] = [StreamSource(name=name) for name in fields["sources"]]
+        fields["sources"] = [
+            StreamSource(name=name, external=external) for name in fields["sources"]
+        ]
+    if external is not None and fields.keys().isdisjoint(("mirror", "sources")):
+        raise click.UsageError("--source-domain needs --source or --mirror")
     if "metadata" in fields:
         fields["metadata"] = {**(before.metadata or {}), **dict(fields["metadata"])}
     settle_placement(fields, before.placement)
@@ -208,6 +219,21 @@ def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, A
     if any(limits.values()):
         fields["consumer_limits"] = ConsumerLimits(**limits)
     return fields
+
+
+def domain_of(name: str | None) -> External | None:
+    """Return the API of a JetStream domain, or None for the own one.
+
+    Raises `click.UsageError` if a domain cannot have this name.
+    """
+    if name is None:
+        return None
+    if not name or any(c in ".*>" or c.isspace() for c in name):
+        raise click.UsageError(
+            f"{name!r} is not a JetStream domain: a name without dots, * and >, as in "
+            "the configuration of the leaf node"
+        )
+    return External(api=f"$JS.{name}.API")
 
 
 def settle_placement(fields: dict[str, Any], before: Placement | None) -> None:
