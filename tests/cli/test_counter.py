@@ -87,3 +87,13 @@ def test_a_stream_without_counters_is_named(
 ) -> None:
     ended = jsync("counter", "get", f"{stream.name}.a")
     assert (ended.code, "allow_msg_counter=True" in ended.errors) == (1, True)
+
+
+def test_the_list_names_an_unreadable_counter(
+    jsync: Jsync, nc: package.Connection, hits: str, unique: str
+) -> None:
+    jsync("counter", "increment", f"{unique}.a", "1")
+    nc.request(hits, headers={"Nats-Incr": "1" + "0" * 5000})
+    ended = jsync("counter", "ls", "--stream", unique)
+    assert (ended.code, ended.rows) == (1, [[f"{unique}.a", "1"]])
+    assert f"{hits!r} of {unique} is not a counter" in ended.errors

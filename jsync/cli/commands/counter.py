@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jsync.errors import JetStreamError
+
 from ..groups import CommandGroup
 from ..ui.output import write_json, write_key_values, write_result, write_table
 
@@ -60,17 +62,25 @@ def list_(settings: Settings, filter_: str | None, stream: str | None) -> None:
     """
     if filter_ is None and stream is None:
         raise click.UsageError("give a FILTER, or --stream STREAM")
+    found: list[CounterEntry] = []
+    unreadable: JetStreamError | None = None
     with settings.connect() as nc:
         counters = _counters(nc, settings, filter_, stream)
-        found = sorted(
-            counters.get_many(filter_ or ">"), key=lambda entry: entry.subject
-        )
+        try:
+            found.extend(counters.get_many(filter_ or ">"))
+        except JetStreamError as error:
+            if not found:
+                raise
+            unreadable = error
+    found.sort(key=lambda entry: entry.subject)
     if settings.json:
         write_json([_document(entry) for entry in found])
     else:
         write_table(
             ["subject", "value"], [[entry.subject, entry.value] for entry in found]
         )
+    if unreadable is not None:
+        raise unreadable
 
 
 @counter.command()

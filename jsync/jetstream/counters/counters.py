@@ -17,7 +17,7 @@ from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
 from ..stored import get as stored
 from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastPerSubjectReader
-from .engine import check_amount, missing_settings, read_entry
+from .engine import check_amount, missing_settings, read_entries, read_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,7 +94,8 @@ class Counters:
                 f"amount, not of {self._stream}"
             )
         if ack.duplicate:
-            return self.load(subject, timeout=timeout)
+            # From the leader, because another server may not have the increment yet.
+            return self._get(subject, timeout, direct=False).value
         value = ack.value
         if value is None:
             raise JetStreamError(f"stream {ack.stream} has not counted {subject!r}")
@@ -130,13 +131,18 @@ class Counters:
         Raises:
             CounterNotFoundError: Nothing was added to this counter yet.
         """
+        return self._get(subject, timeout, direct=True)
+
+    def _get(
+        self, subject: str, timeout: Seconds | None, *, direct: bool
+    ) -> CounterEntry:
         check_literal(subject, "subject")
         try:
             message = stored.get_message(
                 self._api,
                 self._stream,
                 last_by_subject=subject,
-                direct=True,
+                direct=direct,
                 timeout=timeout,
             )
         except MessageNotFoundError as nothing:
@@ -161,6 +167,8 @@ class Counters:
 
         Raises:
             TooManyResultsError: More than 1024 counters match.
+            JetStreamError: Raised at the end, after all other counters, if a message
+                cannot be read as a counter, for example because it has too many digits.
         """
         pages: LastPerSubjectReader[StoredMessage] = LastPerSubjectReader(
             subjects,
@@ -171,7 +179,7 @@ class Counters:
             max_bytes=PAGE_BYTES,
         )
         found = stored.get_messages(self._api, self._stream, pages, timeout)
-        return (read_entry(message) for message in found)
+        return read_entries(found)
 
     def __repr__(self) -> str:
         return f"<Counters {self._stream!r}>"

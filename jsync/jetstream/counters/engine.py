@@ -10,6 +10,8 @@ import msgspec
 from ...errors import ConfigError, JetStreamError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from ...models import StoredMessage, StreamConfig
 
 INCREMENT: Final = "Nats-Incr"
@@ -61,6 +63,20 @@ def read_entry(message: StoredMessage) -> CounterEntry:
             f"{message.subject!r} of {message.stream} is not a counter: "
             f"{message.data[:100]!r}"
         ) from error
+
+
+def read_entries(messages: Iterable[StoredMessage]) -> Iterator[CounterEntry]:
+    """Read the counters in messages, and then raise the error of the first that has none."""
+    failure: JetStreamError | None = None
+    for message in messages:
+        try:
+            entry = read_entry(message)
+        except JetStreamError as error:
+            failure = failure or error
+        else:
+            yield entry
+    if failure is not None:
+        raise failure
 
 
 def check_amount(amount: object) -> int:

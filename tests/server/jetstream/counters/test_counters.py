@@ -45,6 +45,20 @@ def test_numbers_have_no_limit(js: jsync.JetStream, unique: str) -> None:
     assert counters.add(f"{unique}.large", -3 * large) == -large
 
 
+def test_an_unreadable_counter_hides_no_other(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    counters = counting(js, unique)
+    counters.add(f"{unique}.a", 1)
+    # Another client has counters of any length.
+    nc.request(f"{unique}.b", headers={"Nats-Incr": "1" + "0" * 5000})
+    counters.add(f"{unique}.c", 3)
+    found: list[int] = []
+    with pytest.raises(errors.JetStreamError, match=rf"{unique}\.b' .*not a counter"):
+        found.extend(entry.value for entry in counters.get_many())
+    assert found == [1, 3]
+
+
 def test_many_counters_come_in_one_request(js: jsync.JetStream, unique: str) -> None:
     counters = counting(js, unique)
     for number in range(20):
