@@ -315,7 +315,7 @@ class KeyValue(Generic[Value]):
         """Remove delete markers, and the remaining history of their keys.
 
         A value that is put at the same time stays, and so do markers of other clients on keys with
-        wildcards, such as `a.*`.
+        wildcards, such as `a.*`, or with characters that no subject of jsync may have.
 
         Args:
             older_than: Seconds. Younger markers stay, so that watches see them, but their

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
-from ...subjects import has_wildcard
 from ..management import purge_stream
 from ..watching.driver import open_changes
+from .engine import is_readable
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -37,8 +37,9 @@ def purge_markers(
     removed = 0
     for marker in markers:
         # A purge by the subject of another client's key `a.*` would also remove the values of all
-        # keys that it matches, and buckets deny the deletion of one message.
-        if has_wildcard(marker.key):
+        # keys that it matches, and no purge can name a key that is not text. Buckets deny the
+        # deletion of one message.
+        if not is_readable(marker.key, layout.read):
             continue
         old = marker.created <= limit
         if not old and marker.revision == 1:
