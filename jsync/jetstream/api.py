@@ -115,6 +115,8 @@ class API:
         """Fields that are added to each request to create or change something."""
         self._asked = "", MIN_VERSION
         self._leaders: dict[str, tuple[float, ServerVersion]] = {}
+        self.mirrors: dict[tuple[str, str], float] = {}
+        """The times at which mirrors of streams were found to keep all subjects."""
 
     def seconds(self, timeout: Seconds | None) -> float:
         """Return the timeout of a call, by default the context's. Raises `ConfigError`."""

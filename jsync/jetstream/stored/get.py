@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from math import inf
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +42,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from ...models import StreamInfo
     from ...validation import Seconds
     from ..api import API
     from .engine import Item, PagedReader
 
 MIN_POLL_INTERVAL, MAX_POLL_INTERVAL = 0.02, 0.5
 """The first and the longest pause before servers that lag behind the leader are retried."""
+MIRROR_CHECK_SECONDS = 1.0
+"""Seconds for which it is taken as known that a mirror keeps the subjects of its origin."""
+MAX_DELETED = 100_000
+"""The most deleted messages of a mirror that are compared with those of its origin."""
 ELECTION_SECONDS = 1.0
 """Seconds to wait for the answer of a leader that may be in an election."""
 
@@ -73,7 +79,13 @@ def get_message(
         with contextlib.suppress(NoRespondersError):
             message = _direct_get(api, stream, wanted, deadline)
             # A mirror may lack some subjects, and so skip the right message.
-            if message is not None and (message.stream == stream or _is_exact(wanted)):
+            if message is not None and (
+                message.stream == stream
+                or (
+                    _is_exact(wanted)
+                    and _keeps_subjects(api, message.stream, stream, deadline)
+                )
+            ):
                 return message
     reply = api.request(
         f"STREAM.MSG.GET.{stream}", wanted, timeout=deadline - monotonic()
@@ -150,6 +162,26 @@ def _direct_get(
             return None
         raise direct_error(msg.status, msg.status_text)
     return StoredMessage.from_direct(msg)
+
+
+def _keeps_subjects(api: API, mirror: str, stream: str, deadline: float) -> bool:
+    """Check whether a mirror has the messages of a stream on their own subjects.
+
+    Blocks for a request at most once a second for each mirror.
+    """
+    now, which = monotonic(), (stream, mirror)
+    if now - api.mirrors.get(which, -inf) < MIRROR_CHECK_SECONDS:
+        return True
+    try:
+        source = stream_info(
+            api, mirror, timeout=max(0.0, deadline - now)
+        ).config.mirror
+    except Error:
+        return False
+    if source is None or source.name != stream or source.subject_transforms:
+        return False
+    api.mirrors[which] = now
+    return True
 
 
 def _is_exact(wanted: dict[str, Any]) -> bool:
@@ -255,20 +287,36 @@ def _read(
 def _is_whole(api: API, stream: str, pages: PagedReader[Any], until: float) -> bool:
     """Check whether the mirror that answers lacks no message before its end. Blocks."""
     name = pages.answered_by
+
+    def info(name: str, *, deleted: bool) -> StreamInfo:
+        left = max(0.0, until - monotonic())
+        return stream_info(api, name, deleted_details=deleted, timeout=left)
+
     try:
-        copy = stream_info(api, name, timeout=max(0.0, until - monotonic()))
-        state = stream_info(api, stream, timeout=max(0.0, until - monotonic())).state
+        copy = info(name, deleted=False)
+        source = copy.config.mirror
+        if (
+            source is None
+            or source.name != stream
+            or source.filter_subject
+            or source.subject_transforms
+            or copy.state.num_deleted > MAX_DELETED
+        ):
+            return False
+        missing: list[int] = []
+        if copy.state.num_deleted:
+            copy = info(name, deleted=True)
+            missing = copy.state.deleted or []
+        # Ask for this state last: what the mirror lacks has to be gone here, too.
+        state = info(stream, deleted=bool(missing)).state
     except Error:
         return False
-    source = copy.config.mirror
-    if (
-        source is None
-        or source.name != stream
-        or source.filter_subject
-        or source.subject_transforms
-        or copy.state.first_seq > max(1, state.first_seq)
-        or copy.state.num_deleted > state.num_deleted
+    if copy.state.first_seq > max(1, state.first_seq) or copy.state.num_deleted != len(
+        missing
     ):
+        return False
+    gone = set(state.deleted or ())
+    if any(each >= state.first_seq and each not in gone for each in missing):
         return False
     pages.whole.add(name)
     return True

@@ -304,6 +304,55 @@ def test_a_mirror_hides_no_message_of_its_origin(
         assert len(numbers(mirror.get_messages())) == count
 
 
+def test_a_mirror_with_other_gaps_hides_nothing(own_server: StartServer) -> None:
+    with jsync.connect(own_server().url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name="ORIGIN", subjects=["o.*"], allow_direct=True)
+        config = {"mirror_direct": True, "allow_direct": True}
+        js.create_stream(name="MIRROR", mirror={"name": "ORIGIN"}, **config)
+        for number in range(10):
+            js.publish(f"o.{'ba'[number % 2]}", b"%d" % number)
+        mirror, origin = js.stream("MIRROR"), js.stream("ORIGIN")
+        wait_for(lambda: mirror.info().state.messages == 10)
+        # Both have lost as many messages, but not the same ones.
+        origin.delete_message(4)
+        mirror.delete_message(4)
+        origin.delete_message(6)
+        mirror.delete_message(8)
+        answers = {origin.get_message(2).stream for _ in range(50)}
+        assert answers == {"ORIGIN", "MIRROR"}
+        for _ in range(20):
+            assert numbers(origin.get_messages()) == [0, 1, 2, 4, 6, 7, 8, 9]
+        # Now all that the mirror lacks is gone in the origin, too.
+        origin.delete_message(8)
+        answers = set()
+        for _ in range(50):
+            found = list(origin.get_messages())
+            answers.update(message.stream for message in found)
+            # The mirror still has a message that was deleted in the origin.
+            left = [number for number in numbers(iter(found)) if number != 5]
+            assert left == [0, 1, 2, 4, 6, 8, 9]
+        assert answers == {"ORIGIN", "MIRROR"}
+
+
+def test_a_mirror_with_other_subjects_answers_nothing(
+    own_server: StartServer,
+) -> None:
+    with jsync.connect(own_server().url) as nc:
+        js = nc.jetstream()
+        bucket = js.create_key_value(bucket="B", history=5)
+        revision = bucket.put("prod.a", b"prod")
+        moved = {"src": "$KV.B.prod.>", "dest": "$KV.B.test.>"}
+        source = {"name": "KV_B", "subject_transforms": [moved]}
+        config = {"mirror_direct": True, "allow_direct": True}
+        js.create_stream(name="MIRROR", mirror=source, **config)
+        wait_for(lambda: js.stream("MIRROR").info().state.messages == 1)
+        for _ in range(50):
+            assert bucket.get("prod.a", revision=revision).value == b"prod"
+            with pytest.raises(errors.KeyNotFoundError):
+                bucket.get("test.a")
+
+
 def numbers(messages: Iterator[jsync.StoredMessage]) -> list[int]:
     return [int(message.data) for message in messages]
 
