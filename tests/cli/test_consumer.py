@@ -161,6 +161,22 @@ def test_edit_changes_named_fields_and_shows_the_result(
     assert (config.max_ack_pending, config.description) == (1000, None)
 
 
+def test_edit_keeps_changes_of_another_operator(
+    jsync: Jsync, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = stream.create_consumer(durable_name="worker")
+
+    def late_change(question: str, *, force: bool) -> None:
+        """Change the consumer while the operator reads the question."""
+        consumer.update(description="of words")
+
+    monkeypatch.setattr("jsync.cli.commands.consumer.confirm", late_change)
+    ended = jsync("consumer", "edit", stream.name, "worker", "--max-pending", "5")
+    assert ended.code == 0
+    config = consumer.info().config
+    assert (config.description, config.max_ack_pending) == ("of words", 5)
+
+
 def test_consumers_are_listed_paused_resumed_and_deleted(
     jsync: Jsync, stream: Stream
 ) -> None:

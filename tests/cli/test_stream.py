@@ -160,6 +160,22 @@ def test_edit_changes_named_fields_and_shows_the_result(
     assert "nothing changes" in jsync("stream", "edit", name, "--max-age", "0").errors
 
 
+def test_edit_keeps_changes_of_another_operator(
+    jsync: Jsync,
+    js: JetStream,
+    stream: Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def late_change(question: str, *, force: bool) -> None:
+        """Change the stream while the operator reads the question."""
+        js.update_stream(name=stream.name, max_msgs=77)
+
+    monkeypatch.setattr("jsync.cli.commands.stream.confirm", late_change)
+    assert jsync("stream", "edit", stream.name, "--max-age", "1d").code == 0
+    config = stream.info().config
+    assert (config.max_msgs, config.max_age) == (77, 86400)
+
+
 def test_edit_with_a_file_replaces_the_whole_configuration(
     jsync: Jsync, stream: Stream, tmp_path: Path
 ) -> None:

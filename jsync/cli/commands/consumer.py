@@ -12,6 +12,7 @@ from ..groups import CommandGroup
 from ..params.completion import CONSUMER, STREAM
 from ..params.config_file import (
     base_config,
+    changed_fields,
     config_option,
     merge_config,
     print_changes,
@@ -197,7 +198,11 @@ def edit(
         )
         if print_changes(before.config, wanted) and not dry_run:
             confirm(f"Change consumer {consumer} of {stream}?", force=force)
-            before = _put(js, stream, wanted, "update")
+            if config is not None:
+                before = _put(js, stream, wanted, "update")
+            else:
+                fields = changed_fields(before.config, wanted)
+                before = js.consumer(stream, consumer).update(**fields)
     if dry_run:
         write_dry_run(before.config, wanted, settings)
     else:

@@ -14,6 +14,7 @@ from ..groups import CommandGroup
 from ..params.completion import BUCKET, KEY
 from ..params.config_file import (
     base_config,
+    changed_fields,
     config_option,
     merge_config,
     print_changes,
@@ -199,9 +200,7 @@ def edit(
         if print_changes(before, wanted) and not dry_run:
             confirm(f"Change bucket {bucket}?", force=force)
             # Change single fields, so that the stream keeps its other settings.
-            fields = {
-                name: getattr(wanted, name) for name in wanted.differences(before)
-            }
+            fields = changed_fields(before, wanted)
             status = js.update_key_value(bucket=bucket, **fields).status()
     if dry_run:
         write_dry_run(before, wanted, settings)

@@ -12,6 +12,7 @@ from ..groups import CommandGroup
 from ..params.completion import STREAM
 from ..params.config_file import (
     base_config,
+    changed_fields,
     config_option,
     merge_config,
     print_changes,
@@ -155,7 +156,11 @@ def edit(
         )
         if print_changes(before.config, wanted) and not dry_run:
             confirm(f"Change stream {stream}?", force=force)
-            before = js.update_stream(wanted).cached_info
+            if config is not None:
+                before = js.update_stream(wanted).cached_info
+            else:
+                fields = changed_fields(before.config, wanted)
+                before = js.update_stream(name=stream, **fields).cached_info
     if dry_run:
         write_dry_run(before.config, wanted, settings)
     else:

@@ -81,6 +81,14 @@ def merge_config(
     return start.updated(fields)
 
 
+def changed_fields(old: Config, new: Config) -> dict[str, Any]:
+    """Return the fields that an edit changes, with their new values.
+
+    An update with only these fields keeps what another client changes meanwhile.
+    """
+    return {name: getattr(new, name) for name in new.differences(old)}
+
+
 def print_changes(old: Config, new: Config) -> bool:
     """Write the changes of an edit to the standard error.
 
