@@ -31,6 +31,11 @@ def mixed() -> Iterator[Cluster]:
     cluster = Cluster(binary=binary_of(LINES[-1]))
     cluster.servers[0]._binary = binary_of("2.10")
     with cluster:
+        old = cluster.servers[0]
+        while cluster.meta_leader() is old:  # it could not create what the tests need
+            old.stop()
+            wait_for(lambda: cluster.meta_leader() is not old)
+            old.start()
         yield cluster
 
 
@@ -135,6 +140,39 @@ def test_locks_report_an_old_leader(
     holder.release()
     lead(mixed, js, stream, old=False)
     assert bucket.lock("job", ttl=3, on_lost=Recorder()).acquire(30)
+
+
+def test_an_old_leader_refuses_markers_that_expire(
+    mixed: Cluster, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    stream = f"KV_{bucket.bucket}"
+    bucket.put("session", b"x")
+    lead(mixed, js, stream, old=True)
+    with pytest.raises(errors.UnsupportedFeatureError, match=r"node-1.*step_down"):
+        bucket.purge("session", ttl=2)
+    assert bucket.get("session").value == b"x"
+    bucket.purge("session")
+    lead(mixed, js, stream, old=False)
+    bucket.purge("session", ttl=2)
+    wait_for(lambda: bucket.status().values == 0)
+
+
+def test_locks_are_freed_where_all_servers_are_old(
+    mixed: Cluster, old: LocalServer, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    stream = f"KV_{bucket.bucket}"
+    lead(mixed, js, stream, old=False)
+    with jsync.connect(old.url) as nc:
+        mine = nc.jetstream(timeout=10).key_value(bucket.bucket)
+        holder = mine.lock("job", ttl=3600)
+        assert holder.acquire()
+        lead(mixed, js, stream, old=True)
+        # As if an old server answered for the cluster, too, after a downgrade.
+        mine._api._asked = nc.server_info.server_id, (2, 10)
+        holder.release()
+    assert list(bucket.keys()) == []
+    lead(mixed, js, stream, old=False)
+    assert bucket.lock("job", ttl=3).acquire(0)
 
 
 def test_publish_tells_that_a_leader_ignored_ttl(

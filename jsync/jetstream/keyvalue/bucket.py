@@ -298,7 +298,8 @@ class KeyValue(Generic[Value]):
             WrongRevisionError: The key is at another revision. The error names it.
             InvalidKeyError: The key is not allowed. Nothing is sent.
             ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
-            UnsupportedFeatureError: The server is too old for a `ttl`. Nothing is sent.
+            UnsupportedFeatureError: The server, or the leader of the bucket in a cluster of
+                several versions, is too old for a `ttl`. Nothing is changed.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         options: PublishOptions = {
@@ -306,7 +307,11 @@ class KeyValue(Generic[Value]):
             "ttl": ttl,
             "expected_last_subject_sequence": last,
         }
-        return self._write(key, b"", options, timeout)
+        if ttl is None:
+            return self._write(key, b"", options, timeout)
+        deadline = deadline_after(self._api.seconds(timeout))
+        self._check_expiring(key, b"", options, deadline)
+        return self._write(key, b"", options, max(0.0, deadline - monotonic()))
 
     @explain_keywords
     def purge_deletes(
@@ -364,10 +369,7 @@ class KeyValue(Generic[Value]):
         self, key: str, value: Data, options: PublishOptions, deadline: float
     ) -> int:
         """Publish with a `ttl`. Raises `UnsupportedFeatureError` if the leader ignores it."""
-        subject = self._subject(key)
-        publish_headers(subject, value, options)  # checks them before a request
-        self._api.require(required_features(options))
-        self._check_leader(deadline)
+        self._check_expiring(key, value, options, deadline)
         revision = self._publish(key, value, options, deadline - monotonic())
         try:
             # Another server may lead since, if the ack took long.
@@ -377,6 +379,14 @@ class KeyValue(Generic[Value]):
                 self.delete(key, last=revision)
             raise
         return revision
+
+    def _check_expiring(
+        self, key: str, value: Data, options: PublishOptions, deadline: float
+    ) -> None:
+        """Raise the errors of a message with a `ttl` that show before it is sent."""
+        publish_headers(self._subject(key), value, options)
+        self._api.require(required_features(options))
+        self._check_leader(deadline)
 
     def _check_leader(self, deadline: float) -> None:
         """Raise `UnsupportedFeatureError` if the leader of the bucket ignores a `ttl`."""

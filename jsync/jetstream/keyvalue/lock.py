@@ -25,6 +25,7 @@ from ...errors import (
     LockLostError,
     LockNotHeldError,
     SubscriptionClosedError,
+    UnsupportedFeatureError,
     WrongRevisionError,
 )
 from ...validation import check_seconds
@@ -79,7 +80,7 @@ class LockBucket(Protocol):
         self, key: str, value: bytes, *, ttl: int, timeout: Seconds | None = None
     ) -> int: ...
     def get(self, key: str, *, timeout: Seconds | None = None) -> Entry[bytes]: ...
-    def purge(self, key: str, *, ttl: int, last: int) -> int: ...
+    def purge(self, key: str, *, last: int, ttl: int | None = None) -> int: ...
     def watch(
         self, filters: str, /, *, timeout: Seconds | None = None
     ) -> Watch[bytes]: ...
@@ -284,7 +285,12 @@ class Lock(NotCopyable):
         # Without an answer, the entry expires later. If another holder has the lock, its
         # entry stays.
         with contextlib.suppress(Error):
-            self._bucket.purge(self._key, ttl=MARKER_TTL, last=lease.revision)
+            try:
+                self._bucket.purge(self._key, ttl=MARKER_TTL, last=lease.revision)
+            except UnsupportedFeatureError:
+                # An older server leads the bucket by now. Its marker does not expire, but
+                # hinders no later holder.
+                self._bucket.purge(self._key, last=lease.revision)
 
     def _try(self) -> Lease | None:
         """Create the key. Return the lease, or None if another holder has the lock."""

@@ -563,7 +563,7 @@ class Keys:
         self.revision += 1
         return self.revision
 
-    def purge(self, key: str, *, ttl: int, last: int) -> int:
+    def purge(self, key: str, *, last: int, ttl: int | None = None) -> int:
         return 0
 
 
