@@ -33,7 +33,7 @@ def mixed() -> Iterator[Cluster]:
     with cluster:
         old = cluster.servers[0]
         while cluster.meta_leader() is old:  # it could not create what the tests need
-            old.stop()
+            old.kill()
             wait_for(lambda: cluster.meta_leader() is not old)
             old.start()
         yield cluster

@@ -613,8 +613,8 @@ def test_markers_on_strange_keys_stop_no_removal(
     sizes = b"%d %d" % (len(header), len(header))
     with socket.create_connection(("127.0.0.1", server.port)) as raw:
         raw.sendall(b'CONNECT {"headers":true,"verbose":false}\r\n')
-        for key in (b"a.*", b">", b"\xff", b"a\x01"):
-            subject = f"$KV.{bucket.bucket}.".encode() + key
+        for strange in (b"a.*", b">", b"\xff", b"a\x01"):
+            subject = f"$KV.{bucket.bucket}.".encode() + strange
             raw.sendall(b"HPUB %s %s\r\n%s\r\n" % (subject, sizes, header))
         wait_for(lambda: bucket.status().values == 9)
     bucket.put("last", b"1")
