@@ -21,6 +21,7 @@ The map of the package, lowest first. Each part imports only from those above it
     system          the servers themselves: `$SYS` requests and their replies
     tracing         the way of a message through servers and accounts
     connection      `connect` and `Connection`, on top of these
+    shared          one connection for each process and set of options
     metrics         counts of connections as Prometheus text
     worker          handlers of consumers as a program that runs forever
     testing         messages made by hand, for tests of handlers
@@ -293,6 +294,9 @@ if TYPE_CHECKING:
         Group,
         Service,
     )
+    from .shared import (
+        shared_connection,
+    )
     from .worker.worker import (
         RunningWorker,
         Worker,
@@ -301,6 +305,7 @@ if TYPE_CHECKING:
 __all__ = [
     # Connecting
     "connect",
+    "shared_connection",
     "Connection",
     "ConnectionState",
     "PoolServer",
@@ -489,6 +494,7 @@ _NAMES = {
         "services.messages": "EndpointInfo EndpointStats ServiceInfo ServicePing ServiceStats",
         "services.request": "Request",
         "services.service": "Group Service",
+        "shared": "shared_connection",
         "worker.worker": "RunningWorker Worker",
     }.items()
     for name in names.split()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspec.callbacks import DEFAULT_CALLBACK
@@ -33,20 +32,13 @@ MOVES = 3
 """The most attempts to move an object that others replace at the same time."""
 
 
-class _Line:
-    """The connection of one process."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.connection: jsync.Connection | None = None
-
-
 class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The object stores of an account. The first part of a path is the store.
 
     Slashes in the names of objects make directories, which exist as long as something is
     in them. It connects when it is first used, once in each process: a forked child, such as
-    a worker of a data loader, makes a connection of its own. Any thread may use it.
+    a worker of a data loader, makes another connection. File systems with equal options share
+    a connection. Any thread may use it.
 
     Args:
         servers: The URL of a server, or several. Default: that of `jsync.connect`.
@@ -74,14 +66,15 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             use_listings_cache=use_listings_cache,
             skip_instance_cache=skip_instance_cache,
         )
-        self._arguments = () if servers is None else (servers,)
-        self._options = options
+        self._options: dict[str, Any] = {"name": "fsspec", **options}
+        if servers is not None:
+            self._options["servers"] = servers
+        self._connection: jsync.Connection | None = None
         self._context: dict[str, Any] = {
             "domain": domain,
             "prefix": prefix,
             "timeout": timeout,
         }
-        self._lines: dict[int, _Line] = {}
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -89,26 +82,20 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return stripped if isinstance(stripped, list) else stripped.lstrip("/")
 
     @property
-    def _line(self) -> _Line:
-        # No lock: another thread could have held it when this process was forked.
-        return self._lines.setdefault(os.getpid(), _Line())
+    def connection(self) -> jsync.Connection:
+        """The connection of this process. The first use connects. Blocks."""
+        self._connection = jsync.shared_connection(**self._options)
+        return self._connection
 
     @property
     def jetstream(self) -> jsync.JetStream:
         """JetStream on the connection of this process. The first use connects. Blocks."""
-        line = self._line
-        with line.lock:
-            if line.connection is None or line.connection.is_closed:
-                line.connection = jsync.connect(*self._arguments, **self._options)
-            return line.connection.jetstream(**self._context)
+        return self.connection.jetstream(**self._context)
 
     def close(self) -> None:
         """Close the connection of this process. The next use connects again."""
-        line = self._line
-        with line.lock:
-            connection, line.connection = line.connection, None
-        if connection is not None:
-            connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _store(self, bucket: str) -> jsync.ObjectStore:
         with _as_os_errors(bucket):

@@ -201,7 +201,7 @@ for order in ({"item": "pen", "quantity": 3}, {"item": "pen", "quantity": "3"}):
     assert service.stdout.readline() == "serving\n"
     assert project.run(ask).splitlines() == [
         "200 {'cents': 750}",
-        "400 {'error': 'Expected `int`, got `str` - at `$.quantity`'}",
+        "400 {'error': 'the payload is not a valid Order: Expected `int`, got `str` - at `$.quantity`'}",
     ]
     service.send_signal(signal.SIGTERM)
     rest, errors = service.communicate(timeout=SECONDS)

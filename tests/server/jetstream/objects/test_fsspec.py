@@ -21,6 +21,7 @@ import jsync
 from jsync import errors
 from jsync.integrations.fsspec import JetStreamFileSystem
 
+from ....support.connections import refusing_url
 from ....support.servers import wait_for
 from ....support.threads import LONG
 from .support import chunks_of, noise
@@ -68,11 +69,18 @@ def test_a_closed_file_system_connects_again(
         skip_instance_cache=True,
     )
     fs.jetstream.create_object_store(bucket="o").put("a", b"1")
-    lost = fs._line.connection
+    lost = fs.connection
     server.kill()
     wait_for(lambda: lost.is_closed)
     server.start()
     assert fs.cat("o/a") == b"1"
+    fs.close()
+
+
+def test_closing_an_unused_file_system_connects_nowhere() -> None:
+    fs = fsspec.filesystem(
+        "jetstream", servers=refusing_url(), skip_instance_cache=True
+    )
     fs.close()
 
 
@@ -461,7 +469,7 @@ def test_a_forked_child_has_its_own_connection(
     path = f"{files.bucket}/a"
     assert fs.cat_file(path) == noise(300_000)
     context = multiprocessing.get_context("fork")
-    with fs._line.lock:  # as if another thread were about to connect
+    with jsync.shared._lock:  # as if another thread were about to connect
         pool = context.Pool(2)
     try:
         assert pool.map(fs.cat_file, [path] * 4) == [noise(300_000)] * 4
