@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import random
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ import pytest
 
 from jsync import errors
 
+from ..support.campaign import seeded
 from ..support.connection_faults import Events, connect
 from ..support.routed_cluster import RoutedCluster
 from ..support.servers import wait_for
@@ -72,7 +72,7 @@ def harmed(proxies: list[FaultProxy], harm: str) -> Iterator[None]:
 def test_routes_that_break_lose_and_double_nothing(
     routed: RoutedCluster, unique: str, harm: str
 ) -> None:
-    dice = random.Random(harm)
+    dice = seeded(harm)
     received = Received()
     with connect(routed.urls, Events()) as nc:
         js = nc.jetstream(timeout=5)

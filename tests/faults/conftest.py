@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .campaign import Campaign
+from ..support.campaign import Campaign
 
 HERE = Path(__file__).parent
 

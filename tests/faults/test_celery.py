@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
+    from ..support.campaign import Campaign
     from ..support.proxy import Side
-    from .campaign import Campaign
 
 pytestmark = pytest.mark.server
 

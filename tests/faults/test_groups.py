@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
-    from .campaign import Campaign
+    from ..support.campaign import Campaign
 
 LOG = logging.getLogger(__name__)
 PARTITIONS = 6

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ..conftest import StartServer
-    from .campaign import Campaign
+    from ..support.campaign import Campaign
 
 ALLOWED = (
     *(errors.ConnectionLostError, errors.NoRespondersError, errors.TimeoutError),

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from ..support.campaign import Campaign
     from ..support.servers import Cluster
-    from .campaign import Campaign
 
 pytestmark = pytest.mark.cluster
 

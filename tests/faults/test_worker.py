@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
-    from .campaign import Campaign
+    from ..support.campaign import Campaign
 
 BATCH = 30
 """Messages between two faults."""

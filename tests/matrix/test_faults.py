@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
 
 import pytest
 
 from jsync import errors
 from jsync.server import LocalServer
 
+from ..support.campaign import seeded
 from ..support.connection_faults import Events, connect
 from ..support.proxy import FaultProxy
 from ..support.servers import free_port, wait_for
@@ -68,7 +68,7 @@ def test_a_killed_server_neither_loses_nor_doubles_anything(
 def test_a_cut_leaf_neither_loses_nor_doubles_anything(
     unique: str, resend: bool
 ) -> None:
-    port, dice = free_port(), random.Random(resend)
+    port, dice = free_port(), seeded(resend)
     received = Received()
     with (
         hub_of("2.15", f"127.0.0.1:{port}", advertise=False) as hub,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import random
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults.campaign import SEED
+from ..support.campaign import seeded
 from ..support.connection_faults import FakeServer
 from ..support.fake_jetstream import Said, lying
 from ..support.json_mutation import VALUES, mutated as mutated_json
@@ -28,6 +27,7 @@ from ..support.threads import LONG, SOON, Recorder
 from ..unit.test_hostile_replies import CONSUMER, STREAM
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterable, Iterator
 
     from jsync.server import LocalServer
@@ -36,12 +36,6 @@ pytestmark = pytest.mark.server
 
 COUNT = 200
 GOOD = 20
-
-
-def dice_of(name: str) -> random.Random:
-    seed = f"{name}-{SEED}"
-    print(seed)  # noqa: T201 (pytest shows it if the test fails)
-    return random.Random(seed)
 
 
 def mutated(document: Any, dice: random.Random) -> bytes:
@@ -117,7 +111,7 @@ MARKERS = [
 
 
 def test_damaged_markers_hide_no_key(server: LocalServer, kv: jsync.KeyValue) -> None:
-    dice = dice_of("markers")
+    dice = seeded("markers")
     records = []
     for number in range(COUNT):
         subject = f"$KV.{kv.bucket}.bad.{number}"
@@ -154,7 +148,7 @@ def test_damaged_markers_hide_no_key(server: LocalServer, kv: jsync.KeyValue) ->
 
 
 def test_damaged_values_hide_no_other_value(kv: jsync.KeyValue) -> None:
-    dice = dice_of("values")
+    dice = seeded("values")
     users, told = kv.with_codec(jsync.JSON(User)), Recorder()
     good: dict[str, User] = {}
     last = 0
@@ -214,7 +208,7 @@ STATIC = {
 def test_damaged_groups_hide_no_group(
     js: jsync.JetStream, unique: str, kind: Any
 ) -> None:
-    dice = dice_of(f"groups {kind}")
+    dice = seeded(f"groups {kind}")
     js.create_stream(name=unique, subjects=[f"{unique}.*"], storage="memory")
     filters = {f"{unique}.*": [1]} if kind == "elastic" else None
     good = js.create_consumer_group(
@@ -261,7 +255,7 @@ def test_damaged_groups_hide_no_group(
 
 def test_damaged_schedules_hide_no_schedule() -> None:
     # nats-server refuses most of them, so that only an older one can have stored them.
-    dice = dice_of("schedules")
+    dice = seeded("schedules")
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     headers = {
         "Nats-Schedule": f"@at {at.isoformat().replace('+00:00', 'Z')}",
@@ -373,7 +367,7 @@ ANSWERS = {
 def test_damaged_answers_hide_no_service(
     server: LocalServer, unique: str, verb: str
 ) -> None:
-    dice, told = dice_of(verb), Recorder()
+    dice, told = seeded(verb), Recorder()
     with (
         jsync.connect(server.url) as stranger,
         jsync.connect(server.url, on_error=told) as nc,
@@ -402,7 +396,7 @@ def test_damaged_answers_hide_no_service(
 
 
 def test_damaged_configurations_hide_no_stream_or_consumer() -> None:
-    dice = dice_of("configurations")
+    dice = seeded("configurations")
 
     def page(document: Any, name_of: str) -> bytes:
         """Give a page in which each second item is damaged."""

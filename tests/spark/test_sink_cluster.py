@@ -15,8 +15,9 @@ from jsync.spark.sink.fence import Committed, decode
 from jsync.spark.sink.guard import commit
 from jsync.spark.sink.report import BatchReport, TaskReport
 
+from ..support.campaign import seeded
 from ..support.servers import wait_for
-from .campaign import KILLS, dice
+from .campaign import KILLS
 from .sink_support import LONG, numbers, stored, with_columns
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def test_exactly_once_batches_survive_lost_leaders_during_planning(
     spark: SparkSession, cluster: Cluster, replicated: jsync.Stream, kill: int
 ) -> None:
     """The leader dies before the driver starts to plan, or up to a second later."""
-    delay = dice(kill).uniform(0, 1) if kill else 0.0
+    delay = seeded(kill).uniform(0, 1) if kill else 0.0
     writer = numbers(spark, replicated, FEW).write.format("jetstream")
     writer.options(
         **{
@@ -194,7 +195,7 @@ def test_a_leader_that_dies_mid_commit_loses_nothing(
             leader.kill()
             dead.set()
 
-        killing = threading.Timer(dice(kill).uniform(0, 0.3), kill_leader)
+        killing = threading.Timer(seeded(kill).uniform(0, 0.3), kill_leader)
         killing.start()
         try:
             batch, was_dead = 0, False

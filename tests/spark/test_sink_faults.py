@@ -1,6 +1,6 @@
 """Tests that each row is stored exactly once when processes are killed during a batch.
 
-`JSYNC_SPARK_KILLS` sets the number of rounds, and `JSYNC_SEED` their moments.
+`JSYNC_SPARK_KILLS` sets the number of rounds, and `JSYNC_FAULT_SEED` their moments.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import pytest
 import jsync
 from jsync import errors
 
+from ..support.campaign import seeded
 from ..support.servers import wait_for
-from .campaign import STARTS, dice
+from .campaign import STARTS
 from .sink_support import stored
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def pyspark_work() -> Iterator[None]:
 def copying(
     own_server: StartServer, spark_environment: None, tmp_path: Path
 ) -> Iterator[Copying]:
-    copying = Copying(own_server(), tmp_path, dice())
+    copying = Copying(own_server(), tmp_path, seeded())
     yield copying
     copying.close()
 

@@ -10,7 +10,8 @@ import pytest
 import jsync
 from jsync.spark.sink.fence import Committed, Digest, encode
 
-from .campaign import KILLS, dice
+from ..support.campaign import seeded
+from .campaign import KILLS
 from .restoring import Restorable
 from .sink_support import run, stored, with_columns, write
 from .test_sink_streaming import add_file, lines
@@ -199,7 +200,7 @@ def test_restoring_any_older_batch_ends_the_query(
     spark: SparkSession, restorable: Restorable, restore: int
 ) -> None:
     """Other programs have stored messages since, or not."""
-    moment = dice(restore)
+    moment = seeded(restore)
     kept, batches = moment.randrange(1, 3), moment.randrange(3, 5)
     for batch in range(batches):
         if batch == kept:

@@ -16,7 +16,8 @@ from jsync import errors
 from jsync.spark import marks, streams
 from jsync.spark.connecting import close_connections
 
-from .campaign import KILLS, dice
+from ..support.campaign import seeded
+from .campaign import KILLS
 from .engine import latest, sequences, streaming
 from .restoring import Restorable, Snapshot
 from .support import fill, numbers
@@ -340,7 +341,7 @@ def test_a_query_ends_before_skipping_a_restored_row(
 def test_restoring_any_older_state_skips_no_row(
     restorable: Restorable, restore: int
 ) -> None:
-    moment = dice(restore)
+    moment = seeded(restore)
     read = moment.randrange(2, 400)
     back = moment.randrange(1, read)
     after = moment.randrange(2 * read)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import shutil
 import subprocess
@@ -153,3 +155,90 @@ def collected(*arguments: str | Path) -> list[str]:
     )
     assert ended.returncode in (0, 5), ended.stdout + ended.stderr
     return [line for line in ended.stdout.splitlines() if "::" in line]
+
+
+# The bounds of campaigns -----------------------------------------------------------------
+
+
+def test_ci_bounds_the_seconds_of_campaigns() -> None:
+    ci = (ROOT / ".ci/run").read_text()
+    assert re.search(r"^export JSYNC_FAULT_SECONDS=\d+$", ci, re.MULTILINE)
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path not in (Path(__file__), ROOT / "tests/support/campaign.py"):
+            assert "JSYNC_FAULT_SECONDS" not in code_of(path), path
+
+
+def test_each_campaign_takes_its_bounds() -> None:
+    unbounded = set[str]()
+    for path in (ROOT / "tests/faults").rglob("test_*.py"):
+        takes = {
+            node.name: {argument.arg for argument in node.args.args}
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.FunctionDef)
+        }
+        bounded = {name for name, taken in takes.items() if "campaign" in taken}
+        unbounded |= {
+            f"{path.name}: {name}"
+            for name, taken in takes.items()
+            if name.startswith("test_") and not ({name} | taken) & bounded
+        }
+    assert unbounded == set()
+
+
+def test_random_choices_of_campaigns_take_the_seed() -> None:
+    unseeded = {
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path in (ROOT / "tests").rglob("*.py")
+        if "mark.fault" in path.read_text() or "faults" in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and re.match(r"random\.|os\.urandom|secrets\.token", ast.unparse(node))
+        and not re.search(r"seed|content", ast.unparse(node))
+    }
+    assert unseeded == set()
+
+
+def test_seeds_are_the_date_and_can_be_repeated() -> None:
+    program = "from tests.support.campaign import seeded; print(seeded('a').random())"
+
+    def choices(**seed: str) -> list[str]:
+        return subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, **seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.splitlines()
+
+    named = choices(JSYNC_FAULT_SEED="20260131")
+    assert named[0] == "JSYNC_FAULT_SEED=20260131"
+    assert choices(JSYNC_FAULT_SEED="20260131") == named
+    assert choices(JSYNC_FAULT_SEED="20260201")[1] != named[1]
+    assert re.fullmatch(r"JSYNC_FAULT_SEED=20\d{6}", choices()[0])
+
+
+def test_the_nightly_workflow_prints_its_seed() -> None:
+    nightly = (ROOT / ".github/workflows/nightly.yml").read_text()
+    (script,) = re.findall(r"- run: \|\n((?: {10}.*\n)+)", nightly)
+    before, _, after = script.partition('make "$WHAT"')
+    assert "export JSYNC_FAULT_SEED=$(date --utc +%Y%m%d)" in before
+    assert 'echo "JSYNC_FAULT_SEED=$JSYNC_FAULT_SEED"' in before
+    assert "tee found.txt" in after
+
+
+def code_of(path: Path) -> str:
+    """Return a file without its docstrings and comments."""
+    return ast.unparse(
+        ast.fix_missing_locations(WithoutStrings().visit(ast.parse(path.read_text())))
+    )
+
+
+class WithoutStrings(ast.NodeTransformer):
+    """Remove strings that stand alone, such as docstrings."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        alone = isinstance(node.value, ast.Constant) and isinstance(
+            node.value.value, str
+        )
+        return ast.Pass() if alone else node

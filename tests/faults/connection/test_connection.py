@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from jsync.core.pool import PoolServer
 
+    from ...support.campaign import Campaign
     from ...support.servers import Cluster
-    from ..campaign import Campaign
     from .model import Model, Outcome
 
 TIMEOUT = 2.0

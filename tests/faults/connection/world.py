@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from ..campaign import Campaign
+    from ...support.campaign import Campaign
 
 SMALL = 64 * 1024
 """The `max_payload` of one of the servers."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ...conftest import StartServer
-    from ..campaign import Campaign
+    from ...support.campaign import Campaign
 
 
 FILES = {"backup.json", "stream.arc.s2"}

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Self
 
+    from ...support.campaign import Campaign
     from ...support.servers import Cluster
-    from ..campaign import Campaign
 
 pytestmark = pytest.mark.cluster
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...conftest import StartServer
-    from ..campaign import Campaign
+    from ...support.campaign import Campaign
 
 AGE = 1.0
 """The age at which checks remove chunks. Some puts pause for longer."""

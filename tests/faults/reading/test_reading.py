@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     import jsync
 
+    from ...support.campaign import Campaign
     from ...support.servers import Cluster
-    from ..campaign import Campaign
 
 KEPT = [f"kept.{number}" for number in range(60)]
 

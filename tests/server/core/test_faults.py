@@ -1,6 +1,6 @@
 """A random campaign with all kinds of faults, in which the invariants must hold.
 
-`JSYNC_FAULT_SECONDS` makes it longer than its 30 seconds. `JSYNC_FAULT_SEED` repeats one.
+`JSYNC_FAULT_SECONDS` makes it longer than its 10 seconds. `JSYNC_FAULT_SEED` repeats one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import contextlib
 import functools
 import gc
 import logging
-import os
 import random
 import threading
 import time
@@ -22,6 +21,7 @@ import pytest
 
 from jsync import errors
 
+from ...support.campaign import SECONDS, SEED, seeded
 from ...support.connection_faults import Events, connect, open_files, resident_bytes
 from ...support.proxy import FaultProxy
 from ...support.servers import wait_for
@@ -50,8 +50,6 @@ def _no_crash(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert not crashes
 
 
-SECONDS = float(os.environ.get("JSYNC_FAULT_SECONDS", "30"))
-SEED = int(os.environ.get("JSYNC_FAULT_SEED", random.randrange(1 << 32)))
 SLACK = 30.0
 """The seconds after its timeout in which a call may return on a busy machine."""
 WRITE_TIMEOUT = 0.3
@@ -347,7 +345,7 @@ class Saboteur:
 
 
 def test_the_invariants_hold_after_every_fault(own_server: StartServer) -> None:
-    logger.info("seed %d, %g seconds", SEED, SECONDS)
+    logger.info("seed %s, %g seconds", SEED, SECONDS)
     server = own_server(jetstream=False, config=PATIENT)
     files = open_files()
     try:
@@ -360,7 +358,7 @@ def test_the_invariants_hold_after_every_fault(own_server: StartServer) -> None:
 
 
 def campaign(server: LocalServer) -> None:
-    dice = random.Random(SEED)
+    dice = seeded()
     watch, stop = Watch(), threading.Event()
     with contextlib.ExitStack() as stack:
         proxies = [

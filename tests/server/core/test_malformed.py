@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import random
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ...support.campaign import seeded
 from ...support.connection_faults import (  # noqa: F401 (a fixture of every test here)
     Events,
     FakeServer,
@@ -27,6 +27,8 @@ from ...support.servers import wait_for
 from ...support.threads import LONG
 
 if TYPE_CHECKING:
+    import random
+
     from jsync.server import LocalServer
 
     from ...conftest import StartServer
@@ -129,8 +131,7 @@ def garbage(dice: random.Random) -> bytes:
 def test_a_campaign_of_garbage_is_survived(
     server: LocalServer, proxy: FaultProxy, unique: str
 ) -> None:
-    seed = random.randrange(1 << 32)
-    dice = random.Random(seed)
+    dice = seeded()
     events = Events()
     rounds = 0
     with (
@@ -157,17 +158,16 @@ def test_a_campaign_of_garbage_is_survived(
             with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
                 nc.flush(0.01)
         wait_for(functools.partial(answers, nc))
-        assert not nc.is_closed, f"seed {seed}"
+        assert not nc.is_closed
         nc.publish(unique, b"end")
         while (data := subscription.next(LONG).data) != b"end":
-            assert data == b"among it" or len(data) < 100, f"seed {seed}"
+            assert data == b"among it" or len(data) < 100
         assert rounds > 20
         assert len(events.of("reconnect")) > 5
 
 
 def test_garbage_instead_of_a_handshake_is_survived(unique: str) -> None:
-    seed = random.randrange(1 << 32)
-    dice = random.Random(seed)
+    dice = seeded()
 
     def script(peer: Peer) -> None:
         if peer.number == 0:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ...support.campaign import seeded
 from ...support.connection_faults import Events, connect
 from ...support.servers import wait_for
 from ...support.stream_verifier import Ledger, Published, Received, read_back
@@ -73,7 +73,7 @@ def cut(
 ) -> None:
     """Cut the connection at any byte, again after each reconnect."""
     proxy, events = line
-    dice = random.Random(count)
+    dice = seeded(count)
     for number in range(1, count + 1):
         side = dice.choice(("client", "server"))
         size = int(10 ** dice.uniform(1, 5))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ...support.campaign import seeded
 from ...support.connection_faults import FakeServer, _no_crash  # noqa: F401 (a fixture of every test here)
 from ...support.fake_jetstream import Said, lying
 from ...support.json_mutation import VALUES, mutated
@@ -28,6 +28,7 @@ from ...unit.test_hostile_replies import (
 )
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator
 
     from jsync import Connection, JetStream
@@ -219,9 +220,7 @@ CALLS: dict[str, Callable[[JetStream], object]] = {
 
 @pytest.fixture
 def dice(request: pytest.FixtureRequest) -> random.Random:
-    seed = random.randrange(1 << 32)
-    request.node.add_report_section("call", "seed", f"random.Random({seed})")
-    return random.Random(seed)
+    return seeded(request.node.name)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import pytest
 import jsync
 from jsync import BatchState, errors
 
+from ....support.campaign import seeded
 from ....support.connection_faults import Events, connect
 from ....support.servers import wait_for
 from ....support.stream_verifier import Ledger, contents
@@ -349,7 +349,7 @@ def kill_in_the_middle(
     """Publish batches while the server is killed, at least `kills` times, until `enough`."""
     server = own_server()
     ledger = Ledger("kill")
-    dice = random.Random(7)
+    dice = seeded()
     killing_ended = threading.Event()
     with connect(server.url, Events(), connect_timeout=2) as nc:
         js = nc.jetstream()

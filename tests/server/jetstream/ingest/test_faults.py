@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from jsync import errors
 from jsync.jetstream.ingest import driver as fast_ingest
 from jsync.jetstream.ingest.engine import State
 
+from ....support.campaign import seeded
 from ....support.connection_faults import Events, _no_crash as _no_crash, connect
 from ....support.proxy import frame_filter
 from ....support.servers import wait_for
@@ -100,7 +100,7 @@ def cut_campaign(
     js: JetStream, proxy: FaultProxy, unique: str, seed: int, *, ids: bool
 ) -> int:
     """Cut the connection repeatedly after a number of bytes, in either direction."""
-    dice = random.Random(seed)
+    dice = seeded(seed)
     payloads = numbers(1500)
     subject = f"{unique}.{seed}"
     # The last cut may come while the connection is being drained.

@@ -7,13 +7,13 @@ import functools
 import itertools
 import logging
 import os
-import random
 import signal
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from ....support.campaign import seeded
 from ....support.connection_faults import Events, connect
 from ....support.processes import Child
 from ....support.proxy import FaultProxy
@@ -38,7 +38,7 @@ KILLS = [2, pytest.param(20, marks=pytest.mark.fault)]
 def test_watches_and_live_copies_match_after_each_kill(
     own_server: StartServer, kills: int
 ) -> None:
-    server, dice = own_server(), random.Random(kills)
+    server, dice = own_server(), seeded(kills)
     with (
         FaultProxy("127.0.0.1", server.port) as proxy,
         connect(server.url, Events()) as near,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import subprocess
 import sys
 import textwrap
@@ -15,6 +14,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ....support.campaign import SEED, seeded
 from ....support.connection_faults import Events, connect
 from ....support.proxy import frame_filter
 from ....support.servers import wait_for
@@ -116,7 +116,7 @@ def test_a_get_continues_over_repeated_connection_losses(
 def test_objects_are_whole_whenever_the_server_is_killed(
     own_server: StartServer, rounds: int
 ) -> None:
-    server, choose = own_server(), random.Random(rounds)
+    server, choose = own_server(), seeded(rounds)
     with connect(server.url, Events()) as nc:
         js = nc.jetstream()
         files = js.create_object_store(bucket="FILES")
@@ -137,7 +137,7 @@ def test_objects_are_whole_whenever_the_server_is_killed(
 
 def _write(files: jsync.ObjectStore, seed: int, stop: threading.Event) -> int:
     """Put, overwrite, rename and delete objects, and return the number of successes."""
-    choose, done = random.Random(seed), 0
+    choose, done = seeded(seed), 0
     while not (stop.is_set() and done):
         name = f"{choose.randrange(4)}"
         with contextlib.suppress(errors.Error):
@@ -166,11 +166,11 @@ def _read(files: jsync.ObjectStore, stop: threading.Event) -> None:
 def test_remains_of_killed_clients_are_found_and_removed(
     own_server: StartServer, rounds: int
 ) -> None:
-    server, choose = own_server(), random.Random(rounds)
+    server, choose = own_server(), seeded(rounds)
     script = """
         import random, sys, jsync
         from jsync import errors
-        choose = random.Random(int(sys.argv[2]))
+        choose = random.Random(sys.argv[2])
         with jsync.connect(sys.argv[1]) as nc:
             files = nc.jetstream().object_store("FILES")
             print("ready", flush=True)
@@ -193,7 +193,13 @@ def test_remains_of_killed_clients_are_found_and_removed(
         files = js.create_object_store(bucket="FILES")
         for turn in range(rounds):
             child = subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(script), server.url, f"{turn}"],
+                [
+                    sys.executable,
+                    "-c",
+                    textwrap.dedent(script),
+                    server.url,
+                    f"{SEED} {turn}",
+                ],
                 stdout=subprocess.PIPE,
             )
             assert child.stdout is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 from itertools import islice
 from time import monotonic
@@ -13,12 +12,14 @@ import pytest
 
 from jsync import errors
 
+from ....support.campaign import SECONDS, seeded
 from ....support.connection_faults import Events, connect
 from ....support.proxy import FaultProxy
 from ....support.threads import LONG, Thread
 from .support import delete_consumers, fill
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Iterator
 
     import jsync
@@ -27,13 +28,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.server, pytest.mark.fault]
 
-SECONDS = 12.0
-
 
 def test_order_is_exact_despite_cuts_and_kills(
     own_server: StartServer,
 ) -> None:
-    count, dice = 100_000, random.Random(7)
+    count, dice = 100_000, seeded()
     server = own_server()
     events = sorted(
         [(dice.randrange(count), "cut") for _ in range(50)]
@@ -163,7 +162,7 @@ def test_every_read_continues_exactly_where_the_last_stopped(
                     writer.publish("S.a", b"x")
 
         def harm() -> None:
-            dice = random.Random(seed)
+            dice = seeded(seed)
             while not over.wait(dice.random() / 10):
                 match dice.randrange(3):
                     case 0:
@@ -180,7 +179,7 @@ def test_every_read_continues_exactly_where_the_last_stopped(
             assert got[-1] == len(got)
 
         others = [Thread(write), Thread(harm)]
-        ways = Ways(reader.jetstream().ordered_consumer("S"), random.Random(seed), take)
+        ways = Ways(reader.jetstream().ordered_consumer("S"), seeded(seed), take)
         end = monotonic() + SECONDS
         try:
             while monotonic() < end:

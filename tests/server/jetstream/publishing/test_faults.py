@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import random
 import threading
 import time
 from collections import Counter
@@ -16,6 +14,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ....support.campaign import SECONDS, seeded
 from ....support.proxy import FaultProxy, frame_filter
 from ....support.servers import wait_for
 from ....support.threads import LONG, Thread
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-SECONDS = float(os.environ.get("JSYNC_FAULT_SECONDS", "20"))
-SEED = int(os.environ.get("JSYNC_FAULT_SEED", random.randrange(1 << 32)))
 FAST: dict[str, Any] = {"reconnect_wait": 0.01}
 
 
@@ -119,7 +116,7 @@ def test_a_cut_at_any_byte_invents_no_ack(
 def test_only_lost_acks_are_failures(
     js: jsync.JetStream, stream: jsync.Stream, server: LocalServer
 ) -> None:
-    lost = random.Random(SEED)
+    lost = seeded()
     dropped = 0
 
     def keeps(frame: bytes, to: Side) -> bool:
@@ -189,13 +186,8 @@ def test_many_publishers_leave_nothing_in_the_connection(
 
 @pytest.mark.fault
 @pytest.mark.parametrize("resend", [False, True])
-def test_a_campaign_of_cuts_and_kills(
-    own_server: StartServer,
-    resend: bool,
-    record_property: Callable[[str, object], None],
-) -> None:
-    record_property("seed", SEED)
-    dice = random.Random(SEED)
+def test_a_campaign_of_cuts_and_kills(own_server: StartServer, resend: bool) -> None:
+    dice = seeded()
     server = own_server()
     writers, until = 3, time.monotonic() + SECONDS
     sent: list[list[tuple[bytes, jsync.PubAckFuture]]] = [[] for _ in range(writers)]

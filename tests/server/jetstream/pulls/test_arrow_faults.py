@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
 from typing import TYPE_CHECKING
 
 import duckdb
 import polars
 import pytest
 
+from ....support.campaign import seeded
 from ....support.connection_faults import Events, connect
 from ....support.proxy import FaultProxy
 from ....support.servers import wait_for
@@ -58,7 +58,7 @@ def by_duckdb(rows: jsync.ArrowRange) -> tuple[int, int, int]:
 def test_threads_of_other_libraries_read_each_row_once(
     own_server: StartServer, read: Callable[[jsync.ArrowRange], tuple[int, int, int]]
 ) -> None:
-    dice, server = random.Random(1), own_server()
+    dice, server = seeded(), own_server()
     with (
         FaultProxy("127.0.0.1", server.port) as proxy,
         connect(server.url, Events()) as near,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import random
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ....support.campaign import SECONDS, seeded
 from ....support.connection_faults import Events, connect
 from ....support.servers import wait_for
 from ....support.threads import LONG, Recorder, Thread
@@ -34,7 +33,6 @@ pytestmark = pytest.mark.server
 
 logger = logging.getLogger("jsync.tests.consume")
 
-SECONDS = float(os.environ.get("JSYNC_FAULT_SECONDS", "55"))
 ALARM = 2 * QUICK["idle_heartbeat"]
 SLACK = 30.0
 """The extra seconds that anything may take on a busy machine."""
@@ -172,7 +170,7 @@ def test_cuts_anywhere_lose_nothing_and_repeat_nothing_confirmed(
     stream.create_consumer(durable_name="cut", ack_wait=ack_wait, max_ack_pending=1000)
     consumer = far.jetstream().stream(stream.name).consumer("cut")
     fill(nc, stream, count)
-    ledger, told, dice = Ledger(), Recorder(), random.Random(count + cuts)
+    ledger, told, dice = Ledger(), Recorder(), seeded(count, cuts)
     allowed = 0
 
     def handle(msg: jsync.JetStreamMsg) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import queue
-import random
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ....support.campaign import seeded
 from ....support.connection_faults import Events, connect
 from ....support.proxy import frame_filter
 from ....support.push_traffic import publish
@@ -32,7 +32,7 @@ class BadLine:
 
     def __init__(self, proxy: FaultProxy, seed: int) -> None:
         self._proxy = proxy
-        self._dice = random.Random(seed)
+        self._dice = seeded(seed)
         self.stopped = False
         self._keeps: Callable[[bytes, Side], bytes] = frame_filter(self._is_kept)
         proxy.rewrite(self._pass)

@@ -2,7 +2,7 @@
 
 `JSYNC_FAULT_SECONDS` is the time of each campaign, 10 by default. `make fault` raises it.
 `JSYNC_FAULT_SEED` repeats a campaign. By default the seed is the date, so that every day tries
-other choices, and all runs of one day try the same ones.
+other choices, and all runs of one day try the same ones. A failed test shows its seed.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ SECONDS = float(os.environ.get("JSYNC_FAULT_SECONDS", "10"))
 SEED = os.environ.get(
     "JSYNC_FAULT_SEED", f"{datetime.datetime.now(datetime.UTC):%Y%m%d}"
 )
+
+
+def seeded(*actor: object) -> random.Random:
+    """Return the random numbers of one actor, such as a thread or a repetition."""
+    print(f"JSYNC_FAULT_SEED={SEED}")  # noqa: T201 (pytest shows it if the test fails)
+    return random.Random("-".join(map(str, [SEED, *actor])))
 
 
 class Campaign:
