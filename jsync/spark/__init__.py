@@ -11,6 +11,11 @@ data the server sends no payloads. The names of its options are not case-sensiti
     stream, or streams               one stream, or several separated by commas
     streamPattern                    all streams whose names match, listed in each batch
     subjects                         only these subjects, wildcards allowed
+    lastPerSubject                   true: only the last message of each subject, in a batch
+    bucket                           a key-value bucket, with the columns key, value,
+                                     revision, timestamp and operation
+    keys                             only these keys, wildcards allowed
+    history                          true: all kept revisions of the bucket, in a batch
     startingOffsets                  earliest, latest, a sequence, or JSON by stream
     startingTimestamp                a time, or JSON by stream
     endingOffsets, endingTimestamp   the exclusive end of a batch
@@ -27,6 +32,7 @@ The map, lowest first:
 
     options       names and parsing of the options
     connecting    one connection per process, from the `nats.*` options
+    buckets       the messages of a key-value bucket
     schema        the columns of the source
     columns       record batches for Spark
     patience      retries while a server does not answer
@@ -36,6 +42,7 @@ The map, lowest first:
     streams       the state of streams, as their leaders report it
     reading       a range of a stream, on an executor
     source        batches, and `source_stream` micro-batches
+    tables        batches of the last message of each subject or key
     sink          writing
     data_source   the entry point that Spark calls
     monitoring    the lag of queries, for logs, Prometheus and a bucket

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 from pyarrow import compute
 
+from .buckets import operation_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,6 +25,14 @@ _STORED = {
     "timestamp": pyarrow.timestamp("us", "UTC"),
     "headers": pyarrow.map_(pyarrow.string(), pyarrow.list_(pyarrow.string())),
 }
+_OF_ENTRIES = {
+    "key": "subject",
+    "value": "data",
+    "revision": "sequence",
+    "timestamp": "timestamp",
+    "operation": "headers",
+}
+"""The column of messages that each column of entries is made of."""
 
 
 def conform(
@@ -35,12 +45,50 @@ def conform(
             column = pyarrow.repeat(pyarrow.scalar(stream, field.type), batch.num_rows)
         else:
             column = batch.column(field.name)
-            if field.name == "sequence":
+            if field.name in ("sequence", "revision"):
                 column = column.view(field.type)  # sequences are below 2**63
             elif column.type != field.type:
                 column = column.cast(field.type, safe=False)
         columns.append(column)
     return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def entries(
+    batch: pyarrow.RecordBatch, prefix: str, names: Sequence[str]
+) -> pyarrow.RecordBatch:
+    """Return messages of a bucket as its entries, with the named columns.
+
+    Args:
+        batch: The messages, with the columns of `message_columns`.
+        prefix: The subjects of the bucket, up to the key.
+        names: The columns of the entries.
+    """
+    columns = []
+    for name in names:
+        column = batch.column(_OF_ENTRIES[name])
+        if name == "key":
+            column = compute.utf8_slice_codeunits(column, len(prefix))
+        elif name == "operation":
+            column = _operations(column)
+        columns.append(column)
+    return pyarrow.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def message_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns of messages that the columns of entries are made of."""
+    return [_OF_ENTRIES[name] for name in names]
+
+
+def _operations(headers: pyarrow.Array) -> pyarrow.Array:
+    if headers.null_count == len(headers):
+        return pyarrow.repeat(pyarrow.scalar("PUT"), len(headers))
+    return pyarrow.array(
+        [
+            operation_of({name: values[0] for name, values in items or () if values})
+            for items in headers.to_pylist()
+        ],
+        pyarrow.string(),
+    )
 
 
 def first_missing(position: int, sequences: pyarrow.Array) -> int:

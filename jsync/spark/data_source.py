@@ -9,7 +9,13 @@ from pyspark.sql.datasource import DataSource
 
 from ..errors import ConfigError
 from .options import Options
-from .schema import options_of, source_schema, table_options, with_options
+from .schema import (
+    bucket_schema,
+    options_of,
+    source_schema,
+    table_options,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -36,7 +42,12 @@ class JetStreamDataSource(DataSource):
     def schema(self) -> StructType:
         table = table_options(self.options)
         options = Options(self.options if table is None else table)
-        columns = source_schema(include_headers=options.flag("includeHeaders", False))
+        if options.text("bucket") is not None:
+            columns = bucket_schema()
+        else:
+            columns = source_schema(
+                include_headers=options.flag("includeHeaders", False)
+            )
         return columns if table is None else with_options(columns, table)
 
     def _chosen(self, schema: StructType, purpose: Purpose) -> Options:
@@ -55,11 +66,17 @@ class JetStreamDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .source import FilteringReader, JetStreamReader  # noqa: PLC0415
+        from .source_options import SourceOptions  # noqa: PLC0415
 
+        options = self._chosen(schema, "read")
+        if SourceOptions.of(options, streaming=False).is_table:
+            from .tables import TableReader  # noqa: PLC0415
+
+            return TableReader(options, schema)
         # Spark loads this module only in the process that pushes filters down.
         wanted = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
         reader = FilteringReader if wanted else JetStreamReader
-        return reader(self._chosen(schema, "read"), schema)
+        return reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .source_stream import JetStreamStreamReader  # noqa: PLC0415

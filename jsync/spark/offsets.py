@@ -18,13 +18,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import CheckpointError
 from .marks import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    Part = TypeVar("Part")
 
 VERSION: Final = 1
 MAX_ROWS: Final = 1_000_000
@@ -52,6 +54,9 @@ class Holding:
     """The name of the leader. Empty outside a cluster."""
     mark: Mark | None = None
     """The last message. None if the stream never had one."""
+    is_bucket: bool = False
+    """A newer revision of a key replaces an older one, so messages may go before they are
+    read, and nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,7 @@ def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
             f"a backup, and sequence {start} of the old one was to be read next"
         )
     last = min(holding.first, upto) - 1
-    if last < start:
+    if last < start or holding.is_bucket:
         return None
     which = f"sequence {start}" if last == start else f"sequences {start} to {last}"
     return (
@@ -287,6 +292,31 @@ def planned(
         name: replace(span, parts=parts[name], pack=packs.get(name))
         for name, span in spans.items()
     }
+
+
+def packed(
+    spans: Mapping[str, Span], part: Callable[[str, Span, int, int], Part]
+) -> list[list[Part]]:
+    """Return the parts of each partition, in the order of the streams.
+
+    Args:
+        spans: The spans, with their partitions.
+        part: Makes a part from the name of a stream, its span, and the first and the last
+            sequence of the part.
+    """
+    found: list[list[Part]] = []
+    packs: dict[int, list[Part]] = {}
+    for name, span in spans.items():
+        for start, end in split(span.start or span.next, span.next, span.parts):
+            made = part(name, span, start, end)
+            if span.pack is None:
+                found.append([made])
+            elif span.pack in packs:
+                packs[span.pack].append(made)
+            else:
+                packs[span.pack] = [made]
+                found.append(packs[span.pack])
+    return found
 
 
 def split(start: int, upto: int, parts: int) -> list[tuple[int, int]]:

@@ -49,6 +49,8 @@ class RangeToRead:
     start: int
     end: int
     mode: ReadMode
+    prefix: str = ""
+    """The subjects of a bucket up to the key. Empty for a stream."""
 
 
 class RangeReader:

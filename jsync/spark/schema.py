@@ -34,6 +34,15 @@ COLUMNS: dict[str, DataType] = {
     "data": BinaryType(),
 }
 
+ENTRY_COLUMNS: dict[str, DataType] = {
+    "key": StringType(),
+    "value": BinaryType(),
+    "revision": LongType(),
+    "timestamp": TimestampType(),
+    "operation": StringType(),
+}
+"""The columns of a key-value bucket."""
+
 
 def source_schema(*, include_headers: bool) -> StructType:
     """Return the columns that are read if the user gives no schema."""
@@ -46,19 +55,24 @@ def source_schema(*, include_headers: bool) -> StructType:
     )
 
 
-def check_schema(schema: StructType) -> None:
-    """Raise `ConfigError` unless the source has these columns."""
+def bucket_schema() -> StructType:
+    """Return the columns of a bucket that are read if the user gives no schema."""
+    return StructType([StructField(*column) for column in ENTRY_COLUMNS.items()])
+
+
+def check_schema(schema: StructType, columns: Mapping[str, DataType]) -> None:
+    """Raise `ConfigError` unless these columns include those of the schema."""
     if not schema.fields:
-        raise ConfigError(f"no column is asked for; there are {', '.join(COLUMNS)}")
+        raise ConfigError(f"no column is asked for; there are {', '.join(columns)}")
     for field in schema.fields:
         if schema.names.count(field.name) > 1:
             raise ConfigError(
                 f"two columns of the schema have the name {field.name}: drop one"
             )
-        kind = COLUMNS.get(field.name)
+        kind = columns.get(field.name)
         if kind is None:
-            near = difflib.get_close_matches(field.name.lower(), COLUMNS, n=1)
-            hint = f"is it {near[0]}?" if near else f"there are {', '.join(COLUMNS)}"
+            near = difflib.get_close_matches(field.name.lower(), columns, n=1)
+            hint = f"is it {near[0]}?" if near else f"there are {', '.join(columns)}"
             raise ConfigError(f"the source has no column {field.name}: {hint}")
         if field.dataType.simpleString() != kind.simpleString():
             raise ConfigError(

@@ -12,19 +12,21 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from ..errors import StreamNotFoundError
 from .at_once import ask_all, in_turn
+from .buckets import bucket_prefix
 from .connecting import ConnectionOptions, jetstream
 from .offsets import (
     Holding,
     Span,
     beyond,
     lost,
+    packed,
     planned,
-    split,
 )
 from .patience import patiently
 from .pushdown import Narrowing
-from .schema import arrow_schema, check_schema
+from .schema import COLUMNS, ENTRY_COLUMNS, arrow_schema, check_schema
 from .source_options import SourceOptions, matches
 from .streams import (
     LossPolicy,
@@ -36,6 +38,7 @@ from .streams import (
 )
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     import pyarrow
@@ -57,13 +60,14 @@ class Source:
     def __init__(
         self, options: Options, schema: StructType, *, streaming: bool
     ) -> None:
-        check_schema(schema)
         self.connection = ConnectionOptions.of(options)
         self.options = SourceOptions.of(options, streaming=streaming)
+        check_schema(schema, COLUMNS if self.options.bucket is None else ENTRY_COLUMNS)
         self.subjects = self.options.subjects
         self.schema = schema
         self.policy = LossPolicy(fail=self.options.fail_on_loss)
         self._modes: dict[str, ReadMode] = {}
+        self._prefixes: dict[str, str] = {}
 
     def jetstream(self) -> JetStream:
         return jetstream(self.connection)
@@ -78,13 +82,41 @@ class Source:
         return patiently(ask, self.retry_seconds)
 
     def streams(self) -> tuple[str, ...]:
-        """Return the streams to read now. Blocks with a pattern, to request their names."""
+        """Return the streams to read now. Blocks with a pattern, to request their names.
+
+        Raises `StreamNotFoundError` if the pattern matches none.
+        """
         pattern = self.options.pattern
         if pattern is None:
             return self.options.streams
+        found, left_out = self._matching(pattern)
+        if not found:
+            remedy = "create them first, or correct the pattern"
+            if left_out:
+                remedy = (
+                    f"it leaves out {left_out[0]}, because that is the stream of a bucket or "
+                    "an object store: read a bucket with option bucket"
+                )
+            raise StreamNotFoundError(
+                f"option streamPattern matches no stream, {pattern.pattern!r}: {remedy}",
+                code=404,
+            )
+        return found
+
+    def later_streams(self) -> tuple[str, ...]:
+        """Return the streams that the pattern matches now, which may be none. Blocks."""
+        assert self.options.pattern is not None
+        return self._matching(self.options.pattern)[0]
+
+    def _matching(
+        self, pattern: re.Pattern[str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the matching streams, and the streams of matching buckets. Blocks."""
         self.jetstream()  # raises immediately for a wrong address
-        names = self.patiently(lambda: list(self.jetstream().stream_names()))
-        return tuple(sorted(name for name in names if matches(pattern, name)))
+        names = sorted(self.patiently(lambda: list(self.jetstream().stream_names())))
+        found = tuple(name for name in names if matches(pattern, name))
+        others = tuple(name for name in names if pattern.fullmatch(name))
+        return found, tuple(name for name in others if name not in found)
 
     def reads(self, name: str) -> bool:
         """Return whether the options choose a stream of this name."""
@@ -106,11 +138,22 @@ class Source:
 
     def _check(self, stream: Stream) -> None:
         mode = read_mode(stream, self.options.read_mode)
+        prefix = "" if self.options.bucket is None else bucket_prefix(stream.config)
         if stream.name not in self._modes:
+            subjects = self._filters(prefix)
             self.patiently(
-                lambda: check_readable(stream, mode, self.subjects, self.connection)
+                lambda: check_readable(stream, mode, subjects, self.connection)
             )
+        self._prefixes[stream.name] = prefix
         self._modes[stream.name] = mode
+
+    def _filters(self, prefix: str) -> tuple[str, ...]:
+        """Return the subjects to read, or () for all.
+
+        Args:
+            prefix: The subjects of the bucket up to the key.
+        """
+        return self.subjects or tuple(prefix + key for key in self.options.keys)
 
     def sequence_at(self, stream: Stream, holding: Holding, place: Place) -> int:
         """Return the sequence of a place in a stream. Blocks if the place is a time."""
@@ -130,21 +173,11 @@ class Source:
         """Return the partitions for the executors. `look` has checked each stream before."""
         from .reading import RangeToRead  # noqa: PLC0415
 
-        found: list[list[RangeToRead]] = []
-        packs: dict[int, list[RangeToRead]] = {}
-        for name, span in spans.items():
-            assert span.start is not None
-            mode = self._modes[name]
-            for start, end in split(span.start, span.next, span.parts):
-                part = RangeToRead(name, span.created, start, end, mode)
-                if span.pack is None:
-                    found.append([part])
-                elif span.pack in packs:
-                    packs[span.pack].append(part)
-                else:
-                    packs[span.pack] = [part]
-                    found.append(packs[span.pack])
-        return [InputPartition(parts) for parts in found]
+        def part(name: str, span: Span, start: int, end: int) -> RangeToRead:
+            mode, prefix = self._modes[name], self._prefixes[name]
+            return RangeToRead(name, span.created, start, end, mode, prefix)
+
+        return [InputPartition(parts) for parts in packed(spans, part)]
 
     def read(self, parts: Sequence[RangeToRead]) -> Iterator[pyarrow.RecordBatch]:
         """Yield the record batches of a partition, in the schema of Spark. Blocks."""
@@ -155,20 +188,25 @@ class Source:
         yield from in_turn(self._read, parts)
 
     def _read(self, part: RangeToRead) -> Generator[pyarrow.RecordBatch]:
-        from .columns import conform  # noqa: PLC0415
+        from .columns import conform, entries, message_columns  # noqa: PLC0415
         from .reading import RangeReader  # noqa: PLC0415
 
         schema = arrow_schema(self.schema)
-        wanted = [name for name in schema.names if name != "stream"]
+        if part.prefix:
+            wanted = message_columns(schema.names)
+        else:
+            wanted = [name for name in schema.names if name != "stream"]
         reader = RangeReader(
             self.patiently(self.jetstream),
             part,
             columns=list(dict.fromkeys([*wanted, "sequence"])),
-            subjects=self.subjects,
+            subjects=self._filters(part.prefix),
             policy=self.policy,
             retry_seconds=self.retry_seconds,
         )
         for batch in reader:
+            if part.prefix:
+                batch = entries(batch, part.prefix, schema.names)
             yield conform(batch, part.stream, schema)
 
 

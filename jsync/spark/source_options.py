@@ -1,4 +1,8 @@
-"""The options of a read, checked. Pure."""
+"""The options of a read, checked. Pure.
+
+A read returns the messages of streams, the last message of each subject, the values of a
+bucket, or the changes of a bucket.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ..errors import ConfigError
+from .buckets import STREAM_PREFIX, check_bucket, check_keys
 from .options import exclusive, moment, refused
 
 if TYPE_CHECKING:
@@ -24,6 +29,14 @@ ReadMode: TypeAlias = Literal["consumer", "direct"]
 
 BUCKETS: Final = ("KV_", "OBJ_")
 """Prefixes of key-value buckets and object stores, which a pattern leaves out."""
+_OF_A_LOG: Final = (
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "readMode",
+)
+"""Options that choose a part of a stream in the order of its sequences."""
 TRIGGER_DELAY: Final = 900.0
 """Seconds that a batch waits for `minOffsetsPerTrigger` by default, as with Kafka."""
 
@@ -50,6 +63,12 @@ class SourceOptions:
     pattern: re.Pattern[str] | None
     """Read all streams whose whole name matches."""
     subjects: tuple[str, ...]
+    bucket: str | None
+    """Read this key-value bucket, whose stream is the only one."""
+    keys: tuple[str, ...]
+    """Keys of the bucket, or patterns. Empty: all keys."""
+    is_table: bool
+    """Read only the last message of each subject, or the value of each key."""
     starting: Places
     ending: Places
     """Exclusive, as with Spark's other sources."""
@@ -77,11 +96,16 @@ class SourceOptions:
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> SourceOptions:
         """Read the options. Raises `ConfigError` if one is invalid."""
-        given = exclusive(options, "stream", "streams", "streamPattern")
+        given = exclusive(options, "stream", "streams", "streamPattern", "bucket")
         pattern = _pattern(options)
+        bucket, keys = _bucket(options, streaming=streaming)
         streams = () if given is None or pattern else options.list(given)
+        if bucket is not None:
+            streams = (STREAM_PREFIX + bucket,)
         if not streams and pattern is None:
-            raise ConfigError("option stream is missing: the stream to read")
+            raise ConfigError(
+                "option stream is missing: the stream to read, or bucket, a key-value bucket"
+            )
         if len(set(streams)) < len(streams):
             raise ConfigError(f"option {given} names a stream twice")
 
@@ -131,6 +155,9 @@ class SourceOptions:
             streams=streams,
             pattern=pattern,
             subjects=options.list("subjects"),
+            bucket=bucket,
+            keys=keys,
+            is_table=_is_table(options, streaming=streaming),
             starting=starting,
             ending=ending,
             max_rows=max_rows,
@@ -149,6 +176,57 @@ class SourceOptions:
 def matches(pattern: re.Pattern[str], stream: str) -> bool:
     """Return whether a pattern chooses this stream."""
     return not stream.startswith(BUCKETS) and pattern.fullmatch(stream) is not None
+
+
+def _bucket(options: Options, *, streaming: bool) -> tuple[str | None, tuple[str, ...]]:
+    """Return the bucket to read, or None, and the keys to read."""
+    bucket = options.text("bucket")
+    if bucket is None:
+        for name in ("keys", "history"):
+            if options.text(name) is not None:
+                raise ConfigError(f"option {name} needs bucket: the bucket to read")
+        return None, ()
+    for name, remedy in (
+        ("subjects", "give keys"),
+        ("includeHeaders", "leave it out, or read its stream"),
+        (
+            "lastPerSubject",
+            "leave it out, since a batch has the last value of each key",
+        ),
+    ):
+        if options.text(name) is not None:
+            raise ConfigError(
+                f"option {name} is for streams, not for a bucket: {remedy}"
+            )
+    if streaming and options.text("history") is not None:
+        raise ConfigError(
+            "option history is for a batch: a stream has every change, from "
+            "startingOffsets on"
+        )
+    check_bucket(bucket)
+    keys = options.list("keys")
+    check_keys(keys)
+    return bucket, keys
+
+
+def _is_table(options: Options, *, streaming: bool) -> bool:
+    """Return whether to read only the last message of each subject or key."""
+    last = options.flag("lastPerSubject", False)
+    if last and streaming:
+        raise ConfigError(
+            "option lastPerSubject is for a batch: a stream has every message"
+        )
+    whole_bucket = options.text("bucket") is not None and not streaming
+    if not last and (not whole_bucket or options.flag("history", False)):
+        return False
+    for name in _OF_A_LOG:
+        if options.text(name) is not None:
+            remedy = "add history=true" if whole_bucket else "leave lastPerSubject out"
+            raise ConfigError(
+                f"option {name} needs every message, and this read has only the last one "
+                f"of each {'key' if whole_bucket else 'subject'}: {remedy}"
+            )
+    return True
 
 
 def _pattern(options: Options) -> re.Pattern[str] | None:

@@ -134,7 +134,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             except StreamNotFoundError:
                 return None
 
-        found = self._ask_all(look, self._source.streams())
+        names = self._source.options.streams or self._source.later_streams()
+        found = self._ask_all(look, names)
         self._targets = {
             name: holding for name, holding in found if holding is not None
         }
@@ -238,7 +239,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the streams of the next batch, with a pattern also new streams."""
         if self._source.options.pattern is None:
             return list(self._source.options.streams)
-        new = self._source.streams() if self._targets is None else self._targets
+        new = self._source.later_streams() if self._targets is None else self._targets
         return list(dict.fromkeys([*before, *new]))
 
     def _waits(self, backlogs: dict[str, int]) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from .. import errors
 from ..errors import (
+    BucketNotFoundError,
     ConfigError,
     DataLossError,
     Error,
@@ -19,6 +20,7 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..terminal import printable
+from .buckets import STREAM_PREFIX
 from .connecting import connection
 from .marks import mark_of
 from .offsets import Holding
@@ -49,10 +51,23 @@ def find(js: JetStream, name: str) -> Stream:
     try:
         stream.leader_info()
     except StreamNotFoundError as error:
-        near = difflib.get_close_matches(name, _names(js), n=1)
+        names = _names(js)
+        kind, missing = StreamNotFoundError, f"there is no stream {name!r}"
+        if name.startswith(STREAM_PREFIX):
+            name = name.removeprefix(STREAM_PREFIX)
+            kind, missing = BucketNotFoundError, f"there is no bucket {name!r}"
+            name = name.removeprefix(STREAM_PREFIX)  # the name of the stream was given
+            names = [
+                found.removeprefix(STREAM_PREFIX)
+                for found in names
+                if found.startswith(STREAM_PREFIX)
+            ]
+        near = difflib.get_close_matches(name, names, n=1)
         hint = f": did you mean {near[0]!r}?" if near else ": create it first"
-        raise StreamNotFoundError(
-            f"there is no stream {name!r}{hint}",
+        if kind is StreamNotFoundError and STREAM_PREFIX + name in names:
+            hint = f", but a bucket: read it with option bucket, {name!r}"
+        raise kind(
+            f"{missing}{hint}",
             code=error.code,
             err_code=error.err_code,
             description=error.description,
@@ -107,6 +122,8 @@ def holding_of(stream: Stream) -> Holding:
         message_bytes=state.bytes / state.messages if state.messages else 0.0,
         leader="" if info.cluster is None else info.cluster.leader or "",
         mark=mark_of(stream),
+        is_bucket=stream.name.startswith(STREAM_PREFIX)
+        and bool(stream.config.max_msgs_per_subject),
     )
 
 

@@ -156,6 +156,11 @@ class _Checks:
             options = self._options(source.options, "read")
             ConnectionOptions.of(options)
             SourceOptions.of(options, streaming=streaming)
+            if bucket := options.text("bucket"):
+                raise ConfigError(
+                    "option bucket is not for pipelines: read the messages of the bucket "
+                    f"with stream = 'KV_{bucket}'"
+                )
         offered = _offered(source)
         for name in source.columns or ():
             if name not in offered:

@@ -8,7 +8,14 @@ import pyarrow
 import pytest
 
 from jsync import Headers, StoredMessage
-from jsync.spark.columns import conform, first_missing, stored_batch, without_header
+from jsync.spark.columns import (
+    conform,
+    entries,
+    first_missing,
+    message_columns,
+    stored_batch,
+    without_header,
+)
 
 HEADERS = pyarrow.map_(pyarrow.string(), pyarrow.list_(pyarrow.string()))
 
@@ -79,3 +86,32 @@ def test_columns_follow_the_order_of_the_schema() -> None:
             "subject": "a�",
         }
     ]
+
+
+def test_messages_of_a_bucket_become_entries() -> None:
+    headers = [
+        None,
+        [("KV-Operation", ["DEL"])],
+        [("KV-Operation", ["PURGE"]), ("Nats-Rollup", ["sub"])],
+        [("Nats-Marker-Reason", ["MaxAge"])],
+        [("KV-Operation", ["unknown"])],
+        [("Other", ["x"])],
+    ]
+    names = ["operation", "key", "revision"]
+    assert message_columns(names) == ["headers", "subject", "sequence"]
+    keys = ["a", "user.\u00e9", "c", "d.*", "e", ""]
+    batch = pyarrow.RecordBatch.from_pydict(
+        {
+            "subject": [f"$KV.b.{key}" for key in keys],
+            "sequence": pyarrow.array(range(6), pyarrow.uint64()),
+            "headers": pyarrow.array(headers, HEADERS),
+        }
+    )
+    found = entries(batch, "$KV.b.", names)
+    assert found.column_names == names
+    operations = ["PUT", "DEL", "PURGE", "PURGE", "PUT", "PUT"]
+    assert found["operation"].to_pylist() == operations
+    assert found["key"].to_pylist() == keys
+    puts = entries(batch.slice(0, 1), "$KV.b.", names)
+    assert puts["operation"].to_pylist() == ["PUT"]
+    assert puts.schema == found.schema

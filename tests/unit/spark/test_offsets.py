@@ -17,6 +17,7 @@ from jsync.spark.offsets import (
     complete,
     from_json,
     lost,
+    packed,
     parts_of,
     planned,
     resumed,
@@ -212,3 +213,34 @@ def test_only_a_complete_leader_confirms_a_complete_range(
     before: Holding, found: int | None, after: Holding, confirmed: bool
 ) -> None:
     assert Coverage(11, 20).confirmed(before, found, after) is confirmed
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), st.integers(0, 200_000), max_size=8),
+    st.none() | st.integers(1, 20),
+    st.none() | st.integers(1, 20),
+)
+def test_packed_parts_have_each_sequence_once(
+    counts: dict[str, int], least: int | None, most: int | None
+) -> None:
+    spans = {name: Span(OLD, 1, 1 + count) for name, count in counts.items()}
+    partitions = packed(
+        planned(spans, least, None, most), lambda name, _, *ends: (name, *ends)
+    )
+    assert all(partitions)
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, start, end in (part for parts in partitions for part in parts):
+        found.setdefault(name, []).append((start, end))
+    assert found.keys() == {name for name, count in counts.items() if count}
+    for name, ranges in found.items():
+        starts, ends = zip(*sorted(ranges), strict=True)
+        assert starts == (1, *(end + 1 for end in ends[:-1]))
+        assert ends[-1] == counts[name]
+        sizes = [end - start for start, end in ranges]
+        assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_replaced_revision_is_not_lost() -> None:
+    there = Holding("KV_b", OLD, 8, 20, is_bucket=True)
+    assert lost(OLD, 5, 9, there) is None
+    assert "was recreated" in (lost(NEW, 5, 9, there) or "")

@@ -47,6 +47,8 @@ def test_names_are_of_any_case() -> None:
         ("subscribe", "is it stream?"),
         ("subscribePattern", "is it streamPattern?"),
         ("startingOffsetsByTimestamp", "is it startingTimestamp?"),
+        ("buckets", "is it bucket?"),
+        ("lastBySubject", "is it lastPerSubject?"),
         ("sql", "there are stream, "),
         ("nats.password", "nats.passwordEnv or nats.passwordFile"),
         ("nats.Token", "nats.tokenEnv or nats.tokenFile"),
@@ -214,6 +216,69 @@ def test_a_pattern_names_streams_but_no_buckets() -> None:
     ):
         with pytest.raises(ConfigError, match=wanted):
             SourceOptions.of(Options(more), streaming=True)
+
+
+def table(streaming: bool = False, **given: object) -> SourceOptions:
+    named = {name: str(value) for name, value in given.items()}
+    return SourceOptions.of(Options(named, "read"), streaming=streaming)
+
+
+def test_a_bucket_is_read_as_table_or_changes() -> None:
+    values = table(bucket="b", keys="user.*, x")
+    assert (values.streams, values.keys) == (("KV_b",), ("user.*", "x"))
+    assert values.is_table
+    assert table(bucket="b", history="false").is_table
+    assert not table(bucket="b", history="true", startingOffsets=5).is_table
+    changes = table(streaming=True, bucket="b", startingOffsets="earliest")
+    assert (changes.streams, changes.is_table) == (("KV_b",), False)
+    assert table(stream="A", lastPerSubject="true").is_table
+    assert not table(stream="A", lastPerSubject="false", endingOffsets=5).is_table
+
+
+@pytest.mark.parametrize(
+    ("streaming", "given", "wanted"),
+    [
+        (False, {"bucket": "b", "stream": "A"}, "stream and bucket exclude each other"),
+        (
+            False,
+            {"bucket": "b", "subjects": "a"},
+            "subjects is for streams.* give keys",
+        ),
+        (
+            False,
+            {"bucket": "b", "includeHeaders": "true"},
+            "includeHeaders is for streams",
+        ),
+        (
+            False,
+            {"bucket": "b", "lastPerSubject": "true"},
+            "has the last value of each",
+        ),
+        (
+            False,
+            {"bucket": "a.b"},
+            "bucket has to be the name of one bucket, not 'a.b'",
+        ),
+        (False, {"bucket": "b", "keys": "a b"}, "keys has to be keys or patterns"),
+        (False, {"stream": "A", "keys": "a"}, "keys needs bucket"),
+        (False, {"stream": "A", "history": "true"}, "history needs bucket"),
+        (True, {"bucket": "b", "history": "true"}, "history is for a batch"),
+        (False, {"bucket": "b", "endingOffsets": "5"}, "each key: add history=true"),
+        (False, {"bucket": "b", "readMode": "direct"}, "each key: add history=true"),
+        (True, {"stream": "A", "lastPerSubject": "true"}, "is for a batch"),
+        (
+            False,
+            {"stream": "A", "lastPerSubject": "true", "startingOffsets": "5"},
+            "each subject: leave lastPerSubject out",
+        ),
+        (False, {}, "stream is missing: the stream to read, or bucket"),
+    ],
+)
+def test_options_of_tables_have_to_fit(
+    streaming: bool, given: dict[str, str], wanted: str
+) -> None:
+    with pytest.raises(ConfigError, match=wanted):
+        table(streaming, **given)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ def problems(directory: Path, *parts: str) -> str:
     return ""
 
 
+def test_a_pipeline_reads_no_bucket(tmp_path: Path) -> None:
+    source = MESSAGES.replace("{ stream", "{ bucket")
+    found = problems(tmp_path, source, SINK.format(view="messages"))
+    assert "option bucket is not for pipelines" in found
+    assert "stream = 'KV_A'" in found
+
+
 @pytest.mark.parametrize(
     ("given", "columns"),
     [
