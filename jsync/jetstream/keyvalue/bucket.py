@@ -13,6 +13,7 @@ from ...errors import (
     Error,
     KeyExistsError,
     MessageNotFoundError,
+    NoRespondersError,
     ReadOnlyBucketError,
     StreamNotFoundError,
     UnsupportedFeatureError,
@@ -26,7 +27,7 @@ from ..management import stream_info
 from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
 from ..stored.engine import MAX_SUBJECTS
-from ..stored.get import get_message, get_messages
+from ..stored.get import direct_get_of_subject, get_message, get_messages
 from ..watching.driver import open_changes
 from .codecs import Coded, KeyCodec, Value, ValueCipher, ValueCodec
 from .election import Election
@@ -432,12 +433,19 @@ class KeyValue(Generic[Value]):
             BucketNotFoundError: The bucket was deleted.
             InvalidKeyError: The key is not allowed. Nothing is sent.
         """
-        self._layout.key(key)
-        deadline = self._api.seconds(timeout)
-        entry = self._get(key, revision, deadline, direct=self._direct)
+        layout = self._layout
+        stored = layout.key(key)
+        deadline = monotonic() + self._api.seconds(timeout)
+        entry: Entry[Value] | None = None
+        if revision is None and self._direct:
+            entry = self._get_direct(layout.read + stored, deadline)
         if entry is None:
-            raise self._layout.key_not_found_error(key, revision)
-        return self._layout.value(entry)
+            direct = self._direct and revision is not None
+            left = deadline - monotonic()
+            entry = self._get(key, revision, left, direct=direct)
+        if entry is None:
+            raise layout.key_not_found_error(key, revision)
+        return entry if entry.operation == "PUT" else layout.value(entry)
 
     def get_many(
         self, keys: Iterable[str], *, timeout: Seconds | None = None
@@ -746,6 +754,17 @@ class KeyValue(Generic[Value]):
         return self.with_codec()._get(
             stored, None, deadline - monotonic(), direct=False
         )
+
+    def _get_direct(self, subject: str, deadline: float) -> Entry[Value] | None:
+        """Get the last entry of a subject from any server. None: the leader may have one."""
+        layout = self._layout
+        try:
+            found = direct_get_of_subject(self._api, layout.stream, subject, deadline)
+        except NoRespondersError:
+            return None
+        if found is None or found[1].subject != subject:
+            return None
+        return layout.decode_direct(*found)
 
     def _get(
         self, key: str, revision: int | None, timeout: float, *, direct: bool

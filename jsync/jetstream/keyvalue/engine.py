@@ -187,7 +187,8 @@ class BucketLayout(Generic[Value]):
 
     def key(self, key: str) -> str:
         """Encode a key, and check it. Raises `InvalidKeyError` if it is not valid."""
-        return check_key(self.stored(key))
+        stored = key if self._keys is None else self._keys.encode(key)
+        return stored if is_key(stored) else check_key(stored)
 
     def stored(self, key: str) -> str:
         """Encode a key in the form of the bucket."""

@@ -30,7 +30,7 @@ from ...errors import (
 )
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
-from ...models.stored import is_stored
+from ...models.stored import is_stored, parse_direct_headers
 from ...validation import check_int
 from ..management import stream_info
 from ..publishing.publish import RETRY_SECONDS
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from ..._fast import DirectGetReply, Msg
     from ...models import StreamInfo
     from ...validation import Seconds
     from ..api import API
@@ -94,6 +95,41 @@ def get_message(
     if not isinstance(message, dict):
         raise JetStreamError(f"not a stored message: {reply!r}")
     return StoredMessage.from_api(stream, message)
+
+
+def direct_get_of_subject(
+    api: API, stream: str, subject: str, deadline: float
+) -> tuple[Msg, DirectGetReply] | None:
+    """Get the last message of a subject from any server that has all messages of the stream.
+
+    Args:
+        api: The API.
+        stream: The name of the stream.
+        subject: A subject without wildcards, which the caller has checked.
+        deadline: The end of the wait, by `monotonic`.
+
+    Returns:
+        The reply and the fields of its headers. None: the server lacks the message, or may
+        lack it, so query the leader.
+
+    Raises:
+        NoRespondersError: No server answers direct gets.
+        DirectGetError: The server refuses the request.
+        JetStreamError: The reply is not a stored message.
+    """
+    request = f"{api.prefix}.DIRECT.GET.{stream}.{subject}"
+    left = deadline - monotonic()
+    msg = request_until(api.session, request, b"", left, deadline, None)
+    if msg.status is not None and not is_stored(msg):
+        if msg.status == 404:
+            return None
+        raise direct_error(msg.status, msg.status_text)
+    answer = parse_direct_headers(msg, batched=False)
+    if answer is None:
+        raise JetStreamError("not a stored message, but one of a batch")
+    if answer.stream == stream or _keeps_subjects(api, answer.stream, stream, deadline):
+        return msg, answer
+    return None
 
 
 def direct_get_last(
