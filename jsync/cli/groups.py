@@ -1,9 +1,9 @@
-"""A command with subcommands, which also accepts the names that the nats tool uses."""
+"""Commands whose help has an example, and commands with subcommands."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -25,12 +25,27 @@ _OTHER_NAMES: Final = {
 }
 
 
+class ExampleCommand(click.Command):
+    """A command whose help ends with lines that a user can copy."""
+
+    def __init__(self, name: str | None, *, example: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        self.example = example
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Example"):
+            for line in self.example.splitlines():
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
 class CommandGroup(click.Group):
     """A command with subcommands, such as `jsync stream`.
 
-    Without a subcommand it shows its help.
+    Without a subcommand it shows its help. It also accepts the names of subcommands that
+    the nats tool uses.
     """
 
+    command_class: type[click.Command] | None = ExampleCommand
     other_names: Mapping[str, str] = _OTHER_NAMES
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -1,15 +1,17 @@
-"""Generate the reference in docs/cli.md from the commands themselves.
+"""Generate the reference of the command from the commands themselves.
 
-`python -m tests.cli.reference` writes the reference into the page, below its heading.
+`python -m tests.cli.reference` writes a page for each group of commands into docs/cli, and the
+list of all commands into docs/cli.md, below its heading.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from jsync.cli.groups import ExampleCommand
 from jsync.cli.params.environment import VARIABLES
 from jsync.cli.params.global_options import OPTIONS
 
@@ -18,43 +20,106 @@ from .tree import COMMANDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
-HEADING = "## Every command"
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGE: Final = DOCS / "cli.md"
+HEADING: Final = "## Every command"
 
 
-def reference() -> str:
-    """Return the reference that belongs below the heading."""
-    return "\n".join(_lines()) + "\n"
+class Page(NamedTuple):
+    """A page of the reference."""
+
+    title: str
+    commands: tuple[str, ...]
+    """The commands that it describes, each with its subcommands."""
 
 
-def written() -> str:
-    """Return the text that is below the heading now."""
-    return PAGE.read_text().partition(f"{HEADING}\n\n")[2]
+PAGES: Final = {
+    "messages": Page(
+        "Commands for messages and services",
+        ("pub", "sub", "request", "reply", "service"),
+    ),
+    "stream": Page("Commands for streams", ("stream",)),
+    "consumer": Page(
+        "Commands for consumers",
+        ("consumer", "next", "fetch", "consume"),
+    ),
+    "kv": Page("Commands for buckets of keys", ("kv",)),
+    "object": Page("Commands for object stores", ("object",)),
+    "counter": Page("Commands for counters and schedules", ("counter", "schedule")),
+    "worker": Page("Commands for workers and groups", ("worker", "dead", "group")),
+    "operate": Page(
+        "Commands for accounts, contexts and events",
+        ("top", "events", "account", "trace", "rtt", "context"),
+    ),
+    "data": Page("Commands for files and pipelines", ("ingest", "export", "pipeline")),
+    "server": Page(
+        "Commands for servers and checks",
+        ("server", "demo", "doctor", "bench", "options", "completion"),
+    ),
+}
 
 
-def _lines() -> Iterator[str]:
-    yield "The options of the connection, which every command takes, before it or behind it:"
+def reference() -> dict[Path, str]:
+    """Return the text that each page of the reference should have."""
+    pages = {
+        DOCS / "cli" / f"{name}.md": "\n".join(_page(page)) + "\n"
+        for name, page in PAGES.items()
+    }
+    before = PAGE.read_text().partition(f"{HEADING}\n\n")[0]
+    return pages | {PAGE: f"{before}{HEADING}\n\n" + "\n".join(_list()) + "\n"}
+
+
+def _list() -> Iterator[str]:
+    yield "| command | |"
+    yield "|---|---|"
+    for name, page in PAGES.items():
+        for words in _commands(page):
+            anchor = f"cli/{name}.md#jsync-{words.replace(' ', '-')}"
+            summary = (COMMANDS[words].help or "").partition("\n")[0]
+            yield f"| [`jsync {words}`]({anchor}) | {summary} |"
+    yield ""
+    yield "### Options of the connection"
+    yield ""
+    yield "Every command takes these options, before its name or after it:"
     yield ""
     for option in OPTIONS:
         variable = VARIABLES.get(option.name or "")
         known = f" In the environment: `{variable}`." if variable else ""
-        yield _line(option) + known
-    for words, command in COMMANDS.items():
+        yield _option(option) + known
+
+
+def _page(page: Page) -> Iterator[str]:
+    # The guides have precedence in the search of the site.
+    yield from ("---", "search: { boost: 0.5 }", "---", "")
+    yield f"# {page.title}"
+    yield ""
+    yield (
+        "This page is made from the `--help` of the commands. The "
+        "[options of the connection](../cli.md#options-of-the-connection), such as `--server` "
+        "and `--context`, belong to every command."
+    )
+    for words in _commands(page):
+        yield from _section(words, COMMANDS[words])
+
+
+def _commands(page: Page) -> Iterator[str]:
+    for words in COMMANDS:
+        if words.partition(" ")[0] in page.commands:
+            yield words
+
+
+def _section(words: str, command: click.Command) -> Iterator[str]:
+    assert isinstance(command, ExampleCommand)
+    arguments = [param for param in command.params if isinstance(param, click.Argument)]
+    usage = " ".join([f"jsync {words} [OPTIONS]", *map(_argument, arguments)])
+    yield from ("", f"## jsync {words}", "", f"`{usage}`", "")
+    for paragraph in (command.help or "").split("\n\n"):
+        yield " ".join(paragraph.split())
         yield ""
-        yield f"### jsync {words}"
-        yield ""
-        arguments = [
-            param for param in command.params if isinstance(param, click.Argument)
-        ]
-        usage = " ".join([f"jsync {words} [OPTIONS]", *map(_argument, arguments)])
-        yield f"`{usage}`"
-        yield ""
-        for paragraph in (command.help or "").replace("\b\n", "").split("\n\n"):
-            yield " ".join(paragraph.split())
-            yield ""
-        for param in command.params:
-            if isinstance(param, click.Option) and not param.hidden:
-                yield _line(param)
+    yield from ("```text", *command.example.splitlines(), "```", "")
+    for param in command.params:
+        if isinstance(param, click.Option) and not param.hidden:
+            yield _option(param)
 
 
 def _argument(argument: click.Argument) -> str:
@@ -64,7 +129,7 @@ def _argument(argument: click.Argument) -> str:
     return name if argument.required or name.startswith("[") else f"[{name}]"
 
 
-def _line(option: click.Option) -> str:
+def _option(option: click.Option) -> str:
     names = ", ".join(option.opts)
     if option.secondary_opts:
         names += " / " + ", ".join(option.secondary_opts)
@@ -82,5 +147,6 @@ def _value(option: click.Option) -> str:
 
 
 if __name__ == "__main__":
-    before = PAGE.read_text().partition(f"{HEADING}\n\n")[0]
-    PAGE.write_text(f"{before}{HEADING}\n\n{reference()}")
+    for path, text in reference().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)

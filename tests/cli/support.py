@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shlex
+import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jsync.cli import main
@@ -67,3 +71,26 @@ def _file(data: bytes) -> io.TextIOWrapper:
 def _written(file: io.TextIOWrapper) -> str:
     file.seek(0)
     return file.read()
+
+
+def run_line(line: str) -> str:
+    """Run a line of a shell and return its output.
+
+    The shell provides pipes and files, `jsync` runs in this process.
+    """
+    data = b""
+    for part in line.split(" | "):
+        command, _, path = part.partition(" > ")
+        words = shlex.split(re.sub(r"^NATS_URL=\S+ ", "", command))
+        if words[0] == "jsync":
+            ended = Jsync()(*words[1:], stdin=data)
+            assert ended.code == 0, f"{line}: {ended.errors}"
+            data = ended.output.encode()
+        else:
+            shell = ["bash", "-c", command]
+            data = subprocess.run(
+                shell, input=data, capture_output=True, check=True, timeout=60
+            ).stdout
+        if path:
+            Path(path).write_bytes(data)
+    return data.decode()

@@ -44,7 +44,7 @@ account.add_command(account_backup)
 account.add_command(account_restore)
 
 
-@account.command()
+@account.command(example="jsync account info")
 @click.pass_obj
 def info(settings: Settings) -> None:
     """Show the connection, its user, and the use of JetStream by the account."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..groups import ExampleCommand
 from ..params.completion import DIRECTORY, STREAM
 from ..params.values import Number
 from ..ui.output import echo, write_result
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
 
 _DIRECTORY = click.argument("directory", type=DIRECTORY)
 _NO_CONSUMERS = click.option(
-    "--no-consumers", is_flag=True, help="Without the consumers."
+    "--no-consumers", is_flag=True, help="Leave out the consumers."
 )
 _CHECK = click.option(
-    "--check", is_flag=True, help="Have the server check the data first."
+    "--check", is_flag=True, help="Have the server check the stored data first."
 )
 
 
-@click.command("backup")
+@click.command(
+    "backup", cls=ExampleCommand, example="jsync stream backup ORDERS backup/today"
+)
 @click.argument("stream", type=STREAM)
 @_DIRECTORY
 @_NO_CONSUMERS
@@ -53,7 +56,14 @@ def stream_backup(
     )
 
 
-@click.command("restore")
+@click.command(
+    "restore",
+    cls=ExampleCommand,
+    example=(
+        "jsync stream restore backup/today\n"
+        "jsync stream restore backup/today --name COPY --subjects 'copy.>'"
+    ),
+)
 @_DIRECTORY
 @click.option("--name", metavar="STREAM", help="Another name for the stream (2.15).")
 @click.option(
@@ -62,7 +72,11 @@ def stream_backup(
     metavar="SUBJECTS",
     help="Other subjects for the stream, with commas between them.",
 )
-@click.option("--replicas", type=Number(1), help="Another number of replicas.")
+@click.option(
+    "--replicas",
+    type=Number(1),
+    help="The number of replicas. Default: as in the backup.",
+)
 @click.pass_obj
 def stream_restore(
     settings: Settings,
@@ -98,7 +112,7 @@ def stream_restore(
     )
 
 
-@click.command("backup")
+@click.command("backup", cls=ExampleCommand, example="jsync account backup backup/all")
 @_DIRECTORY
 @_NO_CONSUMERS
 @_CHECK
@@ -140,7 +154,11 @@ def account_backup(
     )
 
 
-@click.command("restore")
+@click.command(
+    "restore",
+    cls=ExampleCommand,
+    example="jsync account restore backup/all --skip-existing",
+)
 @_DIRECTORY
 @click.option(
     "--skip-existing",

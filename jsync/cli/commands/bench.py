@@ -14,6 +14,7 @@ import jsync
 from jsync.errors import UnsupportedFeatureError
 from jsync.server import LocalServer
 
+from ..groups import ExampleCommand
 from ..params.values import DURATION, SIZE, Number
 from ..ui.output import echo, is_terminal, write_json, write_table
 from .bench_scenarios import BenchOptions, BenchResult, run, scenarios
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 _MAX_SIZE: Final = 1 << 20
 
 
-@click.command(short_help="Measure publishing and consuming, in seconds.")
+@click.command(
+    short_help="Measure publishing and consuming, in seconds.",
+    cls=ExampleCommand,
+    example="jsync bench --own --messages 10000",
+)
 @click.option("--own", is_flag=True, help="Use a private server.")
 @click.option(
     "--messages",
@@ -34,7 +39,7 @@ _MAX_SIZE: Final = 1 << 20
     type=Number(1),
     default=100_000,
     show_default=True,
-    help="The most messages for each figure.",
+    help="The maximum number of messages for each figure.",
 )
 @click.option(
     "--seconds",
@@ -42,17 +47,17 @@ _MAX_SIZE: Final = 1 << 20
     type=DURATION,
     default=2.0,
     show_default=True,
-    help="The most time for each figure.",
+    help="The maximum time for each figure.",
 )
 @click.option(
-    "--size", type=SIZE, default=128, show_default=True, help="Bytes of a payload."
+    "--size", type=SIZE, default=128, show_default=True, help="The size of a payload."
 )
 @click.option(
     "--storage",
     type=click.Choice(["memory", "file"]),
     default="memory",
     show_default=True,
-    help="The storage of the stream.",
+    help="Store messages in files or in memory.",
 )
 @click.pass_obj
 def bench(

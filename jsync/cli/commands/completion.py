@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from ..groups import ExampleCommand
 from ..params.completion import VARIABLE
 from ..ui.output import write_text
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example='eval "$(jsync completion bash)"')
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

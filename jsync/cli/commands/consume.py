@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..groups import ExampleCommand
 from ..params.completion import CONSUMER, STREAM
 from ..params.values import DURATION, PAST_TIME, SIZE, Number
 from ..ui.messages import MessageFormat, form_options, message_format
@@ -21,9 +22,24 @@ if TYPE_CHECKING:
 
 def _ack_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--term", "reply", flag_value="term", help="Give messages up."),
-        click.option("--nak", "reply", flag_value="nak", help="Give messages back."),
-        click.option("--no-ack", "reply", flag_value="", help="Send no acks."),
+        click.option(
+            "--term",
+            "reply",
+            flag_value="term",
+            help="Terminate messages, which are never redelivered.",
+        ),
+        click.option(
+            "--nak",
+            "reply",
+            flag_value="nak",
+            help="Negatively acknowledge messages, which are redelivered.",
+        ),
+        click.option(
+            "--no-ack",
+            "reply",
+            flag_value="",
+            help="Do not acknowledge messages, which are redelivered after the ack wait.",
+        ),
         click.option(
             "--ack",
             "reply",
@@ -64,10 +80,12 @@ def _reply_to(consumer: jsync.Consumer, reply: str) -> str:
     return "" if consumer.config.ack_policy == "none" else reply
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync next ORDERS billing")
 @click.argument("stream", type=STREAM)
 @click.argument("consumer", type=CONSUMER)
-@click.option("--count", type=Number(1), default=1, help="The number of messages.")
+@click.option(
+    "--count", type=Number(1), default=1, help="The number of messages to write."
+)
 @click.option(
     "--wait", type=DURATION, help="Time to wait for each message. Default: 5s."
 )
@@ -98,11 +116,17 @@ def next_(
             _write_all([msg], form, answer)
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand, example="jsync fetch ORDERS billing --count 10 --no-wait"
+)
 @click.argument("stream", type=STREAM)
 @click.argument("consumer", type=CONSUMER)
-@click.option("--count", type=Number(1), help="The most messages. Default: 100.")
-@click.option("--max-bytes", type=SIZE, help="The most bytes, instead of --count.")
+@click.option(
+    "--count", type=Number(1), help="The maximum number of messages. Default: 100."
+)
+@click.option(
+    "--max-bytes", type=SIZE, help="The maximum number of bytes, instead of --count."
+)
 @click.option(
     "--wait", type=DURATION, help="Time to wait for all messages. Default: 5s."
 )
@@ -144,7 +168,10 @@ def fetch(
             _write_all(batch, form, _reply_to(worker, reply))
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="jsync consume ORDERS --filter orders.new --raw --terminate-at-end",
+)
 @click.argument("stream", type=STREAM)
 @click.argument("consumer", type=CONSUMER, required=False)
 @click.option("--count", type=Number(1), help="End after this number of messages.")
@@ -153,19 +180,34 @@ def fetch(
     "--terminate-at-end", "-T", is_flag=True, help="End after the last stored message."
 )
 @click.option(
-    "--filter", "filters", multiple=True, metavar="SUBJECT", help="Only these."
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="SUBJECT",
+    help="Only messages of this subject, wildcards allowed.",
 )
-@click.option("--new", "start", flag_value="new", help="Only messages from now on.")
-@click.option("--last", "start", flag_value="last", help="Start at the last message.")
+@click.option(
+    "--new", "start", flag_value="new", help="Only messages that arrive from now on."
+)
+@click.option(
+    "--last",
+    "start",
+    flag_value="last",
+    help="Start at the last message of the stream.",
+)
 @click.option(
     "--last-per-subject",
     "start",
     flag_value="last_per_subject",
     help="Start at the last message of each subject.",
 )
-@click.option("--start-sequence", type=Number(1), help="Start at this sequence.")
+@click.option(
+    "--start-sequence", type=Number(1), help="Start at this sequence of the stream."
+)
 @click.option("--since", type=PAST_TIME, help="Start at a time, or a duration ago.")
-@click.option("--max-messages", type=Number(1), help="Messages to prefetch.")
+@click.option(
+    "--max-messages", type=Number(1), help="The maximum number of messages to prefetch."
+)
 @_ack_options
 @form_options
 @click.pass_obj

@@ -66,9 +66,9 @@ consumer.add_command(next_, "next")
 consumer.add_command(consumer_report)
 
 
-@consumer.command("ls")
+@consumer.command("ls", example="jsync consumer ls ORDERS --names")
 @_STREAM
-@click.option("--names", "-n", is_flag=True, help="Only the names.")
+@click.option("--names", "-n", is_flag=True, help="Write only the names.")
 @click.pass_obj
 def list_(settings: Settings, stream: str, names: bool) -> None:
     """List the consumers of a stream."""
@@ -93,7 +93,9 @@ def _row(info: ConsumerInfo) -> list[object]:
     ]
 
 
-@consumer.command("step-down")
+@consumer.command(
+    "step-down", example="jsync consumer step-down ORDERS billing --preferred nats-2"
+)
 @_STREAM
 @_CONSUMER
 @click.option("--preferred", metavar="SERVER", help="The server to become the leader.")
@@ -111,7 +113,7 @@ def step_down(
         echo(f"the leader of consumer {consumer} steps down")
 
 
-@consumer.command()
+@consumer.command(example="jsync consumer info ORDERS billing")
 @_STREAM
 @_CONSUMER
 @click.pass_obj
@@ -125,7 +127,9 @@ def info(settings: Settings, stream: str, consumer: str) -> None:
     _write(found, settings, state)
 
 
-@consumer.command()
+@consumer.command(
+    example="jsync consumer create ORDERS reports --filter orders.new --max-deliver 5"
+)
 @_STREAM
 @click.argument("consumer", required=False)
 @config_option
@@ -161,7 +165,9 @@ def create(
     _write(created, settings)
 
 
-@consumer.command()
+@consumer.command(
+    example="jsync consumer edit ORDERS billing --max-pending 100 --dry-run"
+)
 @_STREAM
 @_CONSUMER
 @config_option
@@ -218,7 +224,7 @@ def _put(
     return created
 
 
-@consumer.command()
+@consumer.command(example="jsync consumer rm ORDERS billing --force")
 @_STREAM
 @_CONSUMER
 @force_option
@@ -236,7 +242,7 @@ def rm(settings: Settings, stream: str, consumer: str, force: bool) -> None:
         echo(f"deleted consumer {consumer}")
 
 
-@consumer.command()
+@consumer.command(example="jsync consumer reset ORDERS billing 2 --force")
 @_STREAM
 @_CONSUMER
 @click.argument("sequence", type=Number(1), required=False)
@@ -265,7 +271,7 @@ def reset(
     )
 
 
-@consumer.command()
+@consumer.command(example="jsync consumer pause ORDERS billing 1h")
 @_STREAM
 @_CONSUMER
 @click.argument("until", type=FUTURE_TIME)
@@ -285,7 +291,7 @@ def pause(settings: Settings, stream: str, consumer: str, until: datetime) -> No
         echo("not paused: that time has passed")
 
 
-@consumer.command()
+@consumer.command(example="jsync consumer resume ORDERS billing")
 @_STREAM
 @_CONSUMER
 @click.pass_obj
@@ -302,7 +308,7 @@ def resume(settings: Settings, stream: str, consumer: str) -> None:
         echo("resumed")
 
 
-@consumer.command()
+@consumer.command(example="jsync consumer unpin ORDERS reports main")
 @_STREAM
 @_CONSUMER
 @click.argument("group")

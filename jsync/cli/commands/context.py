@@ -115,7 +115,9 @@ def _field_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@context.command()
+@context.command(
+    example="jsync context add prod --server tls://nats.example.com --creds prod.creds"
+)
 @_NAME
 @_field_options
 @click.option("--select", is_flag=True, help="Also select the new context.")
@@ -135,7 +137,7 @@ def add(settings: Settings, /, name: str, select: bool, **fields: str | None) ->
     write_result(settings, text, {"created": name, "selected": select})
 
 
-@context.command()
+@context.command(example="jsync context edit lab --domain hub")
 @_NAME
 @_field_options
 @click.option(
@@ -177,7 +179,7 @@ def edit(
     write_result(settings, text, {"changed": name, "fields": [*changes]})
 
 
-@context.command()
+@context.command(example="jsync context rm lab --force")
 @_NAME
 @force_option
 @click.pass_obj
@@ -218,8 +220,8 @@ def _given_fields(
     return found
 
 
-@context.command("ls")
-@click.option("--names", "-n", is_flag=True, help="Only the names.")
+@context.command("ls", example="jsync context ls")
+@click.option("--names", "-n", is_flag=True, help="Write only the names.")
 @click.pass_obj
 def list_(settings: Settings, names: bool) -> None:
     """List the contexts."""
@@ -251,7 +253,7 @@ def list_(settings: Settings, names: bool) -> None:
         )
 
 
-@context.command()
+@context.command(example="jsync context show lab")
 @click.argument("name", type=CONTEXT, required=False)
 @click.pass_obj
 def show(settings: Settings, name: str | None) -> None:
@@ -279,7 +281,7 @@ def show(settings: Settings, name: str | None) -> None:
         write_key_values(f"Context {name}", {k: _text(v) for k, v in facts.items()})
 
 
-@context.command()
+@context.command(example="jsync context select lab")
 @_NAME
 @click.pass_obj
 def select(settings: Settings, name: str) -> None:
@@ -295,7 +297,7 @@ def select(settings: Settings, name: str) -> None:
     write_result(settings, f"selected context {name}", {"selected": name})
 
 
-@context.command()
+@context.command(example="jsync context unselect")
 @click.pass_obj
 def unselect(settings: Settings) -> None:
     """Have no context selected."""

@@ -51,7 +51,7 @@ def counter() -> None:
     """
 
 
-@counter.command("ls")
+@counter.command("ls", example="jsync counter ls 'counts.>'")
 @click.argument("filter_", metavar="[FILTER]", required=False)
 @_STREAM
 @click.pass_obj
@@ -83,7 +83,7 @@ def list_(settings: Settings, filter_: str | None, stream: str | None) -> None:
         raise unreadable
 
 
-@counter.command()
+@counter.command(example="jsync counter get counts.clicks")
 @_SUBJECT
 @_STREAM
 @click.pass_obj
@@ -97,7 +97,7 @@ def get(settings: Settings, subject: str, stream: str | None) -> None:
     _write_value(settings, subject, value)
 
 
-@counter.command()
+@counter.command(example="jsync counter view counts.clicks")
 @_SUBJECT
 @_STREAM
 @click.pass_obj
@@ -127,7 +127,7 @@ def view(settings: Settings, subject: str, stream: str | None) -> None:
     )
 
 
-@counter.command()
+@counter.command(example="jsync counter increment counts.clicks 5")
 @_SUBJECT
 @click.argument("value", type=int, default=1)
 @_STREAM
@@ -143,7 +143,7 @@ def increment(
     _add(settings, subject, value, stream, msg_id)
 
 
-@counter.command()
+@counter.command(example="jsync counter decrement counts.clicks 5")
 @_SUBJECT
 @click.argument("value", type=int, default=1)
 @_STREAM

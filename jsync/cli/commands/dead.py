@@ -39,7 +39,12 @@ def dead() -> None:
 
 def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--all", "every", is_flag=True, help="Choose all dead letters."),
+        click.option(
+            "--all",
+            "every",
+            is_flag=True,
+            help="Choose all dead letters of the stream.",
+        ),
         click.argument("letters", type=Number(1), nargs=-1, metavar="[LETTER]..."),
         _STREAM,
     ):
@@ -47,7 +52,7 @@ def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@dead.command("ls")
+@dead.command("ls", example="jsync dead ls DEAD")
 @_STREAM
 @click.pass_obj
 def list_(settings: Settings, stream: str) -> None:
@@ -60,7 +65,7 @@ def list_(settings: Settings, stream: str) -> None:
         write_table(_COLUMNS, [_row(letter) for letter in found])
 
 
-@dead.command()
+@dead.command(example="jsync dead show DEAD 1")
 @_STREAM
 @click.argument("letter", type=Number(1))
 @click.pass_obj
@@ -77,9 +82,13 @@ def show(settings: Settings, stream: str, letter: int) -> None:
     echo(body_text(found.message.data))
 
 
-@dead.command()
+@dead.command(example="jsync dead replay DEAD --all --force")
 @_chosen
-@click.option("--subject", metavar="SUBJECT", help="Publish to this subject.")
+@click.option(
+    "--subject",
+    metavar="SUBJECT",
+    help="Publish all messages to this subject, not to their former ones.",
+)
 @force_option
 @click.pass_obj
 def replay(
@@ -117,7 +126,7 @@ def replay(
     return failed
 
 
-@dead.command()
+@dead.command(example="jsync dead drop DEAD 1 --force")
 @_chosen
 @force_option
 @click.pass_obj

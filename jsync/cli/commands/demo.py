@@ -13,6 +13,7 @@ import msgspec
 import jsync
 from jsync.server import LocalServer
 
+from ..groups import ExampleCommand
 from ..ui.output import echo, write_json, write_table
 
 if TYPE_CHECKING:
@@ -42,7 +43,11 @@ class Step(NamedTuple):
     seconds: float
 
 
-@click.command(short_help="Demonstrate JetStream on a private server.")
+@click.command(
+    short_help="Demonstrate JetStream on a private server.",
+    cls=ExampleCommand,
+    example="jsync demo",
+)
 @click.pass_obj
 def demo(settings: Settings) -> None:
     """Demonstrate JetStream on a private server.

@@ -23,6 +23,7 @@ from jsync.server import LocalServer
 from jsync.subjects import any_covers, intersection
 
 from ..diagnosis import leaderless, replicas_away, stranded
+from ..groups import ExampleCommand
 from ..ui.errors import format_error
 from ..ui.lists import collect
 from ..ui.output import Styled, echo, is_terminal, write_json, write_row
@@ -68,7 +69,11 @@ class CheckResult(NamedTuple):
     """The advice."""
 
 
-@click.command(short_help="Check the server and this machine, and suggest fixes.")
+@click.command(
+    short_help="Check the server and this machine, and suggest fixes.",
+    cls=ExampleCommand,
+    example="jsync doctor server jetstream streams permissions",
+)
 @click.argument("parts", nargs=-1, type=click.Choice(_PARTS), metavar="[PART]...")
 @click.pass_obj
 def doctor(settings: Settings, parts: tuple[str, ...]) -> int:

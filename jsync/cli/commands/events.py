@@ -11,6 +11,7 @@ import click
 
 from jsync import errors
 
+from ..groups import ExampleCommand
 from ..params.completion import STREAM
 from ..params.values import DURATION, Number
 from ..ui.errors import format_error, print_error
@@ -39,24 +40,26 @@ _POLL_INTERVAL: Final = 0.5
 """The seconds between two checks whether more events can arrive."""
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync events --js-advisory --stream ORDERS")
 @click.option(
     "--js-advisory",
     is_flag=True,
-    help="Advisories of JetStream. The default is every kind.",
+    help="Show advisories of JetStream. Default: every kind of event.",
 )
-@click.option("--js-metric", is_flag=True, help="Metrics of JetStream.")
+@click.option("--js-metric", is_flag=True, help="Show metrics of JetStream.")
 @click.option(
-    "--srv-advisory", is_flag=True, help="Events of servers: connections, refusals."
+    "--srv-advisory", is_flag=True, help="Show events of servers, such as connections."
 )
 @click.option(
     "--subjects",
     multiple=True,
     metavar="SUBJECT",
-    help="Events on a subject of your own.",
+    help="Show events on this subject.",
 )
 @click.option("--stream", type=STREAM, help="Only events of this stream.")
-@click.option("--filter", "pattern", metavar="REGEX", help="Only events that match.")
+@click.option(
+    "--filter", "pattern", metavar="REGEX", help="Only events whose text matches."
+)
 @click.option("--count", type=Number(1), help="End after this number of events.")
 @click.option("--wait", type=DURATION, help="End after this time without an event.")
 @click.pass_obj

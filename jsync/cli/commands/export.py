@@ -14,6 +14,7 @@ import msgspec
 
 from jsync.errors import ConfigError, Error, MessageNotFoundError
 
+from ..groups import ExampleCommand
 from ..params.completion import FILE, STREAM
 from ..params.values import PAST_TIME, Number
 from ..ui.errors import ExitCode, print_error
@@ -151,35 +152,43 @@ def _readable(value: Any) -> Any:
     return [_readable(one) for one in value] if isinstance(value, list) else value
 
 
-@click.command(short_help="Write the messages of a stream to a file.")
+@click.command(
+    short_help="Write the messages of a stream to a file.",
+    cls=ExampleCommand,
+    example="jsync export ORDERS --output orders.ndjson --since 7d",
+)
 @click.argument("name", type=STREAM, metavar="STREAM")
 @click.option(
     "--output",
     "-o",
     type=FILE,
     metavar="FILE",
-    help="The output file. Default, or `-`: standard output.",
+    help="The file to write. Default: standard output, as with `-`.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="The format. Default: by the file's name, or NDJSON.",
+    help="The format of the file. Default: by the name of the file, or NDJSON.",
 )
 @click.option(
-    "--raw", "-r", is_flag=True, help="Write only the payloads: --format raw."
+    "--raw", "-r", is_flag=True, help="Write only the payloads, as --format raw."
 )
 @click.option(
-    "--subject", "filters", multiple=True, metavar="SUBJECT", help="Only these."
+    "--subject",
+    "filters",
+    multiple=True,
+    metavar="SUBJECT",
+    help="Only messages of this subject, wildcards allowed.",
 )
-@click.option("--from", "start", type=Number(1), help="The first sequence.")
-@click.option("--to", "end", type=Number(0), help="The last sequence.")
+@click.option("--from", "start", type=Number(1), help="The first sequence to write.")
+@click.option("--to", "end", type=Number(0), help="The last sequence to write.")
 @click.option("--since", type=PAST_TIME, help="Start at a time, or a duration ago.")
 @click.option(
     "--resume", is_flag=True, help="Continue FILE.partial of an interrupted export."
 )
 @click.option("--force", "-f", is_flag=True, help="Replace an existing file.")
-@click.option("--no-progress", is_flag=True, help="Show no bar.")
+@click.option("--no-progress", is_flag=True, help="Show no progress bar.")
 @click.pass_obj
 def export(settings: Settings, /, **options: Any) -> int | None:
     """Write the messages of a stream to a file.

@@ -51,7 +51,7 @@ def _one(command: Callable[..., Any]) -> Callable[..., Any]:
     return _STREAM(_GROUP(command))
 
 
-@group.command("ls")
+@group.command("ls", example="jsync group ls ORDERS")
 @click.argument("stream", type=STREAM, required=False)
 @click.pass_obj
 def list_(settings: Settings, stream: str | None) -> None:
@@ -73,7 +73,9 @@ def list_(settings: Settings, stream: str | None) -> None:
     )
 
 
-@group.command()
+@group.command(
+    example="jsync group create ORDERS packing 6 --filter 'orders.*:1' --member ann"
+)
 @_one
 @click.argument("partitions", type=Number(1))
 @click.option(
@@ -84,27 +86,39 @@ def list_(settings: Settings, stream: str | None) -> None:
     help="Subjects, and the numbers of the wildcards that are the key: 'orders.*.*:1'. "
     "Give it again for more subjects. Default: all subjects, each a key.",
 )
-@click.option("--member", "members", multiple=True, metavar="NAME", help="A member.")
+@click.option(
+    "--member",
+    "members",
+    multiple=True,
+    metavar="NAME",
+    help="A member of the group. Can be repeated.",
+)
 @click.option(
     "--map",
     "mappings",
     multiple=True,
     metavar="NAME=PARTITIONS",
-    help="A member and its partitions, 'a=0,1,2', instead of --member.",
-)
-@click.option("--static", is_flag=True, help="The subjects begin with the partition.")
-@click.option(
-    "--max-messages", type=Number(1), help="The most messages of the group's stream."
+    help="A member and its partitions, such as a=0,1,2, instead of --member. Can be repeated.",
 )
 @click.option(
-    "--max-bytes", type=Number(1), help="The most bytes of the group's stream."
+    "--static",
+    is_flag=True,
+    help="Create a static group, whose subjects begin with the partition.",
+)
+@click.option(
+    "--max-messages",
+    type=Number(1),
+    help="The maximum number of messages in the stream of the group.",
+)
+@click.option(
+    "--max-bytes", type=Number(1), help="The maximum size of the stream of the group."
 )
 @click.option(
     "--format",
     "format_",
     type=click.Choice(["0.2", "0.1"]),
     default="0.2",
-    help="The version of orbit.go's pcgroups that reads it. Default: 0.2.",
+    help="The version of orbit.go's pcgroups that can read the group. Default: 0.2.",
 )
 @click.pass_obj
 def create(
@@ -141,7 +155,7 @@ def create(
         _show(settings, made)
 
 
-@group.command()
+@group.command(example="jsync group info ORDERS shipping")
 @_one
 @click.pass_obj
 def info(settings: Settings, stream: str, group: str) -> None:
@@ -150,7 +164,7 @@ def info(settings: Settings, stream: str, group: str) -> None:
         _show(settings, settings.jetstream(nc).consumer_group(stream, group))
 
 
-@group.command()
+@group.command(example="jsync group members ORDERS shipping")
 @_one
 @click.pass_obj
 def members(settings: Settings, stream: str, group: str) -> None:
@@ -176,7 +190,7 @@ def members(settings: Settings, stream: str, group: str) -> None:
     )
 
 
-@group.command()
+@group.command(example="jsync group lag ORDERS shipping")
 @_one
 @click.pass_obj
 def lag(settings: Settings, stream: str, group: str) -> None:
@@ -200,7 +214,7 @@ def lag(settings: Settings, stream: str, group: str) -> None:
         echo(f"{uncopied} messages of {stream} are not copied yet", err=True)
 
 
-@group.command()
+@group.command(example="jsync group add ORDERS shipping carol")
 @_one
 @_MEMBERS
 @click.pass_obj
@@ -212,7 +226,7 @@ def add(settings: Settings, stream: str, group: str, members: tuple[str, ...]) -
         _show(settings, found)
 
 
-@group.command()
+@group.command(example="jsync group drop ORDERS shipping ben --force")
 @_one
 @_MEMBERS
 @force_option
@@ -235,7 +249,9 @@ def drop(
         _show(settings, found)
 
 
-@group.command("map")
+@group.command(
+    "map", example="jsync group map ORDERS shipping ann=0,1,2 ben=3,4,5 --force"
+)
 @_one
 @click.argument("mappings", nargs=-1, required=True, metavar="MEMBER=PARTITIONS...")
 @force_option
@@ -253,7 +269,7 @@ def map_(
         _show(settings, found)
 
 
-@group.command()
+@group.command(example="jsync group unmap ORDERS shipping --force")
 @_one
 @force_option
 @click.pass_obj
@@ -266,7 +282,7 @@ def unmap(settings: Settings, stream: str, group: str, force: bool) -> None:
         _show(settings, found)
 
 
-@group.command("step-down")
+@group.command("step-down", example="jsync group step-down ORDERS shipping ann")
 @_one
 @click.argument("member")
 @click.pass_obj
@@ -276,7 +292,7 @@ def step_down(settings: Settings, stream: str, group: str, member: str) -> None:
         settings.jetstream(nc).consumer_group(stream, group).step_down(member)
 
 
-@group.command()
+@group.command(example="jsync group rm ORDERS shipping --force")
 @_one
 @force_option
 @click.pass_obj

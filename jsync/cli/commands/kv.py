@@ -70,12 +70,14 @@ def kv() -> None:
 # Buckets ------------------------------------------------------------------------------
 
 
-@kv.command("ls")
+@kv.command("ls", example=("jsync kv ls\njsync kv ls CONFIG 'db.*' --display-value"))
 @click.argument("bucket", type=BUCKET, required=False)
 @_KEYS
-@click.option("--names", "-n", is_flag=True, help="Only the names of the buckets.")
+@click.option(
+    "--names", "-n", is_flag=True, help="Write only the names of the buckets."
+)
 @click.option("--verbose", "-v", is_flag=True, help="Show more than the names of keys.")
-@click.option("--display-value", is_flag=True, help="Show the values too, with -v.")
+@click.option("--display-value", is_flag=True, help="Also show the values. Needs -v.")
 @click.pass_obj
 def list_(
     settings: Settings,
@@ -133,7 +135,7 @@ def _document(status: KeyValueStatus) -> dict[str, Any]:
     }
 
 
-@kv.command()
+@kv.command(example="jsync kv info CONFIG")
 @_BUCKET
 @click.pass_obj
 def info(settings: Settings, bucket: str) -> None:
@@ -143,7 +145,7 @@ def info(settings: Settings, bucket: str) -> None:
     _write(status, settings)
 
 
-@kv.command()
+@kv.command(example="jsync kv add SETTINGS --history 5 --marker-ttl 1h")
 @click.argument("bucket", type=BUCKET, required=False)
 @config_option
 @bucket_options(creating=True)
@@ -164,7 +166,7 @@ def add(
     _write(status, settings)
 
 
-@kv.command()
+@kv.command(example="jsync kv edit CONFIG --history 10 --dry-run")
 @_BUCKET
 @config_option
 @bucket_options(creating=False)
@@ -208,7 +210,7 @@ def edit(
         _write(status, settings)
 
 
-@kv.command()
+@kv.command(example="jsync kv rm CONFIG --force")
 @_BUCKET
 @force_option
 @click.pass_obj
@@ -222,13 +224,13 @@ def rm(settings: Settings, bucket: str, force: bool) -> None:
     write_result(settings, f"deleted bucket {bucket}", {"deleted": bucket})
 
 
-@kv.command()
+@kv.command(example="jsync kv compact CONFIG --force")
 @_BUCKET
 @click.option(
     "--older-than",
     type=DURATION,
     default=1800.0,
-    help="The age of markers to remove. Default: 30m.",
+    help="The minimum age of markers to remove. Default: 30m.",
 )
 @force_option
 @click.pass_obj
@@ -247,7 +249,7 @@ def compact(settings: Settings, bucket: str, older_than: float, force: bool) -> 
 # Keys ---------------------------------------------------------------------------------
 
 
-@kv.command()
+@kv.command(example="jsync kv put CONFIG db.host 10.0.0.1")
 @_BUCKET
 @_KEY
 @_VALUE
@@ -265,7 +267,7 @@ def put(
     _change(settings, "put", bucket, key, lambda kv: kv.put(key, data))
 
 
-@kv.command()
+@kv.command(example="jsync kv create CONFIG lock.nightly me --ttl 1h")
 @_BUCKET
 @_KEY
 @_VALUE
@@ -293,7 +295,7 @@ def create(
     _change(settings, "created", bucket, key, lambda kv: kv.create(key, data, ttl=ttl))
 
 
-@kv.command()
+@kv.command(example="jsync kv update CONFIG db.host 10.0.0.2 1")
 @_BUCKET
 @_KEY
 @_VALUE
@@ -323,7 +325,7 @@ def update(
     _change(settings, "updated", bucket, key, lambda kv: kv.update(key, data, last=at))
 
 
-@kv.command("del")
+@kv.command("del", example="jsync kv del CONFIG db.host --force")
 @_BUCKET
 @_KEY
 @_LAST
@@ -341,7 +343,7 @@ def del_(
     _change(settings, "deleted", bucket, key, delete)
 
 
-@kv.command()
+@kv.command(example="jsync kv purge CONFIG db.host --ttl 1h --force")
 @_BUCKET
 @_KEY
 @_LAST
@@ -369,7 +371,7 @@ def purge(
     _change(settings, "purged", bucket, key, remove)
 
 
-@kv.command()
+@kv.command(example="jsync kv revert CONFIG db.host 1 --force")
 @_BUCKET
 @_KEY
 @click.argument("revision", type=Number(1))
@@ -392,7 +394,7 @@ def revert(
     _change(settings, "reverted", bucket, key, again)
 
 
-@kv.command()
+@kv.command(example="jsync kv get CONFIG db.host --raw")
 @_BUCKET
 @_KEY
 @click.option(
@@ -413,7 +415,7 @@ def get(
         form.write(found.get(key, revision=revision), b"")
 
 
-@kv.command()
+@kv.command(example="jsync kv history CONFIG db.host")
 @_BUCKET
 @_KEY
 @click.pass_obj
@@ -424,16 +426,18 @@ def history(settings: Settings, bucket: str, key: str) -> None:
     write_entries(entries, settings, values=True)
 
 
-@kv.command()
+@kv.command(example="jsync kv watch CONFIG 'db.>' --terminate-at-end")
 @_BUCKET
 @_KEYS
 @click.option("--history", is_flag=True, help="Begin with all stored revisions.")
 @click.option("--updates", is_flag=True, help="Begin with the next change.")
 @click.option("--revision", type=Number(1), help="The revision to begin with.")
 @click.option(
-    "--deletes/--no-deletes", default=True, help="Write delete markers. Default: yes."
+    "--deletes/--no-deletes",
+    default=True,
+    help="Also write delete markers. Default: yes.",
 )
-@click.option("--no-values", is_flag=True, help="Leave out the values.")
+@click.option("--no-values", is_flag=True, help="Do not write the values.")
 @click.option("--count", type=Number(1), help="End after this number of entries.")
 @click.option("--wait", type=DURATION, help="End after this time without a message.")
 @click.option(

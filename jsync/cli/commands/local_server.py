@@ -11,6 +11,7 @@ import click
 
 from jsync.server import LocalServer
 
+from ..groups import ExampleCommand
 from ..params.completion import DIRECTORY
 from ..params.values import Number
 from ..ui.errors import print_error
@@ -24,12 +25,12 @@ _POLL_INTERVAL: Final = 0.2
 """The seconds between two checks whether the server still runs."""
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync server run --store-dir data")
 @click.option(
     "--port",
     "-p",
     type=Number(0, 65535),
-    help="The port. 0: any free port. Default: that of the configuration, or 4222.",
+    help="The port to listen on, or 0 for any free port. Default: the port of the configuration, or 4222.",
 )
 @click.option(
     "--store-dir",
@@ -42,7 +43,7 @@ _POLL_INTERVAL: Final = 0.2
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A configuration file of nats-server.",
 )
-@click.option("--no-jetstream", is_flag=True, help="Without JetStream.")
+@click.option("--no-jetstream", is_flag=True, help="Run the server without JetStream.")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENT...]")
 @click.pass_obj
 def run(

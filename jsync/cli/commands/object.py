@@ -44,7 +44,7 @@ def object_() -> None:
     """Put files into object stores, and get them."""
 
 
-@object_.command("ls")
+@object_.command("ls", example="jsync object ls FILES")
 @click.argument("store", type=STORE, required=False)
 @click.option("--names", "-n", is_flag=True, help="Write only the names.")
 @click.pass_obj
@@ -91,17 +91,26 @@ def _write_objects(infos: Iterable[jsync.ObjectInfo], settings: Settings) -> Non
     write_table(["name", "bytes", "modified", "link"], rows)
 
 
-@object_.command()
+@object_.command(example="jsync object create PICTURES")
 @click.argument("store")
 @click.option("--description", metavar="WORDS", help="A description.")
 @click.option("--ttl", type=DURATION, help="The age at which objects expire.")
-@click.option("--max-bytes", type=SIZE, help="The most bytes.")
+@click.option("--max-bytes", type=SIZE, help="The maximum size of the store.")
 @click.option(
-    "--storage", type=click.Choice(["file", "memory"]), help="The storage of objects."
+    "--storage",
+    type=click.Choice(["file", "memory"]),
+    help="Store objects in files or in memory.",
 )
 @click.option("--replicas", type=Number(1), help="The number of replicas.")
-@click.option("--compress", "compression", is_flag=True, help="Compress the files.")
-@click.option("--metadata", type=KEY_VALUE, multiple=True, help="A note of your own.")
+@click.option(
+    "--compress", "compression", is_flag=True, help="Compress the files of the store."
+)
+@click.option(
+    "--metadata",
+    type=KEY_VALUE,
+    multiple=True,
+    help="A name and a value to store in the metadata. Can be repeated.",
+)
 @click.pass_obj
 def create(
     settings: Settings,
@@ -120,7 +129,7 @@ def create(
     _write_store(status, settings)
 
 
-@object_.command()
+@object_.command(example="jsync object put FILES orders.json --name backup/orders.json")
 @_STORE
 @click.argument("file", type=FILE)
 @click.option(
@@ -129,10 +138,24 @@ def create(
     help="The name of the object. Default: the name of the file.",
 )
 @click.option("--description", metavar="WORDS", help="A description.")
-@click.option("--header", "-H", "headers", type=HEADER, multiple=True, help="A header.")
-@click.option("--metadata", type=KEY_VALUE, multiple=True, help="A note of your own.")
 @click.option(
-    "--chunk-size", type=SIZE, help="Bytes of each message. Default: 128 KiB."
+    "--header",
+    "-H",
+    "headers",
+    type=HEADER,
+    multiple=True,
+    help="A header of the object, as NAME:VALUE. Can be repeated.",
+)
+@click.option(
+    "--metadata",
+    type=KEY_VALUE,
+    multiple=True,
+    help="A name and a value to store in the metadata. Can be repeated.",
+)
+@click.option(
+    "--chunk-size",
+    type=SIZE,
+    help="The size of each chunk of the object. Default: 128 KiB.",
 )
 @_QUIET
 @click.pass_obj
@@ -174,10 +197,15 @@ def put(
     _write(info, settings)
 
 
-@object_.command()
+@object_.command(example="jsync object get FILES backup/orders.json -O copy.json")
 @_STORE
 @_OBJECT
-@click.option("--output", "-O", type=FILE, help="The file, or `-` for standard output.")
+@click.option(
+    "--output",
+    "-O",
+    type=FILE,
+    help="The file to write, or `-` for standard output. Default: the last part of NAME.",
+)
 @_QUIET
 @force_option
 @click.pass_obj
@@ -229,7 +257,7 @@ def _last_part(name: str) -> str:
     return part
 
 
-@object_.command()
+@object_.command(example="jsync object rm FILES backup/orders.json --force")
 @_STORE
 @click.argument("name", type=OBJECT, required=False)
 @force_option
@@ -256,7 +284,7 @@ def rm(settings: Settings, store: str, name: str | None, force: bool) -> None:
     )
 
 
-@object_.command()
+@object_.command(example="jsync object info FILES backup/orders.json")
 @_STORE
 @click.argument("name", type=OBJECT, required=False)
 @click.pass_obj
@@ -270,7 +298,7 @@ def info(settings: Settings, store: str, name: str | None) -> None:
             _write_store(found.status(), settings)
 
 
-@object_.command()
+@object_.command(example="jsync object watch FILES --count 1")
 @_STORE
 @click.option("--new", is_flag=True, help="Begin with the next change.")
 @click.option("--count", type=Number(1), help="End after this number of entries.")
@@ -293,7 +321,7 @@ def watch(settings: Settings, store: str, new: bool, count: int | None) -> None:
                     return
 
 
-@object_.command()
+@object_.command(example="jsync object seal FILES --force")
 @_STORE
 @force_option
 @click.pass_obj
@@ -306,10 +334,12 @@ def seal(settings: Settings, store: str, force: bool) -> None:
     _write_store(status, settings)
 
 
-@object_.command()
+@object_.command(example="jsync object check FILES")
 @_STORE
 @click.option(
-    "--older-than", type=DURATION, help="The age of chunks to remove. Default: 1h."
+    "--older-than",
+    type=DURATION,
+    help="The minimum age of chunks to remove. Default: 1h.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Show the leftovers without removing them."

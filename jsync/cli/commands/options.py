@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from ..groups import ExampleCommand
 from ..params.environment import VARIABLES
 from ..params.global_options import OPTIONS
 from ..ui.output import write_json, write_text
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync options")
 @click.pass_context
 def options(ctx: click.Context) -> None:
     """Show the options that all commands take.

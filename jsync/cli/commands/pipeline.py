@@ -37,9 +37,11 @@ def pipeline() -> None:
     """Run, check, watch and replay data pipelines on Spark."""
 
 
-@pipeline.command("run")
+@pipeline.command("run", example="jsync pipeline run delays.toml")
 @click.argument("file", type=FILE)
-@click.option("--master", metavar="URL", help="Spark's master. Default: this machine.")
+@click.option(
+    "--master", metavar="URL", help="The master of Spark. Default: this machine."
+)
 @click.option(
     "--conf",
     multiple=True,
@@ -76,7 +78,7 @@ def run(
     return _main(arguments)
 
 
-@pipeline.command("check")
+@pipeline.command("check", example="jsync pipeline check delays.toml")
 @click.argument("file", type=FILE)
 @click.option(
     "--offline", is_flag=True, help="Do not look up the streams on the server."
@@ -92,22 +94,47 @@ def check(settings: Settings, file: str, offline: bool) -> int:
     return _main(["check", file, *(["--offline"] if offline else [])])
 
 
-@pipeline.command("replay")
+@pipeline.command(
+    "replay",
+    example="jsync pipeline replay delays.toml archive --start 2026-01-31T12:00:00Z",
+)
 @click.argument("file", type=FILE)
 @click.argument("sink")
-@click.option("--source", metavar="NAME", help="Default: the only source of streams.")
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="The source to replay. Default: the only source that is a stream.",
+)
 @click.option(
     "--subject",
     "subjects",
     multiple=True,
     metavar="SUBJECT",
-    help="Replay these messages only. Can be repeated.",
+    help="Only messages of this subject, wildcards allowed. Can be repeated.",
 )
-@click.option("--start", metavar="PLACE", help="A sequence or a time. Default: all.")
-@click.option("--end", metavar="PLACE", help="Not included. Default: the end now.")
-@click.option("--stream", type=STREAM, help="Write into this stream instead.")
-@click.option("--again", is_flag=True, help="Allow rows that are forgotten: twice.")
-@click.option("--master", metavar="URL", help="Spark's master. Default: this machine.")
+@click.option(
+    "--start",
+    metavar="PLACE",
+    help="The place to start at. Default: the beginning of the stream.",
+)
+@click.option(
+    "--end",
+    metavar="PLACE",
+    help="The place to stop before. Default: the end of the stream.",
+)
+@click.option(
+    "--stream",
+    type=STREAM,
+    help="Write into this stream, not into the stream of the sink.",
+)
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Also write rows whose message ids the stream has forgotten, maybe twice.",
+)
+@click.option(
+    "--master", metavar="URL", help="The master of Spark. Default: this machine."
+)
 @click.option(
     "--conf",
     multiple=True,
@@ -156,14 +183,16 @@ def replay(
     return _main(arguments)
 
 
-@pipeline.command("status")
+@pipeline.command("status", example="jsync pipeline status --streams")
 @click.option(
     "--bucket",
     default="jsync_spark_progress",
     metavar="NAME",
-    help="The monitor's bucket. Default: jsync_spark_progress.",
+    help="The bucket of the monitor. Default: jsync_spark_progress.",
 )
-@click.option("--streams", is_flag=True, help="A line for each stream of a query.")
+@click.option(
+    "--streams", is_flag=True, help="Write a line for each stream of a query."
+)
 @click.pass_obj
 def status(settings: Settings, bucket: str, streams: bool) -> None:
     """Show the lag of queries on Spark, without Spark.
@@ -186,9 +215,13 @@ def status(settings: Settings, bucket: str, streams: bool) -> None:
         write_table(_COLUMNS, [_row(query) for query in found])
 
 
-@pipeline.command("infer")
+@pipeline.command("infer", example="jsync pipeline infer ORDERS --samples 100")
 @click.argument("stream", type=STREAM)
-@click.option("--subject", metavar="SUBJECT", help="Look at these messages only.")
+@click.option(
+    "--subject",
+    metavar="SUBJECT",
+    help="Only messages of this subject, wildcards allowed.",
+)
 @click.option(
     "--samples",
     "count",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..groups import ExampleCommand
 from ..params.payloads import headers_option, read_payloads
 from ..params.settings import flush
 from ..params.templates import MessageTemplate, templates_option
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 _WINDOW: Final = 4000
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example=(
+        "jsync pub orders.new '{\"id\": 42}' --jetstream\n"
+        "seq 1 100 | jsync pub orders.count --jetstream --send-on newline"
+    ),
+)
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
@@ -33,18 +40,24 @@ _WINDOW: Final = 4000
 @click.option(
     "--count", type=Number(1), default=1, help="Publish the message this many times."
 )
-@click.option("--sleep", type=DURATION, default=0.0, help="Pause between messages.")
+@click.option("--sleep", type=DURATION, default=0.0, help="The pause between messages.")
 @click.option(
     "--send-on",
     type=click.Choice(["eof", "newline"]),
     default="eof",
-    help="Publish the input as one message, or each line.",
+    help="Publish standard input as one message, or each line as one.",
 )
 @click.option(
     "--jetstream", "-J", is_flag=True, help="Wait until each message is stored."
 )
-@click.option("--msg-id", metavar="ID", help="Message id against duplicates. Needs -J.")
-@click.option("--ttl", type=DURATION, help="Time to live of the message. Needs -J.")
+@click.option(
+    "--msg-id",
+    metavar="ID",
+    help="A message id, by which the stream drops duplicates. Needs -J.",
+)
+@click.option(
+    "--ttl", type=DURATION, help="The time after which the message expires. Needs -J."
+)
 @templates_option
 @click.option("--quiet", "-q", is_flag=True, help="Write nothing.")
 @click.pass_obj

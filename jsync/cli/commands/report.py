@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..diagnosis import stranded
+from ..groups import ExampleCommand
 from ..params.completion import STREAM
 from ..ui.lists import collect
 from ..ui.output import Duration, Size, echo, is_terminal, write_json, write_table
@@ -69,7 +70,7 @@ def _sort_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command("report")
+@click.command("report", cls=ExampleCommand, example="jsync stream report --leaders")
 @click.option(
     "--subject", metavar="SUBJECT", help="Only streams that store this subject."
 )
@@ -113,7 +114,7 @@ def stream_report(
         raise missing
 
 
-@click.command("report")
+@click.command("report", cls=ExampleCommand, example="jsync consumer report ORDERS")
 @click.argument("stream", type=STREAM)
 @click.option(
     "--leaders", "-l", is_flag=True, help="Count the consumers of each leader."

@@ -8,6 +8,7 @@ import click
 
 from jsync import errors
 
+from ..groups import ExampleCommand
 from ..params.payloads import headers_option, read_payloads
 from ..params.settings import flush
 from ..params.templates import MessageTemplate, templates_option
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ..ui.messages import MessageFormat
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync request hello.echo 'good morning'")
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     "--replies",
     type=Number(0),
     default=1,
-    help="Number of replies. 0: wait until no more arrive.",
+    help="The number of replies, or 0 to wait until no more arrive.",
 )
 @click.option(
     "--reply-timeout",
@@ -124,12 +125,17 @@ def _ask_many(
     return number
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync reply greetings 'hello, {{Request}}'")
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
 @click.option("--echo", is_flag=True, help="Reply with the payload of the request.")
-@click.option("--queue", "-q", default="NATS-RPLY-22", help="The queue group.")
+@click.option(
+    "--queue",
+    "-q",
+    default="NATS-RPLY-22",
+    help="The queue group to share requests with.",
+)
 @click.option("--count", type=Number(1), help="End after this number of requests.")
 @templates_option
 @form_options

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..groups import ExampleCommand
 from ..params.values import Number
 from ..ui.errors import ExitCode, code_of, format_error, print_error
 from ..ui.output import Duration, write_json, write_table
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("server", "round trips", "least", "average", "most")
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync rtt 10")
 @click.argument("iterations", type=Number(1), default=5)
 @click.pass_obj
 def rtt(settings: Settings, iterations: int) -> ExitCode | None:

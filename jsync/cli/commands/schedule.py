@@ -57,7 +57,7 @@ def schedule() -> None:
     """
 
 
-@schedule.command("ls")
+@schedule.command("ls", example="jsync schedule ls JOBS")
 @_STREAM
 @click.argument("filter_", metavar="[FILTER]", default=">")
 @click.pass_obj
@@ -75,7 +75,7 @@ def list_(settings: Settings, stream: str, filter_: str) -> None:
         write_table(columns, [_row(each) for each in found])
 
 
-@schedule.command()
+@schedule.command(example="jsync schedule info JOBS jobs.mail")
 @_STREAM
 @_SUBJECT
 @click.option("--raw", "-r", is_flag=True, help="Write only the payload, unchanged.")
@@ -114,7 +114,9 @@ def info(settings: Settings, stream: str, subject: str, raw: bool) -> None:
         )
 
 
-@schedule.command()
+@schedule.command(
+    example="jsync schedule add JOBS jobs.report weekly --target todo.report --cron @weekly"
+)
 @_STREAM
 @_SUBJECT
 @click.argument("body", required=False)
@@ -148,9 +150,11 @@ def info(settings: Settings, stream: str, subject: str, raw: bool) -> None:
     help="Replace the earlier messages of the target (2.14).",
 )
 @click.option(
-    "--target-ttl", type=DURATION, help="How long published messages live, in seconds."
+    "--target-ttl",
+    type=DURATION,
+    help="The time after which published messages expire.",
 )
-@click.option("--ttl", type=DURATION, help="How long the schedule lives, in seconds.")
+@click.option("--ttl", type=DURATION, help="The time after which the schedule expires.")
 @headers_option
 @click.option(
     "--file",
@@ -217,7 +221,7 @@ def add(
     )
 
 
-@schedule.command()
+@schedule.command(example="jsync schedule rm JOBS jobs.mail --force")
 @_STREAM
 @_SUBJECT
 @force_option

@@ -59,7 +59,7 @@ def server() -> None:
 server.add_command(run)
 
 
-@server.command("ls")
+@server.command("ls", example="jsync server ls --context system")
 @click.pass_obj
 def list_(settings: Settings) -> None:
     """List the servers, with their load.
@@ -115,7 +115,7 @@ def list_(settings: Settings) -> None:
     )
 
 
-@server.command()
+@server.command(example="jsync server info nats-1")
 @_NAME
 @click.pass_obj
 def info(settings: Settings, name: str) -> None:
@@ -152,7 +152,7 @@ def info(settings: Settings, name: str) -> None:
     )
 
 
-@server.command()
+@server.command(example="jsync server request jsz nats-1")
 @click.argument("endpoint", type=click.Choice(_ENDPOINTS))
 @click.argument("name", required=False, metavar="[SERVER]")
 @click.pass_obj
@@ -172,12 +172,21 @@ def request(settings: Settings, endpoint: str, name: str | None) -> None:
             write_json([_document(each.server, each.data) for each in replies])
 
 
-@server.command()
+@server.command(example="jsync server profile nats-1 heap heap.pprof")
 @_NAME
 @click.argument("kind", metavar="PROFILE")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--duration", type=DURATION, help="Time to measure cpu, up to 15s.")
-@click.option("--debug", type=Number(0, 2), default=0, help="1 or 2 write text.")
+@click.option(
+    "--duration",
+    type=DURATION,
+    help="The time to measure for a cpu profile, up to 15s.",
+)
+@click.option(
+    "--debug",
+    type=Number(0, 2),
+    default=0,
+    help="Write text, brief with 1 and whole with 2, not a binary profile.",
+)
 @click.pass_obj
 def profile(
     settings: Settings,
@@ -203,7 +212,7 @@ def profile(
     )
 
 
-@server.command()
+@server.command(example="jsync server reload nats-1")
 @_NAME
 @click.pass_obj
 def reload(settings: Settings, name: str) -> None:
@@ -213,7 +222,7 @@ def reload(settings: Settings, name: str) -> None:
     write_result(settings, f"reloaded server {name}", {"reloaded": name})
 
 
-@server.command()
+@server.command(example="jsync server kick nats-1 42")
 @_NAME
 @click.argument("client_id", type=click.IntRange(1))
 @force_option
@@ -229,7 +238,7 @@ def kick(settings: Settings, name: str, client_id: int, force: bool) -> None:
     )
 
 
-@server.command("step-down")
+@server.command("step-down", example="jsync server step-down")
 @click.option("--preferred", metavar="SERVER", help="The server to become the leader.")
 @force_option
 @click.pass_obj
@@ -243,7 +252,7 @@ def step_down(settings: Settings, preferred: str | None, force: bool) -> None:
     )
 
 
-@server.command("peer-remove")
+@server.command("peer-remove", example="jsync server peer-remove nats-3")
 @_NAME
 @force_option
 @click.pass_obj

@@ -34,7 +34,7 @@ _STALL: Final = click.option(
     "--stall",
     type=DURATION,
     default=0.3,
-    help="Time to wait for one more answer. Default: 0.3s.",
+    help="The time to wait for one more reply. Default: 0.3s.",
 )
 _PREFIX: Final = click.option(
     "--prefix", default="$SRV", help="The prefix of control subjects. Default: $SRV."
@@ -76,7 +76,7 @@ def _ask(
     return found
 
 
-@service.command("ls")
+@service.command("ls", example="jsync service ls")
 @_asking(_NAME)
 def list_(settings: Settings, **asked: Any) -> None:
     """List the instances of all services, or of one NAME."""
@@ -93,7 +93,7 @@ def list_(settings: Settings, **asked: Any) -> None:
     )
 
 
-@service.command()
+@service.command(example="jsync service info hello")
 @_asking(_NAME, _ID)
 def info(settings: Settings, **asked: Any) -> None:
     """Show the configuration of services, and their endpoints."""
@@ -116,7 +116,7 @@ def info(settings: Settings, **asked: Any) -> None:
             write_key_values(f"endpoint {endpoint.name}", _facts(endpoint))
 
 
-@service.command()
+@service.command(example="jsync service stats hello")
 @_asking(_NAME, _ID)
 def stats(settings: Settings, **asked: Any) -> None:
     """Show the statistics of services, endpoint by endpoint."""
@@ -139,7 +139,7 @@ def stats(settings: Settings, **asked: Any) -> None:
     )
 
 
-@service.command()
+@service.command(example="jsync service ping hello")
 @_asking(_NAME, _ID)
 def ping(settings: Settings, **asked: Any) -> None:
     """Show the running services, and how long each takes to answer."""
@@ -156,12 +156,14 @@ def ping(settings: Settings, **asked: Any) -> None:
     )
 
 
-@service.command()
+@service.command(example="jsync service serve hello --workers 4")
 @click.argument("name")
 @click.option("--version", default="1.0.0", help="A semantic version. Default: 1.0.0.")
 @click.option("--description", default="An echo", help="A description.")
 @click.option("--subject", help="The subject to listen on. Default: NAME.echo.")
-@click.option("--queue", "-q", default="q", help="The queue group. Default: q.")
+@click.option(
+    "--queue", "-q", default="q", help="The queue group of the service. Default: q."
+)
 @click.option(
     "--workers",
     type=Number(1, 1000),

@@ -59,11 +59,11 @@ stream.add_command(stream_backup)
 stream.add_command(stream_restore)
 
 
-@stream.command("ls")
+@stream.command("ls", example="jsync stream ls --subject 'orders.>'")
 @click.option(
     "--subject", metavar="SUBJECT", help="Only streams that store this subject."
 )
-@click.option("--names", "-n", is_flag=True, help="Only the names.")
+@click.option("--names", "-n", is_flag=True, help="Write only the names.")
 @click.pass_obj
 def list_(settings: Settings, subject: str | None, names: bool) -> None:
     """List the streams."""
@@ -82,7 +82,7 @@ def _row(info: StreamInfo) -> list[object]:
     return [config.name, subjects, state.messages, state.bytes, state.consumer_count]
 
 
-@stream.command()
+@stream.command(example="jsync stream info ORDERS --json")
 @_STREAM
 @click.pass_obj
 def info(settings: Settings, stream: str) -> None:
@@ -92,7 +92,7 @@ def info(settings: Settings, stream: str) -> None:
     _write(found, settings)
 
 
-@stream.command()
+@stream.command(example="jsync stream create ORDERS --subjects 'orders.>' --max-age 7d")
 @click.argument("stream", type=STREAM, required=False)
 @config_option
 @stream_options(creating=True)
@@ -121,7 +121,7 @@ def create(
     _write(created, settings)
 
 
-@stream.command()
+@stream.command(example="jsync stream edit ORDERS --max-age 30d --dry-run")
 @_STREAM
 @config_option
 @stream_options(creating=False)
@@ -167,7 +167,7 @@ def edit(
         _write(before, settings)
 
 
-@stream.command()
+@stream.command(example="jsync stream rm ORDERS --force")
 @_STREAM
 @force_option
 @click.pass_obj
@@ -181,9 +181,15 @@ def rm(settings: Settings, stream: str, force: bool) -> None:
     write_result(settings, f"deleted stream {stream}", {"deleted": stream})
 
 
-@stream.command()
+@stream.command(
+    example="jsync stream purge ORDERS --subject orders.count --keep 10 --force"
+)
 @_STREAM
-@click.option("--subject", metavar="SUBJECT", help="Only these messages.")
+@click.option(
+    "--subject",
+    metavar="SUBJECT",
+    help="Only messages of this subject, wildcards allowed.",
+)
 @click.option("--seq", type=Number(1), help="Only messages before this sequence.")
 @click.option("--keep", type=Number(0), help="Keep this number of the last messages.")
 @force_option
@@ -210,7 +216,7 @@ def purge(
     write_result(settings, f"purged {count} messages", {"purged": count})
 
 
-@stream.command()
+@stream.command(example="jsync stream get ORDERS --last-for orders.new --raw")
 @_STREAM
 @click.argument("sequence", type=Number(1), required=False)
 @click.option(
@@ -236,7 +242,7 @@ def get(
         form.write(found.get_message(sequence, last_by_subject=last_for))
 
 
-@stream.command()
+@stream.command(example="jsync stream rmm ORDERS 3 --force")
 @_STREAM
 @click.argument("sequence", type=Number(1))
 @force_option
@@ -250,7 +256,7 @@ def rmm(settings: Settings, stream: str, sequence: int, force: bool) -> None:
     write_result(settings, f"deleted message {sequence}", {"deleted": sequence})
 
 
-@stream.command()
+@stream.command(example="jsync stream subjects ORDERS 'orders.*'")
 @_STREAM
 @click.argument("filter_", metavar="[FILTER]", default=">")
 @click.pass_obj
@@ -268,7 +274,7 @@ def subjects(settings: Settings, stream: str, filter_: str) -> None:
         write_table(["subject", "messages"], sorted(counts.items()))
 
 
-@stream.command("step-down")
+@stream.command("step-down", example="jsync stream step-down ORDERS --preferred nats-2")
 @_STREAM
 @click.option("--preferred", metavar="SERVER", help="The server to become the leader.")
 @click.pass_obj
@@ -282,7 +288,7 @@ def step_down(settings: Settings, stream: str, preferred: str | None) -> None:
     )
 
 
-@stream.command("peer-remove")
+@stream.command("peer-remove", example="jsync stream peer-remove ORDERS nats-3")
 @_STREAM
 @click.argument("peer", metavar="SERVER")
 @force_option

@@ -10,6 +10,7 @@ import click
 
 from jsync import errors
 
+from ..groups import ExampleCommand
 from ..params.settings import flush
 from ..params.values import DURATION, Number
 from ..ui.errors import print_error
@@ -28,7 +29,7 @@ _POLL_INTERVAL: Final = 0.5
 """The seconds between two checks whether more messages can arrive."""
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync sub 'orders.>' --count 10")
 @click.argument("subjects", nargs=-1, required=True, metavar="SUBJECT...")
 @click.option(
     "--queue", metavar="GROUP", help="The queue group to share messages with."

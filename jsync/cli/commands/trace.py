@@ -10,6 +10,7 @@ import msgspec
 from jsync import tracing
 from jsync.terminal import printable
 
+from ..groups import ExampleCommand
 from ..params.payloads import headers_option
 from ..ui.output import echo, write_json
 
@@ -17,11 +18,13 @@ if TYPE_CHECKING:
     from ..params.settings import Settings
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync trace orders.new '{\"id\": 42}'")
 @click.argument("subject")
 @click.argument("body", required=False, default="")
 @headers_option
-@click.option("--deliver", is_flag=True, help="Deliver the message, too.")
+@click.option(
+    "--deliver", is_flag=True, help="Also deliver the message to its subscribers."
+)
 @click.pass_obj
 def trace(
     settings: Settings,

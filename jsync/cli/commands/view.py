@@ -11,6 +11,7 @@ import click
 
 from jsync import errors
 
+from ..groups import ExampleCommand
 from ..params.completion import STREAM
 from ..params.values import PAST_TIME, Number
 from ..ui.errors import print_error
@@ -30,10 +31,12 @@ _MAX_PAGE = 1000
 """The maximum number of messages on one page."""
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync stream view ORDERS 20")
 @click.argument("stream", type=STREAM)
 @click.argument("size", type=Number(1, _MAX_PAGE), default=10)
-@click.option("--id", "sequence", type=Number(1), help="Start at this sequence.")
+@click.option(
+    "--id", "sequence", type=Number(1), help="Start at this sequence of the stream."
+)
 @click.option("--since", type=PAST_TIME, help="Start at a time, or a duration ago.")
 @click.option("--subject", metavar="SUBJECT", help="Only messages of this subject.")
 @form_options

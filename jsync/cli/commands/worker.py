@@ -21,6 +21,7 @@ from jsync.worker import (
     supervisor,
 )
 
+from ..groups import ExampleCommand
 from ..params.values import DURATION, Number
 from ..ui.errors import print_error
 from ..ui.output import echo
@@ -40,7 +41,10 @@ class _Logs(logging.Handler):
             self.handleError(record)
 
 
-@click.command()
+@click.command(
+    cls=ExampleCommand,
+    example="jsync worker billing:app --processes 2 --http 127.0.0.1:8080",
+)
 @click.argument("target", metavar="MODULE:NAME")
 @click.option(
     "--processes",
@@ -56,7 +60,7 @@ class _Logs(logging.Handler):
     "--grace",
     type=DURATION,
     default=30.0,
-    help="Time for handlers to end. Default: 30s.",
+    help="The time for handlers to end. Default: 30s.",
 )
 @click.option(
     "--start-timeout",

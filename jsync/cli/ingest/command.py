@@ -12,6 +12,7 @@ import click
 
 from jsync.errors import ConfigError, Error
 
+from ..groups import ExampleCommand
 from ..params.completion import FILE, STREAM
 from ..ui.errors import ExitCode, format_error, print_error
 from ..ui.output import echo, write_json
@@ -129,19 +130,23 @@ class IngestJob(NamedTuple):
                 self.ids.check_columns(there)
 
 
-@click.command(short_help="Rows of files into a stream.")
+@click.command(
+    short_help="Rows of files into a stream.",
+    cls=ExampleCommand,
+    example="jsync ingest flights.csv --subject 'flights.{carrier}' --types delay=int",
+)
 @click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...")
 @click.option(
     "--subject",
     required=True,
     metavar="TEMPLATE",
-    help="The subject. flights.{carrier}.{origin} takes tokens from columns.",
+    help="The subject, in which flights.{carrier}.{origin} takes tokens from columns.",
 )
 @click.option(
     "--stream",
     type=STREAM,
     metavar="NAME",
-    help="The stream, if the subject is of several.",
+    help="The stream, if several could store the subject.",
 )
 @click.option("--create", is_flag=True, help="Create the stream if there is none.")
 @click.option(
@@ -154,20 +159,36 @@ class IngestJob(NamedTuple):
     "--id",
     "msg_id",
     metavar="COLUMN|TEMPLATE",
-    help="Message ids of columns. Default: of file, line and content.",
+    help="A column or a template of the message ids. Default: made of file, line and content.",
 )
-@click.option("--no-ids", is_flag=True, help="No message ids: quicker, and once only.")
 @click.option(
-    "--source", metavar="NAME", help="The prefix of ids, instead of the file's name."
+    "--no-ids",
+    is_flag=True,
+    help="Publish without message ids, which is faster but cannot be repeated safely.",
+)
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="The prefix of message ids, instead of the name of the file.",
 )
 @click.option("--resume", is_flag=True, help="Continue after the last stored row.")
-@click.option("--data", metavar="COLUMN", help="Send this column, not all as JSON.")
-@click.option("--delimiter", metavar="CHARACTER", help="Between the columns of CSV.")
 @click.option(
-    "--header", metavar="A,B,...", help="The columns, for CSV without a header."
+    "--data",
+    metavar="COLUMN",
+    help="The column to publish as the payload, not all columns as JSON.",
 )
 @click.option(
-    "--infer", is_flag=True, help="Numbers and true and false of CSV as such."
+    "--delimiter", metavar="CHARACTER", help="The character between the columns of CSV."
+)
+@click.option(
+    "--header",
+    metavar="A,B,...",
+    help="The names of the columns, for CSV without a header.",
+)
+@click.option(
+    "--infer",
+    is_flag=True,
+    help="Read numbers, true and false in CSV as such, not as text.",
 )
 @click.option(
     "--types",
@@ -185,7 +206,7 @@ class IngestJob(NamedTuple):
 @click.option(
     "--replace-with",
     metavar="TEXT",
-    help="Replaces characters that no subject token may have.",
+    help="The text for characters that a subject token cannot have.",
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be sent.")
 @click.option(
@@ -193,9 +214,9 @@ class IngestJob(NamedTuple):
     "how",
     type=click.Choice(["auto", "ingest", "async"]),
     default="auto",
-    help="Fast ingest, or an ack for each message. Default: ingest if the stream allows it.",
+    help="Use fast ingest, or an ack for each message. Default: fast ingest if the stream allows it.",
 )
-@click.option("--no-progress", is_flag=True, help="Show no bar.")
+@click.option("--no-progress", is_flag=True, help="Show no progress bar.")
 @click.pass_obj
 def ingest(settings: Settings, /, **options: Any) -> int | None:
     """Rows of files into a stream.

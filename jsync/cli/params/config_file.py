@@ -34,7 +34,7 @@ unset_option = click.option(
     multiple=True,
     metavar="FIELD",
     callback=lambda ctx, param, fields: [name.replace("-", "_") for name in fields],
-    help="Give a field of the configuration the server's default.",
+    help="A field of the configuration to reset to the server's default. Can be repeated.",
 )
 
 

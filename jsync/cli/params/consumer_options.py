@@ -22,40 +22,47 @@ _ALWAYS: Final = (
         "filter_subjects",
         multiple=True,
         metavar="SUBJECT",
-        help="The subjects to deliver, wildcards allowed.",
+        help="Subjects to deliver, wildcards allowed, with commas between them. Can be repeated.",
     ),
     click.option(
-        "--wait", "ack_wait", type=DURATION, help="The time to wait for an ack."
+        "--wait",
+        "ack_wait",
+        type=DURATION,
+        help="The time to wait for an ack before a message is redelivered.",
     ),
     click.option(
-        "--backoff", type=DURATIONS, help="Waits before each delivery: 1s,10s,1m."
+        "--backoff",
+        type=DURATIONS,
+        help="The times to wait for an ack before each redelivery, such as 1s,10s,1m.",
     ),
     click.option(
-        "--max-deliver", type=Number(-1), help="The most deliveries of one message."
+        "--max-deliver",
+        type=Number(-1),
+        help="The maximum number of deliveries of one message.",
     ),
     click.option(
         "--max-pending",
         "max_ack_pending",
         type=Number(-1),
-        help="The most unacked messages.",
+        help="The maximum number of unacknowledged messages.",
     ),
     click.option(
         "--max-pull-batch",
         "max_batch",
         type=Number(0),
-        help="The most messages of a pull.",
+        help="The maximum number of messages that one pull can request.",
     ),
     click.option(
         "--max-pull-expire",
         "max_expires",
         type=DURATION,
-        help="The longest time of a pull.",
+        help="The maximum time that one pull can wait.",
     ),
     click.option(
         "--max-pull-bytes",
         "max_bytes",
         type=SIZE,
-        help="The most bytes of a pull.",
+        help="The maximum number of bytes that one pull can request.",
     ),
     click.option(
         "--inactive-threshold",
@@ -63,16 +70,20 @@ _ALWAYS: Final = (
         help="Delete the consumer after this time without use.",
     ),
     click.option(
-        "--headers-only/--no-headers-only", default=None, help="Deliver only headers."
+        "--headers-only/--no-headers-only",
+        default=None,
+        help="Deliver messages without their payloads.",
     ),
     click.option(
-        "--sample", type=Number(0, 100), help="The percentage of acks to report."
+        "--sample",
+        type=Number(0, 100),
+        help="The percentage of acks that the server reports as events.",
     ),
     click.option(
         "--replicas",
         "num_replicas",
         type=Number(0),
-        help="The number of replicas.",
+        help="The number of replicas of the consumer's state.",
     ),
     click.option(
         "--target",
@@ -81,7 +92,10 @@ _ALWAYS: Final = (
         help="The subject to push to. Default: a pull consumer.",
     ),
     click.option(
-        "--metadata", type=KEY_VALUE, multiple=True, help="A note of your own."
+        "--metadata",
+        type=KEY_VALUE,
+        multiple=True,
+        help="A name and a value to store in the metadata. Can be repeated.",
     ),
 )
 _AT_CREATION: Final = (
@@ -96,74 +110,81 @@ _AT_CREATION: Final = (
         "--ack",
         "ack_policy",
         type=click.Choice(["none", "all", "explicit", "flow_control"]),
-        help="The ack policy. Default: explicit.",
+        help="How messages are acknowledged. Default: explicit, each message.",
     ),
     click.option(
         "--deliver",
         metavar="WHERE",
-        help="Start: all, new, last, subject, a sequence, or a duration ago.",
+        help="The first message: all, new, last, subject, a sequence, or a duration ago.",
     ),
     click.option(
         "--replay",
         "replay_policy",
         type=click.Choice(["instant", "original"]),
-        help="The pace of delivery.",
+        help="Deliver immediately, or at the pace at which messages were stored.",
     ),
-    click.option("--max-waiting", type=Number(1), help="The most waiting pulls."),
+    click.option(
+        "--max-waiting", type=Number(1), help="The maximum number of pulls that wait."
+    ),
     click.option(
         "--memory",
         "mem_storage",
         is_flag=True,
         default=None,
-        help="Store the state in memory.",
+        help="Store the state of the consumer in memory.",
     ),
     click.option(
-        "--deliver-group", metavar="GROUP", help="The queue group. Needs --target."
+        "--deliver-group",
+        metavar="GROUP",
+        help="The queue group that receives the messages. Needs --target.",
     ),
     click.option(
         "--flow-control",
         is_flag=True,
         default=None,
-        help="Use flow control. Needs --target.",
+        help="Stop sending while the client is slow. Needs --target.",
     ),
     click.option(
         "--heartbeat",
         "idle_heartbeat",
         type=DURATION,
-        help="Time between heartbeats. Needs --target.",
+        help="The time between heartbeats while there are no messages. Needs --target.",
     ),
     click.option(
-        "--bps", "rate_limit_bps", type=Number(0), help="The most bits a second."
+        "--bps",
+        "rate_limit_bps",
+        type=Number(0),
+        help="The maximum rate of delivery in bits a second. Needs --target.",
     ),
     click.option(
         "--pause",
         "pause_until",
         type=FUTURE_TIME,
-        help="The end of a pause at the start (2.11).",
+        help="Create the consumer paused until this time (2.11).",
     ),
     click.option(
         "--pinned-groups",
         "pinned_client",
         metavar="GROUP",
-        help="Priority group with one client (2.11).",
+        help="A priority group in which one client at a time gets the messages (2.11).",
     ),
     click.option(
         "--pinned-ttl",
         "priority_timeout",
         type=DURATION,
-        help="Silence until its client is replaced.",
+        help="The silence after which the client of --pinned-groups is replaced.",
     ),
     click.option(
         "--overflow-groups",
         "overflow",
         metavar="GROUP",
-        help="Priority group for overflow (2.11).",
+        help="A priority group whose members pull beyond a limit of pending messages (2.11).",
     ),
     click.option(
         "--prioritized-groups",
         "prioritized",
         metavar="GROUP",
-        help="Priority group by priority (2.12).",
+        help="A priority group whose members have priorities (2.12).",
     ),
 )
 _PRIORITIES: Final = ("pinned_client", "overflow", "prioritized")

@@ -28,27 +28,74 @@ JSON = _option("--json", "-j", is_flag=True, help="Write JSON.")
 
 
 OPTIONS = [
-    _option("--server", "-s", metavar="URL", help="Servers, separated by commas."),
-    _option("--context", type=CONTEXT, metavar="NAME", help="One of the nats tool's."),
-    _option("--no-context", is_flag=True, help="Use no context, not the selected one."),
-    _option("--creds", type=FILE, metavar="FILE", help="Credentials, a creds file."),
-    _option("--user", metavar="NAME", help="User, or a token when without password."),
-    _option("--password", metavar="WORD", help="Password."),
-    _option("--token", metavar="WORD", help="Token."),
     _option(
-        "--nkey", type=FILE, metavar="FILE", help="The seed of an nkey, in a file."
+        "--server", "-s", metavar="URL", help="URLs of servers, separated by commas."
     ),
-    _option("--jwt", metavar="JWT", help="A user's JWT, with --seed."),
-    _option("--seed", metavar="SEED", help="The seed that goes with --jwt."),
-    _option("--tlsca", type=FILE, metavar="FILE", help="Authorities to trust."),
-    _option("--tlscert", type=FILE, metavar="FILE", help="Our certificate."),
-    _option("--tlskey", type=FILE, metavar="FILE", help="Its key."),
-    _option("--tlsfirst", is_flag=True, help="Begin with TLS."),
-    _option("--domain", "--js-domain", metavar="NAME", help="The JetStream domain."),
-    _option("--js-api-prefix", metavar="PREFIX", help="Prefix of JetStream's API."),
-    _option("--inbox-prefix", metavar="PREFIX", help="Prefix of inboxes."),
     _option(
-        "--timeout", type=DURATION, help="Time to wait for an answer. Default: 5s."
+        "--context",
+        type=CONTEXT,
+        metavar="NAME",
+        help="The context to use: `jsync context ls` shows them.",
+    ),
+    _option(
+        "--no-context", is_flag=True, help="Use no context, also not the selected one."
+    ),
+    _option(
+        "--creds",
+        type=FILE,
+        metavar="FILE",
+        help="A file with credentials, as nsc writes it.",
+    ),
+    _option(
+        "--user",
+        metavar="NAME",
+        help="The name of the user, or a token if no password is given.",
+    ),
+    _option("--password", metavar="WORD", help="The password of --user."),
+    _option("--token", metavar="WORD", help="The token to authenticate with."),
+    _option(
+        "--nkey", type=FILE, metavar="FILE", help="A file with the seed of an nkey."
+    ),
+    _option("--jwt", metavar="JWT", help="The JWT of a user. Needs --seed."),
+    _option("--seed", metavar="SEED", help="The seed of the user whose JWT --jwt has."),
+    _option(
+        "--tlsca",
+        type=FILE,
+        metavar="FILE",
+        help="A file with the certificate authorities to trust.",
+    ),
+    _option(
+        "--tlscert",
+        type=FILE,
+        metavar="FILE",
+        help="A file with the client's certificate. Needs --tlskey.",
+    ),
+    _option(
+        "--tlskey",
+        type=FILE,
+        metavar="FILE",
+        help="A file with the private key of --tlscert.",
+    ),
+    _option(
+        "--tlsfirst",
+        is_flag=True,
+        help="Begin with the TLS handshake, before the server's INFO.",
+    ),
+    _option(
+        "--domain", "--js-domain", metavar="NAME", help="The JetStream domain to use."
+    ),
+    _option(
+        "--js-api-prefix",
+        metavar="PREFIX",
+        help="The prefix of the JetStream API, instead of --domain.",
+    ),
+    _option(
+        "--inbox-prefix",
+        metavar="PREFIX",
+        help="The prefix of the subjects that replies arrive on.",
+    ),
+    _option(
+        "--timeout", type=DURATION, help="The time to wait for a reply. Default: 5s."
     ),
 ]
 """The options of the connection, which stand before the command or behind it."""

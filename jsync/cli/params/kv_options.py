@@ -29,23 +29,32 @@ _STORAGE: Final = {"f": "file", "m": "memory"}
 _ALWAYS: Final = (
     click.option("--description", help="A description."),
     click.option(
-        "--history", type=Number(1, 64), help="Revisions to keep for each key."
+        "--history",
+        type=Number(1, 64),
+        help="The number of revisions to keep for each key.",
     ),
     click.option("--ttl", type=DURATION, help="The age at which revisions expire."),
     click.option(
         "--marker-ttl",
         "limit_marker_ttl",
         type=DURATION,
-        help="Let keys expire, and keep their markers for this time (2.11).",
+        help="Let single keys expire, and keep their delete markers for this time (2.11).",
     ),
-    click.option("--replicas", type=Number(1), help="The number of replicas."),
-    click.option("--max-value-size", type=SIZE, help="The most bytes of one value."),
-    click.option("--max-bucket-size", "max_bytes", type=SIZE, help="The most bytes."),
+    click.option(
+        "--replicas", type=Number(1), help="The number of replicas of the bucket."
+    ),
+    click.option("--max-value-size", type=SIZE, help="The maximum size of one value."),
+    click.option(
+        "--max-bucket-size",
+        "max_bytes",
+        type=SIZE,
+        help="The maximum size of the bucket.",
+    ),
     click.option(
         "--compress/--no-compress",
         "compression",
         default=None,
-        help="Compress the files.",
+        help="Compress the files of the bucket.",
     ),
     *PLACEMENT,
     *REPUBLISH,
@@ -55,7 +64,7 @@ _ALWAYS: Final = (
         type=BUCKET,
         multiple=True,
         metavar="BUCKET",
-        help="The buckets to copy keys from.",
+        help="Copy the keys of this bucket. Can be repeated.",
     ),
     METADATA,
 )
@@ -63,7 +72,7 @@ _AT_CREATION: Final = (
     click.option(
         "--storage",
         type=click.Choice(["file", "memory", "f", "m"]),
-        help="The storage of values.",
+        help="Store values in files or in memory.",
     ),
     click.option(
         "--mirror",

@@ -19,7 +19,7 @@ headers_option = click.option(
     "headers",
     type=HEADER,
     multiple=True,
-    help="A header, NAME:VALUE.",
+    help="A header, as NAME:VALUE. Can be repeated.",
 )
 
 

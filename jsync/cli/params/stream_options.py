@@ -32,78 +32,97 @@ def _flag(name: str, field: str, help: str) -> Any:  # noqa: A002
 
 
 PLACEMENT: Final = (
-    click.option("--cluster", metavar="NAME", help="The cluster for the replicas."),
+    click.option(
+        "--cluster", metavar="NAME", help="The cluster that stores the replicas."
+    ),
     click.option(
         *("--tag", "--tags", "tags"),
         multiple=True,
         metavar="TAG",
-        help="Tags that the servers must have.",
+        help="A tag that the servers of the replicas must have. Can be repeated.",
     ),
 )
 REPUBLISH: Final = (
-    click.option("--republish-source", metavar="SUBJECT", help="Publish these again"),
-    click.option("--republish-destination", metavar="SUBJECT", help="on those."),
     click.option(
-        "--republish-headers", is_flag=True, help="Publish only the headers again."
+        "--republish-source",
+        metavar="SUBJECT",
+        help="Publish stored messages of these subjects again. Default: all.",
+    ),
+    click.option(
+        "--republish-destination",
+        metavar="SUBJECT",
+        help="The subject on which messages are published again.",
+    ),
+    click.option(
+        "--republish-headers",
+        is_flag=True,
+        help="Publish messages again without their payloads.",
     ),
 )
 METADATA: Final = click.option(
-    "--metadata", type=KEY_VALUE, multiple=True, help="A note of your own."
+    "--metadata",
+    type=KEY_VALUE,
+    multiple=True,
+    help="A name and a value to store in the metadata. Can be repeated.",
 )
 _ALWAYS: Final = (
     click.option(
         "--subjects",
         multiple=True,
         metavar="SUBJECT",
-        help="The subjects to store, wildcards allowed.",
+        help="Subjects to store, wildcards allowed, with commas between them. Can be repeated.",
     ),
     click.option("--description", help="A description."),
     click.option(
         "--retention",
         type=click.Choice(["limits", "interest", "work", "workq", "workqueue"]),
-        help="When messages are removed.",
+        help="Remove messages at limits, without interested consumers, or once processed.",
     ),
-    click.option("--max-msgs", type=_COUNT, help="The most messages."),
-    click.option("--max-bytes", type=SIZE, help="The most bytes."),
+    click.option("--max-msgs", type=_COUNT, help="The maximum number of messages."),
+    click.option("--max-bytes", type=SIZE, help="The maximum size of the stream."),
     click.option("--max-age", type=DURATION, help="The age at which messages expire."),
     click.option(
-        "--max-msgs-per-subject", type=_COUNT, help="The most messages of one subject."
+        "--max-msgs-per-subject",
+        type=_COUNT,
+        help="The maximum number of messages of one subject.",
     ),
-    click.option("--max-msg-size", type=SIZE, help="The most bytes of one message."),
-    click.option("--max-consumers", type=_COUNT, help="The most consumers."),
+    click.option("--max-msg-size", type=SIZE, help="The maximum size of one message."),
+    click.option(
+        "--max-consumers", type=_COUNT, help="The maximum number of consumers."
+    ),
     click.option(
         "--discard",
         type=click.Choice(["old", "new"]),
-        help="Messages to drop at a limit.",
+        help="At a limit, drop old messages, or reject new ones.",
     ),
     _flag(
         "discard-per-subject",
         "discard_new_per_subject",
-        "Reject per subject too, with new.",
+        "With --discard new, also reject messages beyond --max-msgs-per-subject.",
     ),
     click.option(
         "--replicas",
         "num_replicas",
         type=Number(1),
-        help="The number of replicas.",
+        help="The number of replicas of the stream.",
     ),
     *PLACEMENT,
     click.option(
         "--compression",
         type=click.Choice(["none", "s2"]),
-        help="The compression of files.",
+        help="The compression of the stream's files.",
     ),
     click.option(
         "--dupe-window",
         "duplicate_window",
         type=DURATION,
-        help="The time to remember message ids.",
+        help="The time to remember message ids for deduplication.",
     ),
     click.option(
         "--mirror",
         type=STREAM,
         metavar="STREAM",
-        help="The stream to copy as a mirror.",
+        help="Be a read-only copy of this stream.",
     ),
     click.option(
         "--source",
@@ -111,32 +130,52 @@ _ALWAYS: Final = (
         type=STREAM,
         multiple=True,
         metavar="STREAM",
-        help="The streams to copy from.",
+        help="Copy the messages of this stream. Can be repeated.",
     ),
     click.option(
         "--source-domain",
         metavar="DOMAIN",
         help="The JetStream domain of the streams of --source or --mirror, such as hub.",
     ),
-    _flag("ack", "ack", "Acknowledge publishes."),
-    _flag("allow-direct", "allow_direct", "Let every replica answer gets."),
-    _flag("allow-mirror-direct", "mirror_direct", "Let mirrors answer gets."),
+    _flag("ack", "ack", "Acknowledge each publish to the stream."),
+    _flag(
+        "allow-direct",
+        "allow_direct",
+        "Let every replica answer reads of single messages (direct get).",
+    ),
+    _flag(
+        "allow-mirror-direct",
+        "mirror_direct",
+        "Let mirrors of the stream answer reads of single messages.",
+    ),
     _flag("allow-batch", "allow_atomic", "Allow atomic batches (2.12)."),
     _flag("allow-fast", "allow_batched", "Allow fast ingest (2.14)."),
-    _flag("allow-counter", "allow_msg_counter", "Store counters (2.12)."),
+    _flag("allow-counter", "allow_msg_counter", "Make each subject a counter (2.12)."),
     _flag("allow-msg-ttl", "allow_msg_ttl", "Allow messages with a TTL (2.11)."),
     _flag("allow-schedules", "allow_msg_schedules", "Allow schedules (2.12)."),
-    _flag("allow-rollup", "allow_rollup_hdrs", "Allow messages that replace others."),
+    _flag(
+        "allow-rollup",
+        "allow_rollup_hdrs",
+        "Allow a message to replace all earlier ones of its subject.",
+    ),
     _flag("deny-delete", "deny_delete", "Forbid deleting messages, permanently."),
     _flag("deny-purge", "deny_purge", "Forbid purging, permanently."),
     click.option(
         "--subject-del-markers-ttl",
         "subject_delete_marker_ttl",
         type=DURATION,
-        help="Keep markers of expired messages (2.11).",
+        help="Keep a delete marker for this time when a subject's last message expires (2.11).",
     ),
-    click.option("--transform-source", metavar="SUBJECT", help="Store these subjects"),
-    click.option("--transform-destination", metavar="SUBJECT", help="as those."),
+    click.option(
+        "--transform-source",
+        metavar="SUBJECT",
+        help="Rename these subjects before messages are stored. Default: all.",
+    ),
+    click.option(
+        "--transform-destination",
+        metavar="SUBJECT",
+        help="The new subjects, such as archive.>.",
+    ),
     *REPUBLISH,
     METADATA,
 )
@@ -144,28 +183,28 @@ _AT_CREATION: Final = (
     click.option(
         "--storage",
         type=click.Choice(["file", "memory"]),
-        help="The storage of messages.",
+        help="Store messages in files or in memory.",
     ),
     click.option(
         "--first-sequence",
         "first_seq",
         type=Number(1),
-        help="Sequence of the first message.",
+        help="The sequence number of the first message.",
     ),
     click.option(
         "--persist-mode",
         type=click.Choice(["default", "async"]),
-        help="The time of the ack (2.12).",
+        help="Acknowledge after the write to disk, or before it with async (2.12).",
     ),
     click.option(
         "--limit-consumer-inactive",
         type=DURATION,
-        help="Time until idle consumers are deleted.",
+        help="The time without use after which consumers are deleted.",
     ),
     click.option(
         "--limit-consumer-max-pending",
         type=Number(1),
-        help="The most unacked messages of a consumer.",
+        help="The maximum number of unacknowledged messages of a consumer.",
     ),
 )
 

@@ -14,6 +14,7 @@ import click
 
 from jsync import errors
 
+from ..groups import ExampleCommand
 from ..params.values import DURATION, Number
 from ..ui.errors import ExitCode, format_error
 from ..ui.formatting import format_duration
@@ -34,7 +35,7 @@ _REFRESH_INTERVAL = 1.0
 """The seconds between two drawings without events: the age of an error grows."""
 
 
-@click.command()
+@click.command(cls=ExampleCommand, example="jsync top --consumers --sort lag")
 @click.option(
     "--consumers", "-c", is_flag=True, help="Begin with consumers, not with streams."
 )
@@ -44,13 +45,18 @@ _REFRESH_INTERVAL = 1.0
     default="rate",
     help="The column to sort by. Default: rate.",
 )
-@click.option("--filter", "wanted", metavar="TEXT", help="Only names with this text.")
+@click.option(
+    "--filter",
+    "wanted",
+    metavar="TEXT",
+    help="Only streams and consumers whose name contains this text.",
+)
 @click.option(
     "--interval",
     "-i",
     type=DURATION,
     default=1.0,
-    help="Time between two measurements. Default: 1s.",
+    help="The time between two measurements. Default: 1s.",
 )
 @click.option(
     "--count",
