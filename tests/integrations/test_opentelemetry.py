@@ -25,6 +25,7 @@ import jsync
 from jsync.integrations.opentelemetry import JsyncInstrumentor, process
 
 from ..support.servers import wait_for
+from ..support.threads import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -335,7 +336,10 @@ def test_a_publish_without_a_context_is_as_before(
     assert stream.info().state.messages == 2
 
 
-@pytest.mark.parametrize("headers", ["text", [("a", "b")], {1: "a"}, {"a": 1}])
+@pytest.mark.parametrize(
+    "headers",
+    ["text", [("a", "b")], {1: "a"}, {"a": 1}, {"traceparent": b"a"}, {"a": b"a"}],
+)
 def test_wrong_arguments_raise_what_they_raise_without_it(
     server: LocalServer, stream: jsync.Stream, seen: Seen, headers: Any
 ) -> None:
@@ -369,6 +373,49 @@ def test_wrong_arguments_raise_what_they_raise_without_it(
         JsyncInstrumentor().uninstrument()
         assert on == raised(nc.jetstream(), nc)
     assert stream.info().state.messages == 0
+
+
+async def _coroutine(*_: object) -> None: ...
+
+
+_later: Any = _coroutine
+WITH_CALLBACK: dict[str, Callable[[jsync.Connection, jsync.Stream], object]] = {
+    "subscribe": lambda nc, _: nc.subscribe("a", callback=_later),
+    "push subscribe": lambda nc, stream: nc.jetstream().subscribe(
+        f"{stream.name}.a", cb=_later
+    ),
+    "consume": lambda _, stream: stream.create_consumer(durable_name="c").consume(
+        _later
+    ),
+    "ordered consume": lambda _, stream: stream.ordered_consumer().consume(_later),
+    "service": lambda nc, _: nc.service("a", "1.0.0", around=_later),
+    "worker": lambda *_: jsync.Worker(around=_later),
+}
+
+
+@pytest.mark.parametrize("name", WITH_CALLBACK)
+def test_coroutine_functions_are_rejected_as_without_it(
+    server: LocalServer, stream: jsync.Stream, seen: Seen, name: str
+) -> None:
+    with jsync.connect(server.url) as nc:
+        with pytest.raises(jsync.errors.ConfigError, match="is a coroutine function"):
+            WITH_CALLBACK[name](nc, stream)
+        assert nc.stats().subscriptions == 0
+
+
+def test_an_iteration_continues_after_an_error(
+    nc: jsync.Connection, unique: str, seen: Seen
+) -> None:
+    with nc.subscribe(unique) as sub:
+        messages = iter(sub)
+        other = Thread(sub.next, 60)
+        other.wait_until_blocked()
+        with pytest.raises(jsync.errors.ConcurrentUseError):
+            next(messages)
+        nc.publish(unique, b"1")
+        nc.publish(unique, b"2")
+        assert (other.result().data, next(messages).data) == (b"1", b"2")
+    assert list(messages) == []
 
 
 def test_every_way_to_read_a_consumer_makes_spans(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsync
 from jsync.subjects import has_wildcard
+from jsync.validation import check_callable
 
 from .telemetry import Telemetry, merged
 
@@ -216,13 +217,13 @@ def _receiving(telemetry: Telemetry) -> Replacing:
 
 def _iterating(telemetry: Telemetry) -> Replacing:
     def each(call: Function, self: Any) -> Iterator[Any]:
-        return _each(iter(call(self)), telemetry.received)
+        return _Each(iter(call(self)), telemetry.received)
 
     def each_of(call: Function, self: jsync.Subscription) -> Iterator[Any]:
         told = functools.partial(
             telemetry.received, template=_template(self), queue=self.queue
         )
-        return _each(iter(call(self)), told)
+        return _Each(iter(call(self)), told)
 
     def batch(call: Function, self: Any) -> Iterator[Any]:
         return _batch(iter(call(self)), telemetry)
@@ -234,14 +235,23 @@ def _iterating(telemetry: Telemetry) -> Replacing:
     yield jsync.Batch, "__iter__", batch
 
 
-def _each(messages: Iterator[Any], told: Function) -> Iterator[Any]:
-    while True:
+class _Each:
+    """An iterator that makes a span for each message.
+
+    A generator would end with the first exception, and the iterators of jsync do not.
+    """
+
+    def __init__(self, messages: Iterator[Any], told: Function) -> None:
+        self._messages, self._told = messages, told
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
         begun = time_ns()
-        msg = next(messages, None)
-        if msg is None:
-            return
-        told([msg], begun)
-        yield msg
+        msg = next(self._messages)
+        self._told([msg], begun)
+        return msg
 
 
 def _batch(messages: Iterator[Any], telemetry: Telemetry) -> Iterator[Any]:
@@ -264,7 +274,7 @@ def _template(subscription: jsync.Subscription) -> str | None:
 
 def _handling(telemetry: Telemetry) -> Replacing:
     def traced(handler: Any, **about: Any) -> Any:
-        if not callable(handler):
+        if not _can_be_called(handler):
             return handler  # None, or the method says that it is not valid
 
         @functools.wraps(handler, updated=())
@@ -318,6 +328,15 @@ def _handling(telemetry: Telemetry) -> Replacing:
     yield jsync.Worker, "__init__", worker
 
 
+def _can_be_called(handler: Any) -> bool:
+    """Return whether jsync accepts a handler. It rejects coroutine functions, for example."""
+    try:
+        check_callable(handler, "handler")
+    except jsync.errors.ConfigError:
+        return False
+    return True
+
+
 _CB = 2
 """The place of `cb` among the arguments of `JetStream.subscribe`."""
 
@@ -325,11 +344,11 @@ _CB = 2
 def _nested(outer: Function, inner: Any) -> Any:
     """Return one context manager for two.
 
-    If `inner` is not callable, return it, so that the original method rejects it.
+    If `inner` is not valid, return it, so that the original method rejects it.
     """
     if inner is None:
         return outer
-    if not callable(inner):
+    if not _can_be_called(inner):
         return inner
 
     @contextlib.contextmanager

@@ -327,7 +327,12 @@ def _are_valid(subject: object, headers: object) -> bool:
     """Return whether an unchecked subject and headers have the right types for a span."""
     return isinstance(subject, str) and (
         headers is None
-        or (isinstance(headers, Mapping) and all(isinstance(n, str) for n in headers))
+        or (
+            isinstance(headers, Mapping)
+            # Bytes count as several values, which are numbers.
+            and not any(isinstance(value, bytes) for value in headers.values())
+            and all(isinstance(name, str) for name in headers)
+        )
     )
 
 
