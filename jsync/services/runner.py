@@ -250,6 +250,7 @@ class ServiceRunner(Drainable):
         self._on_done = on_done
         self._endpoints: list[EndpointRunner] = []
         self._threads: set[threading.Thread] = set()
+        """The running threads. Each answer to a PING may have started one."""
         self._open = True
         self._active_threads = 1
         """The number of running threads, plus one while the service is open."""
@@ -335,6 +336,7 @@ class ServiceRunner(Drainable):
                 self.report(error)
             finally:
                 self._threads_ended(1)
+                self._threads.discard(threading.current_thread())
 
         with self._lock:
             self._active_threads += 1

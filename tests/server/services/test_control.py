@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -388,3 +389,15 @@ def test_an_unreadable_answer_hides_no_other(
         assert all(
             isinstance(error, errors.ServiceReplyError) for error in events.of("error")
         )
+
+
+def test_answered_pings_leave_no_threads(
+    nc: jsync.Connection, service: jsync.Service, unique: str
+) -> None:
+    def threads() -> int:
+        return sum(isinstance(each, threading.Thread) for each in gc.get_objects())
+
+    before = threads()
+    for _ in range(50):
+        nc.request(f"$SRV.PING.{unique}")
+    wait_for(lambda: threads() < before + 10)
