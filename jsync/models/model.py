@@ -361,6 +361,11 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
             for name in fields_of(type(self))
         )
 
+    def __ne__(self, other: object) -> bool:
+        # Python would derive it from `__eq__`, and msgspec does not.
+        equal = self.__eq__(other)
+        return NotImplemented if equal is NotImplemented else not equal
+
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:

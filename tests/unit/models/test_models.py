@@ -46,6 +46,9 @@ def test_models_do_not_change() -> None:
         config.name = "B"  # type: ignore[misc]
     assert config.replace(name="B", max_age=1) == StreamConfig(name="B", max_age=1)
     assert config == StreamConfig(name="A")
+    assert not config != StreamConfig(name="A")  # noqa: SIM202 (`!=` is its own method)
+    assert config != StreamConfig(name="B")
+    assert config != ConsumerConfig(name="A")
     with pytest.raises(TypeError):
         config.replace(nam="B")
     positional: Any = ("A",)
