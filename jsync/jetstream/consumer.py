@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from .. import errors
 from .._fast import PinId
+from ..health import CONFIRM_SECONDS
 from ..validation import (
     check_callable,
     check_count,
@@ -493,7 +494,8 @@ class Consumer(ManagedConsumer):
             retrier = RetryHandler(
                 session, retry, config, self._api.timeout, pull.report
             )
-            pull.keep_alive(_extension_interval(config))
+            seconds = _extension_interval(config)
+            pull.keep_alive(lambda: seconds)
         return ConsumeContext(
             *(pull, handler, on_exception, session, self.name, workers, delay, retrier),
             done=pull.done if holds else None,
@@ -571,8 +573,10 @@ def consume_held(
     target = consumer._pull_target(None, None, None, None)
     pull = ContinuousPull(target, limits, on_error, readers=workers, holds=True)
     if waiting:
-        info = consumer._info
-        pull.keep_alive(_extension_interval(None if info is None else info.config))
+        # The worker asks for the configuration regularly, and it may get shorter times.
+        pull.keep_alive(
+            lambda: min(CONFIRM_SECONDS, _extension_interval(consumer.config))
+        )
 
     session = consumer._api.session
     return ConsumeContext(

@@ -129,7 +129,8 @@ class MaxDeliveriesListener:
         if self._stream.config.retention != "workqueue":
             return {}
         info = self._stream.consumer(route.consumer).info()
-        if info.num_ack_pending or not info.num_redelivered:
+        limit = info.config.max_deliver or 0
+        if limit < 1 or info.num_ack_pending or not info.num_redelivered:
             # Messages up to the last delivered one are stranded only if none is under way.
             return {}
         found = []
@@ -144,7 +145,6 @@ class MaxDeliveriesListener:
                         break
                     found.append(message.sequence)
                     sequence = message.sequence + 1
-        limit = info.config.max_deliver or 0
         return {
             each: MaxDeliveries(
                 stream=route.stream,
@@ -220,7 +220,8 @@ def _confirms(
     message.
     """
     at, times = advisory.timestamp, (message.timestamp, info.created)
-    if advisory.deliveries < (info.config.max_deliver or 0):
+    limit = info.config.max_deliver or -1
+    if limit < 1 or advisory.deliveries < limit:
         return False
     if at is not None and any(each is not None and at < each for each in times):
         return False

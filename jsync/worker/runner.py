@@ -101,6 +101,8 @@ class HandlerRunner:
         self._settled = HandlerMetrics()  # counted by threads other than the handler's
         self.interval = interval
         """Seconds after which more time is requested."""
+        self.gets_its_subjects = True
+        """False if another program has given the consumer other subjects."""
 
     def _add_thread(self) -> ThreadState:
         state = self._local.state = current.state = ThreadState()

@@ -41,7 +41,9 @@ SLOT_VARIABLE: Final = "JSYNC_WORKER_PLACE"
 class RouteSource(Protocol):
     """The source of the messages of a route."""
 
-    config: ConsumerConfig
+    @property
+    def config(self) -> ConsumerConfig:
+        """The configuration of the consumer."""
 
     def admit(self) -> None:
         """Join the members, as `begin` needs it. Other members may lose partitions."""
@@ -56,6 +58,8 @@ class RouteSource(Protocol):
 
     def confirm(self) -> bool | None:
         """Ask the server whether the consumer, or the membership, exists. Blocks.
+
+        Sets `config` to the present configuration of the consumer.
 
         Returns None, or raises an `Error`, if that is not known now.
         """
@@ -74,7 +78,11 @@ class ConsumerSource:
 
     def __init__(self, js: JetStream, route: Route) -> None:
         self._consumer = _consumer(js, route)
-        self.config = self._consumer.config
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The last known configuration."""
+        return self._consumer.config
 
     def admit(self) -> None:
         """Do nothing: all processes share the consumer."""
@@ -114,7 +122,12 @@ def _consumer(js: JetStream, of: Route) -> Consumer:
             filter_subject=of.subjects[0] if one else None,
             filter_subjects=None if one else [*of.subjects],
         )
-    config = consumer.config
+    check_subjects(of, consumer.config)
+    return consumer
+
+
+def check_subjects(of: Route, config: ConsumerConfig) -> None:
+    """Raise `FilterMismatchError` unless a consumer gets exactly the subjects of its handler."""
     filters = config.filter_subjects or [config.filter_subject or ">"]
     if {*filters} != {*of.subjects}:
         raise FilterMismatchError(
@@ -122,7 +135,6 @@ def _consumer(js: JetStream, of: Route) -> Consumer:
             f"the handler is for {', '.join(of.subjects)}; call "
             "JetStream.update_consumer, or choose another consumer"
         )
-    return consumer
 
 
 class GroupSource:
@@ -150,6 +162,7 @@ class GroupSource:
         self.config = member_consumer(
             group.config, group.name, self._member, self._ack_wait, 1
         )
+        """The configuration with which the member creates its consumer."""
 
     def admit(self) -> None:
         """Add the member to the group. Running members lose partitions to it."""

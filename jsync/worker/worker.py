@@ -18,6 +18,7 @@ from ..errors import (
     ConfigError,
     DrainTimeoutError,
     Error,
+    FilterMismatchError,
     InvalidPayloadError,
     StreamNotFoundError,
 )
@@ -34,7 +35,7 @@ from .metrics import WorkerReport
 from .process import run
 from .routes import make_route
 from .runner import HandlerRunner
-from .sources import open_source
+from .sources import check_subjects, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ..connection import Connection
     from ..jetstream.context import JetStream
     from ..jetstream.pulls.consume import ConsumeContext
+    from ..models import ConsumerConfig
     from ..validation import Seconds
     from .routes import Route
     from .sources import RouteSource
@@ -374,7 +376,8 @@ class RunningWorker(CloseOnExit, NotCopyable):
         )
         self._calls.append(call)
         self._sources.append(source)
-        if policy.dead_letter is not None and (config.max_deliver or 0) > 0:
+        if policy.dead_letter is not None and of.group is None:
+            # Also without a `max_deliver`, since another program may set it later.
             stream = self._js.stream(of.stream)
             stranded = MaxDeliveriesListener(
                 *(
@@ -417,12 +420,13 @@ class RunningWorker(CloseOnExit, NotCopyable):
         self._thread("end", watch)
 
     def _start_clock(self) -> None:
-        waits = [call.interval for call in self._calls]
-        waits += [call.route.time_limit or _MAX_TICK for call in self._calls]
-        tick = min(_MAX_TICK, max(_MIN_TICK, min(waits) / 4))
+        def tick() -> float:
+            waits = [call.interval for call in self._calls]
+            waits += [call.route.time_limit or _MAX_TICK for call in self._calls]
+            return min(_MAX_TICK, max(_MIN_TICK, min(waits) / 4))
 
         def run() -> None:
-            while not self._clock_over.wait(tick):
+            while not self._clock_over.wait(tick()):
                 if self._nc.is_closed and not self._stopped:
                     # A drain ends the handlers without an error.
                     self._ended(self._nc.session.closed_error())
@@ -439,16 +443,37 @@ class RunningWorker(CloseOnExit, NotCopyable):
     def _confirm(self) -> None:
         """Check regularly whether each consumer, or membership, still exists."""
         while not self._clock_over.wait(CONFIRM_SECONDS):
-            for source, confirmed in list(self._confirmed.items()):
+            for call, source in zip(self._calls, self._sources, strict=True):
+                confirmed, before = self._confirmed[source], source.config
                 asked_at = monotonic()
                 try:
                     exists = source.confirm()
                 except Error:
                     continue  # unknown, so the last answer stays valid for its time
-                if exists:
+                if source.config != before:
+                    self._adapt(call, source.config)
+                if exists and call.gets_its_subjects:
                     confirmed.confirm(asked_at)
                 elif exists is not None:
                     confirmed.revoke()
+
+    def _adapt(self, call: HandlerRunner, config: ConsumerConfig) -> None:
+        """Apply the configuration of a consumer that another program has changed.
+
+        The worker goes on, because a new version of it may be about to replace it. It is not
+        ready if the consumer has other subjects.
+        """
+        call.interval = extension_interval(config.backoff, config.ack_wait)
+        try:
+            call.retrier.adapt(config)
+        except ConfigError as error:
+            self._report(error)
+        call.gets_its_subjects = True
+        try:
+            check_subjects(call.route, config)
+        except FilterMismatchError as error:
+            call.gets_its_subjects = False
+            self._report(error)
 
     def _thread(self, name: str, run: Callable[[], object]) -> None:
         self._nc.session.thread_factory.start(f"jsync-worker-{name}", run)

@@ -92,7 +92,7 @@ class Delivery(ABC):
         if self._on_error is not None:
             self._on_error(error)
 
-    def keep_alive(self, interval: float) -> None:
+    def keep_alive(self, interval: Callable[[], float]) -> None:
         """Request more time from the server every `interval` seconds, for all messages here.
 
         These are the waiting messages and the ones in `in_hand`. Otherwise the server would
@@ -105,9 +105,9 @@ class Delivery(ABC):
                 with contextlib.suppress(Error):  # it has just been acknowledged
                     msg.in_progress()
             if held or not self.mailbox.closed:
-                self.session.call_later(interval, extend)
+                self.session.call_later(interval(), extend)
 
-        self.session.call_later(interval, extend)
+        self.session.call_later(interval(), extend)
 
     @abstractmethod
     def stop(self) -> None:

@@ -133,9 +133,8 @@ class PushConsumer(ManagedConsumer):
         if retry is not None:
             told = delivery.report
             retrier = RetryHandler(session, retry, info.config, self._api.timeout, told)
-            delivery.keep_alive(
-                extension_interval(info.config.backoff, info.config.ack_wait)
-            )
+            seconds = extension_interval(info.config.backoff, info.config.ack_wait)
+            delivery.keep_alive(lambda: seconds)
         return ConsumeContext(
             delivery, handler, on_exception, session, self.name, workers, delay, retrier
         )

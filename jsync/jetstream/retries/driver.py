@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import random
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from ..._fast import encode_publish
 from ...errors import (
     APIError,
+    ConfigError,
     DeadLetterError,
     Error,
     InvalidHeaderError,
@@ -57,16 +59,39 @@ class RetryHandler:
         told: Callable[[Outcome], object] = lambda _: None,
     ) -> None:
         self._session = session
-        self._policy = policy
+        self._wanted = policy
+        self._timeout = timeout
+        self._report = report
+        self._told = told
+        self._apply(policy, config)
+
+    def _apply(self, policy: Retry, config: ConsumerConfig | None) -> None:
         self._most = policy.max_deliver(config)
+        self._policy = policy
         self._interval = (
             extension_interval(None, None)
             if config is None
             else extension_interval(config.backoff, config.ack_wait)
         )
-        self._timeout = timeout
-        self._report = report
-        self._told = told
+
+    def adapt(self, config: ConsumerConfig) -> None:
+        """Apply a configuration of the consumer that another program has changed.
+
+        If its `max_deliver` does not leave enough deliveries, there are fewer attempts. The
+        server would otherwise give the messages up without a dead letter.
+
+        Raises:
+            ConfigError: The consumer does not fit the policy any more.
+        """
+        try:
+            self._apply(self._wanted, config)
+        except ConfigError:
+            limit = config.max_deliver or -1
+            if limit >= 1:
+                most = self._most = max(1, limit - 1)
+                self._policy = replace(self._wanted, attempts=most, deliveries=None)
+                self._interval = extension_interval(config.backoff, config.ack_wait)
+            raise
 
     def wrap(
         self,

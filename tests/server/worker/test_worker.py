@@ -16,6 +16,7 @@ import pytest
 
 import jsync
 from jsync import Retry, errors
+from jsync.jetstream import consumer as consumer_module
 from jsync.models import MaxDeliveries
 from jsync.worker import (
     dead_letters,
@@ -409,6 +410,100 @@ def test_a_frozen_server_makes_a_worker_unready(
             finally:
                 server.resume()
             wait_for(lambda: running.ready)
+
+
+@pytest.fixture
+def soon_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers check their consumers often."""
+    monkeypatch.setattr(worker_module, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(consumer_module, "CONFIRM_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("soon_confirmed")
+def test_a_changed_ack_wait_applies_to_held_messages(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    """One message has a handler, and one waits for it."""
+    go, attempts = threading.Event(), list[int]()
+
+    @app.handle(f"{stream.name}.a", consumer="w", max_messages=2)
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        attempts.append(msg.metadata.num_delivered)
+        assert go.wait(LONG)
+
+    publish(js, stream, 1, 2)
+    with app.start(nc):
+        wait_for(lambda: len(attempts) == 1)
+        with nc.subscribe(f"$JS.ACK.{stream.name}.w.>") as acks:
+            js.update_consumer(stream.name, durable_name="w", ack_wait=1)
+            extended: dict[str, int] = {}
+            while len(extended) < 2 or min(extended.values()) < 6:
+                msg = acks.next(5)  # by the former `ack_wait`, one comes after 10 s
+                extended[msg.subject] = extended.get(msg.subject, 0) + 1
+        go.set()
+        wait_for(lambda: settled(js, stream))
+    assert attempts == [1, 1]
+
+
+@pytest.mark.usefixtures("soon_confirmed")
+@pytest.mark.parametrize(("limit", "attempts"), [(1, 1), (2, 1), (3, 2)])
+def test_a_changed_max_deliver_strands_no_message(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    unique: str,
+    told: Recorder,
+    limit: int,
+    attempts: int,
+) -> None:
+    retry = Retry(delays=[0.01], attempts=5, dead_letter=f"dead.{unique}")
+    app = jsync.Worker(stream=stream.name, retry=retry, on_error=told)
+    calls: list[int] = []
+
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(msg: jsync.JetStreamMsg) -> NoReturn:
+        calls.append(msg.metadata.num_delivered)
+        raise ValueError
+
+    with app.start(nc) as running:
+        js.update_consumer(stream.name, durable_name="w", max_deliver=limit)
+        error = told.get()
+        assert isinstance(error, errors.ConfigError)
+        assert f"max_deliver={limit}" in str(error)
+        publish(js, stream, 1)
+        assert isinstance(told.get(), errors.RetriesExhaustedError)
+        assert running.ready
+        js.update_consumer(stream.name, durable_name="w", max_deliver=-1)
+        retrier = running._calls[0].retrier
+        wait_for(lambda: retrier._policy.attempts == 5)
+        publish(js, stream, 2)
+        assert isinstance(told.get(), errors.RetriesExhaustedError)
+    assert calls == [*range(1, attempts + 1), 1, 2, 3, 4, 5]
+    assert dead.info().state.messages == 2
+    assert told.waiting == 0
+
+
+@pytest.mark.usefixtures("soon_confirmed")
+def test_a_changed_filter_makes_a_worker_unready(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+) -> None:
+    app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
+    with app.start(nc) as running:
+        js.update_consumer(
+            stream.name, durable_name="w", filter_subject=f"{stream.name}.b"
+        )
+        assert isinstance(told.get(), errors.FilterMismatchError)
+        wait_for(lambda: not running.ready)
+        js.update_consumer(
+            stream.name, durable_name="w", filter_subject=f"{stream.name}.a"
+        )
+        wait_for(lambda: running.ready)
+    assert told.waiting == 0
 
 
 def test_a_member_without_partitions_is_not_ready(
