@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import jsync
 from jsync.subjects import has_wildcard
-from jsync.validation import check_callable
 
 from .telemetry import Telemetry, merged
 
@@ -329,12 +329,17 @@ def _handling(telemetry: Telemetry) -> Replacing:
 
 
 def _can_be_called(handler: Any) -> bool:
-    """Return whether jsync accepts a handler. It rejects coroutine functions, for example."""
-    try:
-        check_callable(handler, "handler")
-    except jsync.errors.ConfigError:
-        return False
-    return True
+    """Return whether jsync accepts a handler. It rejects coroutine and generator functions."""
+    functions = (handler, getattr(handler, "__call__", None))  # noqa: B004 (as jsync does)
+    return callable(handler) and not any(
+        kind(function)
+        for function in functions
+        for kind in (
+            inspect.iscoroutinefunction,
+            inspect.isgeneratorfunction,
+            inspect.isasyncgenfunction,
+        )
+    )
 
 
 _CB = 2
