@@ -61,7 +61,7 @@ class Reading(Backwards):
                 discard="old",
             ),
         )
-        super().__init__(SimpleNamespace(info=lambda: info), ">")  # type: ignore[arg-type]
+        super().__init__(SimpleNamespace(leader_info=lambda: info), ">")  # type: ignore[arg-type]
 
     def _read(self, start: int, end: int) -> Iterator[Found]:
         yield from (each for each in self._model.held if start <= each.sequence <= end)

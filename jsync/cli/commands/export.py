@@ -320,7 +320,8 @@ def _check_parquet(target: str | None) -> None:
 
 def _range(stream: jsync.Stream, options: dict[str, Any]) -> tuple[int, int]:
     """Return the first and the last sequence to write. Blocks."""
-    state = stream.cached_info.state
+    # Another server may report an older end, and the rest would be missing in the file.
+    state = stream.leader_info().state
     start = options["start"] or state.first_seq or 1
     if options["since"] is not None:
         start = _first_since(stream, options["since"]) or state.last_seq + 1

@@ -73,7 +73,8 @@ class Backwards:
     def __init__(self, stream: jsync.Stream, subjects: str) -> None:
         self._stream = stream
         self._subjects = subjects
-        info = stream.info()
+        # Rows that another server does not have yet would be sent again.
+        info = stream.leader_info()
         self.limits = Limits.of(info)
         self._state = info.state
         self.is_whole = not info.state.messages

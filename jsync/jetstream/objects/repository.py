@@ -29,6 +29,7 @@ from ..publishing.options import publish_headers
 from ..publishing.publish import RETRY_SECONDS, publish
 from ..publishing.publisher import Publisher
 from ..stored.get import direct_get_last, get_message
+from ..stream_end.engine import end_in
 from ..watching.driver import open_changes
 from .engine import (
     ROLLUP,
@@ -403,11 +404,13 @@ class ObjectRepository:
         prefix = self.layout.chunks
 
         def ask(seconds: float) -> StreamInfo:
-            return stream_info(
+            info = stream_info(
                 *(self.api, self.layout.stream),
                 timeout=seconds,
                 subjects_filter=subject,
             )
+            end_in(info)  # raises if the answer may be outdated
+            return info
 
         info = self._request_until(ask, timeout)
         counts = {

@@ -1,0 +1,101 @@
+"""Tests of commands that read a stream to its end, at a leader that has a successor."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync import errors
+
+from ..support.connection_faults import Events, connect
+from ..support.routed_cluster import RoutedCluster
+from ..support.servers import wait_for
+from ..support.threads import LONG
+from .test_ordered import patiently
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from jsync.server import LocalServer
+
+pytestmark = pytest.mark.cluster
+
+ROWS = 20
+
+
+@pytest.fixture(scope="module")
+def routed() -> Iterator[RoutedCluster]:
+    with RoutedCluster() as cluster:
+        yield cluster
+
+
+def begin(server: LocalServer, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "jsync", "--server", server.url]
+    return subprocess.Popen(
+        [*command, "--timeout", "60s", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(command: subprocess.Popen[str]) -> None:
+    output, _ = command.communicate(timeout=LONG)
+    assert command.returncode == 0, output
+
+
+def complete(server: LocalServer, *arguments: str) -> None:
+    """Repeat a command until the cluster can answer it."""
+
+    def is_done() -> bool:
+        command = begin(server, *arguments)
+        command.communicate(timeout=LONG)
+        return command.returncode == 0
+
+    wait_for(is_done, LONG)
+
+
+def test_an_outdated_leader_shortens_no_command(
+    routed: RoutedCluster, unique: str, tmp_path: Path
+) -> None:
+    rows, copy = tmp_path / "rows.ndjson", tmp_path / "copy.ndjson"
+    lines = [f'{{"n": {number}}}\n' for number in range(ROWS)]
+    for attempt in range(5):
+        name = f"{unique}{attempt}"
+        ingest = ("ingest", str(rows), "--subject", name, "--stream", name, "--resume")
+        export = ("export", name, "--output", str(copy))
+        with connect(routed.urls, Events()) as nc:
+            config = {"num_replicas": 3, "duplicate_window": 0.1}
+            js = nc.jetstream(timeout=10)
+            patiently(lambda: js.create_stream(name=name, subjects=[name], **config))
+        old = routed.stream_leader(name)
+        other = next(server for server in routed.servers if server is not old)
+        rows.write_text("".join(lines[: ROWS // 2]))
+        complete(other, *ingest)
+        rows.write_text("".join(lines))
+        with connect(old.url, Events()) as near:
+            source = near.jetstream(timeout=2).bind_stream(name)
+            with routed.cut_off(old):
+                complete(other, *ingest)
+                last = 0
+                with contextlib.suppress(errors.Error):
+                    last = source.info().state.last_seq
+                if last != ROWS // 2:
+                    continue  # the old leader has given up already
+                running = begin(old, *export), begin(old, *ingest)
+                with contextlib.suppress(TimeoutError):
+                    wait_for(lambda: running[0].poll() is not None, 3)
+            for command in running:
+                finish(command)
+        assert len(copy.read_text().splitlines()) == ROWS
+        with connect(other.url, Events()) as nc:
+            js = nc.jetstream(timeout=10)
+            assert patiently(js.stream(name).leader_info).state.messages == ROWS
+            patiently(lambda: js.delete_stream(name))
+        return
+    pytest.fail("no leader was outdated")
