@@ -278,8 +278,8 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             SubjectOverlapError: Another stream has some of the subjects. Nothing is sent.
             ConfigError: The directory holds no whole backup, or one by an older server that
                 cannot get another name.
-            UnsupportedFeatureError: The server is too old for another name. Nothing is
-                sent.
+            UnsupportedFeatureError: The server is too old for another name, or for the
+                archive of a newer server. Nothing is sent.
             APIError: The server rejects the backup, for instance because a stream of that
                 name exists.
         """

@@ -37,6 +37,7 @@ PENDING_BEHIND: Final[Needs] = {"exact counts of direct gets": (2, 12)}
 """nats-server 2.11 counts a message itself among those that follow it."""
 CANCEL_AND_PUBLISH: Final[Needs] = {"cancelling a schedule by a message": (2, 14)}
 RESTORE_RENAMED: Final[Needs] = {"restoring a stream under another name": (2, 15)}
+RESTORE_ARCHIVE: Final[Needs] = {"backups made by nats-server 2.15": (2, 15)}
 MEMORY_BACKUP: Final[Needs] = {"backups of streams in memory": (2, 15)}
 PRIORITY_GROUPS: Final[Needs] = {"priority groups": (2, 11)}
 WHOLE_SUBJECTS: Final[Needs] = {"partitions by the whole subject": (2, 12)}

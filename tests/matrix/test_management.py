@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import jsync
 from jsync import errors
+from jsync.server import LocalServer
 
 from ..support.threads import LONG
+from .lines import LINES, binary_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import jsync
     from jsync.models.server_version import ServerVersion
 
 
@@ -255,3 +257,15 @@ def test_a_restore_renames_streams_where_the_server_can(
     with pytest.raises(errors.ConfigError, match=r"before 2\.15.*keeps its name"):
         js.restore_stream(tmp_path, name=f"{unique}B")
     assert js.restore_stream(tmp_path).info().state.messages == 1
+
+
+def test_older_servers_refuse_newer_archives(
+    js: jsync.JetStream, unique: str, line: ServerVersion, tmp_path: Path
+) -> None:
+    with LocalServer(binary=binary_of(LINES[-1])) as newer, jsync.connect(newer.url) as nc:
+        newest = nc.jetstream().create_stream(name=unique, subjects=[unique])
+        nc.jetstream().publish(unique, b"1")
+        newest.backup(tmp_path)
+    with needing((2, 15), line, "backups made by nats-server 2.15"):
+        assert js.restore_stream(tmp_path).info().state.messages == 1
+    assert (unique in js.stream_names()) is (line >= (2, 15))

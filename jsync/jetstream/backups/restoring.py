@@ -33,7 +33,7 @@ from ...models import StreamInfo, check_name
 from ...validation import check_optional_callable, check_seconds
 from ..management import check_overlap, delete_stream, stream_info
 from ..replies import part_of, read_reply
-from ..versions import RESTORE_RENAMED
+from ..versions import RESTORE_ARCHIVE, RESTORE_RENAMED
 from .engine import (
     ARCHIVE,
     CHUNK,
@@ -99,6 +99,8 @@ def restore(
                 f"{manifest.stream} keeps its name, so it cannot become {stream!r}"
             )
         api.require(RESTORE_RENAMED)
+    if not is_old:
+        api.require(RESTORE_ARCHIVE)  # an older server reports an invalid tar
     _verify(archive, manifest)
     check_overlap(api, stream, subjects_of(wanted))
     restoring = _Restore(api, stream, wanted, timeout)
