@@ -262,7 +262,10 @@ def test_a_restore_renames_streams_where_the_server_can(
 def test_older_servers_refuse_newer_archives(
     js: jsync.JetStream, unique: str, line: ServerVersion, tmp_path: Path
 ) -> None:
-    with LocalServer(binary=binary_of(LINES[-1])) as newer, jsync.connect(newer.url) as nc:
+    with (
+        LocalServer(binary=binary_of(LINES[-1])) as newer,
+        jsync.connect(newer.url) as nc,
+    ):
         newest = nc.jetstream().create_stream(name=unique, subjects=[unique])
         nc.jetstream().publish(unique, b"1")
         newest.backup(tmp_path)
