@@ -429,6 +429,51 @@ def test_an_exchange_that_another_just_bound_is_kept(broker: LocalServer) -> Non
                 channel.exchange_delete(name, if_unused=True)
 
 
+def test_a_binding_stored_during_a_deletion_stays(
+    broker: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with another(broker) as first, another(broker, timeout=4) as second:
+        channel, other = first.channel(), second.channel()
+        channel.exchange_declare("news", "topic")
+        other.queue_declare("world")
+        bindings, looks = channel._broker.bindings, 0
+        catch_up = bindings._catch_up
+
+        def look(*exchange: str) -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                other.queue_bind("world", "news", "world.#")
+            catch_up(*exchange)
+
+        monkeypatch.setattr(bindings, "_catch_up", look)
+        with pytest.raises(PreconditionFailed):
+            channel.exchange_delete("news", if_unused=True)
+        message = other.prepare_message("a")
+        other.basic_publish(message, exchange="news", routing_key="world.cup")
+        assert bindings.exists("news")
+    assert messages(broker, "world") == 1
+
+
+def test_an_exchange_deleted_elsewhere_is_not_found(broker: LocalServer) -> None:
+    with another(broker) as first, another(broker, timeout=4) as second:
+        channel = first.channel()
+        NEWS(channel).declare()
+        NEWS(second.channel()).delete()
+        with pytest.raises(NotFound, match="no exchange 'news'"):
+            channel.exchange_declare("news", passive=True)
+        channel.exchange_declare("amq.direct", passive=True)
+
+
+def test_bindings_stored_elsewhere_are_listed(broker: LocalServer) -> None:
+    with another(broker) as first, another(broker, timeout=4) as second:
+        channel, other = first.channel(), second.channel()
+        other.queue_declare("world")
+        for number in range(60):
+            other.queue_bind("world", "news", f"world.{number}")
+            assert len(list(channel.list_bindings())) == number + 1
+
+
 def test_the_exchanges_of_every_broker_have_their_types(
     broker: LocalServer, connection: Connection
 ) -> None:

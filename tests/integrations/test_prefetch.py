@@ -6,7 +6,13 @@ from typing import NamedTuple
 
 from hypothesis import given, strategies as st
 
-from jsync.integrations.kombu.engine import FRESH_SECONDS, Lane, Prefetch, Pull
+from jsync.integrations.kombu.engine import (
+    FRESH_SECONDS,
+    MAX_PASSING,
+    Lane,
+    Prefetch,
+    Pull,
+)
 
 
 class Message(NamedTuple):
@@ -43,6 +49,24 @@ def parked(limit: int, *lanes: Lane) -> Prefetch[Message]:
 
 def always(_: str) -> bool:
     return True
+
+
+def test_unread_messages_without_a_stream_are_bounded() -> None:
+    """For example, the events of other workers while a task blocks the loop of Celery."""
+    one = prefetch(1, A)
+    one.arrived(Message("stored", "a"))
+    for number in range(3 * MAX_PASSING):
+        one.arrived(Message(str(number), "events", can_return=False))
+    assert 0 < len(one._waiting) - 1 <= MAX_PASSING
+    assert one.dropped + len(one._waiting) - 1 == 3 * MAX_PASSING
+    tags = []
+    while (message := one.take(lambda queue: queue == "never")) is not None:
+        tags.append(message.tag)
+    assert tags[0] == "stored"
+    assert tags[1:] == [str(n) for n in range(one.dropped, 3 * MAX_PASSING)]
+    one.arrived(Message("next", "events", can_return=False))
+    assert one.leave("events") == [Message("next", "events", can_return=False)]
+    assert one._passing == 0
 
 
 def test_one_lane_waits_for_as_many_as_fit() -> None:

@@ -219,10 +219,37 @@ class Bindings:
         bound = table.bindings.get(exchange)
         return bound[0].kind if bound else None
 
+    def exists(self, exchange: str) -> bool:
+        """Return whether an exchange is stored, or one of its bindings. Blocks.
+
+        A declaration of this process does not count, since another process may have deleted
+        the exchange.
+        """
+        if exchange in BUILT_IN:
+            return True
+        self._catch_up(exchange)
+        table = self._read_all()
+        return exchange in table.kinds or bool(table.bindings.get(exchange))
+
     def is_bound(self, exchange: str) -> bool:
         """Return whether an exchange has bindings. Blocks."""
         self._catch_up(exchange)
         return bool(self._read_all().bindings.get(exchange))
+
+    def delete_unused_exchange(self, exchange: str) -> bool:
+        """Remove an exchange that has no bindings. Return False if it has some.
+
+        If another process stores a binding at the same time, the binding stays.
+        """
+        if self.is_bound(exchange):
+            return False
+        kind = self.seen_type_of(exchange)
+        self.remove(Binding(exchange, "", "", ""))
+        if kind is not None and self.is_bound(exchange):
+            self.declare(exchange, kind)
+            return False
+        self._declared.pop(exchange, None)
+        return True
 
     def delete_exchange(self, exchange: str) -> None:
         """Remove an exchange with its bindings. Its queues stay."""
@@ -254,7 +281,6 @@ class Bindings:
 
     def remove_queue(self, queue: str) -> None:
         """Remove all bindings of a queue."""
-        self._catch_up()
         for binding in self.all():
             if binding.queue == queue:
                 self.remove(binding)
@@ -274,7 +300,8 @@ class Bindings:
         return None if last.data else last.timestamp  # a delete marker has no data
 
     def all(self) -> list[Binding]:
-        """Return all bindings of queues."""
+        """Return all bindings of queues. Blocks."""
+        self._catch_up()
         found = self._read_all().bindings.values()
         return [binding for bindings in found for binding in bindings]
 

@@ -139,10 +139,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         """Store the type of an exchange, for all processes. Blocks.
 
         Raises:
-            NotFound: The declaration is passive, and the exchange was never declared.
+            NotFound: The declaration is passive, and the exchange does not exist.
         """
         if passive:
-            if exchange and self._shared.bindings.type_of(exchange) is None:
+            if exchange and not self._shared.bindings.exists(exchange):
                 raise NotFound(
                     f"there is no exchange {exchange!r}", (40, 10), "Exchange.declare"
                 )
@@ -154,13 +154,18 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     def exchange_delete(
         self, exchange: str, if_unused: bool = False, **_options: Any
     ) -> None:
-        """Remove an exchange and its bindings. Its queues stay."""
+        """Remove an exchange and its bindings. Its queues stay.
+
+        Raises:
+            PreconditionFailed: The exchange has bindings, with `if_unused`.
+        """
         bindings = self._shared.bindings
-        if if_unused and bindings.is_bound(exchange):
+        if not if_unused:
+            bindings.delete_exchange(exchange)
+        elif not bindings.delete_unused_exchange(exchange):
             raise PreconditionFailed(
                 f"exchange {exchange!r} has bindings", (40, 20), "Exchange.delete"
             )
-        bindings.delete_exchange(exchange)
 
     # Queues ---------------------------------------------------------------------------
 

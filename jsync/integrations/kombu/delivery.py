@@ -78,9 +78,16 @@ class DeliveryBuffer:
         with self._lock:
             if lane.queue not in self._read:
                 return False
+            before = self._prefetch.dropped
             back = self._prefetch.arrived(delivery)
+            begins_to_drop = not before and self._prefetch.dropped
             excess = [self._pullers[x] for x in self._prefetch.excess() if x != lane]
         self._self_pipe.wake()
+        if begins_to_drop:
+            log.warning(
+                "queue %s: its consumer does not read, so the oldest messages are dropped",
+                lane.queue,
+            )
         if back is not None:
             self._tracker.give_back(back.msg)
         for puller in excess:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 500
 """The most messages that wait for kombu if there is no prefetch count."""
+MAX_PASSING = 10_000
+"""The most messages without a stream that wait for kombu. Beyond it, the oldest are dropped."""
 FRESH_SECONDS = 0.02
 """Seconds before an empty lane is tried again when the channel has room again."""
 
@@ -70,6 +72,10 @@ class Prefetch(Generic[H]):
         """The prefetch count. 0: no limit."""
         self._order = itertools.count()
         self._waiting: list[tuple[int, int, H]] = []
+        self._passing = 0
+        """The number of waiting messages that cannot return to their queue."""
+        self.dropped = 0
+        """The number of messages that were dropped."""
         self._held: dict[str, H] = {}
         self._pulls: dict[Lane, Pull | None] = {}
         """The running pull of each lane."""
@@ -98,6 +104,7 @@ class Prefetch(Generic[H]):
         left = sorted(entry for entry in self._waiting if entry[2].queue == queue)
         self._waiting = [entry for entry in self._waiting if entry[2].queue != queue]
         heapq.heapify(self._waiting)
+        self._passing -= sum(not entry[2].can_return for entry in left)
         return [message for *_, message in left]
 
     @property
@@ -198,6 +205,10 @@ class Prefetch(Generic[H]):
             self._empty.pop(lane, None)
             self._served[message.queue] = next(self._order)
         heapq.heappush(self._waiting, (-message.priority, next(self._order), message))
+        if not message.can_return:
+            self._passing += 1
+            if self._passing > MAX_PASSING:
+                self._drop_oldest()
         if not self.limit or self._room >= 0:
             return None
         rest = [entry for entry in self._waiting if entry[2].can_return]
@@ -208,11 +219,26 @@ class Prefetch(Generic[H]):
         heapq.heapify(self._waiting)
         return last[2]
 
+    def _drop_oldest(self) -> None:
+        """Drop a part of the messages without a stream, which nobody reads."""
+        passing = [entry for entry in self._waiting if not entry[2].can_return]
+        oldest = {
+            order
+            for _, order, _ in heapq.nsmallest(
+                max(1, MAX_PASSING // 100), passing, key=lambda entry: entry[1]
+            )
+        }
+        self._waiting = [entry for entry in self._waiting if entry[1] not in oldest]
+        heapq.heapify(self._waiting)
+        self._passing -= len(oldest)
+        self.dropped += len(oldest)
+
     def take(self, holds: Callable[[str], bool]) -> H | None:
         """Return the next message that kombu may have, the highest priority first."""
         if not self._waiting or (self.limit and len(self._held) >= self.limit):
             return None
         *_, message = heapq.heappop(self._waiting)
+        self._passing -= not message.can_return
         if holds(message.queue):
             self._held[message.tag] = message
         return message
