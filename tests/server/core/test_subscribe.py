@@ -624,6 +624,22 @@ def test_a_denied_subscription_leaves_the_others_alone(
     assert allowed.next().data == b"still there"
 
 
+def test_a_denied_queue_leaves_other_subscriptions_alone(
+    own_server: StartServer, reported: Recorder
+) -> None:
+    permissions = Permissions(subscribe_deny=("plans closed",))
+    server = own_server(config=password_config({"bob": "x"}, bob=permissions))
+    with jsync.connect(server.url, user="bob", password="x", on_error=reported) as nc:
+        plain = nc.subscribe("plans")
+        allowed = nc.subscribe("plans", queue="open")
+        denied = nc.subscribe("plans", queue="closed")
+        with pytest.raises(errors.PermissionsError):
+            denied.next(timeout=LONG)
+        nc.publish("plans", b"for two")
+        assert plain.next(timeout=LONG).data == b"for two"
+        assert allowed.next(timeout=LONG).data == b"for two"
+
+
 def test_a_request_without_publish_permission_raises_at_once(
     restricted: jsync.Connection,
 ) -> None:

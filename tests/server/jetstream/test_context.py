@@ -92,6 +92,13 @@ def test_an_invalid_domain_is_rejected(nc: jsync.Connection, domain: Any) -> Non
         nc.jetstream(domain=domain)
 
 
+def test_a_prefix_may_end_with_a_dot(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    found = nc.jetstream(prefix="$JS.API.").stream(stream.name)
+    assert found.name == stream.name
+
+
 @pytest.mark.parametrize("prefix", [b"$JS.API", 3, "a b", "a.*"])
 def test_an_invalid_prefix_is_rejected(nc: jsync.Connection, prefix: Any) -> None:
     with pytest.raises(errors.ConfigError, match="prefix"):

@@ -108,6 +108,14 @@ def test_a_duration_is_seconds_or_a_timedelta(
     assert type(duration) is float
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_longest_duration_fits_into_64_bits(sign: int) -> None:
+    """As a float it is 193 ns too long, which is nothing beside 292 years."""
+    longest = sign * (2**63 - 1) / 1e9
+    config = StreamConfig(name="A", max_age=longest)
+    assert config.to_wire()["max_age"] == sign * (2**63 - 1)
+
+
 def test_durations_in_a_list_may_be_timedeltas() -> None:
     backoff = [timedelta(milliseconds=1500), 60]
     config = ConsumerConfig.from_any(None, {"backoff": backoff})

@@ -17,7 +17,7 @@ from jsync.jetstream.backups.engine import CHUNK
 
 from ....support.connection_faults import FakeServer
 from ....support.fake_jetstream import Said, lying
-from ....support.proxy import FaultProxy, Side
+from ....support.proxy import FaultProxy, Side, frame_filter
 from ....support.servers import wait_for
 from ....support.threads import SOON
 
@@ -542,6 +542,28 @@ def test_a_backup_replaces_no_file(
         stream.backup(tmp_path / "b", on_progress=write)
     for where in (tmp_path, tmp_path / "b"):
         assert (where / name).read_text() == "mine"
+
+
+def test_a_lost_chunk_ends_a_backup(
+    js: jsync.JetStream, proxy: FaultProxy, unique: str, tmp_path: Path
+) -> None:
+    filled(js, unique)
+    chunks: list[bytes] = []
+
+    def keeps(frame: bytes, to: Side) -> bool:
+        if to == "client" and b"$JS.SNAPSHOT.ACK." in frame.partition(b"\r\n")[0]:
+            chunks.append(frame)
+            return len(chunks) != 2
+        return True
+
+    with jsync.connect(proxy.url) as nc:
+        stream = nc.jetstream().stream(unique)
+        proxy.rewrite(frame_filter(keeps))
+        with pytest.raises(
+            errors.BackupError, match="chunk 2 of the backup is missing"
+        ):
+            stream.backup(tmp_path, timeout=SOON)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_lost_connection_ends_a_backup(
