@@ -395,6 +395,7 @@ class Stream:
         Raises:
             DirectGetNotAllowedError: The stream has no `allow_direct`, or only a mirror
                 answers that lacks some of its messages.
+            DirectGetError: The stream was deleted and created again during the read.
             TimeoutError: No message came in time.
             ConnectionLostError: The connection was lost repeatedly.
             UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
@@ -447,6 +448,7 @@ class Stream:
             TooManyResultsError: More than 1024 subjects match.
             DirectGetNotAllowedError: The stream has no `allow_direct`, or only a mirror
                 answers that lacks some of its messages.
+            DirectGetError: The stream was deleted and created again during the read.
             TimeoutError: No message came in time.
             ConnectionLostError: The connection was lost repeatedly.
             UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.

@@ -267,6 +267,24 @@ def test_a_deleted_streams_message_raises_not_found(
         list(stream.get_last_messages(">"))
 
 
+def test_a_stream_created_again_ends_no_read_silently(
+    js: jsync.JetStream, unique: str
+) -> None:
+    stream = js.create_stream(name=unique, allow_direct=True)
+    for _ in range(10):
+        js.publish(unique, b"old")
+    found = stream.get_messages(batch=5)
+    for _ in range(5):
+        next(found)
+    js.delete_stream(unique)
+    js.create_stream(name=unique, allow_direct=True)
+    js.publish(unique, b"new")
+    with pytest.raises(
+        errors.DirectGetError, match="ends at sequence 1, but message 5"
+    ):
+        list(found)
+
+
 PARTS: list[tuple[dict[str, Any], dict[str, Any], int]] = [
     ({"filter_subject": "o.a"}, {}, 5),
     ({}, {}, 10),
