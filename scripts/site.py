@@ -1,4 +1,4 @@
-"""A hook of mkdocs: fit tables on narrow screens.
+"""A hook of mkdocs: fit tables on narrow screens, and prefer guides in the search.
 
 The hook marks the places where long names in a table may break. It also copies the heading of the
 column into each cell of a wide table. On a telephone, docs/assets/extra.css shows the cells of a
@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import re
 from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.structure.pages import Page
 
 LONGEST = 16
 """Names up to this length need no mark."""
@@ -22,6 +26,22 @@ TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 HEADING = re.compile(r"<th[ >].*?</th>", re.DOTALL)
 ROW = re.compile(r"<tr[ >].*?</tr>", re.DOTALL)
 TAG = re.compile(r"<[^>]*>")
+
+SECONDARY = (
+    *("reference/", "cli/", "cli.md", "errors.md"),
+    *("architecture.md", "conformance", "locks.md"),
+)
+"""The beginnings of pages that the search lists below the guides.
+
+They name everything, so they would be the first hit of most questions.
+"""
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Give the guides precedence in the search."""
+    if page.file.src_uri.startswith(SECONDARY):
+        page.meta["search"] = {"boost": 0.25}
+    return markdown
 
 
 def on_page_content(html: str, **_: object) -> str:

@@ -89,8 +89,6 @@ def _list() -> Iterator[str]:
 
 
 def _page(page: Page) -> Iterator[str]:
-    # The guides have precedence in the search of the site.
-    yield from ("---", "search: { boost: 0.5 }", "---", "")
     yield f"# {page.title}"
     yield ""
     yield (

@@ -46,6 +46,13 @@ QUESTIONS = {
     "performance": "guides/performance",
     "celery": "guides/celery",
     "leaf node": "guides/edge",
+    "what is a stream": "guides/streams",
+    "start from time": "guides/replay",
+    "slow handler": "guides/worker",
+    "retry": "guides/worker",
+    "which consumer": "concepts",
+    "kubernetes": "guides/containers",
+    "docker": "guides/containers",
 }
 
 
