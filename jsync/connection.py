@@ -404,11 +404,6 @@ class Connection(CorePublisher):
         self._finalizer.atexit = False
         session.write_buffer.requester = functools.partial(request, session)
 
-    @property
-    def session(self) -> Session:
-        """The session of the connection, for code that is built on top of it."""
-        return self._session
-
     # Messages -------------------------------------------------------------------------
 
     @explain_keywords

@@ -5,8 +5,8 @@
 cdef class MessageIterator:
     """Iterates over a mailbox to its end, and keeps `owner` alive until then.
 
-    `owner.waited()` is called, and may close the mailbox, when nothing has come by
-    `deadline` of the monotonic clock, or for `silence` seconds, or when a wait for a
+    `owner._on_wait_timeout()` is called, and may close the mailbox, when nothing has come
+    by `deadline` of the monotonic clock, or for `silence` seconds, or when a wait for a
     message has lasted `idle` seconds.
     """
 
@@ -52,7 +52,7 @@ cdef class MessageIterator:
                 raise StopIteration
             # An arrival since then, such as a heartbeat, has moved the deadline.
             if jsync_now() >= self.until(begun):
-                self.owner.waited()
+                self.owner._on_wait_timeout()
                 begun = jsync_now()
 
     cdef int64_t until(self, int64_t begun) noexcept:

@@ -123,7 +123,7 @@ class HasSession(Protocol):
     """
 
     @property
-    def session(self) -> Session:
+    def _session(self) -> Session:
         """The session of the connection."""
 
 

@@ -41,7 +41,7 @@ def subscribe(
     ):
         if limit is not None:
             check_count(limit, name, 1)
-    session = owner.session
+    session = owner._session
     # Check for a fork before taking any lock: a lock that another thread held at the fork
     # stays locked.
     session.write_buffer.check_process()

@@ -65,7 +65,7 @@ class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
         check_optional_callable(callback, "callback")
         self._kinds = kinds or (Advisory,)
         self._stream = stream
-        self._report = owner.session.callbacks.report
+        self._report = owner._session.callbacks.report
         self._about = {"stream": stream, "consumer": consumer, "domain": domain}
         # For one kind, subscribe to its subject alone: the account may allow no
         # wildcard.

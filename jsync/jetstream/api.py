@@ -108,7 +108,7 @@ class API:
         pedantic: bool = False,
     ) -> None:
         self.owner = owner
-        self.session = owner.session
+        self.session = owner._session
         self.prefix = prefix
         self.timeout = check_seconds(timeout, "timeout")
         self.strictly: dict[str, Any] = {"pedantic": True} if pedantic else {}

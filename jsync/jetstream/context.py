@@ -1028,7 +1028,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         batch = self.atomic_batch(
             ack_first=False, max_messages=max_messages, timeout=timeout
         )
-        return batch.publish_all(messages, self._api.seconds(timeout))
+        return batch._publish_all(messages, self._api.seconds(timeout))
 
     def advisories(
         self,

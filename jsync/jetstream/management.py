@@ -38,6 +38,8 @@ from ..models import (
     check_name,
 )
 from ..models.codec import wire_time
+from ..models.consumer import consumer_request
+from ..models.stream import stream_request
 from ..subjects import has_wildcard
 from ..validation import check_heartbeat_patience, check_int, check_seconds
 from .paging import Pages
@@ -218,7 +220,7 @@ def _put_stream(
 ) -> StreamInfo:
     subject = f"STREAM.{verb}.{config.name}"
     needs = config.required_versions()
-    payload = config.to_request() | api.strictly
+    payload = stream_request(config) | api.strictly
     try:
         reply = api.request(subject, payload, needs=needs, timeout=timeout)
     except SubjectOverlapError as error:
@@ -408,7 +410,11 @@ def put_consumer(
         # Name the filter in the subject, so that permissions can be given by it. A
         # wildcard cannot be published to.
         subject = f"{subject}.{wanted.filter_subject}"
-    payload = {"stream_name": stream, "config": wanted.to_request(), **api.strictly}
+    payload = {
+        "stream_name": stream,
+        "config": consumer_request(wanted),
+        **api.strictly,
+    }
     if action:
         payload["action"] = action
     needs = wanted.required_versions()

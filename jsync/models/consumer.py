@@ -186,10 +186,6 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
     Since nats-server 2.11.
     """
 
-    def to_request(self) -> dict[str, Any]:
-        """Return the JSON object of a request, with each field that its schema requires."""
-        return {"deliver_policy": "all", **self.to_wire()}
-
     def _check(self) -> None:
         if self.name is not None:
             check_name(self.name, "name")
@@ -244,3 +240,8 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
         if self.backoff:
             settled["ack_wait"] = self.backoff[0]
         return settled
+
+
+def consumer_request(config: ConsumerConfig) -> dict[str, Any]:
+    """Return the JSON object of a request, with each field that its schema requires."""
+    return {"deliver_policy": "all", **config.to_wire()}

@@ -227,10 +227,6 @@ class StreamConfig(Model, kw_only=True, frozen=True):
     allow_batched: Annotated[bool | None, SinceVersion("2.14")] = None
     """Publishers may use fast ingest. Default: False. Since nats-server 2.14."""
 
-    def to_request(self) -> dict[str, Any]:
-        """Return the JSON object of a request, with each field that its schema requires."""
-        return {**_REQUIRED, **self.to_wire()}
-
     def _check(self) -> None:
         if self.name is None:
             raise ConfigError("name: missing")
@@ -276,3 +272,8 @@ class StreamConfig(Model, kw_only=True, frozen=True):
         if self.republish is not None:
             settled["republish"] = {"src": ">", **settled["republish"]}
         return settled
+
+
+def stream_request(config: StreamConfig) -> dict[str, Any]:
+    """Return the JSON object of a request, with each field that its schema requires."""
+    return {**_REQUIRED, **config.to_wire()}

@@ -160,7 +160,7 @@ class Services:
         prefix: str,
     ) -> Iterator[tuple[Answer, float]]:
         subject = control_subject(check_prefix(prefix), verb, name, instance_id)
-        session = self._owner.session
+        session = self._owner._session
         most = None if instance_id is None else 1
         replies = request_many(session, subject, b"", timeout, stall, most, None, None)
         try:
@@ -249,7 +249,7 @@ class Services:
                     f"data cannot be written as JSON: {error}; pass bytes, or a type that "
                     "msgspec knows"
                 ) from error
-        msg = request(self._owner.session, subject, data, timeout, headers)
+        msg = request(self._owner._session, subject, data, timeout, headers)
         failure = error_of(msg)
         if failure is not None:
             raise failure

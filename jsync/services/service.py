@@ -190,7 +190,7 @@ class Service(Group):
         around: Callable[[Request], AbstractContextManager[Any]] | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
-        session = owner.session
+        session = owner._session
         session.check_open()
         check_optional_callable(stats_handler, "stats_handler")
         check_optional_callable(on_done, "on_done")

@@ -322,7 +322,7 @@ class System:
         payload = engine.request(endpoint, options, self._filter)
         subject = engine.subject(endpoint)
         replies = request_many(
-            self._owner.session,
+            self._owner._session,
             subject,
             payload,
             self._timeout + longer,
@@ -355,7 +355,7 @@ class System:
         if failures and not found:
             raise failures[0]
         for each in failures:
-            self._owner.session.callbacks.report(each)
+            self._owner._session.callbacks.report(each)
         return sorted(found, key=lambda reply: (reply.server.name, reply.server.id))
 
     def __repr__(self) -> str:
@@ -565,7 +565,7 @@ class Server:
         subject = engine.subject(endpoint, self.id)
         timeout = self._timeout + longer
         try:
-            msg = request(self._owner.session, subject, payload, timeout)
+            msg = request(self._owner._session, subject, payload, timeout)
         except NoRespondersError as nobody:
             raise ServerNotFoundError(
                 f"server {self.name} ({self.id}) does not answer: it has stopped, or you "

@@ -37,7 +37,7 @@ def trace(
     """Send a message and collect its trace, for `Connection.trace`."""
     timeout = check_seconds(timeout, "timeout")
     check_bool(deliver, "deliver")
-    session = owner.session
+    session = owner._session
     # An older server would deliver the message, and report nothing.
     if missing := lacking(TRACES, line_of_server(session.info)):
         raise unsupported(missing, session.info.version)

@@ -319,7 +319,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
         """The last known lag of each source."""
         self._running: list[ConsumeContext] = []
         self._stranded: list[MaxDeliveriesListener] = []
-        self._finished = Latch(nc.session.write_buffer)
+        self._finished = Latch(nc._session.write_buffer)
         self._error: Exception | None = None
         self._clock_over = threading.Event()
         self._lock = ForkSafeRLock()
@@ -372,7 +372,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
         interval = extension_interval(config.backoff, config.ack_wait)
         call = HandlerRunner(of, interval, self._report)
         call.retrier = RetryHandler(
-            self._nc.session, policy, config, 5.0, self._report, call.record_outcome
+            self._nc._session, policy, config, 5.0, self._report, call.record_outcome
         )
         self._calls.append(call)
         self._sources.append(source)
@@ -429,7 +429,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
             while not self._clock_over.wait(tick()):
                 if self._nc.is_closed and not self._stopped:
                     # A drain ends the handlers without an error.
-                    self._ended(self._nc.session.closed_error())
+                    self._ended(self._nc._session.closed_error())
                 now = monotonic()
                 for call in self._calls:
                     try:
@@ -476,7 +476,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
             self._report(error)
 
     def _thread(self, name: str, run: Callable[[], object]) -> None:
-        self._nc.session.thread_factory.start(f"jsync-worker-{name}", run)
+        self._nc._session.thread_factory.start(f"jsync-worker-{name}", run)
 
     # While it runs --------------------------------------------------------------------
 
@@ -553,7 +553,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
         logger.warning("%s: %s", type(error).__name__, error)
         # On the callback thread: an exception in user code must not end a thread of the
         # worker.
-        self._nc.session.callbacks.submit(self._on_error, error)
+        self._nc._session.callbacks.submit(self._on_error, error)
 
     def _forward(self, error: Exception) -> None:
         """Pass an error of `consume`, which is logged already, to `on_error`.
@@ -605,7 +605,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
                 if first:
                     self._stopper = threading.current_thread()
             for running in self._running if first else ():
-                over = Latch(self._nc.session.write_buffer)
+                over = Latch(self._nc._session.write_buffer)
                 drain = partial(_drain, running, deadline, late, over)
                 try:
                     self._thread("drain", drain)

@@ -174,7 +174,7 @@ def test_a_message_that_cannot_be_read_is_dropped(
         def forge() -> None:
             """Store a message whose header block is not one, which servers allow."""
             frame = b"HPUB kombu.queue.jobs.0 7 8\r\ngarbagex\r\n"
-            nc.session.write_buffer.command(frame)
+            nc._session.write_buffer.command(frame)
             nc.flush()
 
         forge()

@@ -439,7 +439,7 @@ def test_connect_takes_durations_as_real_numbers_or_timedelta(
     given: dict[str, Any] = dict.fromkeys(names + pauses, five)
     given["max_pings_out"] = numpy.int64(2)
     with jsync.connect(small_server.url, **given) as nc:
-        options = nc.session.options
+        options = nc._session.options
         for name in names + pauses:
             assert type(getattr(options, name)) is float
             assert getattr(options, name) == 5.0

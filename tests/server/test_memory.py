@@ -138,7 +138,7 @@ def test_subscriptions_leave_nothing(
         assert growth(subscribe, cycles) < MOST
         nc.flush()
         assert len(nc._session.interests) == 0
-        assert len(nc.session._drainables.all()) == 0
+        assert len(nc._session._drainables.all()) == 0
 
 
 @few_and_many

@@ -137,7 +137,7 @@ def words_of(error: BaseException | None) -> Iterator[str]:
 
 def words_about(nc: jsync.Connection) -> Iterator[str]:
     """Yield all texts that a program could print of a connection and its inner parts."""
-    session = nc.session
+    session = nc._session
     parts = [
         nc,
         session,

@@ -38,7 +38,7 @@ class Shortage:
         self.failed = 0
         self.kind = ""
         """A part of the names of these threads."""
-        self._start = nc.session.thread_factory.start
+        self._start = nc._session.thread_factory.start
 
     def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
         if self.kind and self.kind in name and self.failed < 3:
@@ -61,7 +61,7 @@ def shortage(
     events = Events()
     with jsync.connect(server.url, **events.callbacks) as nc:
         shortage = Shortage(nc, events)
-        monkeypatch.setattr(nc.session.thread_factory, "start", shortage.start)
+        monkeypatch.setattr(nc._session.thread_factory, "start", shortage.start)
         monkeypatch.setattr("jsync.core.session.NO_THREAD_SECONDS", 0.05)
         yield shortage
 
@@ -167,7 +167,7 @@ def test_services_without_permission_stop_once_a_thread_starts(
     with jsync.connect(server.url, user="a", password="b", **events.callbacks) as nc:
         shortage = Shortage(nc, events)
         shortage.kind = "-stop"
-        monkeypatch.setattr(nc.session.thread_factory, "start", shortage.start)
+        monkeypatch.setattr(nc._session.thread_factory, "start", shortage.start)
         monkeypatch.setattr("jsync.core.session.NO_THREAD_SECONDS", 0.05)
         service = nc.service(unique, "1.0.0")
         service.endpoint("a", subject=unique)(lambda request: b"")
@@ -183,7 +183,7 @@ def test_a_publish_callback_runs_once_its_thread_starts(
     with jsync.connect(server.url) as nc:  # no callback has run on it yet
         shortage = Shortage(nc, Events())
         shortage.kind = "-callbacks"
-        monkeypatch.setattr(nc.session.thread_factory, "start", shortage.start)
+        monkeypatch.setattr(nc._session.thread_factory, "start", shortage.start)
         with nc.jetstream().publisher() as publisher:
             future = publisher.publish(f"{stream.name}.a", b"1")
             future.add_done_callback(lambda _: called.set())

@@ -88,7 +88,7 @@ def say(
     lines = [f"NATS/1.0 {status} {text}".rstrip(), *headers, "", ""]
     block = "\r\n".join(lines).encode()
     frame = f"HPUB {subject} {reply} {len(block)} {len(block)}\r\n".encode()
-    nc.session.write_buffer.command((frame + block + b"\r\n") * times)
+    nc._session.write_buffer.command((frame + block + b"\r\n") * times)
     nc.flush()
 
 

@@ -15,6 +15,10 @@ FIRST = json.loads(Path(__file__).with_name("public_api.json").read_text())
 CHANGED = {
     "jsync.BatchState: pickled as": "jsync.jetstream.atomic has it now",
     "jsync.Connection: adopt": "the session keeps what a drain has to wait for",
+    "jsync.AtomicBatch: publish_all": "only `JetStream.publish_batch` calls it",
+    "jsync.Batch: waited": "only the extension calls it",
+    "jsync.Connection: session": "only jsync itself uses it",
+    "jsync.MessagesContext: waited": "only the extension calls it",
     **{
         f"jsync.{name}: {member}": "a part of a drain, which only the connection calls"
         for name in (

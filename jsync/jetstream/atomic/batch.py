@@ -262,18 +262,10 @@ class AtomicBatch(NotCopyable, AtomicBatchBase):
         if engine is not None and engine.state is BatchState.OPEN and engine.sent:
             self._session.call_soon(self._driver.release)
 
-    def publish_all(
+    def _publish_all(
         self, messages: Iterable[BatchMessage], timeout: float | None
     ) -> PubAck:
-        """Add all messages and commit them. `JetStream.publish_batch` calls this.
-
-        Args:
-            messages: Tuples of `(subject, data)` or `(subject, data, options)`.
-            timeout: Seconds to wait.
-
-        Returns:
-            The ack of the stream.
-        """
+        """Add all messages and commit them. `JetStream.publish_batch` calls this."""
         deadline = self._deadline(timeout)
         driver, rest = self._driver, iter(messages)
         with self._guard:

@@ -57,8 +57,8 @@ class InOrder(Pull):
         inbox.mailbox.on_order = self._on_order
         return inbox
 
-    def waited(self) -> None:
-        super().waited()
+    def _on_wait_timeout(self) -> None:
+        super()._on_wait_timeout()
         late = isinstance(self.error, errors.TimeoutError)
         if late and self.order.consumer_sequence == self._before + 1:
             self.error = errors.TimeoutError(

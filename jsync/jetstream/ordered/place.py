@@ -16,6 +16,7 @@ from ...errors import (
     PermissionsError,
 )
 from ...models import ConsumerInfo, StreamInfo
+from ...models.consumer import consumer_request
 from ..api import answered
 from ..pulls.inbox import PullTarget
 from ..pulls.priority import PriorityOptions
@@ -95,7 +96,7 @@ class Place:
         self._deletions.append(deletion)
         payload = {
             "stream_name": self.stream,
-            "config": config.to_request(),
+            "config": consumer_request(config),
             "action": "create",
         }
         subject = f"CONSUMER.CREATE.{self.stream}.{config.name}"

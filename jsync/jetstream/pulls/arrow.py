@@ -84,7 +84,7 @@ class ArrowBatches(PrefetchIterator[ArrowBatch], TimedArrowIterator):
             if monotonic() >= deadline:
                 raise errors.TimeoutError("no message within the timeout")
             if monotonic() >= until:
-                self.waited()
+                self._on_wait_timeout()
                 begun = monotonic()
         return True
 

@@ -28,7 +28,7 @@ class PrefetchIterator(NotCopyable, Generic[Item]):
         self._pull = pull
         self._idle_timeout = idle_timeout or 0.0
 
-    def waited(self) -> None:
+    def _on_wait_timeout(self) -> None:
         """Called by the iteration when `idle_timeout` has passed."""
         # While disconnected no message can arrive, so do not count this time as idle.
         if self._pull.was_connected_for(self._idle_timeout):

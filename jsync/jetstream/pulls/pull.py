@@ -98,7 +98,7 @@ class Pull:
         self.inbox.nak_unread()
         self.inbox.mailbox.on_status = None
 
-    def waited(self) -> None:
+    def _on_wait_timeout(self) -> None:
         """End the pull, because nothing has arrived for too long."""
         if monotonic() < self.deadline:
             self._end(
@@ -283,9 +283,9 @@ class Batch(NotCopyable):
         """
         return _read_arrow(self._pull, columns)
 
-    def waited(self) -> None:
+    def _on_wait_timeout(self) -> None:
         """Called by the iteration when nothing has come for too long."""
-        self._pull.waited()
+        self._pull._on_wait_timeout()
 
     def close(self) -> list[JetStreamMsg]:
         """Leave the batch, and give unread messages back to the server (nak).
@@ -338,7 +338,7 @@ def _read_arrow(pull: Pull, columns: Sequence[str] | None) -> ArrowBatch:
             pull.heartbeat_timeout
             and monotonic() >= mailbox.last_arrival + pull.heartbeat_timeout
         ):
-            pull.waited()
+            pull._on_wait_timeout()
     if not len(mailbox):
         raise_failure(mailbox)
     return mailbox.take_rows(whole=True)

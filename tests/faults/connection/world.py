@@ -201,7 +201,7 @@ class World:
                     raise error
         for nc in self._connections:
             nc.close()
-        names = tuple(f"{nc.session.name}-" for nc in self._connections)
+        names = tuple(f"{nc._session.name}-" for nc in self._connections)
 
         def left() -> list[str]:
             threads = [thread.name for thread in threading.enumerate()]

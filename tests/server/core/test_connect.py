@@ -113,7 +113,7 @@ def test_connections_spread_over_the_addresses_of_a_name(
     def reached(*, randomize: bool) -> str:
         url = f"nats://many.test:{server.port}"
         with jsync.connect(url, randomize=randomize) as nc:
-            return vars(nc.session.io)["_stream"]._sock.getpeername()[0]  # type: ignore[no-any-return]
+            return vars(nc._session.io)["_stream"]._sock.getpeername()[0]  # type: ignore[no-any-return]
 
     assert {reached(randomize=False) for _ in range(5)} == {hosts[0]}
     assert len({reached(randomize=True) for _ in range(40)}) == 4

@@ -224,7 +224,7 @@ def test_secrets_that_hang_pile_up_no_threads(
     with connect(server.url, Events(), token=slow, connect_timeout=0.2) as nc:
         released.clear()
         nc.force_reconnect()
-        pool = nc.session.io.pool
+        pool = nc._session.io.pool
         wait_for(lambda: pool.candidates()[0].attempts > 3)
         assert len(asked) == 2, "no second thread hangs"
         released.set()

@@ -213,8 +213,8 @@ def test_no_log_line_shows_a_proxys_secret(
         server.url, proxy=url, retry_on_failed_connect=True, connect_timeout=0.5
     ) as nc:
         wait_for(lambda: nc.last_error is not None)
-        shown = f"{nc.session!r} {nc.last_error} {nc!r} {nc.session.options!r}"
-        shown += repr(nc.session.io._proxy)  # type: ignore[attr-defined]
+        shown = f"{nc._session!r} {nc.last_error} {nc!r} {nc._session.options!r}"
+        shown += repr(nc._session.io._proxy)  # type: ignore[attr-defined]
         nc.close()
     assert SECRET not in shown
     assert SECRET not in caplog.text
@@ -468,7 +468,7 @@ def test_close_closes_a_late_dialers_socket_without_waiting(
         nc.force_reconnect()
         assert asked.wait(LONG)
         nc.close()
-        assert not nc.session.io._thread.is_alive()  # type: ignore[attr-defined]
+        assert not nc._session.io._thread.is_alive()  # type: ignore[attr-defined]
         go.set()
         wait_for(lambda: bool(late) and late[0].fileno() == -1)
 

@@ -130,7 +130,7 @@ def test_no_subscription_begins_during_a_drain(
     sub = nc.subscribe(unique, callback=begin)
     nc.publish(unique)
     nc.flush()
-    before = set(nc.session.interests)
+    before = set(nc._session.interests)
     draining = Thread(nc.drain, LONG)
     wait_for(lambda: not sub.is_active)
     go_on.set()
@@ -139,7 +139,7 @@ def test_no_subscription_begins_during_a_drain(
     for name, error in raised.items():
         assert isinstance(error, errors.ConnectionClosedError), name
         assert "being drained" in str(error), name
-    assert set(nc.session.interests) <= before
+    assert set(nc._session.interests) <= before
     assert list(stream.consumer_names()) == [consumer.name]
 
 
@@ -588,7 +588,7 @@ def test_the_io_thread_awaits_writers_before_closing_descriptors(
     server: LocalServer,
 ) -> None:
     nc = jsync.connect(server.url)
-    session = nc.session
+    session = nc._session
     write_buffer, closing, left = (
         session.write_buffer,
         threading.Event(),
@@ -622,7 +622,7 @@ def test_a_raising_timer_stops_neither_others_nor_connection(
     nc: jsync.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     called = Recorder()
-    session = nc.session
+    session = nc._session
     soon = time.monotonic() + 0.05
     session.timers.add(soon, lambda: 1 // 0)
     session.timers.add(soon, called)

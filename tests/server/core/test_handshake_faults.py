@@ -302,8 +302,8 @@ def test_a_close_at_any_moment_ends_a_reconnect(
     with FakeServer(leave, script) as fake:
         nc = connect(fake.url, events, connect_timeout=LONG)
         if thread == "callbacks":
-            nc.session.callbacks.submit(wait_for, lambda: len(fake.peers) > 1)
-            nc.session.callbacks.submit(nc.close)
+            nc._session.callbacks.submit(wait_for, lambda: len(fake.peers) > 1)
+            nc._session.callbacks.submit(nc.close)
         nc.publish("leave")
         wait_for(lambda: len(fake.peers) > 1)
         if thread == "this":

@@ -173,7 +173,7 @@ def test_ctrl_c_at_any_instruction_leaves_no_subscription(
     nc: jsync.Connection, unique: str
 ) -> None:
     files = {str(module.__file__) for module in (session, subscription)}
-    before = set(nc.session.interests)
+    before = set(nc._session.interests)
     for instruction in itertools.count():
         if not interrupted_before(
             instruction,
@@ -181,7 +181,7 @@ def test_ctrl_c_at_any_instruction_leaves_no_subscription(
             lambda: subscription.subscribe(nc, unique, callback=print),
         ):
             break
-        assert set(nc.session.interests) == before
+        assert set(nc._session.interests) == before
     assert instruction > 50
 
 
@@ -197,7 +197,7 @@ def test_a_connection_that_was_being_closed_ends(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nc = jsync.connect(server.url)
-    monkeypatch.setattr(nc.session, "ping", interrupt)
+    monkeypatch.setattr(nc._session, "ping", interrupt)
     with pytest.raises(KeyboardInterrupt):
         nc.close()
     wait_for(lambda: nc.is_closed, SOON)
@@ -257,7 +257,7 @@ def test_a_consume_that_was_being_ended_ends(
 ) -> None:
     consuming = stream.create_consumer().consume(print)
     with monkeypatch.context() as patch:
-        patch.setattr(nc.session, "stop_delivery", interrupt)
+        patch.setattr(nc._session, "stop_delivery", interrupt)
         with pytest.raises(KeyboardInterrupt):
             getattr(consuming, how)()
     assert consuming.wait(SOON)

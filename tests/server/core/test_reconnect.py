@@ -84,7 +84,7 @@ def test_a_message_read_while_leaving_reaches_its_callback(
         reader.flush()
 
         def leave_late(io: IOThread) -> None:
-            if io is not reader.session.io or not armed.is_set():
+            if io is not reader._session.io or not armed.is_set():
                 leave(io)
                 return
             armed.clear()
@@ -96,7 +96,7 @@ def test_a_message_read_while_leaving_reaches_its_callback(
         asking = Thread(lambda: reader.request("silent", timeout=LONG))
         asking.wait_until_blocked()
         armed.set()
-        reader.session.io_loop.interrupt()
+        reader._session.io_loop.interrupt()
         assert isinstance(asking.error(), errors.ConnectionLostError)
         wait_for(lambda: heard == [b"1"])
 

@@ -319,8 +319,8 @@ def test_a_thread_waiting_for_many_replies_reads_them(
     nc: jsync.Connection, unique: str
 ) -> None:
     deadline = time.monotonic() + LONG
-    mailbox, token = open_request(nc.session, unique, b"", deadline)
-    nc.session.reply_mux.discard(token)
+    mailbox, token = open_request(nc._session, unique, b"", deadline)
+    nc._session.reply_mux.discard(token)
     assert mailbox.alone
 
 
@@ -388,7 +388,7 @@ def test_a_thread_that_waits_alone_reads_by_itself(nc: jsync.Connection) -> None
         held.set()
         release.wait(LONG)
 
-    nc.session.call_later(0, hold_the_io_thread)
+    nc._session.call_later(0, hold_the_io_thread)
     assert held.wait(SOON)
     try:
         for _ in range(100):

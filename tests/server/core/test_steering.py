@@ -124,7 +124,7 @@ def test_a_slow_watcher_learns_the_missed_event_count(
     with jsync.connect(server.url, on_error=lambda _: None) as nc:
         events = nc.events()
         for number in range(5):
-            nc.session.callbacks.report(ValueError(number))
+            nc._session.callbacks.report(ValueError(number))
     kinds = [type(event) for event in events]
     assert kinds[:2] == [jsync.BackgroundError] * 2
     assert kinds[2:] == [jsync.EventsDropped, jsync.Closed]
@@ -143,7 +143,7 @@ def test_a_forgotten_watcher_keeps_no_connection(server: LocalServer) -> None:
     def forget() -> Session:
         nc = jsync.connect(server.url)
         nc.events()
-        return nc.session
+        return nc._session
 
     with pytest.warns(ResourceWarning):
         session = forget()
@@ -321,7 +321,7 @@ def test_force_reconnect_ends_waiting_for_the_next_attempt(
     ):
         server.stop()
         assert isinstance(events.next(LONG), jsync.Disconnected)
-        wait_for(lambda: nc.session.io.pool.retry_delay is not None)
+        wait_for(lambda: nc._session.io.pool.retry_delay is not None)
         server.start()
         while not nc.is_connected:  # an attempt may come before the server is back
             nc.force_reconnect()

@@ -531,9 +531,7 @@ def test_nothing_shows_headers_or_query_of_a_websocket(
         proxy.refuse()
         proxy.cut()
         wait_for(lambda: "refused" in str(nc.last_error))
-        said += (
-            f"{nc!r} {nc.session!r} {nc.session.options!r} {nc.servers} {nc.last_error}"
-        )
+        said += f"{nc!r} {nc._session!r} {nc._session.options!r} {nc.servers} {nc.last_error}"
         proxy.accept()
         events.wait("reconnect")
         said += f"{nc.connected_url} {nc.last_error}"

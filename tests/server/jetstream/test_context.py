@@ -340,14 +340,14 @@ def test_fetches_leave_no_subscription(
     fill(js, stream, 5)
     worker.next().ack()
     list(worker.fetch(1))
-    before = len(nc.session.interests)  # jsync keeps one subscription for each
+    before = len(nc._session.interests)  # jsync keeps one subscription for each
     assert at_the_server() == before
     for _ in range(3):
         worker.next().ack()
     for _ in range(3):
         with worker.fetch(10, timeout=0.1) as batch:
             list(batch)
-    wait_for(lambda: len(nc.session.interests) == before)
+    wait_for(lambda: len(nc._session.interests) == before)
     wait_for(lambda: at_the_server() == before)
 
 

@@ -331,7 +331,7 @@ def test_ctrl_c_while_a_service_begins_leaves_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(host.session, "register_drainable", interrupt)
+        patch.setattr(host._session, "register_drainable", interrupt)
         with pytest.raises(KeyboardInterrupt):
             host.service(unique, "1.0.0")
     assert host.stats().subscriptions == 0

@@ -212,7 +212,7 @@ def test_nothing_is_left_waiting_for_answers(
         batch.discard()
         with pytest.raises(errors.AtomicPublishTooLargeBatchError):
             js.publish_batch(one * 1001, max_messages=None)
-    assert len(nc.session.reply_mux) == 0
+    assert len(nc._session.reply_mux) == 0
 
 
 def test_a_dropped_batch_makes_room_for_another(

@@ -247,7 +247,7 @@ def test_gap_reports_lost_with_a_connection_leave_doubt(
         proxy.deaf("client")
         for number in range(1, 20):
             ingest.add(f"{unique}.a", payloads[number])
-        nc.session.write_buffer.flush()
+        nc._session.write_buffer.flush()
         proxy.refuse()
         proxy.cut()
         proxy.rewrite(frame_filter(swallow))
@@ -278,7 +278,7 @@ def test_a_loss_while_nothing_is_added_is_mended(
             proxy.deaf("client")
             for number in range(100, 200):
                 ingest.add(f"{unique}.a", b"%d" % number)
-            nc.session.write_buffer.flush()
+            nc._session.write_buffer.flush()
             proxy.cut()
             proxy.hear("client")
             events.wait("reconnect")

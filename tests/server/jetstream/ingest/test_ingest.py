@@ -306,13 +306,13 @@ def test_a_forgotten_ingest_is_ended(
 def test_an_ended_ingest_leaves_nothing(
     nc: Connection, js: JetStream, stream: Stream, unique: str
 ) -> None:
-    before = set(nc.session.interests)
+    before = set(nc._session.interests)
     for how in ("close", "abandon"):
         ingest = js.fast_ingest()
         ingest.add(f"{unique}.a")
-        assert set(nc.session.interests) != before
+        assert set(nc._session.interests) != before
         getattr(ingest, how)()
-        assert set(nc.session.interests) == before
+        assert set(nc._session.interests) == before
         nc.flush()
 
 
@@ -370,7 +370,7 @@ def test_a_waiting_ingest_is_woken(
         if how == "abandon":
             ingest.abandon()
         else:
-            nc.session.close(0)
+            nc._session.close(0)
         error = waiting.error()
         assert time.monotonic() - began < SOON
         if how == "abandon":

@@ -146,7 +146,7 @@ def test_a_connection_loss_while_asking_is_survived(
             ingest.add_many(f"{unique}.a", PAYLOADS[:100])
             proxy.deaf("client")
             ingest.add_many(f"{unique}.a", PAYLOADS[100:200])
-            nc.session.write_buffer.flush()
+            nc._session.write_buffer.flush()
             proxy.cut()
             proxy.rewrite(lose)
             proxy.hear("client")

@@ -38,7 +38,7 @@ def test_a_read_stopped_during_consumer_replacement_stays_stopped(
         assert take(messages, 3) == [0, 1, 2]
         read = messages._pull._read  # type: ignore[attr-defined]
         table.call = messages.stop
-        nc.session.call_soon(lambda: read.reset(None))
+        nc._session.call_soon(lambda: read.reset(None))
         wait_for(lambda: table.thread is not None)
         assert table.thread is not None
         table.thread.result()
@@ -62,7 +62,7 @@ def test_a_subscription_ended_during_replacement_leaves_no_consumer(
     assert [int(sub.next().data) for _ in range(3)] == [0, 1, 2]
     read = sub._delivery._read  # type: ignore[attr-defined]
     table.call = sub.unsubscribe
-    nc.session.call_soon(lambda: read.reset(None))
+    nc._session.call_soon(lambda: read.reset(None))
     wait_for(lambda: table.thread is not None)
     assert table.thread is not None
     table.thread.result()

@@ -178,7 +178,7 @@ def test_many_publishers_leave_nothing_in_the_connection(
     for _ in range(300):
         with js.publisher(window=10) as publisher:
             publisher.publish_many(f"{stream.name}.a", [b"1"] * 20)
-    session = nc.session
+    session = nc._session
     assert len(session.interests) <= 1  # the inbox for replies
     assert len(session.timers._heap) + len(session.deadlines._heap) <= 300
     assert stream.info().state.messages == 6000
@@ -268,7 +268,7 @@ def without_threads(
 ) -> Iterator[jsync.Connection]:
     """Make the start of threads for a publisher fail three times."""
     with jsync.connect(server.url) as nc:
-        factory = nc.session.thread_factory
+        factory = nc._session.thread_factory
         start, asked = factory.start, itertools.count(1)
 
         def start_or_not(name: str, run: Callable[[], object]) -> threading.Thread:
@@ -279,7 +279,7 @@ def without_threads(
         monkeypatch.setattr(factory, "start", start_or_not)
         yield nc
         assert next(asked) > 3
-        assert nc.session.reconnects == 0
+        assert nc._session.reconnects == 0
 
 
 def test_a_message_is_resent_once_a_thread_starts(

@@ -31,14 +31,14 @@ def test_a_dropped_publisher_gets_acks_and_leaves_nothing(
         js = nc.jetstream()
         js.create_stream(name=unique, subjects=[unique])
         js.publish(unique)  # opens the inbox for replies
-        before = set(nc.session.interests)
+        before = set(nc._session.interests)
         proxy.deaf("server")
         future = js.publisher().publish(unique, b"x")
         gc.collect()
-        assert set(nc.session.interests) != before
+        assert set(nc._session.interests) != before
         proxy.hear("server")
         assert future.result(LONG).seq == 2
-        wait_for(lambda: set(nc.session.interests) == before)
+        wait_for(lambda: set(nc._session.interests) == before)
         js.delete_stream(unique)
 
 
@@ -48,7 +48,7 @@ def test_forgotten_publishers_do_not_keep_the_connection_alive(
     def forget() -> tuple[weakref.ref[Connection], Any]:
         nc = jsync.connect(server.url)
         nc.jetstream().publisher()
-        found = weakref.ref(nc), nc.session
+        found = weakref.ref(nc), nc._session
         del nc
         gc.collect()
         return found
@@ -83,7 +83,7 @@ def test_messages_failed_by_the_connections_end_are_logged(
     publisher = nc.jetstream().publisher(ack_timeout=LONG)
     for _ in range(3):
         publisher.publish(unique, b"x")
-    session = weakref.ref(nc.session)
+    session = weakref.ref(nc._session)
     nc.close()
     with caplog.at_level(logging.WARNING, "jsync.connection"):
         del publisher, nc

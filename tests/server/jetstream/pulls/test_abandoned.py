@@ -76,7 +76,7 @@ def test_garbage_collection_on_the_io_thread_returns_messages(
 
     gc.disable()
     try:
-        nc.session.call_later(0, collect)
+        nc._session.call_later(0, collect)
         collected.get()
     finally:
         gc.enable()
@@ -126,7 +126,7 @@ def test_an_iteration_dropped_while_disconnected_returns_its_messages(
     with worker.fetch(20, timeout=SOON) as rest:
         assert sorted(numbers(rest)) == list(range(20))
     assert pulls.count == before
-    wait_for(lambda: not far.session.interests.keys() - {1})
+    wait_for(lambda: not far._session.interests.keys() - {1})
 
 
 @ways
@@ -156,7 +156,7 @@ def test_a_batch_filling_while_dropped_returns_its_subscription(
     batch = worker.fetch(30, timeout=60)
     mailbox = batch._pull.inbox.mailbox
     nc.flush()
-    nc.session.call_later(0, keep_the_io_thread)
+    nc._session.call_later(0, keep_the_io_thread)
     assert busy.wait(SOON)
     del batch
     try:

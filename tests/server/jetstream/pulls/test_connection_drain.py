@@ -254,7 +254,7 @@ def test_the_connection_forgets_a_handler_that_has_ended(
 
     def adopted() -> int:
         gc.collect()  # the thread of the handler may be about to end
-        return len(other.session._drainables.all())
+        return len(other._session._drainables.all())
 
     wait_for(lambda: adopted() == 0)
 

@@ -144,12 +144,12 @@ def test_bad_options_are_refused_before_anything_is_sent(
     pulls: Pulls,
     options: dict[str, Any],
 ) -> None:
-    before = len(far.session.interests)
+    before = len(far._session.interests)
     with pytest.raises(errors.ConfigError):
         far_worker.fetch(**options)
     far.flush()
     assert pulls.count == 0
-    assert len(far.session.interests) == before
+    assert len(far._session.interests) == before
 
 
 def test_a_pull_no_server_takes_is_first_retried(

@@ -26,7 +26,7 @@ def test_messages_end_after_the_idle_timeout_fully_read(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
-    before = len(nc.session.interests)
+    before = len(nc._session.interests)
     messages = worker.messages(max_messages=10, idle_timeout=3.0)
     begin = monotonic()
     got = []
@@ -40,7 +40,7 @@ def test_messages_end_after_the_idle_timeout_fully_read(
     with pytest.raises(errors.SubscriptionClosedError):
         messages.next(1)
     wait_for(lambda: settled(worker))
-    assert len(nc.session.interests) == before
+    assert len(nc._session.interests) == before
 
 
 def test_a_message_in_time_keeps_it_going(

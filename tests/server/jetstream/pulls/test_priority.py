@@ -330,7 +330,7 @@ def test_impossible_priority_options_are_rejected_before_sending(
     pulls: Pulls,
     options: dict[str, Any],
 ) -> None:
-    before = len(far.session.interests)
+    before = len(far._session.interests)
     calls: list[Any] = [
         lambda: far_pinned.next(1, **options),
         lambda: far_pinned.fetch(1, **options),
@@ -343,7 +343,7 @@ def test_impossible_priority_options_are_rejected_before_sending(
             call()
     far.flush()
     assert pulls.count == 0
-    assert len(far.session.interests) == before
+    assert len(far._session.interests) == before
 
 
 def test_a_consumer_without_groups_is_given_none(worker: jsync.Consumer) -> None:

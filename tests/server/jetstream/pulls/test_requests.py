@@ -143,7 +143,7 @@ def test_impossible_pull_options_are_rejected_before_sending(
     face: str,
     options: dict[str, Any],
 ) -> None:
-    before = len(far.session.interests)
+    before = len(far._session.interests)
     call: Any = far_worker.messages
     if face == "consume":
         call = lambda **options: far_worker.consume(print, **options)  # noqa: E731
@@ -151,4 +151,4 @@ def test_impossible_pull_options_are_rejected_before_sending(
         call(**options)
     far.flush()
     assert pulls.count == 0
-    assert len(far.session.interests) == before
+    assert len(far._session.interests) == before

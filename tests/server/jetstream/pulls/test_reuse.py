@@ -86,7 +86,7 @@ def test_consumers_of_a_connection_share_them(
         assert int(consumer.next(SOON).data) == 0
         assert numbers(consumer.fetch(4, timeout=SOON)) == [1, 2, 3, 4]
         del consumer
-    assert len(far.session.idle_inboxes) <= 2
+    assert len(far._session.idle_inboxes) <= 2
     assert subscribed(far) <= 1  # for the replies to requests
 
 
@@ -236,7 +236,7 @@ def test_many_threads_pull_from_one_consumer_at_once(
     ]
     got = [number for reader in readers for number in reader.result()]
     assert sorted(got) == list(range(threads * each))
-    assert len(nc.session.idle_inboxes) <= MAX_IDLE_INBOXES
+    assert len(nc._session.idle_inboxes) <= MAX_IDLE_INBOXES
     wait_for(lambda: subscribed(nc) <= 2)  # one for replies, and one of `next`
 
 
@@ -250,9 +250,9 @@ def test_surplus_subscriptions_end_at_the_server(
     batches = [worker.fetch(1, timeout=0.5) for _ in range(2 * MAX_IDLE_INBOXES)]
     assert [numbers(batch) for batch in batches] == [[]] * len(batches)
     batches.clear()
-    wait_for(lambda: len(nc.session.interests) == subscribed(nc) + MAX_IDLE_INBOXES)
-    wait_for(lambda: at_the_server() == len(nc.session.interests))
-    assert len(nc.session.idle_inboxes) == MAX_IDLE_INBOXES
+    wait_for(lambda: len(nc._session.interests) == subscribed(nc) + MAX_IDLE_INBOXES)
+    wait_for(lambda: at_the_server() == len(nc._session.interests))
+    assert len(nc._session.idle_inboxes) == MAX_IDLE_INBOXES
 
 
 @ways
@@ -363,7 +363,7 @@ def test_an_only_reader_needs_no_other_thread(
         held.set()
         release.wait(LONG)
 
-    nc.session.call_later(0, hold_the_io_thread)
+    nc._session.call_later(0, hold_the_io_thread)
     assert held.wait(SOON)
     try:
         options: dict[str, Any] = {"max_messages": 20, "stop_after": 200}

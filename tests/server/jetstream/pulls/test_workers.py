@@ -221,9 +221,9 @@ def test_failing_to_start_a_thread_leaves_no_subscription(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fill(nc, stream, 10)
-    before = len(nc.session.interests)
+    before = len(nc._session.interests)
     started: list[threading.Thread] = []
-    real = nc.session.thread_factory.start
+    real = nc._session.thread_factory.start
 
     def start(name: str, run: Any) -> threading.Thread:
         if len(started) == 2:
@@ -231,10 +231,10 @@ def test_failing_to_start_a_thread_leaves_no_subscription(
         started.append(real(name, run))
         return started[-1]
 
-    monkeypatch.setattr(nc.session.thread_factory, "start", start)
+    monkeypatch.setattr(nc._session.thread_factory, "start", start)
     with pytest.raises(RuntimeError, match="new thread"):
         worker.consume(jsync.JetStreamMsg.nak, workers=WORKERS)
     wait_for(lambda: not any(thread.is_alive() for thread in started))
-    assert len(nc.session.interests) == before
+    assert len(nc._session.interests) == before
     with worker.fetch(10, timeout=SOON) as rest:
         assert sorted(numbers(rest)) == list(range(10))

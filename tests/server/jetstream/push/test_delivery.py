@@ -81,7 +81,7 @@ def test_a_callback_without_a_message_has_no_thread(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     def threads() -> int:
-        begin = f"{nc.session.name}-push-"
+        begin = f"{nc._session.name}-push-"
         return sum(t.name.startswith(begin) for t in threading.enumerate())
 
     handler = Recorder()
@@ -149,13 +149,13 @@ def test_a_subscription_may_change_subject_before_the_bind(
 def test_an_abandoned_subscription_leaves_nothing_on_the_server(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    before = set(nc.session.interests)
+    before = set(nc._session.interests)
     for callback in (None, Recorder()):
         sub = open_subscription(js._api, f"a.{stream.name}", callback=callback)
         close_unbound(sub)
         close_unbound(sub)
         assert not sub.is_active
-    assert set(nc.session.interests) == before
+    assert set(nc._session.interests) == before
 
 
 def test_the_backlog_has_limits_and_drops_are_reported(

@@ -202,5 +202,5 @@ def test_a_consumer_that_is_reset_has_no_gap(
             msg.ack_sync()
         stream.consumer("again").reset(2)
         assert sequences(take(sub, 4)) == [2, 3, 4, 5]
-        nc.session.callbacks.submit(problems, None)
+        nc._session.callbacks.submit(problems, None)
         assert problems.get() is None

@@ -187,12 +187,12 @@ def test_the_servers_word_of_its_end_is_believed(
     with js.subscribe(subject, ordered=True, on_error=problems) as sub:
         publish(nc, subject, 1)
         assert sequences(take(sub, 1)) == [1]
-        interests = len(nc.session.interests)
+        interests = len(nc._session.interests)
         say(nc, sub.subject, status, text)
         assert isinstance(problems.get(), errors.OrderedConsumerResetError)
         publish(nc, subject, 1)
         assert sequences(take(sub, 1)) == [2]
-        assert len(nc.session.interests) == interests
+        assert len(nc._session.interests) == interests
 
 
 def test_a_word_that_comes_twice_ends_one_consumer(
@@ -203,7 +203,7 @@ def test_a_word_that_comes_twice_ends_one_consumer(
         assert isinstance(problems.get(), errors.OrderedConsumerResetError)
         publish(nc, subject, 1)
         assert sequences(take(sub, 1)) == [1]
-        nc.session.callbacks.submit(problems, None)
+        nc._session.callbacks.submit(problems, None)
         assert problems.get() is None
 
 
@@ -367,10 +367,10 @@ def test_a_stream_that_is_deleted_ends_it(
 def test_a_failed_start_raises_and_leaves_no_consumer(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
-    before = set(nc.session.interests)
+    before = set(nc._session.interests)
     with pytest.raises(errors.APIError):
         js.subscribe(subject, stream="nobody", ordered=True)
-    assert set(nc.session.interests) == before
+    assert set(nc._session.interests) == before
 
 
 def test_an_unknown_status_is_raised_and_reading_continues(
@@ -396,7 +396,7 @@ def test_an_abandoned_consumers_heartbeat_is_not_believed(
         nc.publish(first, b"", reply="not.the.next")
         publish(nc, subject, 1)
         assert sequences(take(sub, 1)) == [1]
-        nc.session.callbacks.submit(problems, None)
+        nc._session.callbacks.submit(problems, None)
         assert problems.get() is None
 
 
@@ -425,11 +425,11 @@ def test_unsubscribe_wakes_an_ordered_subscriptions_waiting_reader(
 def test_a_forgotten_one_is_ended(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
-    before = set(nc.session.interests)
+    before = set(nc._session.interests)
     sub = js.subscribe(subject, ordered=True, inactive_threshold=60)
-    assert set(nc.session.interests) != before
+    assert set(nc._session.interests) != before
     del sub
-    wait_for(lambda: set(nc.session.interests) == before)
+    wait_for(lambda: set(nc._session.interests) == before)
     wait_for(lambda: list(stream.consumer_names()) == [])
 
 

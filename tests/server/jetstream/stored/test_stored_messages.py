@@ -473,12 +473,12 @@ def test_an_abandoned_iteration_leaves_no_subscription(
     fill(js, stream, *"abc")
     messages = stream.get_messages()
     next(messages)
-    assert len(nc.session.reply_mux) == 1
+    assert len(nc._session.reply_mux) == 1
     messages.close()  # type: ignore[attr-defined]
-    assert len(nc.session.reply_mux) == 0
+    assert len(nc._session.reply_mux) == 0
     for _ in stream.get_last_messages(">"):
         break
-    assert len(nc.session.reply_mux) == 0
+    assert len(nc._session.reply_mux) == 0
 
 
 def test_the_last_message_of_each_subject_comes_once(

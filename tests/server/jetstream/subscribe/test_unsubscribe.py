@@ -394,9 +394,9 @@ def test_a_forgotten_iterator_is_unsubscribed(
 ) -> None:
     sub = js.subscribe(subject)
     sid = sub._mailbox.sid
-    assert sid in nc.session.interests
+    assert sid in nc._session.interests
     del sub
-    wait_for(lambda: sid not in nc.session.interests)
+    wait_for(lambda: sid not in nc._session.interests)
 
 
 def test_a_callback_continues_without_reference_to_its_subscription(
