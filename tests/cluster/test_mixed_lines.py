@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +19,7 @@ from ..support.servers import Cluster, wait_for
 from ..support.threads import Recorder, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
 
@@ -80,6 +80,13 @@ def lead(cluster: Cluster, js: jsync.JetStream, stream: str, *, old: bool) -> No
         return False
 
     wait_for(done, 60)
+
+
+def create_stream(js: jsync.JetStream, name: str, **options: Any) -> None:
+    """Create a stream with an option that the old server does not know."""
+    # If the old server leads the new stream, its answer leaves the option out.
+    with contextlib.suppress(errors.UnsupportedFeatureError):
+        js.create_stream(name=name, subjects=[f"{name}.>"], num_replicas=3, **options)
 
 
 def test_an_old_leader_refuses_keys_that_expire(
@@ -191,9 +198,8 @@ def test_publish_tells_that_a_leader_ignored_ttl(
 def test_an_old_leader_refuses_schedules(
     mixed: Cluster, js: jsync.JetStream, unique: str
 ) -> None:
-    stream = js.create_stream(
-        name=unique, subjects=[f"{unique}.>"], num_replicas=3, allow_msg_schedules=True
-    )
+    create_stream(js, unique, allow_msg_schedules=True)
+    stream = js.stream(unique)
     lead(mixed, js, unique, old=False)
     schedules = js.schedules(unique)
     lead(mixed, js, unique, old=True)
@@ -205,4 +211,51 @@ def test_an_old_leader_refuses_schedules(
             target=f"{unique}.now",
         )
     assert stream.info().state.last_seq == 0
+    js.delete_stream(unique)
+
+
+def test_publishers_refuse_options_of_an_old_leader(
+    mixed: Cluster, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    stream = f"KV_{bucket.bucket}"
+    subject = f"$KV.{bucket.bucket}.session"
+    lead(mixed, js, stream, old=True)
+    with js.publisher() as publisher:
+        calls: list[Callable[[], object]] = [
+            lambda: publisher.publish(subject, b"x", ttl=2),
+            lambda: publisher.publish_many(subject, [b"x"], ttl=2),
+            lambda: publisher.publish_many([subject], [b"x"], ttl=2),
+            lambda: js.publish_batch([(subject, b"x", {"ttl": 2})]),
+        ]
+        for call in calls:
+            with pytest.raises(errors.Error):
+                call()
+        with pytest.raises(errors.UnsupportedFeatureError, match=r"node-1.*step_down"):
+            publisher.publish(subject, b"x", ttl=2)
+        assert publisher.published == 0
+        assert js.stream(stream).info().state.last_seq == 0
+        publisher.publish(subject, b"x")
+        lead(mixed, js, stream, old=False)
+        assert publisher.publish(subject, b"x", ttl=2).result(60).seq == 2
+
+
+def test_counters_do_not_add_at_an_old_leader(
+    mixed: Cluster,
+    js: jsync.JetStream,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_stream(js, unique, allow_msg_counter=True, allow_direct=True)
+    lead(mixed, js, unique, old=False)
+    counters, subject = js.counters(unique), f"{unique}.visits"
+    assert counters.add(subject, 5) == 5
+    lead(mixed, js, unique, old=True)
+    monkeypatch.setattr(api_module, "LEADER_CHECK_SECONDS", 3600.0)
+    with pytest.raises(errors.JetStreamError, match="has not counted"):
+        counters.add(subject, 5)
+    monkeypatch.setattr(api_module, "LEADER_CHECK_SECONDS", 0.0)
+    with pytest.raises(errors.UnsupportedFeatureError, match=r"node-1.*step_down"):
+        counters.add(subject, 5)
+    lead(mixed, js, unique, old=False)
+    assert counters.add(subject, 5) == 10
     js.delete_stream(unique)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...errors import (
     CounterNotFoundError,
     CountersNotEnabledError,
+    Error,
     JetStreamError,
     MessageNotFoundError,
+    StreamNotFoundError,
 )
 from ...models import StoredMessage
 from ...models.name import check_literal
@@ -72,6 +76,8 @@ class Counters:
 
         Raises:
             ConfigError: The amount is not an int. Nothing is sent.
+            UnsupportedFeatureError: The server, or the one that leads the stream in a cluster
+                of several versions, is too old. Nothing is added.
             InvalidSubjectError: The subject has wildcards. Nothing is sent.
             NoStreamResponseError: No stream takes the subject.
             JetStreamError: Another stream has the counter, and has added the amount.
@@ -84,9 +90,14 @@ class Counters:
             "msg_id": msg_id,
         }
         headers = publish_headers(subject, b"", options)
-        self._api.require(required_features(options))
-        seconds = self._api.seconds(timeout)
-        ack = publish(self._api.session, subject, b"", headers, seconds)
+        needs = required_features(options)
+        self._api.require(needs)
+        deadline = monotonic() + self._api.seconds(timeout)
+        # An older leader would store an empty message as the value of the counter.
+        with suppress(StreamNotFoundError):
+            self._api.require_of_leader(self._stream, needs, deadline - monotonic())
+        left = max(0.0, deadline - monotonic())
+        ack = publish(self._api.session, subject, b"", headers, left)
         if ack.stream != self._stream:
             # Servers reject `expected_stream` for counters.
             raise JetStreamError(
@@ -98,6 +109,11 @@ class Counters:
             return self._get(subject, timeout, direct=False).value
         value = ack.value
         if value is None:
+            # An older server leads the stream since our check, and stored an empty message.
+            with suppress(Error):
+                stored.delete_message(
+                    self._api, self._stream, ack.seq, erase=False, timeout=left
+                )
             raise JetStreamError(f"stream {ack.stream} has not counted {subject!r}")
         return value
 

@@ -18,6 +18,7 @@ from ...validation import (
 )
 from .ack_tracker import AckTracker
 from .arrow import arrow_source, publish_table
+from .leader_check import LeaderCheck
 from .options import publish_headers, required_features
 from .publish import RETRY_FOR_EVER
 
@@ -76,6 +77,7 @@ class Publisher(NotCopyable):
         self._api = api
         self._session = api.session
         self._closed = False
+        self._leaders = LeaderCheck(api)
         self._acks = AckTracker(
             self._session,
             window=window,
@@ -114,7 +116,8 @@ class Publisher(NotCopyable):
             InvalidSubjectError: Nothing can be published to the subject.
             InvalidHeaderError: A header cannot be sent.
             MaxPayloadError: The message is too large for the server.
-            UnsupportedFeatureError: The server is too old for an option.
+            UnsupportedFeatureError: The server, or the one that leads the stream in a
+                cluster of several versions, is too old for an option.
             WriteTimeoutError: The server reads too slowly.
             PublisherClosedError: The publisher is closed.
             ConnectionClosedError: The connection is closed.
@@ -160,7 +163,8 @@ class Publisher(NotCopyable):
             if options.get("incr") is not None and not isinstance(payloads, _ONE):
                 payloads = list(payloads)
                 data = next((one for one in payloads if one), b"")
-            headers = self._headers(subject, data, options)
+            several = subjects if isinstance(subjects, list | tuple) else ()
+            headers = self._headers(subject, data, options, several)
         return self._window.publish_many(subjects, payloads, headers, msg_ids)
 
     def publish_arrow(
@@ -198,10 +202,18 @@ class Publisher(NotCopyable):
         return publish_table(source, lambda rows: self._window.publish_rows(*rows))
 
     def _headers(
-        self, subject: str, data: Data, options: PublishOptions
+        self,
+        subject: str,
+        data: Data,
+        options: PublishOptions,
+        subjects: Sequence[str] = (),
     ) -> HeadersLike | None:
         headers = publish_headers(subject, data, options)
-        self._api.require(required_features(options))
+        needs = required_features(options)
+        if needs:
+            self._api.require(needs)
+            for each in dict.fromkeys(subjects or (subject,)):
+                self._leaders.require(each, needs)
         return headers
 
     # Waiting --------------------------------------------------------------------------
