@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,7 @@ from ..errors import (
     JetStreamNotEnabledError,
     NoRespondersError,
     PermissionsError,
+    StreamNotFoundError,
 )
 from ..models import AccountInfo
 from ..models.server_version import MIN_VERSION
@@ -56,6 +58,9 @@ LEADER_CHECK_SECONDS = 1.0
 
 MAX_LEADERS = 1000
 """The streams whose leaders are kept as known."""
+
+_OWN_PREFIX = re.compile(r"\$JS\.(?:[^.]+\.)?API")
+"""Prefixes of the account itself. Others lead to JetStream of another account."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -114,7 +119,8 @@ class API:
         self.strictly: dict[str, Any] = {"pedantic": True} if pedantic else {}
         """Fields that are added to each request to create or change something."""
         self._asked = "", MIN_VERSION
-        self._leaders: dict[str, tuple[float, ServerVersion]] = {}
+        # By the domain of an ack and the stream.
+        self._leaders: dict[tuple[str | None, str], tuple[float, ServerVersion]] = {}
         self.mirrors: dict[tuple[str, str], float] = {}
         """The times at which mirrors of streams were found to keep all subjects."""
 
@@ -183,23 +189,29 @@ class API:
         needs: Needs,
         timeout: float,
         outcome: str = "nothing was sent",
+        *,
+        domain: str | None = None,
     ) -> None:
         """Raise `UnsupportedFeatureError` if the leader of a stream is too old for `needs`.
 
         In a cluster of several versions, the leader can be older than the server of the
         connection. It stores a message without the options that it does not know. Asks the
         leader, at most once a second for each stream that has all that was needed.
+
+        `domain` is that of an ack. A stream of another domain may have the same name.
         """
         if not needs:
             return
-        now = monotonic()
-        asked, line = self._leaders.get(stream, (-LEADER_CHECK_SECONDS, MIN_VERSION))
+        now, which = monotonic(), (domain, stream)
+        asked, line = self._leaders.get(which, (-LEADER_CHECK_SECONDS, MIN_VERSION))
         if now - asked < LEADER_CHECK_SECONDS and not lacking(needs, line):
             return
         try:
-            reply = self.request(f"STREAM.INFO.{stream}", timeout=max(0.0, timeout))
+            reply = self._info_in(domain, stream, now + max(0.0, timeout))
         except PermissionsError:
             return  # without the permission, it cannot be known
+        if reply is None:
+            return
         empty: dict[str, Any] = {}
         line, _ = line_of_config(part_of(reply, "config", empty, dict[str, Any]))
         if missing := lacking(needs, line):
@@ -212,7 +224,28 @@ class API:
             )
         if len(self._leaders) >= MAX_LEADERS:
             self._leaders.clear()
-        self._leaders[stream] = now, line
+        self._leaders[which] = now, line
+
+    def _info_in(
+        self, domain: str | None, stream: str, deadline: float
+    ) -> dict[str, Any] | None:
+        """Request the info of the stream of that name in a domain. Blocks.
+
+        None: the streams of this prefix are of another domain, in another account perhaps.
+        """
+        subject = f"STREAM.INFO.{stream}"
+        try:
+            reply = self.request(subject, timeout=max(0.0, deadline - monotonic()))
+        except (StreamNotFoundError, JetStreamNotEnabledError):
+            if domain is None:
+                raise
+        else:
+            if domain is None or reply.get("domain") in (None, domain):
+                return reply
+        if not _OWN_PREFIX.fullmatch(self.prefix):
+            return None
+        there = API(self.owner, f"$JS.{domain}.API", self.timeout)
+        return there.request(subject, timeout=max(0.0, deadline - monotonic()))
 
     def _ask(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
         try:

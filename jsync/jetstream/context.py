@@ -887,6 +887,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
                 needs,
                 deadline - monotonic(),
                 f"message {ack.seq} is stored without",
+                domain=ack.domain,
             )
         except UnsupportedFeatureError:
             raise

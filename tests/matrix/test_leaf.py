@@ -97,3 +97,24 @@ def test_another_connection_asks_for_the_version_again() -> None:
         wait_for(lambda: nc.stats().reconnects >= 1)
         wait_for(lambda: answers(js))
         assert js.create_stream(name="A", allow_atomic=True).config.allow_atomic
+
+
+def test_the_domain_of_an_ack_names_the_leader() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    older = f"""jetstream {{ domain: leaf }}
+        leafnodes {{ reconnect: 1, remotes: [{{ url: "nats-leaf://{address}" }}] }}"""
+    with (
+        hub_of("2.15", address) as hub,
+        LocalServer(binary=binary_of("2.10"), config=older),
+        jsync.connect(hub.url) as nc,
+    ):
+        here, there = nc.jetstream(domain="hub"), nc.jetstream(domain="leaf")
+        wait_for(lambda: answers(there))
+        here.create_stream(name="S", subjects=["here"], allow_msg_ttl=True)
+        there.create_stream(name="S", subjects=["there"])
+        there.create_stream(name="ALONE", subjects=["alone"])
+        for js in (nc.jetstream(), here, there):
+            assert js.publish("here", b"", ttl=60).domain == "hub"
+            for subject in ("there", "alone"):
+                with pytest.raises(errors.UnsupportedFeatureError, match=r"2\.10"):
+                    js.publish(subject, b"", ttl=60)
