@@ -256,6 +256,12 @@ def test_a_reply_without_error_headers_is_no_error() -> None:
     assert error_of(jsync.Msg("a", b"x", headers={"Other": "1"})) is None
 
 
+def test_an_error_code_alone_is_an_error() -> None:
+    read = error_of(jsync.Msg("a", headers={"Nats-Service-Error-Code": "404"}))
+    assert read is not None
+    assert (read.code, read.description) == (404, "")
+
+
 @pytest.mark.parametrize("code", ["", "many", "-1", "1e3", "9" * 5000])
 def test_a_code_without_a_number_reads_as_zero(code: str) -> None:
     headers = {"Nats-Service-Error": "odd", "Nats-Service-Error-Code": code}

@@ -236,7 +236,7 @@ def test_any_other_name_is_a_name(files: jsync.ObjectStore, name: str) -> None:
     [
         {"chunk_size": 0},
         {"chunk_size": 1.5},
-        {"chunk_size": 100 * MIB},
+        {"chunk_size": MIB + 1},
         {"description": 7},
         {"metadata": {"a": 1}},
         {"metadata": "words"},

@@ -130,6 +130,11 @@ def test_nothing_is_left_beyond_an_end_or_purge() -> None:
     assert made(ask_rest("S", ["a"], 12), info(last=10)).first is None
 
 
+def test_the_last_message_alone_is_the_rest() -> None:
+    rest = made(ask_rest("S", None, 9), info(last=10), message(10))
+    assert rest.first == 10
+
+
 def test_the_rest_starts_at_the_first_filter_match() -> None:
     rest = made(
         *(ask_rest("S", ["a", "b", "c"], 4, 8), info(last=10)),
