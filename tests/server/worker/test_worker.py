@@ -883,6 +883,17 @@ def test_dead_letters_without_a_stream_prevent_the_start(
             app.start(nc)
 
 
+def test_a_consumer_of_more_subjects_is_refused(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    both = [f"{stream.name}.a", f"{stream.name}.b"]
+    stream.create_consumer(durable_name="w", filter_subjects=both)
+    app = jsync.Worker(stream=stream.name)
+    app.handle(both[0], consumer="w")(lambda _: None)
+    with pytest.raises(errors.FilterMismatchError, match=r"gets .*a, .*b, and"):
+        app.start(nc)
+
+
 def test_an_existing_consumer_is_used_as_it_is(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
