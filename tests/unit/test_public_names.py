@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import jsync
 from jsync import errors, metrics, server, testing
 
@@ -153,6 +155,7 @@ def test_importing_is_light() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.tools
 def test_docstrings_name_errors_that_exist() -> None:
     root = Path(jsync.__file__).parent
     files = [*root.rglob("*.py"), root / "_fast.pyi"]
