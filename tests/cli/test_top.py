@@ -31,7 +31,7 @@ from jsync.cli.top.engine import (
 )
 from jsync.cli.top.screen import ConnectionStatus, draw
 from jsync.cli.ui.console import console
-from jsync.cli.ui.keyboard import keys_of
+from jsync.cli.ui.keyboard import Keyboard, keys_of
 
 from ..support.servers import wait_for
 from .support import Jsync
@@ -456,3 +456,17 @@ def test_invalid_options_are_rejected(jsync: Jsync) -> None:
     ended = jsync("top", "--sort", "ack_pending")
     assert ended.code == 2
     assert "streams have no ack_pending" in ended.errors
+
+
+def test_a_keyboard_without_a_terminal_leaks_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[int] = []
+    close = os.close
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), close(fd)))
+        keyboard = Keyboard()
+        with pytest.raises(termios.error), keyboard:
+            pass
+    assert closed == [keyboard._woken, keyboard._waker]

@@ -85,7 +85,11 @@ class Keyboard:
         os.set_blocking(self._waker, False)
 
     def __enter__(self) -> Self:
-        self.enter_cbreak_mode()
+        try:
+            self.enter_cbreak_mode()
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(
@@ -97,8 +101,11 @@ class Keyboard:
         try:
             self.restore()
         finally:
-            os.close(self._woken)
-            os.close(self._waker)
+            self._close()
+
+    def _close(self) -> None:
+        os.close(self._woken)
+        os.close(self._waker)
 
     def enter_cbreak_mode(self) -> None:
         """Let the terminal send each key immediately. Ctrl-C and Ctrl-Z are signals."""
