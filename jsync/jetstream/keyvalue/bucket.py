@@ -542,8 +542,9 @@ class KeyValue(Generic[Value]):
         """Iterate over the keys that have a value, each once. The server filters them.
 
         You get each key that has a value all the time while you iterate, whatever others
-        put, and in a cluster whichever server answers. Keys come one by one: jsync keeps
-        16 to 32 bytes of each, so that none comes twice.
+        put, and in a cluster whichever server answers. A key that was deleted a moment
+        before may come, too, from a server that is behind. Keys come one by one: jsync
+        keeps 16 to 32 bytes of each, so that none comes twice.
 
         Args:
             *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
