@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
+FULL = 1
+"""The `max_bytes` of a store that takes nothing more, because it is being deleted."""
 MOVES = 3
 """The most attempts to move an object that others replace at the same time."""
 
@@ -413,16 +415,36 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 raise
 
     def rmdir(self, path: str) -> None:
-        """Delete an empty store. Directories in a store end with their last object."""
+        """Delete an empty store. Directories in a store end with their last object.
+
+        The store refuses to store anything while it is deleted, so that no object of another
+        client is deleted with it.
+        """
         path = self._strip_protocol(path)
         if "/" in path:
             return
-        store = self._store(path)
+        store, js = self._store(path), self.jetstream
         with _as_os_errors(path):
-            found = store.check(remove=False)
-            if any(store.list()) or found.uploads or found.unreadable:
-                raise OSError(f"the store is not empty: {path}")
-            self.jetstream.delete_object_store(path)
+            _check_empty(store)
+            status = store.status()
+            if status.is_sealed:
+                js.delete_object_store(path)
+                return
+            if status.stream_info.config.discard != "new":
+                raise OSError(
+                    f"the store removes old objects to store new ones: {path}; delete it "
+                    "with JetStream.delete_object_store"
+                )
+            limit = status.config.max_bytes
+            try:
+                js.update_object_store(bucket=path, max_bytes=FULL)
+                _check_empty(store)
+                js.delete_object_store(path)
+            except BaseException:
+                if limit != FULL:  # no other program is deleting it
+                    with contextlib.suppress(errors.BucketNotFoundError):
+                        js.update_object_store(bucket=path, max_bytes=limit)
+                raise
 
     def ls(self, path: str, detail: bool = True, **_options: Any) -> list[Any]:
         """List a directory, or an object as the only entry."""
@@ -640,6 +662,13 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return str(self.info(path).get("nuid"))
 
     checksum = ukey
+
+
+def _check_empty(store: jsync.ObjectStore) -> None:
+    """Raise `OSError` if a store has objects, unfinished puts or unreadable infos."""
+    found = store.check(remove=False)
+    if any(store.list()) or found.uploads or found.unreadable:
+        raise OSError(f"the store is not empty: {store.bucket}")
 
 
 def _object(path: str) -> tuple[str, str]:

@@ -242,6 +242,37 @@ def test_stores_are_made_and_removed(
     assert unique not in js.object_store_names()
 
 
+@pytest.mark.parametrize("look", [1, 2])
+def test_no_late_object_is_deleted_with_its_store(
+    fs: JetStreamFileSystem,
+    files: jsync.ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    look: int,
+) -> None:
+    root, listed = files.bucket, files.list
+    outcomes: list[object] = []
+
+    def list_then_put(self: jsync.ObjectStore) -> Iterator[jsync.ObjectInfo]:
+        """Let another client put an object after a look has found nothing."""
+        yield from listed()
+        outcomes.append(None)
+        if len(outcomes) == look:
+            try:
+                files.put("late", b"1")
+            except errors.Error as error:
+                outcomes[-1] = type(error)
+
+    monkeypatch.setattr(jsync.ObjectStore, "list", list_then_put)
+    if look == 1:
+        with pytest.raises(OSError, match="not empty"):
+            fs.rmdir(root)
+        assert files.get("late") == b"1"
+        files.put("later", b"1")
+    else:
+        fs.rmdir(root)
+        assert outcomes == [None, errors.StreamStoreError]
+
+
 def test_a_link_has_the_size_of_its_object(
     fs: JetStreamFileSystem, files: jsync.ObjectStore
 ) -> None:
