@@ -463,9 +463,14 @@ def test_a_keyboard_without_a_terminal_leaks_nothing(
 ) -> None:
     closed: list[int] = []
     close = os.close
+
+    def note(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+
     with open(os.devnull) as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
-        monkeypatch.setattr(os, "close", lambda fd: (closed.append(fd), close(fd)))
+        monkeypatch.setattr(os, "close", note)
         keyboard = Keyboard()
         with pytest.raises(termios.error), keyboard:
             pass
