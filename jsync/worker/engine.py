@@ -100,6 +100,26 @@ class ProcessPool:
         elif self._deaths[place]:
             self.restarts += 1
 
+    def not_started(self, place: int, now: float) -> None:
+        """Record that the system could not start a process, for example without memory.
+
+        The other processes continue, and another attempt follows. Without other processes,
+        the attempt counts for a crash loop.
+        """
+        if place in self._due:
+            self._due[place] = now + self._backoff(place)
+        else:  # it was to replace a process, which stays
+            self._predecessor = None
+            self._rolling.clear()
+        if not self.states:
+            self._failed_start(1)
+
+    def _backoff(self, place: int) -> float:
+        """Count a failure of a place, and return the seconds until its next process."""
+        deaths = self._deaths[place]
+        self._deaths[place] += 1
+        return min(MAX_BACKOFF, INITIAL_BACKOFF * 2.0 ** min(deaths, 20))
+
     def is_ready(self, process: int, now: float) -> int | None:
         """Record that a process is ready. Return the process that it replaces, if any."""
         if self.states[process].current is not ProcessState.STARTING:
@@ -139,10 +159,7 @@ class ProcessPool:
         if was is not ProcessState.STOPPING:
             if now - since >= HEALTHY_SECONDS:
                 self._deaths[place] = 0
-            pause = min(
-                MAX_BACKOFF, INITIAL_BACKOFF * 2.0 ** min(self._deaths[place], 20)
-            )
-            self._deaths[place] += 1
+            pause = self._backoff(place)
         at_work = (ProcessState.STARTING, ProcessState.READY)
         if not any(
             self._place[other] == place and machine.current in at_work

@@ -259,7 +259,14 @@ class Supervisor:
 
     def _start(self, place: int) -> None:
         number, self._next = self._next, self._next + 1
-        process = Process(self._command, place)
+        try:
+            process = Process(self._command, place)
+        except OSError as error:  # for example, no descriptors or no memory
+            logger.warning("a process cannot be started: %s", error)
+            self._pool.not_started(place, monotonic())
+            if self._pool.fatal is not None:
+                self._leave()
+            return
         with self._lock:
             self._processes[number] = process
         self._pool.started(number, place)

@@ -167,6 +167,21 @@ def test_a_killed_process_is_begun_again(running: Running) -> None:
     wait_for(lambda: len(running.children()) == 2 and running.is_ready())
 
 
+def test_a_shortage_of_descriptors_ends_no_process(running: Running) -> None:
+    resource = pytest.importorskip("resource")
+    assert isinstance(running.process, Process)
+    pid = running.process.pid
+    killed, other = sorted(running.children())
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    os.kill(killed, signal.SIGKILL)
+    for _ in range(6):  # more often than a crash loop lasts
+        running.process.await_words("a process cannot be started")
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    wait_for(lambda: len(running.children()) == 2 and running.is_ready())
+    assert other in running.children()
+
+
 CHILD_APP = """
 import os, signal, subprocess, jsync
 

@@ -302,6 +302,32 @@ def test_a_failed_replacement_keeps_the_old_process_working() -> None:
     assert made.due(100) == []
 
 
+def test_a_replacement_that_cannot_start_changes_nothing() -> None:
+    made = process_pool(2)
+    made.rolling_restart()
+    assert made.to_replace() == 0
+    made.not_started(0, 1)
+    assert made.to_replace() is None
+    assert made.ready == 2
+    assert made.due(100) == []
+    made.rolling_restart()
+    assert made.to_replace() == 0
+
+
+def test_processes_that_cannot_start_are_retried_beside_others() -> None:
+    made = process_pool(2)
+    made.ended(1, -9, 0)
+    for number in range(20):
+        assert made.due(20.0 * number) == []
+        assert made.due(20.0 * number + MAX_BACKOFF) == [1]
+        made.not_started(1, 20.0 * number + 20)
+    made.ended(0, -9, 0)
+    for _ in range(MAX_FAILED_STARTS):
+        assert made.fatal is None
+        made.not_started(0, 0)
+    assert "crash loop" in (made.fatal or "")
+
+
 def test_an_old_process_ending_early_is_not_missed() -> None:
     made = process_pool(1)
     made.rolling_restart()
@@ -331,10 +357,17 @@ def test_nothing_of_an_ended_process_is_kept() -> None:
 def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> None:
     """The pool continues through all events until it ends by itself or is told to end."""
     made, numbers, now = ProcessPool(3), itertools.count(), 0.0
+
+    def begin(place: int) -> None:
+        if which == 2:
+            made.not_started(place, now)
+        else:
+            made.started(next(numbers), place)
+
     for what, which in events:
         now += 31.0
         for place in made.due(now):
-            made.started(next(numbers), place)
+            begin(place)
         alive = list(made.states)
         process = alive[which % len(alive)] if alive else None
         match what:
@@ -348,7 +381,7 @@ def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> 
             case 4:
                 replaced = made.to_replace()
                 if replaced is not None:
-                    made.started(next(numbers), replaced)
+                    begin(replaced)
             case 5 if which == 3:
                 made.shut_down()
         if made.fatal is not None or made.leaving:
