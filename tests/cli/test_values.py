@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jsync.cli.params.values import seconds, size, time
-from jsync.cli.ui.formatting import format_duration
+from jsync.cli.ui.formatting import format_duration, format_size
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -62,6 +62,23 @@ def test_a_duration_that_is_spelled_reads_as_itself(duration: float) -> None:
 )
 def test_a_size_counts_by_1024(text: str, expected: int) -> None:
     assert size(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (50_000, "48.8 KiB"),
+        (200_000, "195 KiB"),
+        (1024**2 - 1, "1.0 MiB"),
+        (5 << 40, "5.0 TiB"),
+    ],
+)
+def test_a_size_is_written_in_its_unit(count: int, expected: str) -> None:
+    assert format_size(count) == expected
 
 
 @pytest.mark.parametrize("text", ["", "-2", "1x", "much", "1 000", "9" * 400])
