@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
+from jsync.errors import CheckpointError
 from jsync.spark.coverage import Coverage
 from jsync.spark.marks import Mark
 from jsync.spark.offsets import (
     MAX_ROWS,
+    VERSION,
     Holding,
     Span,
     admitted,
@@ -34,6 +36,12 @@ def holding(
     first: int, following: int, created: str = OLD, leader: str = ""
 ) -> Holding:
     return Holding("A", created, first, following, leader=leader)
+
+
+def test_an_offset_of_a_newer_version_is_refused() -> None:
+    offset = {**to_json({"A": Span(OLD, 1, 5, 2)}), "v": VERSION + 1}
+    with pytest.raises(CheckpointError, match="written by a newer jsync"):
+        from_json(offset)
 
 
 def test_an_offset_comes_back_from_json() -> None:

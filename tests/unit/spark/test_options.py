@@ -37,6 +37,15 @@ def test_names_are_of_any_case() -> None:
     assert connecting(SERVERS="nats://a, nats://b").servers == ("nats://a", "nats://b")
 
 
+def test_a_count_starts_at_its_least_value() -> None:
+    given = Options({"minPartitions": "2"})
+    assert given.count("minPartitions", 2) == 2
+    for text in ("1", "-2", "2.0", "²", "many"):
+        given = Options({"minPartitions": text})
+        with pytest.raises(ConfigError, match="a whole number from 2 on"):
+            given.count("minPartitions", 2)
+
+
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

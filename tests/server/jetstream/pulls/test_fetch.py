@@ -104,6 +104,15 @@ def test_one_and_many_behave_alike(
     assert isinstance(reader.error(), errors.ConsumerDeletedError)
 
 
+def test_a_message_above_max_bytes_raises_an_error(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    nc.jetstream().publish(f"{stream.name}.a", bytes(2000))
+    batch = worker.fetch(max_bytes=1000, timeout=SOON)
+    with pytest.raises(errors.PullError, match="larger than max_bytes, 1000"):
+        next(iter(batch))
+
+
 def test_closed_batches_leave_no_interest_at_the_server(
     server: LocalServer, nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
