@@ -18,7 +18,8 @@ from jsync.jetstream.stored.engine import (
     ReadAction,
     SubjectReader,
 )
-from jsync.models import StoredMessage, StreamConfig
+from jsync.jetstream.stream_end.engine import Rest, end_in
+from jsync.models import StoredMessage, StreamConfig, StreamInfo
 
 from ....fuzz.fuzz_fast import SEEDS, answer_or_error, ask, read_answer
 from ....support import reference
@@ -349,6 +350,17 @@ def test_a_reply_that_is_no_stored_message_raises() -> None:
         StoredMessage.from_api("S", {"seq": 1})
     with pytest.raises(errors.JetStreamError, match="not a stored message"):
         StoredMessage.from_api("S", {"subject": "a", "seq": 1, "data": 5, "time": ""})
+
+
+@pytest.mark.parametrize(
+    ("first", "has_all"), [(9, False), (10, False), (11, True), (None, True)]
+)
+def test_a_read_includes_the_leaders_last_message(
+    first: int | None, has_all: bool
+) -> None:
+    state = {"messages": 10, "first_seq": 1, "last_seq": 10}
+    info = StreamInfo.from_wire({"config": {"name": "S"}, "state": state})
+    assert last_of_each().confirmed(Rest(end_in(info), first)) is has_all
 
 
 def test_the_repr_of_a_read_shows_its_place() -> None:
