@@ -17,7 +17,7 @@ _KILL_ON_JOB_CLOSE = 0x2000
 _EXTENDED_LIMITS = 9
 
 
-class _Limits(ctypes.Structure):
+class _JobLimits(ctypes.Structure):
     """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
 
     _fields_ = (  # type: ignore[mutable-override]
@@ -51,7 +51,7 @@ class Win32Job:
         """
         self._handle = _call("CreateJobObjectW", None, None)
         try:
-            limits = _Limits(flags=_KILL_ON_JOB_CLOSE)
+            limits = _JobLimits(flags=_KILL_ON_JOB_CLOSE)
             _call(
                 "SetInformationJobObject",
                 *(self._handle, _EXTENDED_LIMITS),

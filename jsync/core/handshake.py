@@ -12,7 +12,7 @@ from .protocol import ServerInfo, parse_info, server_error
 AnyError = TypeVar("AnyError", bound=Error)
 
 
-class State(Enum):
+class HandshakeState(Enum):
     """The next thing that the handshake waits for."""
 
     GREETING = "INFO"
@@ -23,7 +23,7 @@ class State(Enum):
     FAILED = "nothing, it has failed"
 
 
-class Step(Enum):
+class NextStep(Enum):
     """The next action of the connection."""
 
     READ = "read, and pass on what comes"
@@ -34,11 +34,11 @@ class Step(Enum):
 
 
 _STEPS: Final = {
-    State.GREETING: Step.READ,
-    State.TLS: Step.START_TLS,
-    State.CONNECT: Step.SEND_CONNECT,
-    State.PONG: Step.READ,
-    State.READY: Step.READY,
+    HandshakeState.GREETING: NextStep.READ,
+    HandshakeState.TLS: NextStep.START_TLS,
+    HandshakeState.CONNECT: NextStep.SEND_CONNECT,
+    HandshakeState.PONG: NextStep.READ,
+    HandshakeState.READY: NextStep.READY,
 }
 
 
@@ -61,7 +61,7 @@ class Handshake:
         self._carried = carried is not None
         self._tls = (tls or tls_first) and not self._carried
         begins_with_tls = tls_first and not self._carried
-        self._state = State.TLS if begins_with_tls else State.GREETING
+        self._state = HandshakeState.TLS if begins_with_tls else HandshakeState.GREETING
         self._encrypted = bool(carried)
         self._owes_pong = False
         self._head = b""
@@ -71,7 +71,7 @@ class Handshake:
         """The last INFO of the server, None before the first."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> HandshakeState:
         return self._state
 
     @property
@@ -79,7 +79,7 @@ class Handshake:
         return self._encrypted
 
     @property
-    def step(self) -> Step:
+    def step(self) -> NextStep:
         """The next action. A failed handshake has none, and raises `KeyError`."""
         return _STEPS[self._state]
 
@@ -89,9 +89,9 @@ class Handshake:
         Raises `ProtocolError` if the first bytes do not begin an INFO, and for unencrypted
         bytes where TLS has to begin.
         """
-        if self._state is State.TLS and data:
+        if self._state is HandshakeState.TLS and data:
             raise self._failed(_plaintext_after_tls(data[:200].decode("latin-1")))
-        if self._state is not State.GREETING or self._carried:
+        if self._state is not HandshakeState.GREETING or self._carried:
             return
         if len(self._head) < 5:
             self._head += data[:40]
@@ -102,27 +102,27 @@ class Handshake:
         elif b"\n" in data:
             self._tail = data.partition(b"\n")[2][:200]
 
-    def receive(self, op: str, value: object = None) -> Step:
+    def receive(self, op: str, value: object = None) -> NextStep:
         """Handle a frame of the parser. Return the next step, or raise the failure."""
         match self._state, op, value:
-            case State.TLS, _, _:
+            case HandshakeState.TLS, _, _:
                 raise self._failed(_plaintext_after_tls(f"{op} {value}"))
             case _, "-ERR", str(text):
                 raise self._failed(_refusal(text))
             case _, "BROKEN", Error() as error:
                 raise self._failed(error)
-            case State.GREETING, "INFO", bytes(data):
+            case HandshakeState.GREETING, "INFO", bytes(data):
                 self._greeted(self._parsed(data))
-            case State.CONNECT | State.PONG, "INFO", bytes(data):
+            case HandshakeState.CONNECT | HandshakeState.PONG, "INFO", bytes(data):
                 self.info = self._parsed(data)
-            case State.CONNECT, "PING", _:
+            case HandshakeState.CONNECT, "PING", _:
                 # Any bytes before CONNECT would end the handshake.
                 self._owes_pong = True
-            case State.PONG, "PING", _:
-                return Step.SEND_PONG
-            case State.PONG, "PONG", _:
-                self._state = State.READY
-            case State.PONG, "+OK", _:
+            case HandshakeState.PONG, "PING", _:
+                return NextStep.SEND_PONG
+            case HandshakeState.PONG, "PONG", _:
+                self._state = HandshakeState.READY
+            case HandshakeState.PONG, "+OK", _:
                 pass
             case _:
                 raise self._failed(
@@ -130,18 +130,20 @@ class Handshake:
                 )
         return self.step
 
-    def secured(self) -> Step:
+    def secured(self) -> NextStep:
         """Note that TLS is established with a valid certificate. Return the next step."""
-        self._has_waited_for(State.TLS)
+        self._has_waited_for(HandshakeState.TLS)
         self._encrypted = True
-        self._state = State.GREETING if self.info is None else State.CONNECT
+        self._state = (
+            HandshakeState.GREETING if self.info is None else HandshakeState.CONNECT
+        )
         return self.step
 
-    def connect_sent(self) -> Step:
+    def connect_sent(self) -> NextStep:
         """Note that CONNECT and PING were sent. Return the next step."""
-        self._has_waited_for(State.CONNECT)
-        self._state = State.PONG
-        return Step.SEND_PONG if self._owes_pong else self.step
+        self._has_waited_for(HandshakeState.CONNECT)
+        self._state = HandshakeState.PONG
+        return NextStep.SEND_PONG if self._owes_pong else self.step
 
     def eof(self) -> errors.ConnectionError:
         """Return the error for a peer that closes the connection now."""
@@ -151,11 +153,11 @@ class Handshake:
                 "closed by the server right after the TLS handshake: "
                 "it may want another client certificate"
             )
-        elif self._state is State.GREETING and self._carried:
+        elif self._state is HandshakeState.GREETING and self._carried:
             error = errors.ConnectionError(
                 "the WebSocket was closed before an INFO came: is it a NATS server's?"
             )
-        elif self._state is State.GREETING:
+        elif self._state is HandshakeState.GREETING:
             error = errors.ConnectionError(
                 "closed before an INFO came: is it a NATS server? Its WebSocket port "
                 "needs ws:// or wss://"
@@ -169,7 +171,11 @@ class Handshake:
     def timed_out(self) -> errors.TimeoutError:
         """Return the error for a `connect_timeout` that passes now."""
         hint = ""
-        if self._state is State.GREETING and not self._head and not self._carried:
+        if (
+            self._state is HandshakeState.GREETING
+            and not self._head
+            and not self._carried
+        ):
             hint = (
                 ": is it the client port of a NATS server? "
                 "One that begins with TLS needs `tls_handshake_first`, and a WebSocket "
@@ -189,7 +195,7 @@ class Handshake:
                 )
             )
         if self._encrypted or self._carried or not (self._tls or info.tls_required):
-            self._state = State.CONNECT
+            self._state = HandshakeState.CONNECT
         elif not (info.tls_required or info.tls_available):
             raise self._failed(
                 TLSError(
@@ -199,7 +205,7 @@ class Handshake:
         elif self._tail:
             raise self._failed(_plaintext_after_tls(self._tail.decode("latin-1")))
         else:
-            self._state = State.TLS
+            self._state = HandshakeState.TLS
 
     def _parsed(self, data: bytes) -> ServerInfo:
         try:
@@ -207,14 +213,14 @@ class Handshake:
         except ProtocolError as error:
             raise self._failed(error) from error.__cause__
 
-    def _has_waited_for(self, state: State) -> None:
+    def _has_waited_for(self, state: HandshakeState) -> None:
         if self._state is not state:
             raise self._failed(
                 ProtocolError(f"{state.value} while waiting for {self._state.value}")
             )
 
     def _failed(self, error: AnyError) -> AnyError:
-        self._state = State.FAILED
+        self._state = HandshakeState.FAILED
         return error
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ from .auth import Authenticator
 from .callbacks import as_callback_error, call_with_timeout
 from .dialer_call import DialerCall, check_socket
 from .events import LameDuck, ServersDiscovered
-from .handshake import Handshake, State as HandshakeState, Step
+from .handshake import Handshake, HandshakeState as HandshakeState, NextStep
 from .network_stream import CancelledError, NetworkStream, is_literal, resolve, wait
 from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
@@ -580,11 +580,11 @@ class IOThread:
         step = handshake.step
         while handshake.state is not HandshakeState.READY:
             match step:
-                case Step.START_TLS:
+                case NextStep.START_TLS:
                     name = without_dot(options.tls_hostname or server.certificate_name)
                     stream.start_tls(options, name, deadline)
                     step = handshake.secured()
-                case Step.SEND_CONNECT:
+                case NextStep.SEND_CONNECT:
                     assert handshake.info is not None
                     command = connect_command(
                         auth=self._credentials(server, handshake.info, deadline),
@@ -595,7 +595,7 @@ class IOThread:
                     )
                     stream.send(command + PING, deadline)
                     step = handshake.connect_sent()
-                case Step.SEND_PONG:
+                case NextStep.SEND_PONG:
                     stream.send(PONG, deadline)
                     step = handshake.step
                 case _:

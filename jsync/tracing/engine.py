@@ -25,7 +25,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
     """When it happened, by the clock of the server."""
 
 
-class _Connected(_Event, frozen=True, kw_only=True):
+class _PeerEvent(_Event, frozen=True, kw_only=True):
     kind: int = 0
     cid: int = 0
     """The number of the connection. `Connection.client_id` has yours."""
@@ -38,7 +38,7 @@ class _Connected(_Event, frozen=True, kw_only=True):
         return KINDS[self.kind] if 0 <= self.kind < len(KINDS) else str(self.kind)
 
 
-class Ingress(_Connected, frozen=True, kw_only=True, tag_field="type", tag="in"):
+class Ingress(_PeerEvent, frozen=True, kw_only=True, tag_field="type", tag="in"):
     """The message came into the server."""
 
     account: str = msgspec.field(name="acc", default="")
@@ -78,7 +78,7 @@ class StreamIngress(_Event, frozen=True, kw_only=True, tag_field="type", tag="js
     error: str | None = None
 
 
-class Egress(_Connected, frozen=True, kw_only=True, tag_field="type", tag="eg"):
+class Egress(_PeerEvent, frozen=True, kw_only=True, tag_field="type", tag="eg"):
     """The message left the server for a client or for another server."""
 
     hop: str | None = None
@@ -196,13 +196,13 @@ class Collector:
         return Trace(ordered, self.complete)
 
 
-class _Request(msgspec.Struct):
+class _TracedRequest(msgspec.Struct):
     header: dict[str, list[str]] = {}
 
 
 class _TraceMessage(msgspec.Struct):
     server: dict[str, Any] = {}
-    request: _Request = msgspec.field(default_factory=_Request)
+    request: _TracedRequest = msgspec.field(default_factory=_TracedRequest)
     hops: int = 0
     events: list[dict[str, Any]] = []
 

@@ -246,13 +246,13 @@ class HandlerRunner:
         return total
 
 
-class _Current(threading.local):
+class _ThreadLocals(threading.local):
     state: ThreadState | None = None
     settled: JetStreamMsg | None = None
     """The message that this thread returns to the server, or ends, after its call."""
 
 
-current = _Current()
+current = _ThreadLocals()
 """The work of this thread, for the logs."""
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync.cli.ingest import resume as resuming, stored, target
-from jsync.cli.ingest.resume import ResumeAfterIds, ResumeAfterPositions, Sending
+from jsync.cli.ingest.resume import ResumeAfterIds, ResumeAfterPositions, RowToSend
 from jsync.cli.ingest.rows import Row
-from jsync.cli.ingest.stored import Backwards, Found, stored_ids, stored_places
+from jsync.cli.ingest.stored import Backwards, StoredRow, stored_ids, stored_places
 from jsync.cli.ingest.target import _behind_rows
 from jsync.errors import ConfigError
 
@@ -32,12 +32,12 @@ class Model:
 
     def __init__(self, per_subject: int) -> None:
         self.per_subject = per_subject
-        self.held: list[Found] = []
+        self.held: list[StoredRow] = []
         self.stored: list[str] = []
         """The ids of all messages that were ever stored."""
 
     def store(self, subject: str, msg_id: str) -> None:
-        self.held.append(Found(len(self.stored) + 1, subject, msg_id))
+        self.held.append(StoredRow(len(self.stored) + 1, subject, msg_id))
         self.stored.append(msg_id)
         same = [each for each in self.held if each.subject == subject]
         if self.per_subject and len(same) > self.per_subject:
@@ -63,11 +63,11 @@ class Reading(Backwards):
         )
         super().__init__(SimpleNamespace(leader_info=lambda: info), ">")  # type: ignore[arg-type]
 
-    def _read(self, start: int, end: int) -> Iterator[Found]:
+    def _read(self, start: int, end: int) -> Iterator[StoredRow]:
         yield from (each for each in self._model.held if start <= each.sequence <= end)
 
 
-def resume_of(model: Model, rows: list[Sending], how: str) -> Resume | None:
+def resume_of(model: Model, rows: list[RowToSend], how: str) -> Resume | None:
     backwards = Reading(model)
     if how == "places":
         return ResumeAfterPositions(backwards, stored_places(backwards, {"f": 1}))
@@ -84,7 +84,7 @@ def resume_of(model: Model, rows: list[Sending], how: str) -> Resume | None:
         return None
 
 
-def chosen(rows: list[Sending], resume: Resume | None) -> Iterator[Sending | None]:
+def chosen(rows: list[RowToSend], resume: Resume | None) -> Iterator[RowToSend | None]:
     if resume is None:
         yield from rows
         return
@@ -103,13 +103,13 @@ class Ingest:
 
     def run(
         self,
-        rows: list[Sending],
+        rows: list[RowToSend],
         resume: Resume | None,
         rejected: set[int],
         kill_at: int | None,
     ) -> bool:
         """Whether it ended with all rows stored."""
-        pending: list[Sending] = []
+        pending: list[RowToSend] = []
         failed = False
         for sent, row in enumerate(chosen(rows, resume)):
             if sent == kill_at:
@@ -125,7 +125,7 @@ class Ingest:
             failed |= self._answer(pending, rejected)
         return not failed
 
-    def _answer(self, pending: list[Sending], rejected: set[int]) -> bool:
+    def _answer(self, pending: list[RowToSend], rejected: set[int]) -> bool:
         """Store a row, or reject it."""
         if self._others and self._rng.random() < 0.2:
             subject = self._rng.choice("abc")
@@ -161,7 +161,7 @@ def test_resumed_ingests_store_every_row_once(
     others = seed % 2 == 1
     model = Model(per_subject)
     rows = [
-        Sending(FILE, Row(n, {}, b""), rng.choice("abcdefgh"), f"f:{n}:00000000")
+        RowToSend(FILE, Row(n, {}, b""), rng.choice("abcdefgh"), f"f:{n}:00000000")
         for n in range(1, rng.randrange(2, 70))
     ]
     ids = [row.msg_id or "" for row in rows]

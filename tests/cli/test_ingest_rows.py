@@ -20,7 +20,11 @@ from jsync.cli.ingest.errors import BadRowError, BadValueError
 from jsync.cli.ingest.files import format_of, identity_of, open_source
 from jsync.cli.ingest.message_ids import PositionIds, TemplateIds, position_of
 from jsync.cli.ingest.rows import ReadOptions, Row, open_rows
-from jsync.cli.ingest.template import SubjectTemplate, Template, column_or_template
+from jsync.cli.ingest.template import (
+    ColumnTemplate,
+    SubjectTemplate,
+    column_or_template,
+)
 from jsync.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -399,4 +403,4 @@ def test_an_id_may_be_one_or_several_columns() -> None:
     assert TemplateIds(column_or_template("{day}-{n}", "id")).of(row) == "mon-7"
     with pytest.raises(ConfigError, match="same for all"):
         column_or_template("{{n}}", "id")
-    assert Template("{{{n}}}", "id").fill({"n": 1}) == "{1}"
+    assert ColumnTemplate("{{{n}}}", "id").fill({"n": 1}) == "{1}"

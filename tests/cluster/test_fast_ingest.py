@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jsync
-from jsync.jetstream.ingest.engine import RecoveryPoint, State
+from jsync.jetstream.ingest.engine import IngestState, RecoveryPoint
 from jsync.jetstream.ingest.recovery import find_ambiguity
 
 from ..server.jetstream.ingest.test_faults import check, pour
@@ -147,4 +147,4 @@ def test_every_message_reported_stored_survives_a_killed_leader(
         found = stored(js, unique)
         check(ingest, found, payloads)
         if ids:
-            assert ingest._engine.state is State.ENDED, ingest._engine.error()
+            assert ingest._engine.state is IngestState.ENDED, ingest._engine.error()

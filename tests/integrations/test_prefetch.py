@@ -10,8 +10,8 @@ from jsync.integrations.kombu.engine import (
     FRESH_SECONDS,
     MAX_PASSING,
     Lane,
+    LaneRequest,
     Prefetch,
-    Pull,
 )
 
 
@@ -71,28 +71,28 @@ def test_unread_messages_without_a_stream_are_bounded() -> None:
 
 def test_one_lane_waits_for_as_many_as_fit() -> None:
     one = prefetch(4, A)
-    assert one.pull(A) == Pull(4, waits=True)
+    assert one.pull(A) == LaneRequest(4, waits=True)
     assert one.pull(A) is None
     assert one.arrived(Message("1", "a")) is None
     one.ended(A, 1, 0.0)
-    assert one.pull(A) == Pull(3, waits=True)
+    assert one.pull(A) == LaneRequest(3, waits=True)
 
 
 def test_without_count_every_lane_waits_for_its_share() -> None:
     two = prefetch(0, A, B)
-    assert two.pull(A) == two.pull(B) == Pull(250, waits=True)
+    assert two.pull(A) == two.pull(B) == LaneRequest(250, waits=True)
 
 
 def test_lanes_take_turns_and_wait_when_all_empty() -> None:
     two = prefetch(2, A, B)
     assert two.ready() == [A]
-    assert two.pull(A) == Pull(2, waits=False)
+    assert two.pull(A) == LaneRequest(2, waits=False)
     assert two.pull(B) is None
     two.ended(A, 0, 0.0)
     assert two.pull(A) is None
-    assert two.pull(B) == Pull(2, waits=False)
+    assert two.pull(B) == LaneRequest(2, waits=False)
     two.ended(B, 0, 0.0)
-    assert two.pull(A) == two.pull(B) == Pull(1, waits=True)
+    assert two.pull(A) == two.pull(B) == LaneRequest(1, waits=True)
 
 
 def test_the_highest_priority_is_asked_first() -> None:
@@ -166,12 +166,12 @@ def test_a_failed_lane_does_not_block_other_lanes() -> None:
     two.pull(A)
     two.ended(A, 0, 0.0)
     two.went_away(A)
-    assert two.pull(B) == Pull(1, waits=False)
+    assert two.pull(B) == LaneRequest(1, waits=False)
     two.ended(B, 0, 0.0)
     assert two.ready() == [B]
-    assert two.pull(B) == Pull(1, waits=True)
+    assert two.pull(B) == LaneRequest(1, waits=True)
     two.came_back(A)
-    assert two.pull(A) == Pull(1, waits=False)
+    assert two.pull(A) == LaneRequest(1, waits=False)
 
 
 def test_leaving_a_queue_returns_its_messages_in_order() -> None:

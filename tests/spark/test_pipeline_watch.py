@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 from py4j.protocol import Py4JError
 
-from jsync.spark.pipeline.batch import _Watch
+from jsync.spark.pipeline.batch import _JobWatcher
 from jsync.spark.pipeline.report import Report
 from jsync.spark.pipeline.stopping import Stop
 
@@ -20,7 +20,7 @@ def test_a_watch_outlasts_calls_that_fail(error: Exception) -> None:
     context, stop = Mock(), Stop()
     context.statusTracker.side_effect = error
     context.cancelJobGroup.side_effect = error
-    with _Watch(Mock(sparkContext=context), "w", stop, Report(quiet=True)):
+    with _JobWatcher(Mock(sparkContext=context), "w", stop, Report(quiet=True)):
         wait_for(lambda: context.statusTracker.called)
         stop.ask(signal.SIGINT)
         wait_for(lambda: context.cancelJobGroup.call_count > 1)

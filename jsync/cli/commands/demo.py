@@ -35,7 +35,7 @@ class Character(msgspec.Struct):
     category: str
 
 
-class Step(NamedTuple):
+class DemoStep(NamedTuple):
     """A step of the demonstration, with its figures."""
 
     what: str
@@ -94,18 +94,18 @@ def _characters() -> Iterator[Character]:
             yield Character(code, name, unicodedata.category(chr(code)))
 
 
-def _store(js: jsync.JetStream, characters: list[Character]) -> Step:
+def _store(js: jsync.JetStream, characters: list[Character]) -> DemoStep:
     encode = msgspec.json.Encoder().encode
     begin = perf_counter()
     with js.fast_ingest() as ingest:
         for one in characters:
             ingest.add(f"unicode.{one.category}.{one.code:04X}", encode(one))
-    return Step(
+    return DemoStep(
         "stored by fast ingest", ingest.pub_ack.count or 0, perf_counter() - begin
     )
 
 
-def _work(stream: jsync.Stream, expected: int) -> tuple[Counter[str], Step]:
+def _work(stream: jsync.Stream, expected: int) -> tuple[Counter[str], DemoStep]:
     decode = msgspec.json.Decoder(Character).decode
     counts: Counter[str] = Counter()
     begin = perf_counter()
@@ -115,21 +115,21 @@ def _work(stream: jsync.Stream, expected: int) -> tuple[Counter[str], Step]:
             counts[decode(msg.data).category] += 1
             msg.ack()
     worker.info()  # the server has read the acks when it answers this request
-    return counts, Step(
+    return counts, DemoStep(
         "consumed, each acknowledged", counts.total(), perf_counter() - begin
     )
 
 
-def _read(stream: jsync.Stream, expected: int) -> Step:
+def _read(stream: jsync.Stream, expected: int) -> DemoStep:
     begin, count, last = perf_counter(), 0, 0
     with stream.ordered_consumer().messages(until_end=True) as messages:
         for msg in messages:
             sequence = msg.metadata.stream_sequence
             count, last = count + (sequence == last + 1), sequence
-    return Step("read again, in order", count, perf_counter() - begin)
+    return DemoStep("read again, in order", count, perf_counter() - begin)
 
 
-def _look_up(stream: jsync.Stream) -> tuple[list[str], Step]:
+def _look_up(stream: jsync.Stream) -> tuple[list[str], DemoStep]:
     wanted = ["*.03BB", "*.2713", "*.1F40D"]
     begin = perf_counter()
     found = []
@@ -137,13 +137,13 @@ def _look_up(stream: jsync.Stream) -> tuple[list[str], Step]:
         message = stream.get_message(last_by_subject=f"unicode.{subject}")
         one = msgspec.json.decode(message.data, type=Character)
         found.append(f"{message.subject} {chr(one.code)} {one.name}")
-    return found, Step("looked up by subject", len(found), perf_counter() - begin)
+    return found, DemoStep("looked up by subject", len(found), perf_counter() - begin)
 
 
 def _tell(
     settings: Settings,
     version: str,
-    steps: list[Step],
+    steps: list[DemoStep],
     counts: Counter[str],
     found: list[str],
 ) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .files import Source
     from .message_ids import Ids
     from .resume import Resume
-    from .template import Template
+    from .template import ColumnTemplate
 
 _TOLD = 5
 """The number of bad rows that are reported one by one."""
@@ -59,7 +59,7 @@ class IngestJob(NamedTuple):
     source: str | None
     reading: ReadOptions
     template: SubjectTemplate
-    ids: Template | None
+    ids: ColumnTemplate | None
     no_ids: bool
 
     def open(self, path: str) -> contextlib.AbstractContextManager[Source]:

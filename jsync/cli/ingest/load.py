@@ -15,7 +15,7 @@ from jsync.errors import (
 from jsync.subjects import any_covers
 
 from .errors import BadRowError, BadValueError
-from .resume import Sending
+from .resume import RowToSend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -94,7 +94,7 @@ class Load:
                 continue
             try:
                 msg_id = None if ids is None else ids.of(row)
-                sending = Sending(source, row, self._subject(row), msg_id)
+                sending = RowToSend(source, row, self._subject(row), msg_id)
                 self._check_size(sending)
                 if self._resume is None:
                     self._send(sending)
@@ -108,7 +108,7 @@ class Load:
         if self._resume is not None:
             self._resume.end_file(source)
 
-    def _send_all(self, chosen: Iterable[Sending | None]) -> None:
+    def _send_all(self, chosen: Iterable[RowToSend | None]) -> None:
         for sending in chosen:
             if sending is None:
                 self._sink.flush()
@@ -131,7 +131,7 @@ class Load:
             self._taken.add(subject)
         return subject
 
-    def _check_size(self, sending: Sending) -> None:
+    def _check_size(self, sending: RowToSend) -> None:
         if self._max_size < 0:
             return
         size = len(sending.row.data)
@@ -142,7 +142,7 @@ class Load:
                 f"the message has {size:,} bytes; the stream takes {self._max_size:,}"
             )
 
-    def _send(self, sending: Sending) -> None:
+    def _send(self, sending: RowToSend) -> None:
         counts = self.counts
         source, row, subject, msg_id = sending
         # Record the row before it is sent, so that Ctrl-C in between loses no row.

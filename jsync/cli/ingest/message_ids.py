@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 if TYPE_CHECKING:
     from .files import Source
     from .rows import Row
-    from .template import Template
+    from .template import ColumnTemplate
 
 _POSITION: Final = re.compile(r"(?s)(.+):([0-9]+):([0-9a-f]{8})")
 
@@ -47,7 +47,7 @@ class PositionIds:
 class TemplateIds:
     """Ids from columns."""
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: ColumnTemplate) -> None:
         self._template = template
 
     def of(self, row: Row) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .stored import Backwards, StoredIds, StoredPlaces
 
 
-class Sending(NamedTuple):
+class RowToSend(NamedTuple):
     """A row with its subject and its message id."""
 
     source: Source
@@ -35,7 +35,7 @@ class Sending(NamedTuple):
 class Resume(Protocol):
     """A strategy that chooses the rows to send."""
 
-    def choose(self, sending: Sending) -> Iterator[Sending | None]:
+    def choose(self, sending: RowToSend) -> Iterator[RowToSend | None]:
         """Yield the rows to send now, and None to wait until those are stored."""
 
     def end_file(self, source: Source) -> None:
@@ -58,9 +58,9 @@ class ResumeAfterPositions:
         self._backwards = backwards
         self._places = dict(places)
         """The files whose last stored row has not been read yet."""
-        self._missing: list[tuple[int, Sending]] = []
+        self._missing: list[tuple[int, RowToSend]] = []
 
-    def choose(self, sending: Sending) -> Iterator[Sending | None]:
+    def choose(self, sending: RowToSend) -> Iterator[RowToSend | None]:
         identity, number, content = self._place(sending)
         places = self._places.get(identity)
         if places is None:
@@ -80,15 +80,15 @@ class ResumeAfterPositions:
         elif not places.is_before(number):
             self._missing.append((number, sending))
 
-    def _place(self, sending: Sending) -> RowPosition:
+    def _place(self, sending: RowToSend) -> RowPosition:
         msg_id = sending.msg_id
         place = None if msg_id is None else position_of(msg_id)
         content = "" if place is None else place.content
         return RowPosition(sending.source.identity or "", sending.row.number, content)
 
-    def _send_missing(self, places: StoredPlaces) -> Iterator[Sending | None]:
+    def _send_missing(self, places: StoredPlaces) -> Iterator[RowToSend | None]:
         """Yield the missing rows that no limit of the stream would have removed."""
-        chosen: list[Sending] = []
+        chosen: list[RowToSend] = []
         later: Counter[str] = Counter()
         for number, sending in reversed(self._missing):
             if not self._was_removed(places, number, sending.subject, later):
@@ -140,7 +140,7 @@ class ResumeAfterRows(ResumeAfterPositions):
         super().__init__(backwards, {"": places})
         self._before = before
 
-    def _place(self, sending: Sending) -> RowPosition:
+    def _place(self, sending: RowToSend) -> RowPosition:
         number = self._before[sending.source.name] + sending.row.number
         return RowPosition("", number, sending.msg_id or "")
 
@@ -159,7 +159,7 @@ class ResumeAfterIds:
     def __init__(self, backwards: Backwards, stored: StoredIds) -> None:
         self._backwards = backwards
         self._stored = stored
-        self._before: deque[Sending] = deque(maxlen=WINDOW + 1)
+        self._before: deque[RowToSend] = deque(maxlen=WINDOW + 1)
         """The last rows before the first one that the stream holds."""
         self._rows = 0
         """The number of rows since the first one that the stream holds."""
@@ -167,7 +167,7 @@ class ResumeAfterIds:
         """The number of rows from that one to the last one that the stream holds."""
         self._sent = False
 
-    def choose(self, sending: Sending) -> Iterator[Sending | None]:
+    def choose(self, sending: RowToSend) -> Iterator[RowToSend | None]:
         if sending.msg_id in self._stored.ids:
             if not self._rows:
                 yield from self._missing()
@@ -183,7 +183,7 @@ class ResumeAfterIds:
         else:
             self._before.append(sending)
 
-    def _missing(self) -> Iterator[Sending]:
+    def _missing(self) -> Iterator[RowToSend]:
         """Yield the rows before the first stored one if they are surely missing."""
         before, self._before = self._before, deque()
         if not before or not self._backwards.is_whole or self._backwards.limits.oldest:

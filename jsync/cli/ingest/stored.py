@@ -34,7 +34,7 @@ _MAX_LOOKED_AT: Final = 2_000_000
 _ID: Final = "Nats-Msg-Id"
 
 
-class Found(NamedTuple):
+class StoredRow(NamedTuple):
     """A message of the stream, without its payload."""
 
     sequence: int
@@ -81,7 +81,7 @@ class Backwards:
         """True once the beginning of the stream has been read."""
         self._sequences: defaultdict[str, list[int]] = defaultdict(list)
 
-    def __iter__(self) -> Iterator[list[Found]]:
+    def __iter__(self) -> Iterator[list[StoredRow]]:
         first, end = self._state.first_seq, self._state.last_seq
         look = _FIRST_READ
         while not self.is_whole:
@@ -97,7 +97,7 @@ class Backwards:
             yield found
             end, look = start - 1, min(look * 10, _MAX_READ)
 
-    def _read(self, start: int, end: int) -> Iterator[Found]:
+    def _read(self, start: int, end: int) -> Iterator[StoredRow]:
         consumer = self._stream.ordered_consumer(
             filter_subjects=self._subjects, opt_start_seq=start, headers_only=True
         )
@@ -107,7 +107,7 @@ class Backwards:
                 if sequence > end:
                     break
                 msg_id = (msg.headers.get(_ID) if msg.headers else None) or ""
-                yield Found(sequence, msg.subject, msg_id)
+                yield StoredRow(sequence, msg.subject, msg_id)
 
     def sequences(self, subject: str, after: int) -> list[int]:
         """Return the sequences of a subject above `after`, in the parts read so far.

@@ -23,7 +23,7 @@ Each value of a column with few distinct values is checked only once.
 """
 
 
-class Template:
+class ColumnTemplate:
     """A text with `{columns}` in it.
 
     `{{` and `}}` are braces. `{user.id}` is the field `id` of the object in `user`.
@@ -86,7 +86,7 @@ class Template:
         return f"<{type(self).__name__} {self.text!r}>"
 
 
-class SubjectTemplate(Template):
+class SubjectTemplate(ColumnTemplate):
     """A subject with columns as its tokens, or as parts of them.
 
     A template that is one column and nothing else may hold whole subjects. In all
@@ -174,13 +174,13 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def column_or_template(text: str, what: str) -> Template:
+def column_or_template(text: str, what: str) -> ColumnTemplate:
     """Return the template of the text, or of the column that the text names."""
     if "{" in text or "}" in text:
-        template = Template(text, what)
+        template = ColumnTemplate(text, what)
         if not template.columns:
             raise ConfigError(
                 f"{what}: {text!r} is the same for all rows: put a column in braces"
             )
         return template
-    return Template("{" + text + "}", what)
+    return ColumnTemplate("{" + text + "}", what)

@@ -108,14 +108,14 @@ class _ParsedParam(click.ParamType, ABC):  # type: ignore[type-arg]  # generic i
             self.fail(str(error), param, ctx)
 
 
-class _Duration(_ParsedParam):
+class _DurationParam(_ParsedParam):
     name = "duration"
 
     def read(self, text: str) -> float:
         return seconds(text)
 
 
-class _Size(_ParsedParam):
+class _SizeParam(_ParsedParam):
     name = "size"
 
     def read(self, text: str) -> int:
@@ -165,9 +165,9 @@ class Number(click.IntRange):
     name = "number"
 
 
-DURATION: Final = _Duration()
+DURATION: Final = _DurationParam()
 """An option that is a duration: a float of seconds."""
-SIZE: Final = _Size()
+SIZE: Final = _SizeParam()
 """An option that is a size: an int of bytes."""
 FUTURE_TIME: Final = _FutureTime()
 """An option that is a time, or a duration from now: an aware datetime."""

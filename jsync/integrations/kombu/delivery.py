@@ -15,7 +15,7 @@ import jsync
 from jsync import errors
 from jsync.errors import ConnectionClosedError, Error, ForkedProcessError
 
-from .engine import Lane, Prefetch, Pull
+from .engine import Lane, LaneRequest, Prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -112,7 +112,7 @@ class DeliveryBuffer:
 
     # Pulls ----------------------------------------------------------------------------
 
-    def pull(self, lane: Lane) -> Pull | None:
+    def pull(self, lane: Lane) -> LaneRequest | None:
         """Begin a pull of a lane. None if the lane has to wait until it is woken."""
         with self._lock:
             return self._prefetch.pull(lane)
@@ -305,7 +305,7 @@ class LanePuller(threading.Thread):
                 consumer = None  # the consumer or its stream may have been deleted
                 self._failed(error, logging.WARNING)
 
-    def _pull(self, consumer: jsync.Consumer, pull: Pull) -> None:
+    def _pull(self, consumer: jsync.Consumer, pull: LaneRequest) -> None:
         """Send a pull request, and hand over its messages."""
         came = 0
         try:

@@ -32,7 +32,7 @@ class Lane(NamedTuple):
     priority: int
 
 
-class Pull(NamedTuple):
+class LaneRequest(NamedTuple):
     """A request of a lane for messages."""
 
     messages: int
@@ -77,7 +77,7 @@ class Prefetch(Generic[H]):
         self.dropped = 0
         """The number of messages that were dropped."""
         self._held: dict[str, H] = {}
-        self._pulls: dict[Lane, Pull | None] = {}
+        self._pulls: dict[Lane, LaneRequest | None] = {}
         """The running pull of each lane."""
         self._empty: dict[Lane, float] = {}
         """The times at which lanes were found empty."""
@@ -153,20 +153,20 @@ class Prefetch(Generic[H]):
     def _rank(self, lane: Lane) -> tuple[int, int]:
         return -lane.priority, self._served.get(lane.queue, -1)
 
-    def pull(self, lane: Lane) -> Pull | None:
+    def pull(self, lane: Lane) -> LaneRequest | None:
         """Begin a pull of a lane. Return None if the lane has to wait for its turn."""
         if lane not in self.ready():
             return None
         room = self._room
         if not self.limit:
-            pull = Pull(max(1, room // len(self._pulls)), waits=True)
+            pull = LaneRequest(max(1, room // len(self._pulls)), waits=True)
         elif len(self._pulls) == 1:
-            pull = Pull(room, waits=True)
+            pull = LaneRequest(room, waits=True)
         elif lane in self._empty:
-            pull = Pull(1, waits=True)
+            pull = LaneRequest(1, waits=True)
         else:
             expected = sum(other is not None for other in self._pulls.values())
-            pull = Pull(max(1, room - expected), waits=False)
+            pull = LaneRequest(max(1, room - expected), waits=False)
         self._pulls[lane] = pull
         return pull
 

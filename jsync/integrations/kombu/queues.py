@@ -52,7 +52,7 @@ PURGE_BATCH = 500
 RETRIES, RETRIES_UNTIL_TIMEOUT = 2, -1
 
 
-class Found(NamedTuple):
+class QueueInfo(NamedTuple):
     """The state of a queue on the server."""
 
     levels: int
@@ -100,7 +100,7 @@ class Queues:
 
     # Declarations ---------------------------------------------------------------------
 
-    def look(self, queue: str) -> Found | None:
+    def look(self, queue: str) -> QueueInfo | None:
         """Get the state of a queue from the server. None if it has no stream. Blocks."""
         name = stream_name(self.prefix, queue)
         try:
@@ -121,7 +121,7 @@ class Queues:
             )
         with self._lock:
             self._known[queue] = int(text)
-        return Found(int(text), info.state.messages, info.created)
+        return QueueInfo(int(text), info.state.messages, info.created)
 
     def levels(self, queue: str) -> int | None:
         """Return the number of priorities of a queue. None if it has no stream."""
@@ -139,7 +139,7 @@ class Queues:
 
     def declare(
         self, queue: str, arguments: Mapping[str, Any], *, durable: bool = True
-    ) -> tuple[Found, bool]:
+    ) -> tuple[QueueInfo, bool]:
         """Create the stream of a queue, if it does not exist. Blocks.
 
         An existing stream is not changed, because an operator may have configured it.
@@ -161,7 +161,7 @@ class Queues:
         levels = max(0, min(int(wanted or 0), MAX_PRIORITY)) + 1
         found = self.look(queue)
         made = found is None and self._create(queue, arguments, levels, durable=durable)
-        found = found or self.look(queue) or Found(levels, 0)
+        found = found or self.look(queue) or QueueInfo(levels, 0)
         if wanted is not None and found.levels != levels:
             raise ConfigError(
                 f"queue {queue!r} exists with max_priority {found.levels - 1}, not "
@@ -301,7 +301,9 @@ class Queues:
             queues.append(queue)
         return queues
 
-    def _has_lost(self, found: Found, exchange: str, pattern: str, queue: str) -> bool:
+    def _has_lost(
+        self, found: QueueInfo, exchange: str, pattern: str, queue: str
+    ) -> bool:
         """Return whether a queue has lost a binding with an earlier stream of it."""
         removed = self._bindings.removed_at(exchange, pattern, queue)
         if removed is None:  # nobody has removed it, so the bucket is a new one

@@ -324,7 +324,7 @@ class _Filter(msgspec.Struct):
     partitioning_wildcards: list[int] | None = None
 
 
-class _Stored(msgspec.Struct):
+class _StoredConfig(msgspec.Struct):
     """The JSON of both versions and both kinds. Go writes an empty list as null."""
 
     max_members: int
@@ -348,7 +348,7 @@ def key_of(stream: str, group: str) -> str:
 def read_config(kind: GroupKind, data: bytes, which: str) -> ConsumerGroupConfig:
     """Read a stored configuration. Raises `InvalidConsumerGroupError` if it is not valid."""
     try:
-        stored = msgspec.json.decode(data, type=_Stored)
+        stored = msgspec.json.decode(data, type=_StoredConfig)
     except (ValueError, RecursionError) as error:
         raise InvalidConsumerGroupError(f"consumer group {which!r}: {error}") from error
     old = (

@@ -30,7 +30,7 @@ from ..publishing.arrow import arrow_source, publish_table
 from ..publishing.backoff import backoff_delay
 from ..publishing.options import publish_headers
 from ..versions import FAST_INGEST
-from .engine import MAX_RESTARTS, QUIET, TERMINAL, IngestEngine, State
+from .engine import MAX_RESTARTS, QUIET, TERMINAL, IngestEngine, IngestState
 from .flow_messages import FlowKind, Operation, parse_flow_message
 from .recovery import find_ambiguity, is_replicated
 
@@ -302,9 +302,9 @@ class FastIngest(NotCopyable, FastIngestBase):
             IngestClosedError: The ingest has not ended.
             IngestError: The ingest ended with an error.
         """
-        if self._engine.state is State.FAILED:
+        if self._engine.state is IngestState.FAILED:
             raise self._engine.error()
-        if self._engine.state is not State.ENDED or self._engine.pub_ack is None:
+        if self._engine.state is not IngestState.ENDED or self._engine.pub_ack is None:
             raise IngestClosedError("the ingest has not ended yet")
         return self._engine.pub_ack
 
@@ -361,7 +361,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         engine, writer = self._engine, self._writer
         self._progress = self._last_ping = monotonic()
         self._wrote = True  # a quick `add` may have written since
-        if engine.state is State.IDLE and engine.sent:
+        if engine.state is IngestState.IDLE and engine.sent:
             # Ctrl-C interrupted us after the first message of a batch was written,
             # before it was counted.
             with self._state_lock:
@@ -369,18 +369,18 @@ class FastIngest(NotCopyable, FastIngestBase):
         while True:
             self._handle_replies()
             state = engine.state
-            if state is State.FAILED:
+            if state is IngestState.FAILED:
                 self._raise()
-            if state is State.ENDED:
+            if state is IngestState.ENDED:
                 if message is not None:
                     raise IngestClosedError(
                         "the ingest has ended: nothing can be added"
                     )
                 return
-            if state is State.BROKEN:
+            if state is IngestState.BROKEN:
                 self._restart()
                 continue
-            if state in (State.IDLE, State.OPEN):
+            if state in (IngestState.IDLE, IngestState.OPEN):
                 if self._to_resend or message is not None:
                     again = bool(self._to_resend)
                     if self._write(None if again else message):
@@ -391,7 +391,7 @@ class FastIngest(NotCopyable, FastIngestBase):
                         continue
                 elif not end:
                     return
-                elif state is State.IDLE:
+                elif state is IngestState.IDLE:
                     with self._state_lock:
                         engine.ended_empty()
                     continue
@@ -426,7 +426,7 @@ class FastIngest(NotCopyable, FastIngestBase):
             self._fail(error)
             self._raise()
         finally:
-            if engine.state is not State.OPEN:
+            if engine.state is not IngestState.OPEN:
                 writer.limit = (
                     0  # a quick `add` may write only after the start was answered
                 )
@@ -522,8 +522,8 @@ class FastIngest(NotCopyable, FastIngestBase):
             news = engine.missing.take_new()
             writer.limit = engine.limit
         writer.confirm()
-        went_on = before in (State.STARTING, State.BLOCKED) and (
-            engine.state is State.OPEN
+        went_on = before in (IngestState.STARTING, IngestState.BLOCKED) and (
+            engine.state is IngestState.OPEN
         )
         moved = engine.settled_count > settled
         if moved or news:
@@ -538,9 +538,14 @@ class FastIngest(NotCopyable, FastIngestBase):
             self._renewals += 1
         if engine.received:
             self._pauses = 0
-        if (engine.state is State.FAILING and answer.kind is FlowKind.REJECTED) or (
-            engine.state is State.CONFIRMING_END
-            and (before is not State.CONFIRMING_END or answer.kind is FlowKind.ENDED)
+        if (
+            engine.state is IngestState.FAILING and answer.kind is FlowKind.REJECTED
+        ) or (
+            engine.state is IngestState.CONFIRMING_END
+            and (
+                before is not IngestState.CONFIRMING_END
+                or answer.kind is FlowKind.ENDED
+            )
         ):
             # A refusal leaves a gap, which the next message would reveal. Ping, as
             # there may be no next message.
@@ -604,7 +609,7 @@ class FastIngest(NotCopyable, FastIngestBase):
             self._pauses += 1
             self._pause(backoff_delay(self._pauses))
         self._progress = monotonic()
-        if again and busy is None and engine.state is State.IDLE:
+        if again and busy is None and engine.state is IngestState.IDLE:
             self._pause(BLOCKED_SECONDS)
 
     def _pause(self, duration: float) -> None:
@@ -652,9 +657,9 @@ class FastIngest(NotCopyable, FastIngestBase):
                 )
             )
         with self._state_lock:
-            if engine.state is State.BROKEN:
+            if engine.state is IngestState.BROKEN:
                 engine.confirm_tail()
-        return engine.state is State.BROKEN
+        return engine.state is IngestState.BROKEN
 
     def _wait(self) -> None:
         """Block until an answer comes. Pings if it is late, fails after `ack_timeout`."""
@@ -671,7 +676,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         if self._left < min(left, self._written):
             self._progress = monotonic()  # the server still reads what we have written
         self._left = max(self._left, left)
-        blocked = engine.state in (State.BLOCKED, State.CONFIRMING_END)
+        blocked = engine.state in (IngestState.BLOCKED, IngestState.CONFIRMING_END)
         pause = BLOCKED_SECONDS if blocked else self._repair
         deadline = self._progress + self._ack_timeout
         msg = mailbox.get_before(min(deadline, self._last_ping + pause))
@@ -682,7 +687,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         elif monotonic() >= deadline:
             self._fail(
                 engine.blocked_error()
-                if engine.state is State.BLOCKED
+                if engine.state is IngestState.BLOCKED
                 else errors.TimeoutError(
                     f"no answer from the stream within {self._ack_timeout:g} s"
                 )
@@ -720,7 +725,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         state = self._engine.state
         if state in QUIET:
             return
-        if state is State.STARTING and self._session.info.api_lvl < BATCHES_LEVEL:
+        if state is IngestState.STARTING and self._session.info.api_lvl < BATCHES_LEVEL:
             return
         self._writer.ping()
 

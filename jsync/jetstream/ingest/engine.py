@@ -77,7 +77,7 @@ class _StoredAt(NamedTuple):
     sequence: int
 
 
-class State(Enum):
+class IngestState(Enum):
     """The state of a batch."""
 
     IDLE = "nothing of it has been sent"
@@ -95,43 +95,89 @@ class State(Enum):
 
 _SENT_END: Final = frozenset(
     {
-        *(State.OPEN, State.BLOCKED, State.FAILING, State.CONFIRMING_END, State.BROKEN),
-        *(State.ENDED, State.FAILED),
+        *(
+            IngestState.OPEN,
+            IngestState.BLOCKED,
+            IngestState.FAILING,
+            IngestState.CONFIRMING_END,
+            IngestState.BROKEN,
+        ),
+        *(IngestState.ENDED, IngestState.FAILED),
     }
 )
-TRANSITIONS: Final[dict[State, frozenset[State]]] = {
-    State.IDLE: frozenset({State.STARTING, State.ENDING, State.ENDED, State.FAILED}),
-    State.STARTING: frozenset(
-        {State.OPEN, State.FAILING, State.CONFIRMING_END, State.BROKEN, State.FAILED}
-    ),
-    State.OPEN: frozenset(
+TRANSITIONS: Final[dict[IngestState, frozenset[IngestState]]] = {
+    IngestState.IDLE: frozenset(
         {
-            *(State.BLOCKED, State.FAILING, State.CONFIRMING_END, State.BROKEN),
-            *(State.ROLLING_OVER, State.ENDING, State.ENDED, State.FAILED),
+            IngestState.STARTING,
+            IngestState.ENDING,
+            IngestState.ENDED,
+            IngestState.FAILED,
         }
     ),
-    State.BLOCKED: frozenset(
+    IngestState.STARTING: frozenset(
         {
-            *(State.OPEN, State.FAILING, State.CONFIRMING_END, State.BROKEN),
-            *(State.ENDED, State.FAILED),
+            IngestState.OPEN,
+            IngestState.FAILING,
+            IngestState.CONFIRMING_END,
+            IngestState.BROKEN,
+            IngestState.FAILED,
         }
     ),
-    State.FAILING: frozenset(
-        {State.OPEN, State.CONFIRMING_END, State.BROKEN, State.ENDED, State.FAILED}
+    IngestState.OPEN: frozenset(
+        {
+            *(
+                IngestState.BLOCKED,
+                IngestState.FAILING,
+                IngestState.CONFIRMING_END,
+                IngestState.BROKEN,
+            ),
+            *(
+                IngestState.ROLLING_OVER,
+                IngestState.ENDING,
+                IngestState.ENDED,
+                IngestState.FAILED,
+            ),
+        }
     ),
-    State.CONFIRMING_END: frozenset(
-        {State.OPEN, State.FAILING, State.BROKEN, State.ENDED, State.FAILED}
+    IngestState.BLOCKED: frozenset(
+        {
+            *(
+                IngestState.OPEN,
+                IngestState.FAILING,
+                IngestState.CONFIRMING_END,
+                IngestState.BROKEN,
+            ),
+            *(IngestState.ENDED, IngestState.FAILED),
+        }
     ),
-    State.BROKEN: frozenset({State.IDLE, State.FAILED}),
-    State.ROLLING_OVER: _SENT_END,
-    State.ENDING: _SENT_END,
-    State.ENDED: frozenset(),
-    State.FAILED: frozenset(),
+    IngestState.FAILING: frozenset(
+        {
+            IngestState.OPEN,
+            IngestState.CONFIRMING_END,
+            IngestState.BROKEN,
+            IngestState.ENDED,
+            IngestState.FAILED,
+        }
+    ),
+    IngestState.CONFIRMING_END: frozenset(
+        {
+            IngestState.OPEN,
+            IngestState.FAILING,
+            IngestState.BROKEN,
+            IngestState.ENDED,
+            IngestState.FAILED,
+        }
+    ),
+    IngestState.BROKEN: frozenset({IngestState.IDLE, IngestState.FAILED}),
+    IngestState.ROLLING_OVER: _SENT_END,
+    IngestState.ENDING: _SENT_END,
+    IngestState.ENDED: frozenset(),
+    IngestState.FAILED: frozenset(),
 }
 """The next states of each state. Another move is a fault of the driver or the server."""
 
-TERMINAL: Final = (State.ENDED, State.FAILED)
-QUIET: Final = (State.IDLE, State.BROKEN, *TERMINAL)
+TERMINAL: Final = (IngestState.ENDED, IngestState.FAILED)
+QUIET: Final = (IngestState.IDLE, IngestState.BROKEN, *TERMINAL)
 """The states without an open batch: nothing is sent to the server, and answers are late."""
 
 
@@ -166,7 +212,7 @@ class IngestEngine(IngestCounters):
         self.window_bytes = check_count(window_bytes, "window_bytes", 1, 1 << 62)
         self.requested_flow = self.flow
         """The most messages per ack that this batch has requested."""
-        self._state = StateMachine(State.IDLE, TRANSITIONS)
+        self._state = StateMachine(IngestState.IDLE, TRANSITIONS)
         self.msgs = 0
         """The number of messages per ack that the server has chosen."""
         self.missing = MissingMessages()
@@ -203,7 +249,7 @@ class IngestEngine(IngestCounters):
         return max(self._most_sent, self.base + self.sent)
 
     @property
-    def state(self) -> State:
+    def state(self) -> IngestState:
         """The state of the ingest."""
         return self._state.current
 
@@ -216,9 +262,9 @@ class IngestEngine(IngestCounters):
     def limit(self) -> int:
         """The number of the last message of this batch that may be sent now."""
         match self.state:
-            case State.IDLE:
+            case IngestState.IDLE:
                 return 1
-            case State.OPEN:
+            case IngestState.OPEN:
                 # A missing message never gets an ack, so do not count it as pending.
                 window = self.msgs * self.outstanding
                 return self.received + window + self.missing.in_flight
@@ -231,7 +277,7 @@ class IngestEngine(IngestCounters):
         `under_way` is the number of unacknowledged bytes, and `full` says that no more are
         allowed.
         """
-        if self.state is not State.OPEN:
+        if self.state is not IngestState.OPEN:
             return False
         if full:
             return self._is_stalled() or self.sent < self.received + self.msgs
@@ -249,7 +295,7 @@ class IngestEngine(IngestCounters):
         None if no check is needed. `duplicates` says that the stream may have had some of
         the messages before, so that they are acknowledged, but not stored after the others.
         """
-        if self.state is not State.BROKEN or not self._tail_unconfirmed:
+        if self.state is not IngestState.BROKEN or not self._tail_unconfirmed:
             return None
         if self._stored_at is None:
             return None
@@ -268,7 +314,7 @@ class IngestEngine(IngestCounters):
         """Return whether reports of rejections seem lost, so that no ack will make room."""
         return self.gaps == "ok" and self._unanswered_pings >= MAX_UNANSWERED_PINGS
 
-    def _transition(self, state: State) -> None:
+    def _transition(self, state: IngestState) -> None:
         if not self._state.try_to(state) and state is not self.state:
             self.fail(JetStreamError(f"the stream answers out of turn: {self!r}"))
 
@@ -283,8 +329,8 @@ class IngestEngine(IngestCounters):
         """Record that a message was sent."""
         if self.sent == 1:
             self.known_to_server = True
-        if self.state is State.IDLE:
-            self._transition(State.STARTING)
+        if self.state is IngestState.IDLE:
+            self._transition(IngestState.STARTING)
 
     def end(self, *, more: bool = False) -> None:
         """Record that the end of the batch, or its last message as a commit, was sent.
@@ -293,12 +339,12 @@ class IngestEngine(IngestCounters):
         """
         self.known_to_server = True
         if self.state not in TERMINAL:
-            self._transition(State.ROLLING_OVER if more else State.ENDING)
+            self._transition(IngestState.ROLLING_OVER if more else IngestState.ENDING)
 
     def ended_empty(self) -> None:
         """End without a batch: earlier batches stored all messages, or there were none."""
-        if self.state is State.IDLE:
-            self._transition(State.ENDED)
+        if self.state is IngestState.IDLE:
+            self._transition(IngestState.ENDED)
             ack = self.pub_ack or PubAck()
             self.pub_ack = msgspec.structs.replace(ack, count=self.base)
 
@@ -307,7 +353,7 @@ class IngestEngine(IngestCounters):
 
         Fails instead after `MAX_RESTARTS` batches without progress.
         """
-        if self.state is not State.BROKEN:
+        if self.state is not IngestState.BROKEN:
             return
         if self.received or reconnected or self.busy is not None:
             self._restarts = 0
@@ -324,11 +370,11 @@ class IngestEngine(IngestCounters):
         self._unanswered_pings = self._cut = 0
         self.rebase()
         # Last: if Ctrl-C comes before this line, all of this is repeated.
-        self._transition(State.IDLE)
+        self._transition(IngestState.IDLE)
 
     def abandon(self) -> bool:
         """Return whether an end must be sent for an open batch. True only once."""
-        told = self.known_to_server and self.state is not State.ENDED
+        told = self.known_to_server and self.state is not IngestState.ENDED
         self.known_to_server = False
         return told
 
@@ -360,7 +406,7 @@ class IngestEngine(IngestCounters):
 
     def fail(self, cause: Exception) -> None:
         """Fail with `cause`. Afterwards `error` describes the messages."""
-        if self._state.try_to(State.FAILED):
+        if self._state.try_to(IngestState.FAILED):
             self.cause = cause
             # A start without permission has not reached a stream.
             self._exact |= isinstance(cause, PermissionsError) and self.highest <= 1
@@ -456,23 +502,23 @@ class IngestEngine(IngestCounters):
         if answer.seq >= self.received:
             self._pass(min(answer.seq, self.sent))
             self.msgs = answer.msgs or self.msgs or 1
-        if self.state in (State.STARTING, State.BLOCKED):
-            self._transition(State.OPEN)
+        if self.state in (IngestState.STARTING, IngestState.BLOCKED):
+            self._transition(IngestState.OPEN)
         elif (
-            self.state in (State.ROLLING_OVER, State.ENDING)
+            self.state in (IngestState.ROLLING_OVER, IngestState.ENDING)
             and answer.operation is Operation.PING
         ):
             # The batch is alive, so the server has not received its end. If this ping
             # was sent before the end, a second ping does no harm.
-            self._transition(State.OPEN)
+            self._transition(IngestState.OPEN)
         elif (
-            self.state in (State.FAILING, State.CONFIRMING_END)
+            self.state in (IngestState.FAILING, IngestState.CONFIRMING_END)
             and self._refusal is None
             and self._answers_last_ping(answer)
         ):
             # Another server leads now, and has the whole batch.
             self._tail_unconfirmed = False
-            self._transition(State.OPEN)
+            self._transition(IngestState.OPEN)
 
     def _answers_last_ping(self, answer: FlowMessage) -> bool:
         """Return whether this answers a ping that was sent after all messages."""
@@ -480,12 +526,12 @@ class IngestEngine(IngestCounters):
 
     def _on_gap(self, answer: FlowMessage) -> None:
         if self.gaps == "fail":
-            if self.state is not State.CONFIRMING_END:
-                self._transition(State.FAILING)
+            if self.state is not IngestState.CONFIRMING_END:
+                self._transition(IngestState.FAILING)
             return
         self._not_arrived(answer.last_seq, min(answer.seq - 1, self.sent))
-        if self.state is State.BLOCKED:
-            self._transition(State.OPEN)
+        if self.state is IngestState.BLOCKED:
+            self._transition(IngestState.OPEN)
 
     def _on_error(self, answer: FlowMessage) -> None:
         if answer.error is not None:
@@ -497,7 +543,7 @@ class IngestEngine(IngestCounters):
             return
         if self._refusal is None:
             self._refusal = sequence, error
-        self._transition(State.FAILING)
+        self._transition(IngestState.FAILING)
 
     def _on_end(self, answer: FlowMessage, repeatable: bool) -> None:
         """Account for the final answer of a batch.
@@ -511,8 +557,8 @@ class IngestEngine(IngestCounters):
         count = ack.count or 0
         number = self.base + count
         self.known_to_server = False
-        over = self.state is not State.ROLLING_OVER and (
-            self.state is State.ENDING
+        over = self.state is not IngestState.ROLLING_OVER and (
+            self.state is IngestState.ENDING
             or answer.operation in (Operation.END, Operation.COMMIT)
         )
         if self.gaps == "ok":
@@ -528,15 +574,15 @@ class IngestEngine(IngestCounters):
             self.fail(self._refusal[1])
         elif self.received == self.sent:
             self._exact = True
-            self._transition(State.ENDED if over else State.BROKEN)
+            self._transition(IngestState.ENDED if over else IngestState.BROKEN)
         elif repeatable:
             self._ambiguous_up_to = self.highest
-            self._transition(State.BROKEN)
+            self._transition(IngestState.BROKEN)
         else:
             self._tail_unconfirmed = self._final = True
             if self.sent > 1:
                 self.known_to_server = True
-                self._transition(State.CONFIRMING_END)
+                self._transition(IngestState.CONFIRMING_END)
             else:
                 # nats-server 2.14.0 starts a new batch at such a ping, and then ends
                 # it.
@@ -551,7 +597,7 @@ class IngestEngine(IngestCounters):
             self.fail(error)
         else:
             self._tail_unconfirmed = True
-            self._transition(State.BROKEN)
+            self._transition(IngestState.BROKEN)
 
     def _on_rejected(self, answer: FlowMessage, repeatable: bool) -> None:
         error = answer.error
@@ -574,7 +620,7 @@ class IngestEngine(IngestCounters):
                 self._refusal = 1, error
             self.fail(error)
         elif answer.operation in (Operation.END, Operation.PING):
-            if self.state is State.STARTING:
+            if self.state is IngestState.STARTING:
                 # The first message was rejected, and no message follows it.
                 self.known_to_server = False
                 self._exact = True
@@ -597,7 +643,7 @@ class IngestEngine(IngestCounters):
             return
         if (
             self.gaps == "ok"
-            and self.state is not State.STARTING
+            and self.state is not IngestState.STARTING
             and answer.sequence > 1
         ):
             self._add_gap(answer.sequence, answer.sequence, error)
@@ -607,11 +653,11 @@ class IngestEngine(IngestCounters):
         if answer.sequence == 1:
             self.known_to_server = False
             self._exact = True
-            self._transition(State.BROKEN)
-        elif self.state is not State.CONFIRMING_END:
+            self._transition(IngestState.BROKEN)
+        elif self.state is not IngestState.CONFIRMING_END:
             # The next message reveals the gap. The batch ends there, and the rest is
             # sent again.
-            self._transition(State.FAILING)
+            self._transition(IngestState.FAILING)
 
     def _on_unknown_batch(
         self, answer: FlowMessage, error: APIError, repeatable: bool
@@ -622,11 +668,11 @@ class IngestEngine(IngestCounters):
         or a rejection, each later message gets this answer, too. The final answer is on its
         way then, unless a ping also gets this answer.
         """
-        if self.state is State.CONFIRMING_END:
+        if self.state is IngestState.CONFIRMING_END:
             if self._answers_last_ping(answer):
                 self._break_or_fail(error)
             return
-        if self.state is State.FAILING and answer.operation is not Operation.PING:
+        if self.state is IngestState.FAILING and answer.operation is not Operation.PING:
             return
         self.known_to_server = False
         if self._refusal is not None:
@@ -636,16 +682,16 @@ class IngestEngine(IngestCounters):
             # stored or not.
             self._add_gap(self.received + 1, self.sent, error, ambiguous=True)
             self._receive(self.sent)
-            self._transition(State.BROKEN)
+            self._transition(IngestState.BROKEN)
         elif repeatable:
             self._ambiguous_up_to = self.highest
-            self._transition(State.BROKEN)
+            self._transition(IngestState.BROKEN)
         elif self._stored_at is None or self._answers_last_ping(answer):
             self._break_or_fail(error)
         else:
             # The messages after it are in flight, and another leader may know the
             # batch.
-            self._transition(State.CONFIRMING_END)
+            self._transition(IngestState.CONFIRMING_END)
 
     def _on_stored(self, answer: FlowMessage) -> None:
         ack = answer.ack
@@ -666,15 +712,15 @@ class IngestEngine(IngestCounters):
         """Account for a missing stream: it was deleted, or its leader is being elected."""
         self._no_stream = True
         stores = answer.operation not in (Operation.END, Operation.PING)
-        if self.state is State.STARTING:
+        if self.state is IngestState.STARTING:
             if stores:  # otherwise it is a ping, and the start may still be stored
                 self.known_to_server = False
                 self._exact = True
-                self._transition(State.BROKEN)
+                self._transition(IngestState.BROKEN)
             return
         if stores and self.gaps == "ok":
             self._add_gap(answer.sequence, answer.sequence, None)
-        if self.state is not State.BLOCKED:
+        if self.state is not IngestState.BLOCKED:
             self._lose_reports(
                 self.sent,
                 NoStreamResponseError(
@@ -684,8 +730,12 @@ class IngestEngine(IngestCounters):
         self._block()
 
     def _block(self) -> None:
-        if self.state in (State.OPEN, State.ROLLING_OVER, State.ENDING):
-            self._transition(State.BLOCKED)
+        if self.state in (
+            IngestState.OPEN,
+            IngestState.ROLLING_OVER,
+            IngestState.ENDING,
+        ):
+            self._transition(IngestState.BLOCKED)
 
     def blocked_error(self) -> Exception:
         """Return the error for an ingest that was blocked for too long."""

@@ -59,7 +59,7 @@ class FlowMessage:
     ack: PubAck | None = None
 
 
-class _WireMessage(msgspec.Struct):
+class _FlowFields(msgspec.Struct):
     """All fields that an answer may have. Its kind follows from the fields that are set."""
 
     type: str | None = None
@@ -75,7 +75,7 @@ class _WireMessage(msgspec.Struct):
     val: str | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_WireMessage).decode
+_decode: Final = msgspec.json.Decoder(_FlowFields).decode
 _MAX_SEQUENCE: Final = (1 << 63) - 1
 """The highest sequence that an answer may have."""
 _MAX_MESSAGES: Final = (1 << 32) - 1

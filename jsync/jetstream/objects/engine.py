@@ -108,7 +108,7 @@ class _Link(msgspec.Struct, omit_defaults=True):
     name: str = ""
 
 
-class _Options(msgspec.Struct, omit_defaults=True):
+class _StoredOptions(msgspec.Struct, omit_defaults=True):
     link: _Link | None = None
     max_chunk_size: int | None = None
 
@@ -125,7 +125,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     description: str | None = None
     headers: dict[str, list[str]] | None = None
     metadata: dict[str, str] | None = None
-    options: _Options | None = None
+    options: _StoredOptions | None = None
     digest: str | None = None
     deleted: bool = False
     # The other clients ignore these fields.
@@ -275,9 +275,9 @@ def encode_info(info: ObjectInfo) -> bytes:
     link = info.link
     options = None
     if link is not None:
-        options = _Options(link=_Link(bucket=link.bucket, name=link.name or ""))
+        options = _StoredOptions(link=_Link(bucket=link.bucket, name=link.name or ""))
     elif info.chunk_size:
-        options = _Options(max_chunk_size=info.chunk_size)
+        options = _StoredOptions(max_chunk_size=info.chunk_size)
     wire = _Wire(
         name=info.name,
         bucket=info.bucket,

@@ -26,7 +26,7 @@ from ..pulls.pull import MIN_PULL_SECONDS, Pull
 from ..replies import ONE_REPLY
 from ..stream_end.driver import stream_rest
 from ..stream_end.engine import ask_rest
-from .engine import Step
+from .engine import NextAction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +199,7 @@ class OrderedFetch:
             cursor.reached(order.stream_sequence, order.consumer_sequence)
             if order.stopped is not None:
                 lost = True
-                if cursor.stopped(order.stopped, span) is Step.RESET:
+                if cursor.stopped(order.stopped, span) is NextAction.RESET:
                     error = JetStreamError(
                         f"a message is missing after stream sequence {cursor.position}"
                     )
@@ -257,9 +257,9 @@ class OrderedFetch:
         if self._end is None:
             self._end = rest.end.sequence
         match cursor.rest(rest, cursor.position, monotonic()):
-            case Step.END:
+            case NextAction.END:
                 return False
-            case Step.RESET:
+            case NextAction.RESET:
                 place.retire()
             case _:
                 place.api.session.sleep(LOOK_SECONDS)

@@ -24,7 +24,7 @@ from ..pulls.driver import ContinuousPull
 from ..pulls.engine import StatusKind, classify_status
 from ..stream_end.driver import follow
 from ..stream_end.engine import Rest, ask_rest
-from .engine import State, Step
+from .engine import NextAction, ReadState
 from .read import OrderedRead
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ class OrderedPull(ContinuousPull):
 
     def begin(self) -> None:
         """Begin to read. Called once there is an object that gets the messages."""
-        self._read.state.try_to(State.STARTING)
+        self._read.state.try_to(ReadState.STARTING)
         self.session.call_soon(self._begin)
 
     def _begin(self) -> None:
-        if self._read.state.current is not State.STARTING or self._abandoned:
+        if self._read.state.current is not ReadState.STARTING or self._abandoned:
             return
         if self._cursor.at_end or self._cursor.name is None:
             self._read.go_on()
@@ -96,7 +96,7 @@ class OrderedPull(ContinuousPull):
         """Pull from the current consumer, with `pending` messages if that is known."""
         read = self._read
         with self._lock:
-            if not read.state.try_to(State.LIVE):
+            if not read.state.try_to(ReadState.LIVE):
                 return
             read.order = self.mailbox.order = self._place.order()
             target = self._place.source()
@@ -237,7 +237,7 @@ class OrderedPull(ContinuousPull):
                     stream_sequence=read.order.stream_sequence,
                     waits=bool(said.num_waiting),
                 )
-            if step is Step.ASK:
+            if step is NextAction.ASK:
                 self._ask_leader(look)
             else:
                 self._take(step, look, "the last message of the server did not arrive")
@@ -263,7 +263,7 @@ class OrderedPull(ContinuousPull):
         if step is not None:
             self._take(step, look, BEHIND)
 
-    def _step_of(self, rest: Rest, after: int) -> Step | None:
+    def _step_of(self, rest: Rest, after: int) -> NextAction | None:
         """Return the next step by the leader's answer, or None if it ended the read."""
         try:
             with self._lock:
@@ -282,13 +282,13 @@ class OrderedPull(ContinuousPull):
             self.report(error)
             self._look_later(look, pause)
 
-    def _take(self, step: Step, look: int, why: str) -> None:
+    def _take(self, step: NextAction, look: int, why: str) -> None:
         match step:
-            case Step.END:
+            case NextAction.END:
                 self.end()
-            case Step.NEXT:
+            case NextAction.NEXT:
                 self._read.reset(None)
-            case Step.RESET:
+            case NextAction.RESET:
                 self._read.reset(JetStreamError(why))
             case _:
                 self._look_later(look)
@@ -305,7 +305,7 @@ class OrderedPull(ContinuousPull):
         # A server without an open pull owes nothing.
         if not read.live or self.position != after or not self._is_open():
             return
-        if self._step_of(rest, after) is Step.RESET:
+        if self._step_of(rest, after) is NextAction.RESET:
             read.reset(JetStreamError(BEHIND))
 
     # The connection -------------------------------------------------------------------
@@ -352,13 +352,13 @@ class OrderedPull(ContinuousPull):
 
     def drain(self) -> None:
         """Pull no more, and end after the messages that the server has already sent."""
-        self._read.state.try_to(State.ENDING)
+        self._read.state.try_to(ReadState.ENDING)
         self._inbox.drain(bool)  # dropped messages are read again from the cursor
         self._settle()
         self.session.call_soon(self._finish)
 
     def close_nowait(self) -> None:
-        if self._read.state.current is State.ENDED and not len(self.mailbox):
+        if self._read.state.current is ReadState.ENDED and not len(self.mailbox):
             self._let_go()
             return
         self._abandoned = True
@@ -368,7 +368,7 @@ class OrderedPull(ContinuousPull):
     def release(self) -> bool:
         """Return whether the read is over. Then the next one continues at the cursor."""
         # Ctrl-C may have come before the read began.
-        if self._abandoned or self._read.state.current is State.NEW:
+        if self._abandoned or self._read.state.current is ReadState.NEW:
             self.stop()
         if not self.mailbox.closed or len(self.mailbox):
             return False
@@ -379,9 +379,9 @@ class OrderedPull(ContinuousPull):
         """Move the cursor after the last message that has arrived. Acts only once."""
         read = self._read
         with self._lock:
-            if read.state.current is not State.ENDED:
+            if read.state.current is not ReadState.ENDED:
                 read.note()  # first, because Ctrl-C may come in between
-                read.state.try_to(State.ENDED)
+                read.state.try_to(ReadState.ENDED)
                 self._place.retire()
 
     def _finish(self) -> None:

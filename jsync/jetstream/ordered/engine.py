@@ -114,7 +114,7 @@ def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:
     )
 
 
-class State(Enum):
+class ReadState(Enum):
     """The progress of a read through its series of consumers."""
 
     NEW = "nobody has begun to read"
@@ -125,20 +125,20 @@ class State(Enum):
     ENDED = "the cursor is where the next read goes on"
 
 
-_AT_END: Final = {State.ENDING, State.ENDED}
+_AT_END: Final = {ReadState.ENDING, ReadState.ENDED}
 
 TRANSITIONS: Final = {
-    State.NEW: {State.STARTING, State.LIVE, *_AT_END},
-    State.STARTING: {State.BETWEEN, State.LIVE, *_AT_END},
-    State.BETWEEN: {State.BETWEEN, State.LIVE, *_AT_END},
-    State.LIVE: {State.BETWEEN, *_AT_END},
-    State.ENDING: {State.ENDED},
-    State.ENDED: set[State](),
+    ReadState.NEW: {ReadState.STARTING, ReadState.LIVE, *_AT_END},
+    ReadState.STARTING: {ReadState.BETWEEN, ReadState.LIVE, *_AT_END},
+    ReadState.BETWEEN: {ReadState.BETWEEN, ReadState.LIVE, *_AT_END},
+    ReadState.LIVE: {ReadState.BETWEEN, *_AT_END},
+    ReadState.ENDING: {ReadState.ENDED},
+    ReadState.ENDED: set[ReadState](),
 }
 """The next states of each state. A read at its end never continues."""
 
 
-class Step(Enum):
+class NextAction(Enum):
     """The next step of a read."""
 
     WAIT = "more will come"
@@ -149,7 +149,7 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class SequenceRange:
     """The messages to take from one consumer: stream sequences from `after` + 1 to `last`."""
 
     after: int
@@ -273,16 +273,16 @@ class Cursor:
         else:
             self._is_first = False
 
-    def range(self) -> Range:
+    def range(self) -> SequenceRange:
         """Return the messages to take from the current consumer."""
         last = self.until
         if not self._is_first and self.position < self._snapshot:
             last = self._snapshot if last is None else min(last, self._snapshot)
-        return Range(
+        return SequenceRange(
             self.position, last, self.until is not None, self.consumer_sequence
         )
 
-    def coming(self) -> Range:
+    def coming(self) -> SequenceRange:
         """Return the messages to take from the next consumer.
 
         Used for push consumers, which may send before their creation is confirmed.
@@ -290,7 +290,7 @@ class Cursor:
         last = self.until
         if self._born and self.position < self._snapshot:
             last = self._snapshot if last is None else min(last, self._snapshot)
-        return Range(self.position, last, self.until is not None, 0)
+        return SequenceRange(self.position, last, self.until is not None, 0)
 
     @property
     def at_end(self) -> bool:
@@ -318,13 +318,13 @@ class Cursor:
         self._read = max(self._read, sequence)
         self.name = None
 
-    def stopped(self, why: str, span: Range) -> Step:
+    def stopped(self, why: str, span: SequenceRange) -> NextAction:
         """Return the next step after the order has stopped. See `_fast.SequenceChecker`."""
         if why == "gap":
-            return Step.RESET
+            return NextAction.RESET
         if span.last is not None:
             self.position = max(self.position, span.last)
-        return Step.END if self.at_end else Step.NEXT
+        return NextAction.END if self.at_end else NextAction.NEXT
 
     def may_stall(self, stream_sequence: int) -> bool:
         """Return whether a silent consumer may still have messages to send.
@@ -342,7 +342,7 @@ class Cursor:
         *,
         stream_sequence: int = 0,
         waits: bool = True,
-    ) -> Step:
+    ) -> NextAction:
         """Return the next step after a silence, by the `info` of the consumer.
 
         The remaining messages may have been deleted, or have expired. The sequences are of
@@ -356,29 +356,29 @@ class Cursor:
             if self._unseen is None or self._unseen[0] != consumer_sequence:
                 self._unseen = consumer_sequence, now
             lost = now - self._unseen[1] >= patience
-            return Step.RESET if lost else Step.WAIT
+            return NextAction.RESET if lost else NextAction.WAIT
         self._unseen = None
         if sent < consumer_sequence:
-            return Step.WAIT
+            return NextAction.WAIT
         if self.until is not None:
             if info.delivered.stream_seq >= self.until:
-                return Step.END
+                return NextAction.END
             if info.num_pending == 0:
-                return Step.ASK
+                return NextAction.ASK
         if not self.may_stall(stream_sequence):
-            return Step.WAIT
+            return NextAction.WAIT
         if info.num_pending == 0:
             self._snapshot = 0  # every message of the snapshot was read
-            return Step.NEXT
+            return NextAction.NEXT
         if not waits:
             self._silent = None
         elif self._silent is None or self._silent[:2] != (info.name, sent):
             self._silent = info.name, sent, now
         elif now - self._silent[2] >= STUCK_SECONDS:
-            return Step.RESET
-        return Step.WAIT
+            return NextAction.RESET
+        return NextAction.WAIT
 
-    def rest(self, rest: Rest, stream_sequence: int, now: float) -> Step:
+    def rest(self, rest: Rest, stream_sequence: int, now: float) -> NextAction:
         """Return the next step by the leader's reply, when the consumer's server has no more.
 
         `stream_sequence` is the last one that has arrived. Raises `StreamNotFoundError` if
@@ -392,13 +392,15 @@ class Cursor:
             if self._lagging is None or self._lagging[:2] != lagging:
                 self._lagging = *lagging, now
             lost = now - self._lagging[2] >= LAG_SECONDS
-            return Step.RESET if lost else Step.WAIT
+            return NextAction.RESET if lost else NextAction.WAIT
         self._lagging = None
         # A stream may come back from a crash with less than it had. A new leader of
         # nats-server 2.10 may have less until it has read its own log.
         self._shorter += 1
         shorter = self.until is not None and rest.end.sequence < self.until
-        return Step.WAIT if shorter and self._shorter <= BEHIND else Step.END
+        return (
+            NextAction.WAIT if shorter and self._shorter <= BEHIND else NextAction.END
+        )
 
     # Another one ----------------------------------------------------------------------
 

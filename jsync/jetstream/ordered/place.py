@@ -23,7 +23,7 @@ from ..pulls.priority import PriorityOptions
 from ..steps import Ask
 from ..stream_end.driver import until_answered
 from ..stream_end.engine import end_in
-from .engine import Step
+from .engine import NextAction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,7 +127,7 @@ class Place:
         with contextlib.suppress(Error):  # the pull then reports the fault
             info = answered(self.api, self.consumer_info(), deadline)
             step = cursor.checked(info, cursor.consumer_sequence, monotonic(), math.inf)
-            if step is not Step.WAIT:
+            if step is not NextAction.WAIT:
                 self.retire()
 
     def create_again(

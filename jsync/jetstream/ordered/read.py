@@ -21,7 +21,7 @@ from ...errors import (
 from ...models import ConsumerInfo
 from ..api import Inquiry
 from ..steps import Ask, advance
-from .engine import TRANSITIONS, State, Step
+from .engine import TRANSITIONS, NextAction, ReadState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class OrderedRead:
         self.place = place
         self.cursor = place.cursor
         self.lock = ForkSafeRLock()
-        self.state = StateMachine(State.NEW, TRANSITIONS, self.lock)
+        self.state = StateMachine(ReadState.NEW, TRANSITIONS, self.lock)
         self.order = order
         """The order of the current consumer, or of the last one."""
         self.began_at = 0.0
@@ -94,12 +94,12 @@ class OrderedRead:
     @property
     def live(self) -> bool:
         """True while a consumer is being read."""
-        return self.state.current is State.LIVE
+        return self.state.current is ReadState.LIVE
 
     @property
     def over(self) -> bool:
         """True if no other consumer will be made."""
-        return self.state.current in (State.ENDING, State.ENDED)
+        return self.state.current in (ReadState.ENDING, ReadState.ENDED)
 
     def note(self) -> bool:
         """Report arrivals to the cursor, with the lock held. Returns whether it moved."""
@@ -119,7 +119,7 @@ class OrderedRead:
         """Make the next consumer after `pause` seconds, or end if all is read."""
         if self.cursor.at_end:
             self._reader.end()
-        elif self.state.try_to(State.BETWEEN):
+        elif self.state.try_to(ReadState.BETWEEN):
             self.after(pause, self._make)
 
     def reset(self, reason: Exception | None, *, at_once: bool = False) -> None:
@@ -127,7 +127,7 @@ class OrderedRead:
         with self.lock:
             if self._session.closing or self._reader.closed:
                 return
-            if not self.state.try_to(State.BETWEEN):
+            if not self.state.try_to(ReadState.BETWEEN):
                 return
             progress = self.note()
             self.place.retire()
@@ -155,24 +155,24 @@ class OrderedRead:
             missing = self.missing()
             self.note()
             step = self.cursor.stopped(order.stopped, span)
-        if step is Step.END:
+        if step is NextAction.END:
             self._reader.end()
         else:
-            self.reset(missing if step is Step.RESET else None)
+            self.reset(missing if step is NextAction.RESET else None)
 
     def lost(self, error: ConnectionLostError) -> None:
         """Note that the connection is lost. `connected` continues the read."""
         with self.lock:
             if self.live:  # otherwise a reset has already reported it
                 self._loss = error
-                self.state.try_to(State.BETWEEN)
+                self.state.try_to(ReadState.BETWEEN)
             self.cancel()
 
     def connected(self) -> None:
         """Continue the read with another consumer after a reconnect."""
         with self.lock:
             loss, self._loss = self._loss, None
-            if self.state.current is State.NEW:
+            if self.state.current is ReadState.NEW:
                 return
         self.reset(loss, at_once=True)
 
@@ -216,7 +216,7 @@ class OrderedRead:
 
     def _make(self) -> None:
         with self.lock:
-            if not self.state.try_to(State.BETWEEN):
+            if not self.state.try_to(ReadState.BETWEEN):
                 return
             self._steps = self.place.creation()
         self._advance(None)

@@ -20,7 +20,7 @@ from ...errors import (
     JetStreamError,
     NoRespondersError,
 )
-from ..ordered.engine import State, Step
+from ..ordered.engine import NextAction, ReadState
 from ..ordered.read import OrderedRead
 from ..stream_end.driver import follow
 from .driver import PushDelivery
@@ -78,7 +78,7 @@ class OrderedPush(PushDelivery):
         self.bind(info, created=True, patience=patience)
         self._presence = None  # the read replaces a consumer that is gone
         self._read.began_at = monotonic()
-        self._read.state.try_to(State.LIVE)
+        self._read.state.try_to(ReadState.LIVE)
         # Look on the I/O thread, where the events happen.
         self.session.call_soon(self._read.look)
 
@@ -125,7 +125,7 @@ class OrderedPush(PushDelivery):
         """Switch to the next consumer, which may have sent messages already."""
         read = self._read
         with self._lock:
-            if not read.state.try_to(State.LIVE):
+            if not read.state.try_to(ReadState.LIVE):
                 self._place.retire()
                 return
             self.info = info
@@ -171,9 +171,9 @@ class OrderedPush(PushDelivery):
                 stream_sequence=read.order.stream_sequence,
                 waits=not len(self.mailbox),
             )
-        if step is Step.NEXT:
+        if step is NextAction.NEXT:
             read.reset(None)
-        elif step is Step.RESET:
+        elif step is NextAction.RESET:
             read.reset(
                 JetStreamError(f"{self.name} has more messages, and does not send them")
             )
@@ -217,5 +217,5 @@ class OrderedPush(PushDelivery):
         self._place.retire()
 
     def _stop(self) -> None:
-        self._read.state.try_to(State.ENDING)
+        self._read.state.try_to(ReadState.ENDING)
         self._read.cancel()

@@ -56,7 +56,7 @@ def run_batch(
         with (
             failures(f"sink {name}", stop),
             refusals(problems, ("sinks", name)),
-            _Watch(spark, name, stop, report),
+            _JobWatcher(spark, name, stop, report),
         ):
             started(
                 functools.partial(_write, pipeline, sink, view),
@@ -77,7 +77,7 @@ def run_batch(
     return summaries
 
 
-class _Watch:
+class _JobWatcher:
     """Reports the progress of a write, and cancels it when a stop is requested.
 
     It runs on a separate thread, because the write needs the calling one: Spark finds the

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..options import Purpose
-    from .config import Pipeline, Sink, Source, Step, Watermark
+    from .config import Pipeline, Sink, Source, ViewStep, Watermark
     from .positions import Key
     from .problems import Problems
 
@@ -222,7 +222,7 @@ class _Checks:
             self._problems.add(key, str(problem), text_line=problem.line)
             return None
 
-    def _step(self, step: Step, key: Key) -> bool | None:
+    def _step(self, step: ViewStep, key: Key) -> bool | None:
         """Check the step. Return whether its view is streaming, or None if that is not known."""
         self._watermark(step.watermark, key, None)
         if step.unchecked:

@@ -50,7 +50,7 @@ class FileSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     static: bool = False
 
 
-class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ViewStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A view made of the views before it."""
 
     sql: str
@@ -115,7 +115,7 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     nats: Options
     streaming: Streaming | None
     sources: dict[str, Source]
-    steps: dict[str, Step]
+    steps: dict[str, ViewStep]
     sinks: dict[str, Sink]
     silent: frozenset[str] = frozenset()
     """Sources that give no rows, because a replay is of only one source."""

@@ -18,8 +18,8 @@ from .config import (
     JetStreamSource,
     Pipeline,
     Spark,
-    Step,
     Streaming,
+    ViewStep,
     Watermark,
 )
 from .positions import Key, Positions
@@ -67,7 +67,7 @@ def load(
         message, line = _toml_error(str(error), text)
         raise file_error(path, [(line, message)]) from None
     problems = Problems(path, Positions(text))
-    reader = _Reader(problems, environment)
+    reader = _FileReader(problems, environment)
     pipeline = reader.pipeline(document, path.stem)
     return (None if problems else pipeline), problems
 
@@ -80,7 +80,7 @@ def _toml_error(message: str, text: str) -> tuple[str, int]:
     return f"this is not TOML: {message[: place.start()]}", line
 
 
-class _Reader:
+class _FileReader:
     def __init__(self, problems: Problems, environment: Mapping[str, str]) -> None:
         self._problems = problems
         self._environment = environment
@@ -146,10 +146,10 @@ class _Reader:
             return None
         return self._struct(kind, table, key)
 
-    def _step(self, value: object, key: Key) -> Step | None:
+    def _step(self, value: object, key: Key) -> ViewStep | None:
         if isinstance(value, str):
-            return Step(sql=value)
-        return self._struct(Step, value, key)
+            return ViewStep(sql=value)
+        return self._struct(ViewStep, value, key)
 
     def _struct(self, kind: type[T], table: object, key: Key) -> T | None:
         if not isinstance(table, dict):

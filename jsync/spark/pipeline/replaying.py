@@ -32,7 +32,7 @@ _PLACES = (
 
 
 @dataclass(frozen=True)
-class Range:
+class ReplayRange:
     """The messages to replay."""
 
     sink: str
@@ -47,7 +47,7 @@ class Range:
     """Write to this stream, not to the one of the sink."""
 
 
-def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
+def replayed(pipeline: Pipeline, wanted: ReplayRange, *, again: bool) -> Pipeline:
     """Return the pipeline as a batch that replays a range into one sink. Blocks.
 
     The range has a fixed end and gives the job its name, so a replay that is restarted with
@@ -119,7 +119,7 @@ def range_of(pipeline: Pipeline) -> str:
     return "no messages"
 
 
-def _source(pipeline: Pipeline, wanted: Range) -> str:
+def _source(pipeline: Pipeline, wanted: ReplayRange) -> str:
     names = [
         name
         for name, source in pipeline.sources.items()
@@ -135,7 +135,7 @@ def _source(pipeline: Pipeline, wanted: Range) -> str:
     return wanted.source
 
 
-def _sink(pipeline: Pipeline, wanted: Range) -> JetStreamSink:
+def _sink(pipeline: Pipeline, wanted: ReplayRange) -> JetStreamSink:
     sink = pipeline.sinks.get(wanted.sink)
     if sink is None:
         hint = nearest(wanted.sink, pipeline.sinks)
@@ -166,7 +166,7 @@ def _kept(source: JetStreamSource) -> dict[str, str]:
     return {k: v for k, v in source.options.items() if k.lower() not in _PLACES}
 
 
-def _places(js: JetStream, given: Options, wanted: Range) -> dict[str, str]:
+def _places(js: JetStream, given: Options, wanted: ReplayRange) -> dict[str, str]:
     """Return the range as sequences of each stream, so that it does not change."""
     first: Place = "earliest" if wanted.start is None else _place("start", wanted.start)
     last: Place = "latest" if wanted.end is None else _place("end", wanted.end)
@@ -218,7 +218,7 @@ def _check_window(
             )
 
 
-def _job(pipeline: Pipeline, wanted: Range, options: dict[str, str]) -> str:
+def _job(pipeline: Pipeline, wanted: ReplayRange, options: dict[str, str]) -> str:
     facts = json.dumps(
         [pipeline.name, wanted.sink, wanted.stream, sorted(options.items())]
     )

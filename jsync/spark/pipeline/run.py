@@ -113,10 +113,10 @@ def replay(
         StreamNotFoundError: The stream of the source or of the sink does not exist.
         PipelineError: The replay failed.
     """
-    from .replaying import Range, range_of, replayed  # noqa: PLC0415
+    from .replaying import ReplayRange, range_of, replayed  # noqa: PLC0415
 
     pipeline, problems = _checked(Path(path), offline=False)
-    wanted = Range(sink, source, tuple(subjects), start, end, stream)
+    wanted = ReplayRange(sink, source, tuple(subjects), start, end, stream)
     try:
         chosen = replayed(pipeline, wanted, again=again)
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from jsync import errors
 from jsync._version import __version__
-from jsync.core.handshake import Handshake, State, Step
+from jsync.core.handshake import Handshake, HandshakeState, NextStep
 from jsync.core.protocol import (
     PING,
     PONG,
@@ -288,7 +288,7 @@ def test_a_permissions_violation_names_the_subject(
 # The handshake ---------------------------------------------------------------------
 
 
-def feed(handshake: Handshake, data: bytes) -> list[Step]:
+def feed(handshake: Handshake, data: bytes) -> list[NextStep]:
     """Feed bytes as the connection does, with a parser of whole lines."""
     handshake.observe(data)
     steps = []
@@ -307,14 +307,14 @@ def greeted(tls: bool = False, **info: Any) -> Handshake:
 
 def test_a_plain_handshake_goes_from_info_to_pong() -> None:
     handshake = Handshake(tls=False)
-    assert (handshake.state, handshake.step) == (State.GREETING, Step.READ)
-    assert feed(handshake, b"INFO " + REAL_INFO + b"\r\n") == [Step.SEND_CONNECT]
+    assert (handshake.state, handshake.step) == (HandshakeState.GREETING, NextStep.READ)
+    assert feed(handshake, b"INFO " + REAL_INFO + b"\r\n") == [NextStep.SEND_CONNECT]
     assert handshake.info is not None
     assert handshake.info.nonce == "bQ8Nd9FmcyLl7zw"
     assert repr(handshake) == "<Handshake waiting for our CONNECT>"
-    assert handshake.connect_sent() is Step.READ
-    assert feed(handshake, b"+OK\r\nPONG\r\n") == [Step.READ, Step.READY]
-    assert handshake.state is State.READY
+    assert handshake.connect_sent() is NextStep.READ
+    assert feed(handshake, b"+OK\r\nPONG\r\n") == [NextStep.READ, NextStep.READY]
+    assert handshake.state is HandshakeState.READY
     assert not handshake.encrypted
 
 
@@ -328,30 +328,30 @@ def test_a_plain_handshake_goes_from_info_to_pong() -> None:
 )
 def test_tls_begins_when_either_side_asks(wanted: bool, info: dict[str, bool]) -> None:
     handshake = greeted(tls=wanted, **info)
-    assert (handshake.state, handshake.step) == (State.TLS, Step.START_TLS)
-    assert handshake.secured() is Step.SEND_CONNECT
+    assert (handshake.state, handshake.step) == (HandshakeState.TLS, NextStep.START_TLS)
+    assert handshake.secured() is NextStep.SEND_CONNECT
     assert handshake.encrypted
     assert repr(handshake) == "<Handshake waiting for our CONNECT, encrypted>"
 
 
 def test_available_tls_is_not_used_unasked() -> None:
-    assert greeted(tls_available=True).step is Step.SEND_CONNECT
+    assert greeted(tls_available=True).step is NextStep.SEND_CONNECT
 
 
 def test_wanting_unavailable_tls_is_an_error() -> None:
     handshake = Handshake(tls=True)
     with pytest.raises(TLSError, match="the server does not offer it"):
         handshake.receive("INFO", make_info())
-    assert handshake.state is State.FAILED
+    assert handshake.state is HandshakeState.FAILED
 
 
 @pytest.mark.parametrize("info", [{}, {"tls_required": True}])
 def test_tls_may_come_before_info(info: dict[str, bool]) -> None:
     handshake = Handshake(tls=True, tls_first=True)
-    assert handshake.step is Step.START_TLS
-    assert handshake.secured() is Step.READ
+    assert handshake.step is NextStep.START_TLS
+    assert handshake.secured() is NextStep.READ
     data = b"INFO " + make_info(**info) + b"\r\n"
-    assert feed(handshake, data) == [Step.SEND_CONNECT]
+    assert feed(handshake, data) == [NextStep.SEND_CONNECT]
 
 
 def feed_all(handshake: Handshake, *reads: bytes) -> None:
@@ -374,7 +374,7 @@ def test_plaintext_between_info_and_tls_is_refused(
     handshake = Handshake(tls=True)
     with pytest.raises(ProtocolError, match="injected"):
         feed_all(handshake, *reads)
-    assert handshake.state is State.FAILED
+    assert handshake.state is HandshakeState.FAILED
 
 
 def test_plaintext_before_tls_is_seen_despite_cut_lines() -> None:
@@ -412,7 +412,7 @@ def test_a_peer_without_info_is_no_nats_server(data: bytes, words: str) -> None:
     slow = Handshake(tls=False)
     with pytest.raises(ProtocolError):
         feed_all(slow, *(data[n : n + 1] for n in range(len(data))))
-    assert slow.state is State.FAILED
+    assert slow.state is HandshakeState.FAILED
 
 
 @pytest.mark.parametrize("start", [b"INFO ", b"info ", b"INFO\t", b"-ERR "])
@@ -420,7 +420,7 @@ def test_the_first_bytes_may_come_one_by_one(start: bytes) -> None:
     handshake = Handshake(tls=False)
     for n in range(len(start)):
         handshake.observe(start[n : n + 1])
-    assert handshake.state is State.GREETING
+    assert handshake.state is HandshakeState.GREETING
 
 
 def test_a_server_without_headers_is_refused() -> None:
@@ -433,54 +433,54 @@ def test_an_error_ends_the_handshake_with_its_class() -> None:
     handshake.connect_sent()
     with pytest.raises(AuthenticationError, match="Authorization Violation"):
         feed(handshake, b"-ERR 'Authorization Violation'\r\n")
-    assert handshake.state is State.FAILED
+    assert handshake.state is HandshakeState.FAILED
     with pytest.raises(ProtocolError):
         handshake.receive("PONG", None)
 
 
 def test_an_info_in_between_replaces_the_first() -> None:
     handshake = greeted()
-    assert handshake.receive("INFO", make_info(client_id=3)) is Step.SEND_CONNECT
+    assert handshake.receive("INFO", make_info(client_id=3)) is NextStep.SEND_CONNECT
     handshake.connect_sent()
-    assert handshake.receive("INFO", make_info(client_id=4)) is Step.READ
+    assert handshake.receive("INFO", make_info(client_id=4)) is NextStep.READ
     assert handshake.info is not None
     assert handshake.info.client_id == 4
 
 
 def test_a_ping_is_answered_but_not_before_connect() -> None:
     handshake = greeted()
-    assert handshake.receive("PING", None) is Step.SEND_CONNECT
-    assert handshake.connect_sent() is Step.SEND_PONG
-    assert handshake.step is Step.READ
-    assert handshake.receive("PING", None) is Step.SEND_PONG
-    assert handshake.receive("PONG", None) is Step.READY
+    assert handshake.receive("PING", None) is NextStep.SEND_CONNECT
+    assert handshake.connect_sent() is NextStep.SEND_PONG
+    assert handshake.step is NextStep.READ
+    assert handshake.receive("PING", None) is NextStep.SEND_PONG
+    assert handshake.receive("PONG", None) is NextStep.READY
 
 
 @pytest.mark.parametrize(
     ("state", "op", "value"),
     [
-        (State.GREETING, "PONG", None),
-        (State.GREETING, "MSG", (1, object())),
-        (State.GREETING, "INFO", b"nonsense"),
-        (State.CONNECT, "PONG", None),
-        (State.CONNECT, "MSG", (1, object())),
-        (State.PONG, "MSG", (1, object())),
-        (State.PONG, "INFO", b"nonsense"),
-        (State.READY, "PONG", None),
+        (HandshakeState.GREETING, "PONG", None),
+        (HandshakeState.GREETING, "MSG", (1, object())),
+        (HandshakeState.GREETING, "INFO", b"nonsense"),
+        (HandshakeState.CONNECT, "PONG", None),
+        (HandshakeState.CONNECT, "MSG", (1, object())),
+        (HandshakeState.PONG, "MSG", (1, object())),
+        (HandshakeState.PONG, "INFO", b"nonsense"),
+        (HandshakeState.READY, "PONG", None),
     ],
 )
 def test_an_untimely_frame_is_a_protocol_error(
-    state: State, op: str, value: object
+    state: HandshakeState, op: str, value: object
 ) -> None:
-    handshake = Handshake(tls=False) if state is State.GREETING else greeted()
-    if state in (State.PONG, State.READY):
+    handshake = Handshake(tls=False) if state is HandshakeState.GREETING else greeted()
+    if state in (HandshakeState.PONG, HandshakeState.READY):
         handshake.connect_sent()
-    if state is State.READY:
+    if state is HandshakeState.READY:
         handshake.receive("PONG", None)
     assert handshake.state is state
     with pytest.raises(ProtocolError):
         handshake.receive(op, value)
-    assert handshake.state is State.FAILED
+    assert handshake.state is HandshakeState.FAILED
 
 
 def test_a_step_out_of_turn_ends_the_handshake() -> None:
@@ -512,7 +512,7 @@ def test_the_moment_of_a_hangup_decides_the_error() -> None:
         assert type(error) is kind
         with pytest.raises(kind, match=words):
             raise error
-        assert handshake.state is State.FAILED
+        assert handshake.state is HandshakeState.FAILED
 
 
 def test_a_silent_peer_gets_a_hint() -> None:

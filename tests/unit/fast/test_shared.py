@@ -39,7 +39,7 @@ from jsync.jetstream.keyvalue.election import Election
 from jsync.jetstream.keyvalue.live_view import LiveView
 from jsync.jetstream.keyvalue.lock import Lock
 from jsync.jetstream.ordered.batch import FetchState, OrderedFetch
-from jsync.jetstream.ordered.engine import State
+from jsync.jetstream.ordered.engine import ReadState
 from jsync.jetstream.ordered.read import OrderedRead
 from jsync.jetstream.pulls.delivery import UnreadMessages
 from jsync.jetstream.push.engine import Ownership
@@ -472,7 +472,7 @@ def test_a_read_is_cancelled_by_any_thread() -> None:
         """Do what `_step` does with a reply at the end. Only one thread may delete that name."""
         deleted: list[str] = []
         reads[number].place = stub(delete=deleted.append)
-        reads[number].state.try_to(State.ENDING)
+        reads[number].state.try_to(ReadState.ENDING)
         reads[number]._step(cast("Any", {}))
         return deleted
 

@@ -13,7 +13,7 @@ import jsync
 from jsync import errors
 from jsync.jetstream.ingest import driver as fast_ingest, engine as fast_engine
 from jsync.jetstream.ingest.driver import FastIngest
-from jsync.jetstream.ingest.engine import IngestEngine, State
+from jsync.jetstream.ingest.engine import IngestEngine, IngestState
 
 from ....support.connection_faults import Events, connect
 from ....support.threads import LONG
@@ -149,7 +149,7 @@ def test_a_connection_closed_between_batches_ends_the_ingest(
         ingest.add(f"{unique}.a", b"0")
         # This is the state after a stream has too much to store, or after a batch has ended.
         ingest._writer.limit = 0
-        ingest._engine._state.current = State.BROKEN
+        ingest._engine._state.current = IngestState.BROKEN
         if part == "pause":
             ingest._engine.busy = errors.JetStreamError("too much to store")
             threading.Timer(0.2, nc.close).start()

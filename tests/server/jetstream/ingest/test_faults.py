@@ -11,7 +11,7 @@ import pytest
 
 from jsync import errors
 from jsync.jetstream.ingest import driver as fast_ingest
-from jsync.jetstream.ingest.engine import State
+from jsync.jetstream.ingest.engine import IngestState
 
 from ....support.campaign import seeded
 from ....support.connection_faults import Events, _no_crash as _no_crash, connect
@@ -45,7 +45,7 @@ def js(server: LocalServer, unique: str) -> Iterator[JetStream]:
 def check(ingest: FastIngest, found: list[bytes], sent: list[bytes]) -> None:
     """Compare the report of an ingest with the messages of the stream."""
     assert found == sent[: len(found)], "the stream does not hold a prefix"
-    if ingest._engine.state is State.ENDED:
+    if ingest._engine.state is IngestState.ENDED:
         assert ingest.pub_ack.count == len(found) == len(sent)
         return
     error = ingest._engine.error()
@@ -131,7 +131,7 @@ def cut_campaign(
     found = stored(js, unique)
     check(ingest, found, payloads)
     js._api.request(f"STREAM.PURGE.{unique}")
-    return ingest._engine.state is State.ENDED
+    return ingest._engine.state is IngestState.ENDED
 
 
 def test_a_connection_may_be_cut_at_any_byte(

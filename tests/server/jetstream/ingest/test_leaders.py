@@ -8,7 +8,7 @@ import pytest
 
 from jsync import errors
 from jsync.jetstream.ingest import driver as fast_ingest
-from jsync.jetstream.ingest.engine import State
+from jsync.jetstream.ingest.engine import IngestState
 
 from ....support.connection_faults import Events, _no_crash as _no_crash, connect
 from ....support.proxy import frame_changer
@@ -102,7 +102,7 @@ def test_a_complete_leader_outweighs_a_deposed_one(
     monkeypatch.setattr(fast_ingest, "BLOCKED_SECONDS", LONG)  # jsync pings at once
     ingest = ingest_through(proxy, unique, Deposed(unique, forgotten=False))
     assert stored(js, unique) == PAYLOADS
-    assert ingest._engine.state is State.ENDED
+    assert ingest._engine.state is IngestState.ENDED
     assert ingest._engine.base == 0  # the same batch continued
 
 

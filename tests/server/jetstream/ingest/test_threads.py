@@ -13,7 +13,7 @@ from jsync import errors
 from jsync.jetstream.atomic import engine as atomic_batch
 from jsync.jetstream.atomic.engine import BatchState
 from jsync.jetstream.ingest import engine as fast_ingest
-from jsync.jetstream.ingest.engine import State
+from jsync.jetstream.ingest.engine import IngestState
 
 from ....support.threads import Interrupting, Thread
 
@@ -44,7 +44,7 @@ def held(js: JetStream, subject: str) -> int:
 def test_an_ingest_abandoned_while_reading_answers_stays_abandoned(
     js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Interrupting(fast_ingest.TRANSITIONS, State.STARTING)
+    table = Interrupting(fast_ingest.TRANSITIONS, IngestState.STARTING)
     monkeypatch.setattr(fast_ingest, "TRANSITIONS", table)
     ingest = js.fast_ingest()
     table.call = ingest.abandon
@@ -54,7 +54,7 @@ def test_an_ingest_abandoned_while_reading_answers_stays_abandoned(
     table.thread.result()
     with pytest.raises(errors.IngestClosedError):
         ingest.add(subject, b"1")
-    assert ingest._engine.state is State.FAILED
+    assert ingest._engine.state is IngestState.FAILED
     with pytest.raises(errors.IngestClosedError):
         ingest.close()
 
@@ -151,7 +151,7 @@ def against_abandon(ingest: FastIngest, subject: str, turn: int) -> None:
                 ingest.add(subject, b"%d" % number)
             ingest.close()
 
-    ends: list[State] = []
+    ends: list[IngestState] = []
 
     def abandon() -> None:
         ingest.abandon()
@@ -159,7 +159,7 @@ def against_abandon(ingest: FastIngest, subject: str, turn: int) -> None:
 
     against(add_and_close, abandon, turn % 50)
     assert ends == [ingest._engine.state]
-    assert ends[0] in (State.FAILED, State.ENDED)
+    assert ends[0] in (IngestState.FAILED, IngestState.ENDED)
 
 
 @pytest.mark.usefixtures("hasty")

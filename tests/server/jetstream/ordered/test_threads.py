@@ -9,7 +9,7 @@ import pytest
 
 from jsync import errors
 from jsync.jetstream.ordered import engine as ordered_engine, read as ordered_read
-from jsync.jetstream.ordered.engine import State
+from jsync.jetstream.ordered.engine import ReadState
 from jsync.jetstream.push import engine as push_engine, ownership as push_ownership
 from jsync.jetstream.push.engine import Ownership
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 ROUNDS = 25
 
 
-@pytest.mark.parametrize("state", [State.LIVE, State.BETWEEN])
+@pytest.mark.parametrize("state", [ReadState.LIVE, ReadState.BETWEEN])
 def test_a_read_stopped_during_consumer_replacement_stays_stopped(
     nc: jsync.Connection,
     stream: jsync.Stream,
     monkeypatch: pytest.MonkeyPatch,
-    state: State,
+    state: ReadState,
 ) -> None:
     table = Interrupting(ordered_engine.TRANSITIONS, state)
     monkeypatch.setattr(ordered_read, "TRANSITIONS", table)
@@ -42,18 +42,18 @@ def test_a_read_stopped_during_consumer_replacement_stays_stopped(
         wait_for(lambda: table.thread is not None)
         assert table.thread is not None
         table.thread.result()
-        assert read.state.current is State.ENDED
+        assert read.state.current is ReadState.ENDED
         wait_for(lambda: not consumers(nc, stream))
         assert numbers(consumer.messages(until_end=True)) == list(range(3, 10))
 
 
-@pytest.mark.parametrize("state", [State.LIVE, State.BETWEEN])
+@pytest.mark.parametrize("state", [ReadState.LIVE, ReadState.BETWEEN])
 def test_a_subscription_ended_during_replacement_leaves_no_consumer(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
     monkeypatch: pytest.MonkeyPatch,
-    state: State,
+    state: ReadState,
 ) -> None:
     table = Interrupting(ordered_engine.TRANSITIONS, state)
     monkeypatch.setattr(ordered_read, "TRANSITIONS", table)
@@ -66,7 +66,7 @@ def test_a_subscription_ended_during_replacement_leaves_no_consumer(
     wait_for(lambda: table.thread is not None)
     assert table.thread is not None
     table.thread.result()
-    assert read.state.current is State.ENDING
+    assert read.state.current is ReadState.ENDING
     wait_for(lambda: not consumers(nc, stream))
 
 

@@ -14,8 +14,8 @@ from jsync.jetstream.ingest.engine import (
     MAX_UNANSWERED_PINGS,
     TRANSITIONS,
     IngestEngine,
+    IngestState,
     RecoveryPoint,
-    State,
 )
 
 from ....support.ingest_answers import (
@@ -50,7 +50,7 @@ def opened(gaps: Any = "fail", sent: int = 1, received: int = 0) -> IngestEngine
     return engine
 
 
-def now(engine: IngestEngine) -> State:
+def now(engine: IngestEngine) -> IngestState:
     """Return the state. mypy would narrow the type by the last assertion."""
     return engine.state
 
@@ -60,11 +60,11 @@ def now(engine: IngestEngine) -> State:
 
 def test_only_the_start_is_sent_before_an_answer() -> None:
     engine = IngestEngine()
-    assert (engine.state, engine.limit) == (State.IDLE, 1)
+    assert (engine.state, engine.limit) == (IngestState.IDLE, 1)
     wrote(engine, 1)
-    assert (engine.state, engine.limit) == (State.STARTING, 1)
+    assert (engine.state, engine.limit) == (IngestState.STARTING, 1)
     engine.handle(answer(1, START, flow(0, 500)))
-    assert (engine.state, engine.limit) == (State.OPEN, 1000)
+    assert (engine.state, engine.limit) == (IngestState.OPEN, 1000)
 
 
 @pytest.mark.parametrize("outstanding", [1, 2, 3, 8, 32])
@@ -116,27 +116,27 @@ def test_an_ack_of_unsent_messages_is_rejected() -> None:
 def test_gaps_fail_stops_at_gaps_and_then_continues() -> None:
     engine = opened(sent=9)
     engine.handle(answer(5, APPEND, gap(3, 5)))
-    assert now(engine) is State.FAILING
+    assert now(engine) is IngestState.FAILING
     assert engine.limit == engine.sent
     engine.handle(answer(5, APPEND, final(2)))
     for late in (6, 7, 8):
         engine.handle(answer(late, APPEND, refused(10208)))
-    assert (now(engine), engine.acked) == (State.CONFIRMING_END, 2)
+    assert (now(engine), engine.acked) == (IngestState.CONFIRMING_END, 2)
     assert engine.limit == engine.sent
     engine.handle(answer(9, PING, refused(10208)))
-    assert (now(engine), engine.acked) == (State.BROKEN, 2)
+    assert (now(engine), engine.acked) == (IngestState.BROKEN, 2)
     assert engine.recovery_point(duplicates=True) == RecoveryPoint(
         "S", 2, 0, final=True
     )
     engine.confirm_tail()
     engine.restart(reconnected=False)
-    assert (engine.state, engine.base, engine.sent) == (State.IDLE, 2, 0)
+    assert (engine.state, engine.base, engine.sent) == (IngestState.IDLE, 2, 0)
     wrote(engine, 1)
     engine.handle(answer(1, START, flow(0)))
     wrote(engine, 7)
     engine.end()
     engine.handle(answer(8, END, final(7, seq=9)))
-    assert now(engine) is State.ENDED
+    assert now(engine) is IngestState.ENDED
     assert engine.pub_ack == PubAck(stream="S", seq=9, batch="id", count=9)
 
 
@@ -144,7 +144,7 @@ def test_a_final_answer_below_the_sent_count_fails() -> None:
     engine = opened(sent=9)
     engine.end()
     engine.handle(answer(10, END, final(8)))
-    assert now(engine) is State.CONFIRMING_END
+    assert now(engine) is IngestState.CONFIRMING_END
 
 
 def test_a_deposed_leader_never_has_the_last_word() -> None:
@@ -154,14 +154,14 @@ def test_a_deposed_leader_never_has_the_last_word() -> None:
     engine.handle(answer(9, APPEND, gap(4, 9)))
     engine.handle(answer(9, APPEND, final(3)))
     engine.handle(answer(9, PING, None))
-    assert now(engine) is State.CONFIRMING_END
+    assert now(engine) is IngestState.CONFIRMING_END
     engine.handle(answer(8, APPEND, flow(8)))  # the first reply of the new leader
-    assert (now(engine), engine.acked) == (State.CONFIRMING_END, 8)
+    assert (now(engine), engine.acked) == (IngestState.CONFIRMING_END, 8)
     engine.handle(answer(9, PING, gap(9, 10)))
     engine.handle(answer(9, PING, final(8, seq=18)))
-    assert now(engine) is State.CONFIRMING_END
+    assert now(engine) is IngestState.CONFIRMING_END
     engine.handle(answer(9, PING, refused(10208)))
-    assert (now(engine), engine.acked) == (State.BROKEN, 8)
+    assert (now(engine), engine.acked) == (IngestState.BROKEN, 8)
     assert engine.recovery_point(duplicates=False) == RecoveryPoint(
         "S", 18, 0, final=True
     )
@@ -173,15 +173,17 @@ def test_a_leader_with_the_whole_batch_continues_it(early: bool) -> None:
     engine.handle(answer(9, APPEND, gap(4, 9)))
     if early:
         engine.handle(answer(9, APPEND, final(3)))
-        assert now(engine) is State.CONFIRMING_END
+        assert now(engine) is IngestState.CONFIRMING_END
     engine.handle(answer(8, PING, flow(8)))
-    assert now(engine) is not State.OPEN  # this reply came before the last message
+    assert (
+        now(engine) is not IngestState.OPEN
+    )  # this reply came before the last message
     engine.handle(answer(9, PING, flow(8)))
-    assert now(engine) is State.OPEN
+    assert now(engine) is IngestState.OPEN
     assert engine.known_to_server
     engine.end()
     engine.handle(answer(10, END, final(9)))
-    assert now(engine) is State.ENDED
+    assert now(engine) is IngestState.ENDED
 
 
 def test_unacknowledged_messages_may_be_stored_until_the_end() -> None:
@@ -225,9 +227,9 @@ def test_an_unknown_batch_is_measured_from_its_predecessor() -> None:
     wrote(engine, 4)
     engine.handle(answer(2, APPEND, flow(2)))
     engine.handle(answer(3, APPEND, refused(10208)))
-    assert now(engine) is State.CONFIRMING_END  # the fourth attempt is on its way
+    assert now(engine) is IngestState.CONFIRMING_END  # the fourth attempt is on its way
     engine.handle(answer(4, PING, refused(10208)))
-    assert now(engine) is State.BROKEN
+    assert now(engine) is IngestState.BROKEN
     assert engine.recovery_point(duplicates=False) == RecoveryPoint(
         "S", 105, 2, final=False
     )
@@ -243,7 +245,7 @@ def test_an_unknown_start_is_measured_from_its_predecessor() -> None:
     engine.handle(answer(1, START, flow(0)))
     engine.handle(answer(1, PING, gap(1, 2)))
     engine.handle(answer(1, PING, final(0)))
-    assert now(engine) is State.BROKEN
+    assert now(engine) is IngestState.BROKEN
     assert engine.recovery_point(duplicates=True) == RecoveryPoint(
         "S", 105, 0, final=True
     )
@@ -253,7 +255,7 @@ def test_an_unknown_first_start_is_in_doubt() -> None:
     engine = opened(sent=1)
     engine.handle(answer(1, PING, gap(1, 2)))
     engine.handle(answer(1, PING, final(0)))
-    assert now(engine) is State.FAILED
+    assert now(engine) is IngestState.FAILED
     error = engine.error()
     assert isinstance(error, errors.IngestError)
     assert error.unconfirmed == (1, 1)
@@ -263,7 +265,7 @@ def test_with_message_ids_no_leader_is_asked() -> None:
     engine = opened(sent=9)
     engine.handle(answer(9, APPEND, gap(4, 9)))
     engine.handle(answer(9, APPEND, final(3)), repeatable=True)
-    assert now(engine) is State.BROKEN
+    assert now(engine) is IngestState.BROKEN
     assert engine.recovery_point(duplicates=True) is None
     engine.restart(reconnected=False)
     engine.fail(errors.JetStreamError("other"))
@@ -285,9 +287,9 @@ def test_a_refusal_after_short_counts_leaves_a_doubt() -> None:
 def test_fail_ends_with_the_message_that_is_refused() -> None:
     engine = opened(sent=30, received=20)
     engine.handle(answer(25, APPEND, refusal(25)))
-    assert now(engine) is State.FAILING
+    assert now(engine) is IngestState.FAILING
     engine.handle(answer(25, APPEND, final(24)))
-    assert now(engine) is State.FAILED
+    assert now(engine) is IngestState.FAILED
     error = engine.error()
     assert isinstance(error, errors.IngestError)
     assert isinstance(error.__cause__, errors.WrongLastSequenceError)
@@ -299,7 +301,7 @@ def test_fail_ends_with_the_message_that_is_refused() -> None:
 def test_an_untyped_refusal_concerns_the_message_it_answers() -> None:
     engine = opened(sent=30)
     engine.handle(answer(25, APPEND, refused(10054)))
-    assert now(engine) is State.FAILING
+    assert now(engine) is IngestState.FAILING
     engine.handle(answer(30, PING, gap(25, 31)))
     engine.handle(answer(30, PING, final(24)))
     error = engine.error()
@@ -314,7 +316,7 @@ def test_refusing_the_only_message_raises_that_refusal(err_code: int) -> None:
     if err_code == 10071:
         engine.handle(answer(1, START, flow(0)))
     engine.handle(answer(1, START, refused(err_code)))
-    assert now(engine) is State.FAILED
+    assert now(engine) is IngestState.FAILED
     error = engine.error()
     assert isinstance(error, errors.APIError)
     assert error.err_code == err_code
@@ -334,7 +336,7 @@ def test_refusing_the_first_message_late_loses_the_rest() -> None:
 def test_some_errors_end_the_batch_in_the_middle(err_code: int, gaps: str) -> None:
     engine = opened(gaps, sent=30, received=20)
     engine.handle(answer(25, APPEND, refused(err_code)))
-    assert now(engine) is State.FAILED
+    assert now(engine) is IngestState.FAILED
     error = engine.error()
     assert isinstance(error, errors.IngestError)
     assert (error.acked, error.unconfirmed) == (20, (21, 30))
@@ -346,12 +348,12 @@ def test_some_errors_end_the_batch_in_the_middle(err_code: int, gaps: str) -> No
 def test_gaps_ok_continues_over_a_gap() -> None:
     engine = opened("ok", sent=9)
     engine.handle(answer(5, APPEND, gap(3, 5)))
-    assert now(engine) is State.OPEN
+    assert now(engine) is IngestState.OPEN
     assert engine.missing.lost == engine.missing.take_new() == [LostRange(3, 4, None)]
     engine.end()
     engine.handle(answer(10, END, gap(9, 10)))
     engine.handle(answer(10, END, final(9)))
-    assert now(engine) is State.ENDED
+    assert now(engine) is IngestState.ENDED
     assert (engine.missing.lost, engine.missing.lost_count) == (
         [LostRange(3, 4, None), LostRange(9, 9, None)],
         3,
@@ -362,7 +364,7 @@ def test_gaps_ok_continues_over_a_refused_message() -> None:
     engine = opened("ok", sent=9)
     engine.handle(answer(4, APPEND, refusal(4)))
     engine.handle(answer(5, APPEND, refused(10070)))
-    assert now(engine) is State.OPEN
+    assert now(engine) is IngestState.OPEN
     assert [lost[:2] for lost in engine.missing.lost] == [(4, 4), (5, 5)]
 
 
@@ -415,10 +417,10 @@ def test_lost_refusals_do_not_stall_the_ingest() -> None:
     assert engine.should_roll_over(1000, full=False)
     engine.end(more=True)
     engine.handle(answer(31, END, final(30)))
-    assert now(engine) is State.BROKEN
+    assert now(engine) is IngestState.BROKEN
     assert [one[:2] for one in engine.missing.unconfirmed] == [(11, 30)]
     engine.restart(reconnected=True)
-    assert (now(engine), engine.base) == (State.IDLE, 30)
+    assert (now(engine), engine.base) == (IngestState.IDLE, 30)
 
 
 # The stream has too much to store -----------------------------------------------------------
@@ -427,15 +429,15 @@ def test_lost_refusals_do_not_stall_the_ingest() -> None:
 def test_a_message_without_room_moves_to_another_batch() -> None:
     engine = opened(sent=9)
     engine.handle(answer(4, APPEND, refused(10167, 429)))
-    assert now(engine) is State.FAILING
+    assert now(engine) is IngestState.FAILING
     engine.handle(answer(5, APPEND, gap(4, 5)))
     engine.handle(answer(5, APPEND, final(3)))
     engine.handle(answer(9, PING, refused(10208)))
-    assert (now(engine), engine.acked) == (State.BROKEN, 3)
+    assert (now(engine), engine.acked) == (IngestState.BROKEN, 3)
     assert isinstance(engine.busy, errors.TooManyRequestsError)
     engine.confirm_tail()
     engine.restart(reconnected=False)
-    assert now(engine) is State.IDLE
+    assert now(engine) is IngestState.IDLE
     assert vars(engine)["busy"] is None
 
 
@@ -447,27 +449,27 @@ def test_a_start_without_room_is_retried_many_times(
     for _ in range(10 * MAX_RESTARTS):
         wrote(engine, 1)
         engine.handle(answer(1, START, refused(10167, 429)))
-        assert now(engine) is State.BROKEN
+        assert now(engine) is IngestState.BROKEN
         engine.restart(reconnected=False)
-        assert now(engine) is State.IDLE
+        assert now(engine) is IngestState.IDLE
 
 
 def test_ok_loses_messages_without_room_and_pauses() -> None:
     engine = opened("ok", sent=9)
     engine.handle(answer(4, APPEND, refused(10167, 429)))
     assert [one[:2] for one in engine.missing.lost] == [(4, 4)]
-    assert now(engine) is State.BLOCKED
+    assert now(engine) is IngestState.BLOCKED
     engine.handle(answer(9, PING, flow(0)))
-    assert now(engine) is State.OPEN
+    assert now(engine) is IngestState.OPEN
 
 
 def test_an_end_without_room_is_sent_again() -> None:
     engine = opened(sent=9)
     engine.end()
     engine.handle(answer(10, END, refused(10167, 429)))
-    assert now(engine) is State.BLOCKED
+    assert now(engine) is IngestState.BLOCKED
     engine.handle(answer(9, PING, flow(0)))
-    assert now(engine) is State.OPEN
+    assert now(engine) is IngestState.OPEN
 
 
 # Bytes under way ---------------------------------------------------------------------------
@@ -501,12 +503,12 @@ def test_too_frequent_acks_end_the_batch_for_another() -> None:
 def test_ending_a_batch_for_another_is_not_final() -> None:
     engine = opened(sent=9)
     engine.end(more=True)
-    assert now(engine) is State.ROLLING_OVER
+    assert now(engine) is IngestState.ROLLING_OVER
     engine.handle(answer(10, END, final(9)))
-    assert (now(engine), engine.acked) == (State.BROKEN, 9)
+    assert (now(engine), engine.acked) == (IngestState.BROKEN, 9)
     assert engine.recovery_point(duplicates=False) is None
     engine.restart(reconnected=False)
-    assert (now(engine), engine.base) == (State.IDLE, 9)
+    assert (now(engine), engine.base) == (IngestState.IDLE, 9)
 
 
 def test_a_loss_reported_twice_counts_once() -> None:
@@ -525,13 +527,13 @@ def test_a_sequence_going_backwards_always_ends_the_batch() -> None:
     engine.handle(answer(2, APPEND, gap(4, 2)))
     assert not engine.missing.lost
     engine.handle(answer(2, APPEND, final(9)))
-    assert now(engine) is State.BROKEN
+    assert now(engine) is IngestState.BROKEN
 
 
 def test_gaps_ok_continues_after_a_forgotten_batch() -> None:
     engine = opened("ok", sent=30, received=20)
     engine.handle(answer(30, PING, refused(10208)))
-    assert now(engine) is State.BROKEN
+    assert now(engine) is IngestState.BROKEN
     assert [one[:2] for one in engine.missing.unconfirmed] == [(21, 30)]
     assert not engine.missing.lost
     engine.restart(reconnected=True)
@@ -555,12 +557,12 @@ def test_storing_the_first_message_reveals_an_old_server() -> None:
 def test_a_start_without_responders_is_retried_twice(gaps: Any) -> None:
     engine = IngestEngine(gaps)
     for _ in range(MAX_RESTARTS + 1):
-        assert now(engine) is State.IDLE
+        assert now(engine) is IngestState.IDLE
         wrote(engine, 1)
         engine.handle(answer(1, START, None))
-        assert now(engine) is State.BROKEN
+        assert now(engine) is IngestState.BROKEN
         engine.restart(reconnected=False)
-    assert now(engine) is State.FAILED
+    assert now(engine) is IngestState.FAILED
     assert isinstance(engine.error(), errors.NoStreamResponseError)
 
 
@@ -572,45 +574,45 @@ def test_a_reconnect_and_progress_allow_new_attempts() -> None:
         engine.handle(answer(1, START, flow(0)))
         engine.handle(answer(1, PING, gap(1, 2)))
         engine.handle(answer(1, PING, final(turn % 2)))
-        assert now(engine) is State.BROKEN
+        assert now(engine) is IngestState.BROKEN
         engine.restart(reconnected=turn % 2 == 0)
-    assert now(engine) is State.IDLE
+    assert now(engine) is IngestState.IDLE
 
 
 def test_without_a_leader_only_pings_are_sent() -> None:
     engine = opened(sent=30, received=20)
     engine.handle(answer(25, APPEND, None))
-    assert now(engine) is State.BLOCKED
+    assert now(engine) is IngestState.BLOCKED
     assert engine.limit == engine.sent
     engine.handle(answer(30, PING, None))
-    assert now(engine) is State.BLOCKED
+    assert now(engine) is IngestState.BLOCKED
     engine.handle(answer(30, PING, gap(25, 31)))
     engine.handle(answer(30, PING, final(24)))
     engine.handle(answer(30, PING, refused(10208)))
-    assert (now(engine), engine.acked) == (State.BROKEN, 24)
+    assert (now(engine), engine.acked) == (IngestState.BROKEN, 24)
 
 
 def test_an_end_without_responders_is_retried() -> None:
     engine = opened(sent=30, received=20)
     engine.end()
     engine.handle(answer(31, END, None))
-    assert now(engine) is State.BLOCKED
+    assert now(engine) is IngestState.BLOCKED
     engine.handle(answer(30, PING, flow(20)))
-    assert now(engine) is State.OPEN
+    assert now(engine) is IngestState.OPEN
 
 
 def test_a_ping_that_finds_the_batch_reopens_it() -> None:
     engine = opened(sent=30, received=20)
     engine.end()
     engine.handle(answer(30, APPEND, flow(30)))
-    assert now(engine) is State.ENDING
+    assert now(engine) is IngestState.ENDING
     engine.handle(answer(30, PING, flow(30)))
-    assert now(engine) is State.OPEN
+    assert now(engine) is IngestState.OPEN
     engine.end()
     engine.handle(answer(31, END, final(30)))
-    assert now(engine) is State.ENDED
+    assert now(engine) is IngestState.ENDED
     engine.handle(answer(31, END, refused(10208)))  # the reply to the second end
-    assert now(engine) is State.ENDED
+    assert now(engine) is IngestState.ENDED
 
 
 def test_an_unknown_batch_leaves_its_tail_in_doubt() -> None:
@@ -625,7 +627,7 @@ def test_an_unknown_batch_leaves_its_tail_in_doubt() -> None:
 def test_with_message_ids_the_tail_is_always_retried() -> None:
     engine = opened(sent=30, received=20)
     engine.handle(answer(26, APPEND, refused(10208)), repeatable=True)
-    assert (engine.state, engine.acked) == (State.BROKEN, 20)
+    assert (engine.state, engine.acked) == (IngestState.BROKEN, 20)
     engine.restart(reconnected=True)
     wrote(engine, 1)
     engine.handle(answer(1, START, refused(10205)))
@@ -638,9 +640,9 @@ def test_after_a_gap_only_pings_report_unknown_batches() -> None:
     engine = opened(sent=30, received=20)
     engine.handle(answer(25, APPEND, gap(24, 25)))
     engine.handle(answer(26, APPEND, refused(10208)))
-    assert now(engine) is State.FAILING
+    assert now(engine) is IngestState.FAILING
     engine.handle(answer(30, PING, refused(10208)))
-    assert now(engine) is State.FAILED
+    assert now(engine) is IngestState.FAILED
     error = engine.error()
     assert isinstance(error, errors.IngestError)
     assert error.unconfirmed == (21, 30)
@@ -669,10 +671,12 @@ def test_an_early_end_names_the_messages_in_doubt(
 
 
 def test_every_state_has_a_way_to_an_end() -> None:
-    assert set(TRANSITIONS) == set(State)
+    assert set(TRANSITIONS) == set(IngestState)
     for state, after in TRANSITIONS.items():
         assert state not in after
-        assert (State.FAILED in after) == (state not in (State.ENDED, State.FAILED))
+        assert (IngestState.FAILED in after) == (
+            state not in (IngestState.ENDED, IngestState.FAILED)
+        )
 
 
 def test_acks_across_a_lost_connection_leave_a_doubt() -> None:
@@ -703,9 +707,9 @@ def test_a_lost_connection_leaves_one_range_in_doubt() -> None:
 def test_an_ack_of_the_next_leader_leaves_doubt() -> None:
     engine = opened("ok", sent=30, received=10)
     engine.handle(answer(30, PING, None))
-    assert now(engine) is State.BLOCKED
+    assert now(engine) is IngestState.BLOCKED
     engine.handle(answer(25, APPEND, flow(25)))
-    assert now(engine) is State.OPEN
+    assert now(engine) is IngestState.OPEN
     (unconfirmed,) = engine.missing.unconfirmed
     assert unconfirmed[:2] == (11, 25)
     assert isinstance(unconfirmed.error, errors.NoStreamResponseError)
@@ -721,7 +725,12 @@ def test_an_old_ping_proves_no_report_of_gaps() -> None:
 
 
 def test_late_answers_about_an_ended_batch_change_nothing() -> None:
-    for state in (State.IDLE, State.BROKEN, State.ENDED, State.FAILED):
+    for state in (
+        IngestState.IDLE,
+        IngestState.BROKEN,
+        IngestState.ENDED,
+        IngestState.FAILED,
+    ):
         engine = opened(sent=3)
         engine._state.current = state
         before = repr(vars(engine))
@@ -748,7 +757,7 @@ def test_ok_loses_messages_but_not_pings_without_responders() -> None:
     engine.handle(answer(4, APPEND, None))
     assert (engine.missing.lost, engine.state) == (
         [LostRange(4, 4, None)],
-        State.BLOCKED,
+        IngestState.BLOCKED,
     )
 
 
@@ -756,18 +765,18 @@ def test_a_ping_without_responders_settles_no_start() -> None:
     engine = IngestEngine()
     wrote(engine, 1)
     engine.handle(answer(1, PING, None))
-    assert now(engine) is State.STARTING
+    assert now(engine) is IngestState.STARTING
     engine.handle(answer(1, START, None))
-    assert now(engine) is State.BROKEN
+    assert now(engine) is IngestState.BROKEN
 
 
 def test_ok_fails_when_start_and_ping_are_refused() -> None:
     engine = IngestEngine("ok")
     wrote(engine, 1)
     engine.handle(answer(1, START, refused(10023)))
-    assert now(engine) is State.STARTING
+    assert now(engine) is IngestState.STARTING
     engine.handle(answer(1, PING, refused(10023)))
-    assert now(engine) is State.FAILED
+    assert now(engine) is IngestState.FAILED
 
 
 def test_lost_ranges_are_limited_but_all_are_counted(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings, strategies as st
 
 from jsync import errors
-from jsync.jetstream.ingest.engine import IngestEngine, State
+from jsync.jetstream.ingest.engine import IngestEngine, IngestState
 
 from ....support.ingest_answers import (
     APPEND,
@@ -143,14 +143,14 @@ class Client:
                 engine.fail(errors.JetStreamError("it cannot be known"))
                 return
             engine.confirm_tail()
-        if engine.state is State.BROKEN:
+        if engine.state is IngestState.BROKEN:
             for n in reversed(self.sent[engine.received :]):
                 self.todo.appendleft(n)
             self.sent.clear()
             self.batch += 1
             engine.restart(reconnected=self.reconnected)
             self.reconnected = False
-        if engine.state not in (State.IDLE, State.OPEN):
+        if engine.state not in (IngestState.IDLE, IngestState.OPEN):
             return
         if self.todo and len(self.sent) < engine.limit:
             n = self.todo.popleft()
@@ -158,14 +158,14 @@ class Client:
             self.write(APPEND if len(self.sent) > 1 else START, len(self.sent), n)
             engine.sent = len(self.sent)
             engine.record_sent()
-        elif not self.todo and engine.state is State.OPEN:
+        elif not self.todo and engine.state is IngestState.OPEN:
             self.write(END, len(self.sent) + 1)
             engine.end()
-        elif not self.todo and engine.state is State.IDLE:
+        elif not self.todo and engine.state is IngestState.IDLE:
             engine.ended_empty()
 
     def ping(self) -> None:
-        if self.engine.state not in (State.IDLE, State.BROKEN):
+        if self.engine.state not in (IngestState.IDLE, IngestState.BROKEN):
             self.write(PING, len(self.sent))
 
     def serve(self, *, drop: bool = False) -> None:
@@ -253,7 +253,7 @@ def test_every_ingest_report_is_true_in_any_order(
     model = Model(refuse, ids=ids)
     client = Client(gaps, flow_size, count, model)
     engine = client.engine
-    over = (State.ENDED, State.FAILED)
+    over = (IngestState.ENDED, IngestState.FAILED)
 
     def check() -> None:
         if gaps == "fail":
@@ -314,7 +314,7 @@ def test_every_ingest_report_is_true_in_any_order(
             client.hear()
         check()
     assert engine.state in over
-    if engine.state is State.ENDED:
+    if engine.state is IngestState.ENDED:
         assert engine.acked == count
         assert engine.pub_ack is not None
         assert engine.pub_ack.count == count

@@ -19,8 +19,8 @@ from jsync.jetstream.ordered.engine import (
     SINGLE_REPLIES,
     TRANSITIONS,
     Cursor,
-    State,
-    Step,
+    NextAction,
+    ReadState,
     is_final,
     ordered_config,
 )
@@ -206,7 +206,7 @@ def test_within_the_snapshot_last_messages_are_requested_again() -> None:
     assert place.next_config().deliver_policy == "last_per_subject"
     place.began(made(4))
     assert (place.range().after, place.range().last) == (10, 20)
-    assert place.stopped("last", place.range()) is Step.NEXT
+    assert place.stopped("last", place.range()) is NextAction.NEXT
     follower = place.next_config()
     assert (follower.deliver_policy, follower.opt_start_seq) == (
         "by_start_sequence",
@@ -236,9 +236,9 @@ def test_the_end_is_where_the_stream_ended() -> None:
     span = place.range()
     assert (span.last, span.to_end) == (10, True)
     place.reached(7, 7)
-    assert place.stopped("gap", span) is Step.RESET
+    assert place.stopped("gap", span) is NextAction.RESET
     assert place.position == 7
-    assert place.stopped("last", span) is Step.END
+    assert place.stopped("last", span) is NextAction.END
     assert (place.position, place.at_end) == (10, True)
 
 
@@ -252,7 +252,7 @@ def test_the_snapshot_is_not_the_end() -> None:
     place.began(made(3))
     span = place.range()
     assert span.last == 20
-    assert place.stopped("last", span) is Step.NEXT
+    assert place.stopped("last", span) is NextAction.NEXT
     place.next_config()
     place.began(made(20))
     assert place.range().last == 30
@@ -261,16 +261,16 @@ def test_the_snapshot_is_not_the_end() -> None:
 @pytest.mark.parametrize(
     ("sent", "at", "pending", "step"),
     [
-        (5, 7, 3, Step.WAIT),
-        (5, 7, 0, Step.ASK),  # deleted or expired, or the server is behind
-        (5, 10, 3, Step.END),  # the next message is after the end
-        (5, 11, 3, Step.END),
-        (6, 8, 0, Step.WAIT),  # on its way
-        (4, 6, 0, Step.WAIT),  # the reply is older than the last message
+        (5, 7, 3, NextAction.WAIT),
+        (5, 7, 0, NextAction.ASK),  # deleted or expired, or the server is behind
+        (5, 10, 3, NextAction.END),  # the next message is after the end
+        (5, 11, 3, NextAction.END),
+        (6, 8, 0, NextAction.WAIT),  # on its way
+        (4, 6, 0, NextAction.WAIT),  # the reply is older than the last message
     ],
 )
 def test_silence_makes_the_reader_ask_for_the_end(
-    sent: int, at: int, pending: int, step: Step
+    sent: int, at: int, pending: int, step: NextAction
 ) -> None:
     place = cursor()
     place.next_config()
@@ -290,28 +290,28 @@ def reading_to(until: int) -> Cursor:
 
 def test_a_leader_with_nothing_left_ends_the_read() -> None:
     place = reading_to(10)
-    assert place.rest(Rest(end(12), None), 7, 0.0) is Step.END
+    assert place.rest(Rest(end(12), None), 7, 0.0) is NextAction.END
 
 
 def test_a_server_lagging_behind_its_leader_is_left() -> None:
     place = reading_to(10)
     for now, at, step in (
-        (100.0, 5, Step.WAIT),
-        (100.1 + LAG_SECONDS, 6, Step.WAIT),
-        (100.2 + LAG_SECONDS, 6, Step.WAIT),
-        (100.1 + 2 * LAG_SECONDS, 6, Step.RESET),
+        (100.0, 5, NextAction.WAIT),
+        (100.1 + LAG_SECONDS, 6, NextAction.WAIT),
+        (100.2 + LAG_SECONDS, 6, NextAction.WAIT),
+        (100.1 + 2 * LAG_SECONDS, 6, NextAction.RESET),
     ):
         assert place.rest(Rest(end(12), 8), at, now) is step
     place.next_config()
     place.began(made(6))
-    assert place.rest(Rest(end(12), 8), 6, 200.0) is Step.WAIT
+    assert place.rest(Rest(end(12), 8), 6, 200.0) is NextAction.WAIT
 
 
 def test_a_leader_without_the_end_is_believed_eventually() -> None:
     place = reading_to(10)
     for _ in range(BEHIND):
-        assert place.rest(Rest(end(8), None), 8, 0.0) is Step.WAIT
-    assert place.rest(Rest(end(8), None), 8, 0.0) is Step.END
+        assert place.rest(Rest(end(8), None), 8, 0.0) is NextAction.WAIT
+    assert place.rest(Rest(end(8), None), 8, 0.0) is NextAction.END
 
 
 def test_the_rest_of_recreated_streams_is_an_error() -> None:
@@ -347,10 +347,10 @@ def test_a_message_missing_too_long_counts_as_lost() -> None:
     place.began(made(0))
     place.until = 10
     for now, sent, come, step in (
-        (100.0, 6, 5, Step.WAIT),
-        (105.0, 7, 6, Step.WAIT),
-        (109.9, 7, 6, Step.WAIT),
-        (110.0, 7, 6, Step.RESET),
+        (100.0, 6, 5, NextAction.WAIT),
+        (105.0, 7, 6, NextAction.WAIT),
+        (109.9, 7, 6, NextAction.WAIT),
+        (110.0, 7, 6, NextAction.RESET),
     ):
         info = made(3 + sent, sent, 0)
         assert place.checked(info, come, now, patience=5.0) is step
@@ -367,11 +367,11 @@ def within_snapshot() -> Cursor:
 def test_a_consumer_that_withholds_last_messages_is_replaced() -> None:
     place = within_snapshot()
     for now, sent, step in (
-        (100.0, 6, Step.WAIT),
-        (100.9, 6, Step.WAIT),
-        (101.5, 7, Step.WAIT),
-        (102.4, 7, Step.WAIT),
-        (102.5, 7, Step.RESET),
+        (100.0, 6, NextAction.WAIT),
+        (100.9, 6, NextAction.WAIT),
+        (101.5, 7, NextAction.WAIT),
+        (102.4, 7, NextAction.WAIT),
+        (102.5, 7, NextAction.RESET),
     ):
         info = made(3 + sent, sent, 5)
         assert place.checked(info, sent, now, 5.0, stream_sequence=10) is step
@@ -380,10 +380,10 @@ def test_a_consumer_that_withholds_last_messages_is_replaced() -> None:
 def test_a_consumer_awaiting_its_reader_is_not_stuck() -> None:
     place = within_snapshot()
     for now, waits, step in (
-        (100.0, True, Step.WAIT),
-        (101.0, False, Step.WAIT),
-        (102.0, True, Step.WAIT),
-        (103.0, True, Step.RESET),
+        (100.0, True, NextAction.WAIT),
+        (101.0, False, NextAction.WAIT),
+        (102.0, True, NextAction.WAIT),
+        (103.0, True, NextAction.RESET),
     ):
         info = made(10, 7, 5)
         assert place.checked(info, 7, now, 5.0, waits=waits) is step
@@ -393,7 +393,10 @@ def test_without_last_messages_every_later_message_is_read() -> None:
     place = within_snapshot()
     place.reached(10, 7)
     assert place.may_stall(10)
-    assert place.checked(made(20, 7, 0), 7, 1.0, 5.0, stream_sequence=10) is Step.NEXT
+    assert (
+        place.checked(made(20, 7, 0), 7, 1.0, 5.0, stream_sequence=10)
+        is NextAction.NEXT
+    )
     assert not place.may_stall(10)
     config = place.next_config()
     assert (config.deliver_policy, config.opt_start_seq) == ("by_start_sequence", 11)
@@ -404,7 +407,7 @@ def test_a_consumer_past_last_messages_is_never_stuck() -> None:
     assert not place.may_stall(20)
     for now in (100.0, 200.0):
         info = made(20, 7, 5)
-        assert place.checked(info, 7, now, 5.0, stream_sequence=20) is Step.WAIT
+        assert place.checked(info, 7, now, 5.0, stream_sequence=20) is NextAction.WAIT
 
 
 # Troubles
@@ -609,7 +612,7 @@ def read(
             if order.stopped is not None:
                 place.reached(order.stream_sequence, order.consumer_sequence)
                 taken += consumer.taken
-                if place.stopped(order.stopped, span) is Step.END:
+                if place.stopped(order.stopped, span) is NextAction.END:
                     return taken
                 todo = todo or [("take", 10_000)]
                 again = True
@@ -687,12 +690,12 @@ def test_last_messages_and_all_following_ones_are_read(
 
 
 def test_no_read_continues_after_its_end() -> None:
-    assert set(TRANSITIONS) == set(State)
-    assert TRANSITIONS[State.ENDING] == {State.ENDED}
-    assert not TRANSITIONS[State.ENDED]
-    for state in set(State) - {State.ENDING, State.ENDED}:
-        assert {State.ENDING, State.ENDED} <= TRANSITIONS[state]
+    assert set(TRANSITIONS) == set(ReadState)
+    assert TRANSITIONS[ReadState.ENDING] == {ReadState.ENDED}
+    assert not TRANSITIONS[ReadState.ENDED]
+    for state in set(ReadState) - {ReadState.ENDING, ReadState.ENDED}:
+        assert {ReadState.ENDING, ReadState.ENDED} <= TRANSITIONS[state]
 
 
 def test_a_read_not_yet_begun_creates_no_consumer() -> None:
-    assert State.BETWEEN not in TRANSITIONS[State.NEW]
+    assert ReadState.BETWEEN not in TRANSITIONS[ReadState.NEW]
