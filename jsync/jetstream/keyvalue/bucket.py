@@ -590,7 +590,8 @@ class KeyValue(Generic[Value]):
             updates_only: Begin with the next change.
             headers_only: Leave the values out.
             ignore_deletes: Leave delete markers out.
-            revision: Begin with this revision, and give every one from there on.
+            revision: Begin with this revision, and give every one from there on. After an
+                interruption, that is the last one that you have seen plus 1.
             callback: Called with each entry, on a thread of its own. An error of it is
                 reported to `on_error`, and the watch continues. Default: you iterate.
             on_error: Called with each error that does not end the watch. Default: that of
@@ -600,6 +601,8 @@ class KeyValue(Generic[Value]):
         Raises:
             InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
+            WrongRevisionError: The bucket has not come to that revision. It was deleted and
+                created again, or has lost changes.
         """
         check_optional_callable(callback, "callback")
         changes = open_changes(

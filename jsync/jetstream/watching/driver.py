@@ -19,6 +19,7 @@ from ...errors import (
     DrainTimeoutError,
     Error,
     StreamNotFoundError,
+    WrongRevisionError,
 )
 from ...validation import check_bool, check_int, check_optional_callable
 from ..management import stream_info
@@ -104,6 +105,9 @@ def open_changes(
         raise layout.not_found_error() from error
     cursor.began(info)
     start = 0 if revision is None else revision - 1
+    if place.end is not None and start > place.end.sequence:
+        place.retire()
+        raise _no_revision(layout, start + 1, place.end.sequence)
     initial = InitialState(0)
     if not updates_only:
         latest = options["deliver_policy"] == "last_per_subject"
@@ -119,6 +123,16 @@ def open_changes(
         changes.abandon()
         raise
     return changes
+
+
+def _no_revision(layout: Watched[Item], revision: int, last: int) -> WrongRevisionError:
+    """Make the error for a revision to begin with that is not the next one at most."""
+    return WrongRevisionError(
+        f"bucket {layout.bucket!r} is at revision {last}, so changes from {revision} on would "
+        "leave out those before: it was deleted and created again, or has lost changes; "
+        "watch it without a revision",
+        revision=last,
+    )
 
 
 def _initial(

@@ -106,7 +106,6 @@ def test_a_watch_gives_the_keys_that_match_alone(
         ({"headers_only": True}, ["", "DEL", "PURGE", ""]),
         ({"updates_only": True}, []),
         ({"revision": 4}, ["DEL", "PURGE", "4"]),
-        ({"revision": 100}, []),
         ({"include_history": True, "ignore_deletes": True}, ["1", "2", "3", "4"]),
     ],
     ids=str,
@@ -133,6 +132,21 @@ def test_starts_that_contradict_are_refused(bucket: jsync.KeyValue) -> None:
         bucket.watch(revision=0)
     with pytest.raises(errors.ConfigError, match="callable"):
         bucket.watch(callback="print")  # type: ignore[arg-type]
+
+
+def test_a_bucket_created_again_hides_no_changes(
+    js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    seen = [bucket.put("a", b"%d" % number) for number in range(9)][-1]
+    with bucket.watch(revision=seen + 1) as watch:
+        assert list(watch.initial()) == []
+    js.delete_key_value(bucket.bucket)
+    again = js.create_key_value(bucket=bucket.bucket)
+    again.put("a", b"new")
+    with pytest.raises(errors.WrongRevisionError, match="is at revision 1") as raised:
+        again.watch(revision=seen + 1)
+    assert raised.value.revision == 1
+    wait_for(lambda: consumers(js, again) == [])
 
 
 @pytest.mark.parametrize(
