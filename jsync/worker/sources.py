@@ -171,8 +171,10 @@ class GroupSource:
         self._was_added = not before
 
     def withdraw(self) -> None:
-        """Drop the member, unless it was in the group before."""
-        if self._was_added:
+        """Drop the member, unless it was in the group before, or another instance uses it."""
+        if self._was_added and not any(
+            each.active for each in self._group.members() if each.name == self._member
+        ):
             self._group.delete_members(self._member)
 
     def begin(

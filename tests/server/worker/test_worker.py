@@ -25,6 +25,7 @@ from jsync.worker import (
 )
 from jsync.worker.dead_letters import MaxDeliveriesListener
 from jsync.worker.logs import JSONFormatter
+from jsync.worker.sources import GroupSource
 
 from ...matrix.leaf import answers
 from ...support.processes import Child
@@ -257,6 +258,27 @@ def test_a_worker_whose_start_fails_joins_no_group(
             handle(lambda _: None)
         with pytest.raises(errors.Error):
             app.start(nc)
+    assert group.info().members == ()
+    js.delete_consumer_group(stream.name, "g")
+
+
+def test_a_failed_start_leaves_another_instance_its_member(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    subjects = f"{stream.name}.*"
+    group = js.create_consumer_group(
+        stream.name, "g", partitions=4, filters={subjects: [1]}
+    )
+    app = jsync.Worker(stream=stream.name)
+    app.handle(subjects, group="g", member="a")(lambda _: None)
+    failing = GroupSource(js, app._routes[0])
+    failing.admit()
+    with app.start(nc) as running:
+        wait_for(lambda: [each.active for each in group.members()] == [True])
+        failing.withdraw()
+        assert group.info().members == ("a",)
+        assert running.ready
+    failing.withdraw()
     assert group.info().members == ()
     js.delete_consumer_group(stream.name, "g")
 
