@@ -76,7 +76,7 @@ def main(archive: str) -> None:
         begin = perf_counter()
         for name in ("publish", "flights", "report"):
             print(f"\n== jsync pipeline run examples/pipelines/{name}.toml", flush=True)
-            code = pipeline.main(["run", "--quiet", str(HERE / f"{name}.toml")])
+            code = pipeline.main(["run", str(HERE / f"{name}.toml")])
             if code:
                 raise SystemExit(code)
         expected = count_flights(flights)

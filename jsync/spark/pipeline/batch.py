@@ -18,6 +18,7 @@ from pyspark.sql import (
 from .checks import jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
 from .starting import has_not_begun, started
+from .tasks import running_tasks
 from .views import FILES, failures, harmless, refusals
 
 if TYPE_CHECKING:
@@ -115,17 +116,8 @@ class _JobWatcher:
                 if self._stop.asked:
                     self._context.cancelJobGroup(self._group)
                 seconds = time.monotonic() - begin
-                self._report.progress(f"{self._name}: {self._tasks()}{seconds:.0f} s")
-
-    def _tasks(self) -> str:
-        """Return the number of tasks that are done, for the stages that are running."""
-        tracker = self._context.statusTracker()
-        infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        stages = [info for info in infos if info is not None]
-        if not stages:
-            return ""
-        done = sum(info.numCompletedTasks for info in stages)
-        return f"{done} of {sum(info.numTasks for info in stages)} tasks, "
+                parts = [running_tasks(self._context), f"{seconds:.0f} s"]
+                self._report.progress(f"{self._name}: {', '.join(filter(None, parts))}")
 
 
 def _write(pipeline: Pipeline, sink: Sink, view: DataFrame) -> None:

@@ -42,7 +42,12 @@ class SinkProgress:
                 self.seconds += report["durationMs"].get("triggerExecution", 0) / 1000
                 self.rate = report["processedRowsPerSecond"]
 
-    def line(self) -> str:
+    def line(self, running: str = "") -> str:
+        """Return the progress in one line.
+
+        Args:
+            running: The part of the micro-batch that runs now.
+        """
         parts = [f"{self.name}: {self.rows:,} rows"]
         if self.rate is not None:
             parts.append(f"{self.rate:,.0f}/s")
@@ -50,6 +55,8 @@ class SinkProgress:
             parts.append(f"{self.lag:,} behind")
         if self.malformed:
             parts.append(f"{self.malformed:,} malformed dropped")
+        if running:
+            parts.append(f"batch {self.batches + 1}: {running}")
         return ", ".join(parts)
 
     def summary(self) -> dict[str, Any]:

@@ -7,10 +7,17 @@ new line every 10 seconds at most.
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from jsync.terminal import printable
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SECOND = 1.0
 _EVERY = 10.0
 """Seconds between two lines of a log."""
 
@@ -26,9 +33,14 @@ class Report:
         self._terminal = sys.stderr.isatty()
         self._shown = ""
         self._at = float("-inf")
+        self._lock = threading.Lock()
 
     def progress(self, line: str) -> None:
         """Show the progress. A line that has not changed is not repeated."""
+        with self._lock:
+            self._progress(line)
+
+    def _progress(self, line: str) -> None:
         if self._quiet or line == self._shown:
             return
         if self._terminal:
@@ -40,14 +52,41 @@ class Report:
         self._shown = line
         self._at = time.monotonic()
 
+    @contextmanager
+    def during(self, line: str) -> Iterator[None]:
+        """Show a line and its seconds as the progress, for as long as the block runs."""
+        if self._quiet:
+            yield
+            return
+        over = threading.Event()
+        begin = time.monotonic()
+
+        def tick() -> None:
+            while not over.wait(_SECOND):
+                self.progress(f"{line}, {time.monotonic() - begin:.0f} s")
+
+        self.progress(line)
+        ticking = threading.Thread(target=tick, name="progress of jsync", daemon=True)
+        ticking.start()
+        try:
+            yield
+        finally:
+            over.set()
+            ticking.join()
+
     def say(self, line: str) -> None:
         """Write a message below the progress line."""
-        if not self._quiet:
-            self.end()
-            self._write(f"{printable(line)}\n")
+        with self._lock:
+            if not self._quiet:
+                self._end()
+                self._write(f"{printable(line)}\n")
 
     def end(self) -> None:
         """Keep the progress line on the terminal, and continue below it."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
         if self._terminal and self._shown:
             self._write("\n")
         self._shown = ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
+from math import inf
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
 
 from ...errors import PipelineError
 from ..errors import explain
@@ -14,12 +18,14 @@ from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink, JetStreamSource
 from .progress import SinkProgress
 from .starting import RETRYING, START_SECONDS, is_late, started
+from .tasks import running_tasks
 from .views import FILES, failures, harmless, one_batch_a_run, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from .stopping import Stop
 
 _POLL = 0.25
+_TASKS_EVERY = 1.0
 _MAX_START = 30.0
 _BOUNDARY_POLL = 0.02
 """Seconds. This is below the tenth of a second that a micro-batch spends on planning."""
@@ -54,6 +61,8 @@ def run_streaming(
     """
     queries: dict[str, StreamingQuery] = {}
     progress = {name: SinkProgress(name) for name in pipeline.sinks}
+    session = next(iter(views.values())).sparkSession
+    tasks = _Tasks(session.sparkContext)
 
     def begin(name: str) -> StreamingQuery:
         sink = pipeline.sinks[name]
@@ -69,9 +78,10 @@ def run_streaming(
                     failures(f"sink {name}", stop),
                     refusals(problems, ("sinks", name)),
                 ):
-                    queries[name] = begin(name)
+                    with report.during(f"{name}: starting"):
+                        queries[name] = begin(name)
             problems.raise_any()
-            if _follow(queries, progress, stop, report, begin):
+            if _follow(queries, progress, tasks, stop, report, begin):
                 pause.touch()
                 _stop_at_boundary(queries, stop, paused=_can_pause(pipeline))
         finally:
@@ -169,6 +179,7 @@ def _write_batch(options: dict[str, str]) -> Callable[[DataFrame, int], None]:
 def _follow(
     queries: dict[str, StreamingQuery],
     progress: Mapping[str, SinkProgress],
+    tasks: _Tasks,
     stop: Stop,
     report: Report,
     begin: Callable[[str], StreamingQuery],
@@ -193,13 +204,34 @@ def _follow(
                 queries[name] = begin(name)
         if not any(query.isActive for query in queries.values()):
             return False
-        report.progress(" | ".join(each.line() for each in progress.values()))
+        lines = [each.line(tasks.of(queries[name])) for name, each in progress.items()]
+        report.progress(" | ".join(lines))
         if stop.asked:
             report.say(
                 "stopping after the running micro-batches; Ctrl-C again stops at once"
             )
             return True
         time.sleep(_POLL)
+
+
+class _Tasks:
+    """The tasks of running micro-batches, requested from Spark once a second."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._known: dict[str, tuple[float, str]] = {}
+
+    def of(self, query: StreamingQuery) -> str:
+        now, run = time.monotonic(), str(query.runId)
+        at, text = self._known.get(run, (-inf, ""))
+        if now >= at + _TASKS_EVERY:
+            text = ""
+            # A query may end in this moment, and its progress is only for people.
+            with contextlib.suppress(Py4JError, OSError):
+                if query.isActive:
+                    text = running_tasks(self._context, run)
+            self._known[run] = now, text
+        return text
 
 
 class _Late:

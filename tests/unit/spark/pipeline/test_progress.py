@@ -49,6 +49,8 @@ def test_a_report_counts_once_however_often_it_comes() -> None:
     idle = report(1, 0, offset(A=101), offset(A=301))
     progress.update([first])
     assert progress.line() == "out: 100 rows, 50/s, 200 behind"
+    running = progress.line("1 of 2 tasks")
+    assert running == "out: 100 rows, 50/s, 200 behind, batch 2: 1 of 2 tasks"
     progress.update([first, idle, report(2, 200, offset(A=301), offset(A=301))])
     assert progress.summary() == {
         "sink": "out",
