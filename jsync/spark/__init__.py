@@ -21,7 +21,8 @@ data the server sends no payloads. The names of its options are not case-sensiti
     endingOffsets, endingTimestamp   the exclusive end of a batch
     maxOffsetsPerTrigger, maxBytesPerTrigger   limits of a micro-batch
     minOffsetsPerTrigger, maxTriggerDelay   a smaller micro-batch waits for so long
-    minPartitions, maxPartitions, maxRecordsPerPartition
+    minPartitions, maxPartitions     the partitions of a batch
+    minRecordsPerPartition, maxRecordsPerPartition
     failOnDataLoss                   true: unread messages that were removed are an error
     pauseFile                        a query begins no new batch while this file exists
     includeHeaders                   false

@@ -280,11 +280,25 @@ def planned(
     least: int | None,
     most_rows: int | None,
     most: int | None = None,
+    least_rows: int | None = None,
 ) -> Spans:
-    """Return the spans with the partitions in which they are read."""
+    """Return the spans with the partitions in which they are read.
+
+    Args:
+        spans: The spans.
+        least: The fewest partitions.
+        most_rows: The most sequences of a partition.
+        most: The most partitions.
+        least_rows: With fewer sequences for each of `least` partitions, there are fewer.
+
+    Returns:
+        The spans, with the number of partitions of each, or the partition that it shares.
+    """
     counts = {
         name: span.next - (span.start or span.next) for name, span in spans.items()
     }
+    if least is not None and least_rows is not None:
+        least = max(1, min(least, sum(counts.values()) // least_rows))
     parts = parts_of(counts, least, most_rows, most)
     # A limit on the rows of a partition prevents sharing, unless partitions are limited.
     packs = {} if most_rows and not most else packs_of(counts, parts, least, most)

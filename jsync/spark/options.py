@@ -37,6 +37,7 @@ SOURCE = (
     "maxTriggerDelay",
     "minPartitions",
     "maxPartitions",
+    "minRecordsPerPartition",
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "pauseFile",

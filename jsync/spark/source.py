@@ -167,6 +167,7 @@ class Source:
             options.min_partitions,
             options.rows_per_partition,
             options.max_partitions,
+            options.min_partition_rows,
         )
 
     def partitions(self, spans: Spans) -> list[InputPartition]:

@@ -80,6 +80,8 @@ class SourceOptions:
     max_delay: float
     min_partitions: int | None
     max_partitions: int | None
+    min_partition_rows: int | None
+    """The fewest messages of a partition that is made for `min_partitions`."""
     rows_per_partition: int | None
     fail_on_loss: bool
     pause_file: Path | None
@@ -147,6 +149,18 @@ class SourceOptions:
                 f"option minPartitions is above maxPartitions: {least} and {most}; give "
                 "one of them, or a greater maxPartitions"
             )
+        least_rows = options.count("minRecordsPerPartition")
+        most_rows = options.count("maxRecordsPerPartition")
+        if least_rows is not None and least is None:
+            raise ConfigError(
+                "option minRecordsPerPartition needs minPartitions: it limits them"
+            )
+        if least_rows is not None and most_rows is not None and least_rows > most_rows:
+            raise ConfigError(
+                f"option minRecordsPerPartition is above maxRecordsPerPartition: "
+                f"{least_rows} and {most_rows}; give one of them, or a greater "
+                "maxRecordsPerPartition"
+            )
         pause = options.text("pauseFile")
         if pause is not None and not streaming:
             raise ConfigError("option pauseFile is for a stream: a batch is not paused")
@@ -166,7 +180,8 @@ class SourceOptions:
             max_delay=TRIGGER_DELAY if delay is None else delay,
             min_partitions=least,
             max_partitions=most,
-            rows_per_partition=options.count("maxRecordsPerPartition"),
+            min_partition_rows=least_rows,
+            rows_per_partition=most_rows,
             fail_on_loss=options.flag("failOnDataLoss", True),
             pause_file=None if pause is None else Path(pause),
             read_mode=mode or None,  # type: ignore[arg-type]

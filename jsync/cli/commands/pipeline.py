@@ -49,6 +49,11 @@ def pipeline() -> None:
     help="A setting of Spark. Can be repeated.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Show the settings that jsync chooses for Spark, and do not run.",
+)
 @click.pass_obj
 def run(
     settings: Settings,
@@ -56,6 +61,7 @@ def run(
     master: str | None,
     conf: tuple[str, ...],
     quiet: bool,
+    explain: bool,
 ) -> int:
     """Check a pipeline's file and run it.
 
@@ -67,6 +73,8 @@ def run(
     if find_spec("pyspark") is None:
         raise click.ClickException(_NEEDED)
     arguments = ["run", file]
+    if explain:
+        arguments.append("--explain")
     if master is not None:
         arguments += ["--master", master]
     for setting in conf:

@@ -13,6 +13,8 @@ the file to the rows:
     load         TOML into the Structs
     checks       names, options, schemas, SQL
     surroundings the server, its streams, files
+    local_mode   the settings for Spark in local mode  (pure)
+    class_archive  the classes of Spark's JVM, kept for the next start
     session      Spark itself, if no session is given
     views        sources and steps
     batch        sinks, one after the other
@@ -28,7 +30,16 @@ the file to the rows:
 
 from .command import main
 from .inference import Inference
-from .run import Result, check, replay, run
+from .run import Result, check, explain, replay, run
 from .samples import samples
 
-__all__ = ["main", "run", "replay", "check", "samples", "Inference", "Result"]
+__all__ = [
+    "main",
+    "run",
+    "replay",
+    "check",
+    "explain",
+    "samples",
+    "Inference",
+    "Result",
+]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import Error, PipelineFileError
 from .progress import table
 from .report import write
-from .run import check, replay, run
+from .run import check, explain, replay, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run_parser = commands.add_parser("run", help="check a pipeline's file and run it")
     run_parser.add_argument("file", help="the pipeline, in TOML")
+    run_parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="show the settings that jsync chooses for Spark, and do not run",
+    )
     replay_parser = commands.add_parser(
         "replay", help="send a part of a stream through a pipeline again"
     )
@@ -111,7 +116,21 @@ def _check(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _explain(arguments: argparse.Namespace) -> int:
+    chosen = explain(arguments.file, master=arguments.master, conf=dict(arguments.conf))
+    if arguments.json:
+        write(json.dumps({"choices": [choice._asdict() for choice in chosen]}))
+        return 0
+    for choice in chosen:
+        write(f"{choice.name} = {choice.value}\n    {choice.reason}")
+    if not chosen:
+        write("jsync chooses nothing: every setting is yours or Spark's")
+    return 0
+
+
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.explain:
+        return _explain(arguments)
     return _told(
         arguments,
         run(

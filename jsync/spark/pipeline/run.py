@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .config import Pipeline, Streaming
+    from .local_mode import Choice
     from .problems import Problems
 
 
@@ -64,6 +65,34 @@ def run(
     """
     pipeline, problems = _checked(Path(path), offline=False)
     return _run(pipeline, problems, Report(quiet=quiet), spark, master, conf)
+
+
+def explain(
+    path: str | Path,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> list[Choice]:
+    """Check a pipeline's file, and return the settings that `run` would choose.
+
+    Blocks while it requests the streams from the server. Spark is not started.
+
+    Args:
+        path: The pipeline's file.
+        master: Spark's master, as for `run`.
+        conf: Settings of Spark, as for `run`.
+
+    Returns:
+        Each setting, option of Java or option of a source, with the reason. Settings of the
+        file and of `conf` are not among them.
+
+    Raises:
+        PipelineFileError: The file is wrong.
+    """
+    from .session import explained  # noqa: PLC0415
+
+    pipeline, _ = _checked(Path(path), offline=False)
+    return explained(pipeline, master=master, conf=conf)
 
 
 def replay(
@@ -138,14 +167,15 @@ def _run(
 ) -> Result:
     # Import PySpark only after the file was found valid.
     from .batch import run_batch  # noqa: PLC0415
-    from .session import session  # noqa: PLC0415
+    from .session import save_classes, session  # noqa: PLC0415
     from .streaming import run_streaming  # noqa: PLC0415
     from .views import check_files, make_views  # noqa: PLC0415
 
     with ExitStack() as running:
         if spark is None:
-            report.progress("starting Spark")
-            spark = running.enter_context(session(pipeline, master=master, conf=conf))
+            started = session(pipeline, master=master, conf=conf, say=report.say)
+            with report.during("starting Spark"):
+                spark = running.enter_context(started)
         register(spark)
         stop = running.enter_context(stop_signals())
         running.callback(report.end)
@@ -154,14 +184,17 @@ def _run(
             running.callback(spark.catalog.dropTempView, name)
         directory = running.enter_context(TemporaryDirectory(prefix="jsync-"))
         pause = Path(directory) / "pause"
-        views = make_views(spark, pipeline, problems, stop, report, pause)
-        check_files(spark, pipeline, views, problems)
+        with report.during("planning sources and steps"):
+            views = make_views(spark, pipeline, problems, stop, report, pause)
+            check_files(spark, pipeline, views, problems)
         problems.raise_any()
         if pipeline.streaming is None:
             sinks = run_batch(spark, pipeline, views, problems, stop, report)
         else:
             running.enter_context(_watched(spark, pipeline, pipeline.streaming))
             sinks = run_streaming(pipeline, views, problems, stop, report, pause)
+        if not stop.asked:
+            save_classes(report.during, stop.is_asked)
     return Result(stop.exit_code, sinks)
 
 

@@ -25,6 +25,7 @@ from .checks import (
     source_columns,
 )
 from .config import FileSink, FileSource, JetStreamSource
+from .local_mode import cores_of, partitions
 from .schemas import MESSAGE_TYPES, conflicts
 from .starting import started
 
@@ -217,6 +218,9 @@ def _messages(
         options = {"pauseFile": str(pause), **options}
         if one_batch_a_run(pipeline):  # so that batch has to read all messages
             options = {k: v for k, v in options.items() if k.lower() not in _LIMITS}
+    master = spark.sparkContext.master
+    if cores := cores_of(master or "", spark.sparkContext.defaultParallelism):
+        options = {**partitions(cores, options), **options}
     schema = ", ".join(f"{name} {MESSAGE_TYPES[name]}" for name in columns)
     return reader.format("jetstream").options(**options).schema(schema).load()
 

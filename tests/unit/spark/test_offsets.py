@@ -252,3 +252,20 @@ def test_a_replaced_revision_is_not_lost() -> None:
     there = Holding("KV_b", OLD, 8, 20, is_bucket=True)
     assert lost(OLD, 5, 9, there) is None
     assert "was recreated" in (lost(NEW, 5, 9, there) or "")
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"), [(5, 1), (999, 1), (1000, 1), (2500, 2), (4000, 4), (9000, 4)]
+)
+def test_few_messages_stay_in_one_partition(count: int, parts: int) -> None:
+    spans = {"A": Span(OLD, 1, 1 + count)}
+    found = planned(spans, 4, None, None, 1000)
+    assert found["A"].parts == parts
+    assert found["A"].pack is None
+
+
+def test_few_messages_of_many_streams_share_a_partition() -> None:
+    spans = {name: Span(OLD, 1, 11) for name in "ABC"}
+    packs = [span.pack for span in planned(spans, 3, None, None, 1000).values()]
+    assert packs == [0, 0, 0]
+    assert [s.pack for s in planned(spans, 3, None).values()] == [None] * 3

@@ -290,6 +290,14 @@ def test_options_of_tables_have_to_fit(
         table(streaming, **given)
 
 
+def test_records_of_partitions_have_to_fit() -> None:
+    assert source(minPartitions=2, minRecordsPerPartition=10).min_partition_rows == 10
+    with pytest.raises(ConfigError, match="needs minPartitions"):
+        source(minRecordsPerPartition=10)
+    with pytest.raises(ConfigError, match="is above maxRecordsPerPartition: 10 and 9"):
+        source(minPartitions=2, minRecordsPerPartition=10, maxRecordsPerPartition=9)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("15m", 900), ("2 H", 7200)]
 )
