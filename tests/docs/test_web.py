@@ -101,7 +101,7 @@ class Project:
 def project(tmp_path: Path, own_server: StartServer) -> Iterator[Project]:
     server = own_server()
     files = {block.title: block.text for block in PAGE if block.title} | AROUND
-    assert len(files) == len(AROUND) + 7
+    assert len(files) == len(AROUND) + 8
     for name, text in files.items():
         path = tmp_path / str(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,6 +186,25 @@ for order in (7, 8):
     assert stream.consumer("shop").info().num_ack_pending == 0
 
 
+def test_a_worker_handles_orders_with_django(
+    project: Project, stream: jsync.Stream
+) -> None:
+    with jsync.connect(project.environment["NATS_URL"]) as nc:
+        js = nc.jetstream()
+        dead = js.create_stream(name="DEAD", subjects=["dead.>"])
+        js.publish("orders.new", b'{"id": 7}')
+        js.publish("orders.new", b"nonsense")
+        worker = project.start("-m", "jsync", "worker", "shop.worker:app")
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "mail order 7\n"
+        wait_for(lambda: dead.info().state.messages == 1)
+        consumer = stream.consumer("mails")
+        wait_for(lambda: consumer.info().ack_floor.stream_seq == 2)
+        worker.send_signal(signal.SIGTERM)
+        rest, _ = worker.communicate(timeout=SECONDS)
+    assert (worker.returncode, rest) == (0, "")
+
+
 def test_a_view_calls_a_django_commands_service(project: Project) -> None:
     ask = """
 from prices import app
@@ -211,7 +230,8 @@ for order in ({"item": "pen", "quantity": 3}, {"item": "pen", "quantity": "3"}):
 def test_celery_publishes_from_the_processes_of_its_pool(
     project: Project, stream: jsync.Stream
 ) -> None:
-    (command,) = (block.text.split() for block in PAGE if block.language == "sh")
+    shell = [block.text for block in PAGE if block.language == "sh"]
+    (command,) = (text.split() for text in shell if text.startswith("celery"))
     project.run("import tasks\nfor order in range(4): tasks.ship.delay(order)")
     # Without these options the worker waits for other workers.
     alone = ["--without-mingle", "--without-gossip", "--without-heartbeat"]
