@@ -84,6 +84,14 @@ def test_a_leader_is_as_current_as_its_majority() -> None:
     assert made(ask_end("S"), info(peer(2), peer(1), peer(3), peer(9))).silence == 2
 
 
+@pytest.mark.parametrize(
+    ("peers", "silence"), [([2], 2), ([2, 1, 9], 2), ([3, 1, 2, 9, 9], 3)]
+)
+def test_half_of_the_servers_is_no_majority(peers: list[float], silence: float) -> None:
+    reply = info(*[peer(active / 10) for active in peers])
+    assert made(ask_end("S"), reply).silence == silence / 10
+
+
 def test_an_old_leader_is_known_by_its_name() -> None:
     old: dict[str, Any] = {"leader_since": None, "traffic_account": None}
     end = made(ask_end("S"), info(peer(0.5), peer(1), **old))
