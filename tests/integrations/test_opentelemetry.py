@@ -467,6 +467,20 @@ def test_every_way_to_read_a_consumer_makes_spans(
         stream.purge()
 
 
+def test_a_message_within_another_has_its_own_span(
+    nc: jsync.Connection, seen: Seen, unique: str
+) -> None:
+    with nc.subscribe(unique) as sub:
+        nc.publish(unique, b"outer")
+        nc.publish(unique, b"inner")
+        outer, inner = sub.next(timeout=SOON), sub.next(timeout=SOON)
+    with process(outer) as span, process(outer) as again:
+        assert again is span
+        with process(inner) as other:
+            assert other is not span
+    assert len(seen.spans(f"process {unique}", 2)) == 2
+
+
 def test_each_worker_call_is_one_span_naming_failures(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, seen: Seen
 ) -> None:
