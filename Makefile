@@ -13,7 +13,7 @@ SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(l
 export VENV
 
 .PHONY: help demo quick quick-tests test bulk rest fault fault-spark unsteady interop websocket sparks oldest image \
-	lint types docs servers jars dist bench sanitize tsan wine fuzz clean
+	lint types docs servers jars dist bench sanitize tsan wine fuzz mutation clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -112,7 +112,7 @@ dist: $(VENV)/bin/python ## sdist, wheel, their checks, and the tests on the ins
 bench: $(VENV)/.test ## the figures beside other clients, with a table and a chart: half an hour
 	$(VENV)/bin/python -m benchmarks.compare
 
-sanitize: $(VENV)/.test ## the unit tests and two fault campaigns under ASAN and UBSAN
+sanitize: $(VENV)/.test ## the tests of the extension and two fault campaigns under ASAN and UBSAN
 	tests/sanitize.sh $(VENV) -n 3 --dist loadfile
 
 tsan: $(VENV)/.test ## the tests in which threads meet, under ThreadSanitizer, without the GIL
@@ -123,6 +123,8 @@ wine: need-wine $(VENV)/.test ## tests on a Windows Python, under wine; a third 
 
 fuzz: $(VENV)/.test ## a bounded run of the fuzzer
 	PYTHON=$(abspath $(VENV))/bin/python tests/fuzz/run.sh .cache/fuzz -runs=200000
+mutation: $(VENV)/.test ## breaks 80 places of the package, one at a time: tests find each
+	nice $(VENV)/bin/python -m tests.mutation
 
 clean:
 	rm -rf build dist *.egg-info jsync/_fast.c jsync/_fast.html jsync/*.so .venv .venv-*

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ..mutation.__main__ import read_breaks
+
 pytestmark = pytest.mark.tools
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +30,11 @@ CALLERS = [
     *sorted((ROOT / "tests").rglob("*.sh")),
 ]
 """The files that name commands of make."""
+PARTS = [
+    *("core", "errors", "models", "services", "worker", "spark", "integrations"),
+    *("system", "tracing", "handlers", "cli/ingest", "cli/commands"),
+]
+"""The parts of the package outside jetstream that mutation breaks."""
 
 
 def words_of_make(text: str) -> set[str]:
@@ -242,3 +249,17 @@ class WithoutStrings(ast.NodeTransformer):
             node.value.value, str
         )
         return ast.Pass() if alone else node
+
+
+# Mutation --------------------------------------------------------------------------------
+
+
+def test_mutation_breaks_each_part_and_tests_find_it() -> None:
+    breaks = read_breaks()
+    assert len(breaks) >= 60
+    assert len({one.name for one in breaks}) == len(breaks)
+    broken = {Path(one.file).parent for one in breaks}
+    parts = {path.parent for path in (ROOT / "jsync/jetstream").glob("*/engine.py")}
+    parts |= {ROOT / "jsync" / name for name in PARTS}
+    assert {path.relative_to(ROOT) for path in parts} - broken == set()
+    assert [one.name for one in breaks if not one.found_by] == []
