@@ -3,7 +3,7 @@
 PYTHON ?= $(shell scripts/find-python)
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
-SOURCES := pyproject.toml setup.py jsync/_fast.pyx $(wildcard jsync/_fast_parts/*.pxi)
+SOURCES := pyproject.toml setup.py jsync/_fast.pyx $(wildcard jsync/_fast_parts/*/*.pxi)
 FLIGHTS := .cache/flights.csv.zip
 # Spark's functions for Avro. Maven Central has no newer version yet; it runs on Spark 4.3.
 AVRO := .cache/spark-avro_2.13-4.1.1.jar

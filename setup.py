@@ -56,7 +56,9 @@ setup(
             Extension(
                 "jsync._fast",
                 ["jsync/_fast.pyx"],
-                depends=["jsync/_fast_parts"],
+                depends=[
+                    str(part) for part in Path("jsync/_fast_parts").rglob("*.pxi")
+                ],
                 extra_compile_args=arguments,
                 libraries=["ws2_32"] if sys.platform == "win32" else [],
             )

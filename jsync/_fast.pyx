@@ -2,52 +2,59 @@
 # cython: freethreading_compatible = True
 """The hot path: everything that runs once for each message rather than once a call.
 
-One extension module in parts, each with one idea, lowest first:
+One extension module in parts, each with one idea, in six folders. The `include`s at the end
+of this file list the parts, lowest first.
 
-    platform.pxi   clock, sockets, mutex and fork counter of the operating system
-    locks.pxi      sections and atomics, which replace the GIL on a build without one
-    parking.pxi    waiting without the GIL, until a wake-up, a deadline or Ctrl-C
-    finaliser.pxi  `__del__` methods that lose no Ctrl-C
-    subject.pxi    the rules of subjects, and numbers as NATS writes them
-    header.pxi     header blocks
-    block.pxi      frames that wait to be sent: FrameBuffer, PublishFrame
-    websocket.pxi  the frames of a WebSocket, ours and the server's
-    records.pxi    the records of TLS, ours and the server's: TLSRecords
-    outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
-    plain_publisher.pxi  core publishes of a connection's users
-    batch.pxi      messages of atomic batches: BatchMessage, BatchQueue
-    message.pxi    Msg, JetStreamMsg and the ack subject's Metadata
-    ack_reader.pxi ack subjects, one after the other
-    order.pxi      the order of messages, and missing ones: SequenceChecker, GapTracker
-    pin.pxi        the pin id of a priority group: PinId
-    columns.pxi    messages as rows of columns, without an object for each: Columns
-    arrow.pxi      columns in the Arrow C data interface: ArrowBatch
-    arrow_stream.pxi  streams of these columns
-    arrow_source.pxi  tables of other libraries, to be published: ArrowSource
-    event.pxi      events that the parser and the I/O loop report: Event
-    mailbox.pxi    messages that wait for their reader: Mailbox
-    jetstream_mailbox.pxi  messages of a consumer that wait: JetStreamMailbox
-    messages.pxi   iterators over mailboxes: MessageIterator
-    direct.pxi     answers to direct gets: DirectGetReply
-    entry.pxi      messages of key-value buckets as entries: InitialState, EntryReader
-    plain_ack.pxi  acks of the usual form, and how to recognise answers of a stream
-    replies.pxi    waiters for an answer, and how it finds them: Waiter, ReplyMux
-    question.pxi   a request that is sent many times: PreparedRequest
-    future.pxi     the future of one publish
-    failures.pxi   futures with errors that no caller has seen
-    slots.pxi      messages that wait for their acks, in slots
-    window.pxi     publishing ahead of the acks
-    ingest.pxi     the numbered publishes of fast-ingest batches
-    parser.pxi     bytes to frames
-    line.pxi       the I/O loop: poll, flush, receive, parse, deliver
+    runtime/  the platform, locks, waiting
+        platform           clock, sockets, mutex and fork counter of the operating system
+        locks              sections and atomics, which replace the GIL on a build without one
+        wait               waiting without the GIL, until a wake-up, a deadline or Ctrl-C
+        finalizer          `__del__` methods that lose no Ctrl-C
+    wire/  the bytes of the protocol
+        subject            the rules of subjects, and numbers as NATS writes them
+        header             header blocks
+        frame              frames that wait to be sent: FrameBuffer, PublishFrame
+        websocket          the frames of a WebSocket, ours and the server's
+        tls_records        the records of TLS, ours and the server's: TLSRecords
+        event              events that the parser and the I/O loop report: Event
+        parser             bytes to frames
+    io/  the I/O loop, and what leaves by it
+        write_buffer       the write buffer: who may write, when it leaves, what survives a loss
+        reply_mux          waiters for an answer, and how it finds them: Waiter, ReplyMux
+        prepared_request   a request that is sent many times: PreparedRequest
+        io_loop            the I/O loop: poll, flush, receive, parse, deliver
+    delivery/  messages on their way to their reader
+        message            Msg, JetStreamMsg and the ack subject's Metadata
+        ack_subject        ack subjects, one after the other
+        sequence           the order of messages, and missing ones: SequenceChecker, GapTracker
+        pin_id             the pin id of a priority group: PinId
+        mailbox            messages that wait for their reader: Mailbox
+        jetstream_mailbox  messages of a consumer that wait: JetStreamMailbox
+        iterator           iterators over mailboxes: MessageIterator
+    publish/  messages on their way to a stream, and their acks
+        core_publisher     core publishes of a connection's users
+        atomic_batch       messages of atomic batches: BatchMessage, BatchQueue
+        stream_ack         acks of the usual form, and how to recognise answers of a stream
+        future             the future of one publish
+        unretrieved_errors futures with errors that no caller has seen
+        pending_acks       messages that wait for their acks, in slots
+        ack_window         publishing ahead of the acks
+        fast_ingest        the numbered publishes of fast-ingest batches
+    read/  stored messages as entries and columns
+        columns            messages as rows of columns, without an object for each: Columns
+        arrow_batch        columns in the Arrow C data interface: ArrowBatch
+        arrow_stream       streams of these columns
+        arrow_source       tables of other libraries, to be published: ArrowSource
+        direct_get         answers to direct gets: DirectGetReply
+        kv_entry           messages of key-value buckets as entries: InitialState, EntryReader
 
 Threads share the objects here by these rules. docs/locks.md has the protection of each.
 
 - With a GIL each method is a critical section, because Python switches threads between
   bytecodes only, and a method here has none. A section then compiles to nothing.
-- Without a GIL a section of `locks.pxi` takes its place: a lock of one object, which opens
-  while its thread waits, as the GIL does. Whatever a thread has looked at may have changed
-  after it has waited, so look again.
+- Without a GIL a section of `runtime/locks.pxi` takes its place: a lock of one object, which
+  opens while its thread waits, as the GIL does. Whatever a thread has looked at may have
+  changed after it has waited, so look again.
 - A public method takes the section of its own object, and the functions that it calls in
   there do not take it again.
 - A reader arms its park in the section in which it has found nothing, and waits outside.
@@ -122,39 +129,39 @@ from libc.stdint cimport (
 )
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 
-include "_fast_parts/platform.pxi"
-include "_fast_parts/locks.pxi"
-include "_fast_parts/parking.pxi"
-include "_fast_parts/finaliser.pxi"
-include "_fast_parts/subject.pxi"
-include "_fast_parts/header.pxi"
-include "_fast_parts/block.pxi"
-include "_fast_parts/websocket.pxi"
-include "_fast_parts/records.pxi"
-include "_fast_parts/outbox.pxi"
-include "_fast_parts/plain_publisher.pxi"
-include "_fast_parts/batch.pxi"
-include "_fast_parts/message.pxi"
-include "_fast_parts/ack_reader.pxi"
-include "_fast_parts/order.pxi"
-include "_fast_parts/pin.pxi"
-include "_fast_parts/columns.pxi"
-include "_fast_parts/arrow.pxi"
-include "_fast_parts/arrow_stream.pxi"
-include "_fast_parts/arrow_source.pxi"
-include "_fast_parts/event.pxi"
-include "_fast_parts/mailbox.pxi"
-include "_fast_parts/jetstream_mailbox.pxi"
-include "_fast_parts/messages.pxi"
-include "_fast_parts/direct.pxi"
-include "_fast_parts/entry.pxi"
-include "_fast_parts/plain_ack.pxi"
-include "_fast_parts/replies.pxi"
-include "_fast_parts/question.pxi"
-include "_fast_parts/future.pxi"
-include "_fast_parts/failures.pxi"
-include "_fast_parts/slots.pxi"
-include "_fast_parts/window.pxi"
-include "_fast_parts/ingest.pxi"
-include "_fast_parts/parser.pxi"
-include "_fast_parts/line.pxi"
+include "_fast_parts/runtime/platform.pxi"
+include "_fast_parts/runtime/locks.pxi"
+include "_fast_parts/runtime/wait.pxi"
+include "_fast_parts/runtime/finalizer.pxi"
+include "_fast_parts/wire/subject.pxi"
+include "_fast_parts/wire/header.pxi"
+include "_fast_parts/wire/frame.pxi"
+include "_fast_parts/wire/websocket.pxi"
+include "_fast_parts/wire/tls_records.pxi"
+include "_fast_parts/io/write_buffer.pxi"
+include "_fast_parts/publish/core_publisher.pxi"
+include "_fast_parts/publish/atomic_batch.pxi"
+include "_fast_parts/delivery/message.pxi"
+include "_fast_parts/delivery/ack_subject.pxi"
+include "_fast_parts/delivery/sequence.pxi"
+include "_fast_parts/delivery/pin_id.pxi"
+include "_fast_parts/read/columns.pxi"
+include "_fast_parts/read/arrow_batch.pxi"
+include "_fast_parts/read/arrow_stream.pxi"
+include "_fast_parts/read/arrow_source.pxi"
+include "_fast_parts/wire/event.pxi"
+include "_fast_parts/delivery/mailbox.pxi"
+include "_fast_parts/delivery/jetstream_mailbox.pxi"
+include "_fast_parts/delivery/iterator.pxi"
+include "_fast_parts/read/direct_get.pxi"
+include "_fast_parts/read/kv_entry.pxi"
+include "_fast_parts/publish/stream_ack.pxi"
+include "_fast_parts/io/reply_mux.pxi"
+include "_fast_parts/io/prepared_request.pxi"
+include "_fast_parts/publish/future.pxi"
+include "_fast_parts/publish/unretrieved_errors.pxi"
+include "_fast_parts/publish/pending_acks.pxi"
+include "_fast_parts/publish/ack_window.pxi"
+include "_fast_parts/publish/fast_ingest.pxi"
+include "_fast_parts/wire/parser.pxi"
+include "_fast_parts/io/io_loop.pxi"
