@@ -7,7 +7,7 @@ of this file list the parts, lowest first.
 
     runtime/  the platform, locks, waiting
         platform           clock, sockets, mutex and fork counter of the operating system
-        locks              sections and atomics, which replace the GIL on a build without one
+        locks              sections and atomics, which replace the GIL where there is none
         wait               waiting without the GIL, until a wake-up, a deadline or Ctrl-C
         finalizer          `__del__` methods that lose no Ctrl-C
     wire/  the bytes of the protocol
@@ -19,14 +19,14 @@ of this file list the parts, lowest first.
         event              events that the parser and the I/O loop report: Event
         parser             bytes to frames
     io/  the I/O loop, and what leaves by it
-        write_buffer       the write buffer: who may write, when it leaves, what survives a loss
-        reply_mux          waiters for an answer, and how it finds them: Waiter, ReplyMux
+        write_buffer       who may write, when it leaves, what survives a loss
+        reply_mux          waiters for an answer: Waiter, ReplyMux
         prepared_request   a request that is sent many times: PreparedRequest
         io_loop            the I/O loop: poll, flush, receive, parse, deliver
     delivery/  messages on their way to their reader
         message            Msg, JetStreamMsg and the ack subject's Metadata
         ack_subject        ack subjects, one after the other
-        sequence           the order of messages, and missing ones: SequenceChecker, GapTracker
+        sequence           the order of messages: SequenceChecker, GapTracker
         pin_id             the pin id of a priority group: PinId
         mailbox            messages that wait for their reader: Mailbox
         jetstream_mailbox  messages of a consumer that wait: JetStreamMailbox
@@ -46,15 +46,15 @@ of this file list the parts, lowest first.
         arrow_stream       streams of these columns
         arrow_source       tables of other libraries, to be published: ArrowSource
         direct_get         answers to direct gets: DirectGetReply
-        kv_entry           messages of key-value buckets as entries: InitialState, EntryReader
+        kv_entry           messages of buckets as entries: InitialState, EntryReader
 
 Threads share the objects here by these rules. docs/locks.md has the protection of each.
 
 - With a GIL each method is a critical section, because Python switches threads between
   bytecodes only, and a method here has none. A section then compiles to nothing.
-- Without a GIL a section of `runtime/locks.pxi` takes its place: a lock of one object, which
-  opens while its thread waits, as the GIL does. Whatever a thread has looked at may have
-  changed after it has waited, so look again.
+- Without a GIL a section of `runtime/locks.pxi` takes its place: a lock of one object,
+  which opens while its thread waits, as the GIL does. Whatever a thread has looked at may
+  have changed after it has waited, so look again.
 - A public method takes the section of its own object, and the functions that it calls in
   there do not take it again.
 - A reader arms its park in the section in which it has found nothing, and waits outside.

@@ -494,4 +494,4 @@ class HeartbeatMonitor:
 
     def __repr__(self) -> str:
         state = " paused" if self._paused else ""
-        return f"<HeartbeatWatch{state}, alarm after {self.timeout:g} s>"
+        return f"<HeartbeatMonitor{state}, alarm after {self.timeout:g} s>"
