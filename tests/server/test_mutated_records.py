@@ -293,7 +293,8 @@ def test_damaged_schedules_hide_no_schedule() -> None:
                     "allow_msg_schedules": True,
                     "allow_direct": True,
                 }
-                return [Said(json.dumps({"config": config}).encode())]
+                info = {"config": config, "state": {"last_seq": len(blocks)}}
+                return [Said(json.dumps(info).encode())]
             case ["DIRECT", "GET", "S"]:
                 first = json.loads(payload).get("seq", 1)
                 said = [

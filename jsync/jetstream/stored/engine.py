@@ -158,18 +158,20 @@ class PagedReader(ABC, Generic[Item]):
         """True if every message that can be wanted has come, so the leader is not needed."""
         return False
 
-    def confirmed(self, rest: Rest) -> bool:
-        """Return whether the leader has no more wanted messages.
-
-        The first call fixes the end, so that messages stored later do not count. Raises
-        `DirectGetError` if the stream ends before a message that has come.
-        """
+    def check_end(self, rest: Rest) -> None:
+        """Raise `DirectGetError` if the stream ends before a message that has come."""
         if rest.end.sequence < self._next - 1:
             raise DirectGetError(
                 f"stream {rest.end.info.config.name!r} ends at sequence "
                 f"{rest.end.sequence}, but message {self._next - 1} has come: it was deleted "
                 "and created again during the read, or has lost messages; read it again"
             )
+
+    def confirmed(self, rest: Rest) -> bool:
+        """Return whether the leader has no more wanted messages.
+
+        The first call fixes the end, so that messages stored later do not count.
+        """
         if self._end is None:
             self._end = rest.end.sequence
         return rest.first is None or rest.first > self._end or self._is_later(rest)

@@ -365,11 +365,23 @@ def _left(api: API, stream: str, pages: PagedReader[Any], seconds: float) -> int
     """
     if pages.is_complete:
         return None
-    try:
-        rest = stream_rest(api, lambda: pages.rest(stream), deadline_after(seconds))
-    except (PermissionsError, JetStreamNotEnabledError):
-        return None  # this client may not query the leader
-    return None if pages.confirmed(rest) else rest.first
+    until, pause = deadline_after(seconds), MIN_POLL_INTERVAL
+    while True:
+        try:
+            rest = stream_rest(api, lambda: pages.rest(stream), until)
+        except (PermissionsError, JetStreamNotEnabledError):
+            return None  # this client may not query the leader
+        try:
+            pages.check_end(rest)
+        except DirectGetError:
+            # A follower may have stored messages that its leader, a new one for example, is
+            # about to store. So only a stream that stays behind was created again.
+            if monotonic() + pause >= until:
+                raise
+            api.session.sleep(pause)
+            pause = min(2 * pause, MAX_POLL_INTERVAL)
+        else:
+            return None if pages.confirmed(rest) else rest.first
 
 
 def _await_server(

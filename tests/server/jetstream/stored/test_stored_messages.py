@@ -14,6 +14,8 @@ import jsync
 from jsync import errors
 from jsync.jetstream.stored.engine import MAX_SUBJECTS
 
+from ....support.connection_faults import FakeServer
+from ....support.fake_jetstream import Said, lying
 from ....support.servers import wait_for
 from ....support.threads import LONG, SOON, Thread
 
@@ -273,7 +275,7 @@ def test_a_stream_created_again_ends_no_read_silently(
     stream = js.create_stream(name=unique, allow_direct=True)
     for _ in range(10):
         js.publish(unique, b"old")
-    found = stream.get_messages(batch=5)
+    found = stream.get_messages(batch=5, timeout=1)
     for _ in range(5):
         next(found)
     js.delete_stream(unique)
@@ -283,6 +285,42 @@ def test_a_stream_created_again_ends_no_read_silently(
         errors.DirectGetError, match="ends at sequence 1, but message 5"
     ):
         list(found)
+
+
+def test_a_leader_behind_its_follower_ends_no_read() -> None:
+    # A new leader may still be storing what a follower has stored already.
+    ends = [1, 1, 2]
+    asked: list[int] = []
+
+    def answer(subject: str, _: bytes) -> list[Said]:
+        if subject.endswith("INFO.S"):
+            config = {"name": "S", "allow_direct": True}
+            asked.append(ends[min(len(asked), len(ends) - 1)])
+            state = {"messages": asked[-1], "first_seq": 1, "last_seq": asked[-1]}
+            return [Said(json.dumps({"config": config, "state": state}).encode())]
+        if not subject.endswith("DIRECT.GET.S"):
+            return []
+        messages = [
+            Said(
+                b"x",
+                b"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: a\r\n"
+                b"Nats-Time-Stamp: 2026-01-01T00:00:00Z\r\n"
+                b"Nats-Sequence: %d\r\nNats-Last-Sequence: %d\r\nNats-Num-Pending: %d\r\n\r\n"
+                % (sequence, sequence - 1, 2 - sequence),
+            )
+            for sequence in (1, 2)
+        ]
+        end = (
+            b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: 2\r\n\r\n"
+        )
+        return [*messages, Said(b"", end)]
+
+    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+        stream = nc.jetstream().stream("S")
+        asked.clear()
+        found = [msg.sequence for msg in stream.get_messages(timeout=LONG)]
+        assert found == [1, 2]
+        assert asked == ends
 
 
 PARTS: list[tuple[dict[str, Any], dict[str, Any], int]] = [
