@@ -99,6 +99,7 @@ def frame_of(spark: SparkSession, server: LocalServer, **options: object) -> Dat
 # A bucket as a table ------------------------------------------------------------------
 
 
+@pytest.mark.sparks
 def test_a_bucket_is_a_table(
     spark: SparkSession, server: LocalServer, bucket: jsync.KeyValue
 ) -> None:
@@ -251,6 +252,7 @@ def test_the_history_has_operations(server: LocalServer, kept: jsync.KeyValue) -
     assert [row["revision"] for row in some] == [2, 3]
 
 
+@pytest.mark.sparks
 def test_a_stream_of_a_bucket_has_its_changes(
     spark: SparkSession,
     server: LocalServer,
@@ -304,6 +306,7 @@ def test_a_replaced_revision_is_no_data_loss(
 # The last message of each subject -----------------------------------------------------
 
 
+@pytest.mark.sparks
 def test_a_batch_has_each_last_message(
     reading: Reading, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
