@@ -7,11 +7,11 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
-from .connection import connect
+from .connection import DEFAULT_SERVER, connect
 from .core.sync import ForkSafeRLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .connection import Connection
 
@@ -89,7 +89,9 @@ def _with_options_of(
 
 
 @_with_options_of(connect)
-def shared_connection(*args: Any, **options: Any) -> Connection:
+def shared_connection(
+    servers: str | Sequence[str] = DEFAULT_SERVER, **options: Any
+) -> Connection:
     """Return the connection of this process with these options.
 
     The first call makes the connection, and blocks like `connect`. All later calls with the same
@@ -103,8 +105,8 @@ def shared_connection(*args: Any, **options: Any) -> Connection:
     Do not use it in a `with` statement, because that would close it for all threads.
 
     Args:
-        *args: The servers, as in `connect`.
-        **options: The options of `connect`. Calls with equal options share a connection, so a
+        servers: The servers, as in `connect`.
+        **options: The other options of `connect`. Calls with equal options share a connection, so a
             callable such as `on_error` must be the same object in each call.
 
     Returns:
@@ -123,8 +125,7 @@ def shared_connection(*args: Any, **options: Any) -> Connection:
             return nc.jetstream().publish("orders.new", data).seq
         ```
     """
-    if args:
-        options = {"servers": args[0], **options}
+    options["servers"] = servers
     with _lock:
         for shared in _shared:
             if shared.options == options:

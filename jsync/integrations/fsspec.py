@@ -418,7 +418,8 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Delete an empty store. Directories in a store end with their last object.
 
         The store refuses to store anything while it is deleted, so that no object of another
-        client is deleted with it.
+        client is deleted with it. If this process dies in between, the empty store keeps
+        refusing. Call `rmdir` again, or set the `max_bytes` of the store.
         """
         path = self._strip_protocol(path)
         if "/" in path:

@@ -12,26 +12,20 @@ import pytest
 from jsync import errors
 
 from ..support.connection_faults import Events, connect
-from ..support.routed_cluster import RoutedCluster
 from ..support.servers import wait_for
 from ..support.threads import LONG
 from .test_ordered import patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from jsync.server import LocalServer
 
+    from ..support.routed_cluster import RoutedCluster
+
 pytestmark = pytest.mark.cluster
 
 ROWS = 20
-
-
-@pytest.fixture(scope="module")
-def routed() -> Iterator[RoutedCluster]:
-    with RoutedCluster() as cluster:
-        yield cluster
 
 
 def begin(server: LocalServer, *arguments: str) -> subprocess.Popen[str]:

@@ -15,25 +15,20 @@ from jsync import errors
 
 from ..matrix.lines import binary_of
 from ..support.connection_faults import Events, connect
-from ..support.routed_cluster import RoutedCluster
 from ..support.servers import Cluster, wait_for
 from ..support.threads import LONG, Recorder, Thread
 from .test_ordered import host, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from jsync.server import LocalServer
+
+    from ..support.routed_cluster import RoutedCluster
 
 pytestmark = pytest.mark.cluster
 
 KEYS = 300
-
-
-@pytest.fixture(scope="module")
-def routed() -> Iterator[RoutedCluster]:
-    with RoutedCluster() as cluster:
-        yield cluster
 
 
 def follower(cluster: Cluster, stream: str) -> LocalServer:

@@ -38,6 +38,11 @@ def test_all_threads_get_the_same_connection(url: str) -> None:
     assert {id(call.result()) for call in calls} == {id(connection)}
 
 
+def test_only_the_servers_may_be_positional(url: str) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        jsync.shared_connection(url, "name")  # type: ignore[call-arg]
+
+
 def test_other_options_get_another_connection(url: str) -> None:
     one = jsync.shared_connection(url)
     with jsync.shared_connection(url, name="other") as other:

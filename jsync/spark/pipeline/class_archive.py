@@ -146,8 +146,7 @@ def write_archive(
     try:
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for partial in archive.parent.glob(f"*{_PARTIAL}"):
-            if partial.stat().st_mtime < time.time() - STALE:
-                partial.unlink(missing_ok=True)
+            _remove_if_stale(partial)
         for file in _files(archive):
             if not _is_whole(file):
                 file.unlink(missing_ok=True)
@@ -177,6 +176,17 @@ def write_archive(
     with contextlib.suppress(OSError):
         partial.unlink(missing_ok=True)
     return False
+
+
+def _remove_if_stale(partial: Path) -> None:
+    """Remove an incomplete archive, unless its run may still be writing it.
+
+    If the clock was changed meanwhile, a file that is being written may go. Its run then has
+    no archive, as after any other failure to write one.
+    """
+    with contextlib.suppress(FileNotFoundError):  # another run has removed it
+        if partial.stat().st_mtime < time.time() - STALE:
+            partial.unlink()
 
 
 def _dump(gateway: Any, partial: Path) -> None:

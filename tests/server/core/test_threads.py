@@ -19,6 +19,7 @@ from jsync import errors
 from ...support.proxy import FaultProxy
 from ...support.servers import monitor, wait_for
 from ...support.threads import LONG, SOON, Recorder, Thread
+from ...support.windows import needs_timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -233,7 +234,7 @@ def test_the_first_requests_of_many_threads_at_once(
                 assert [thread.result() for thread in threads] == questions
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer of signals")
+@needs_timers
 def test_an_interrupted_request_delays_no_thread(
     server: LocalServer, unique: str
 ) -> None:
