@@ -12,7 +12,7 @@ from ..errors import ConfigError, JetStreamError
 from ..models import BatchAbandoned, check_name
 from ..models.advisory import KINDS, Advisory
 from ..validation import check_optional_callable, check_seconds
-from .replies import decoded
+from .replies import parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from ..core.session import HasSession
     from ..validation import Seconds
 
-    Told = TypeVar("Told", bound=Advisory, default=Advisory)
+    AdvisoryT = TypeVar("AdvisoryT", bound=Advisory, default=Advisory)
 else:
     from typing import TypeVar
 
-    Told = TypeVar("Told")
+    AdvisoryT = TypeVar("AdvisoryT")
 
 PREFIX = "$JS.EVENT"
 
 
-class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
+class Advisories(CloseOnExit, NotCopyable, Generic[AdvisoryT]):
     """Events of the server. `JetStream.advisories` returns it.
 
     Iterate over it, or call `next`, from one thread at a time. Any thread may call
@@ -43,10 +43,10 @@ class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
     def __init__(
         self,
         owner: HasSession,
-        kinds: tuple[type[Told], ...],
+        kinds: tuple[type[AdvisoryT], ...],
         stream: str | None = None,
         consumer: str | None = None,
-        callback: Callable[[Told], object] | None = None,
+        callback: Callable[[AdvisoryT], object] | None = None,
         *,
         prefix: str = PREFIX,
         domain: str | None = None,
@@ -77,7 +77,7 @@ class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
             callback=None if callback is None else self._called(callback),
         )
 
-    def _called(self, callback: Callable[[Told], object]) -> Callable[[Msg], None]:
+    def _called(self, callback: Callable[[AdvisoryT], object]) -> Callable[[Msg], None]:
         def call(msg: Msg) -> None:
             advisory = self._wanted(msg)
             if advisory is not None:
@@ -85,7 +85,7 @@ class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
 
         return call
 
-    def _wanted(self, msg: Msg) -> Told | None:
+    def _wanted(self, msg: Msg) -> AdvisoryT | None:
         advisory = read_advisory(msg.data)
         if not isinstance(advisory, self._kinds):
             return None
@@ -94,9 +94,9 @@ class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
                 of = getattr(advisory, name, advisory.extra.get(name))
                 if of != wanted:
                     return None
-        return cast("Told", advisory)
+        return cast("AdvisoryT", advisory)
 
-    def next(self, timeout: Seconds | None = 5.0) -> Told:
+    def next(self, timeout: Seconds | None = 5.0) -> AdvisoryT:
         """Block until the next event has come.
 
         Args:
@@ -121,7 +121,7 @@ class Advisories(CloseOnExit, NotCopyable, Generic[Told]):
             if advisory is not None:
                 return advisory
 
-    def __iter__(self) -> Iterator[Told]:
+    def __iter__(self) -> Iterator[AdvisoryT]:
         """Iterate over the advisories, until the subscription is closed or fails.
 
         Any program may publish to the subjects of advisories. A message that is not an
@@ -172,7 +172,7 @@ class BatchAdvisories(Advisories[BatchAbandoned]):
 def read_advisory(data: bytes) -> Advisory:
     """Decode the advisory in a message, as its own type if jsync knows the type."""
     try:
-        fields = decoded(data)
+        fields = parse_object(data)
         name = str(fields.get("type", "")).rpartition(".")[2]
         return KINDS.get(name, Advisory).from_wire(fields)
     except JetStreamError as error:

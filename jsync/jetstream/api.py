@@ -28,16 +28,16 @@ from ..models import AccountInfo
 from ..models.server_version import MIN_VERSION
 from ..validation import check_seconds
 from .paging import Pages
-from .replies import items_of, part_of, read_reply
-from .steps import advance
+from .replies import get_field, items_of, parse_reply
+from .steps import send_next
 from .versions import (
-    NOTHING,
-    dotted,
-    lacking,
-    line_of_config,
-    line_of_level,
-    line_of_server,
+    NO_FEATURES,
+    format_version,
+    missing_features,
     unsupported,
+    version_of_api_level,
+    version_of_config,
+    version_of_server,
 )
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from ..errors import UnsupportedFeatureError
     from ..models.server_version import ServerVersion
     from ..validation import Seconds
-    from .steps import Answer, Ask, Made, Steps
-    from .versions import Needs
+    from .steps import APIRequest, Made, ReplyOrError, Steps
+    from .versions import Features
 
 INFO_TIMEOUT = 1.0
 """Seconds to wait for the version of the servers."""
@@ -133,7 +133,7 @@ class API:
         subject: str,
         payload: Mapping[str, Any] | None = None,
         *,
-        needs: Needs = NOTHING,
+        needs: Features = NO_FEATURES,
         timeout: Seconds | None = None,
     ) -> dict[str, Any]:
         """Send a request. Blocks for at most `timeout` seconds, by default the context's.
@@ -156,7 +156,7 @@ class API:
         ) as error:
             # An older server may answer an unknown request with an error, or not at
             # all.
-            if missing := lacking(needs, self._line()):
+            if missing := missing_features(needs, self._version()):
                 refused = isinstance(error, InvalidJSONError)
                 outcome = (
                     "the request was rejected"
@@ -166,27 +166,31 @@ class API:
                 raise self._unsupported(missing, outcome) from error
             raise
         if needs and "config" in reply:
-            config = part_of(reply, "config", dict[str, Any](), dict[str, Any])
-            line, version = line_of_config(config)
-            if missing := lacking(needs, line):
-                raise unsupported(missing, version or dotted(line), "it was left out")
+            config = get_field(reply, "config", dict[str, Any](), dict[str, Any])
+            line, version = version_of_config(config)
+            if missing := missing_features(needs, line):
+                raise unsupported(
+                    missing, version or format_version(line), "it was left out"
+                )
         return reply
 
-    def require(self, needs: Needs) -> None:
+    def require(self, needs: Features) -> None:
         """Raise `UnsupportedFeatureError` if the servers are too old for `needs`.
 
         Sends nothing if the connected server has all features. Otherwise the first call
         blocks for a request.
         """
-        if not needs or not lacking(needs, line_of_server(self.session.info)):
+        if not needs or not missing_features(
+            needs, version_of_server(self.session.info)
+        ):
             return
-        if missing := lacking(needs, self._line()):
+        if missing := missing_features(needs, self._version()):
             raise self._unsupported(missing, "nothing was sent")
 
     def require_of_leader(
         self,
         stream: str,
-        needs: Needs,
+        needs: Features,
         timeout: float,
         outcome: str = "nothing was sent",
         *,
@@ -204,7 +208,7 @@ class API:
             return
         now, which = monotonic(), (domain, stream)
         asked, line = self._leaders.get(which, (-LEADER_CHECK_SECONDS, MIN_VERSION))
-        if now - asked < LEADER_CHECK_SECONDS and not lacking(needs, line):
+        if now - asked < LEADER_CHECK_SECONDS and not missing_features(needs, line):
             return
         try:
             reply = self._info_in(domain, stream, now + max(0.0, timeout))
@@ -213,12 +217,12 @@ class API:
         if reply is None:
             return
         empty: dict[str, Any] = {}
-        line, _ = line_of_config(part_of(reply, "config", empty, dict[str, Any]))
-        if missing := lacking(needs, line):
-            leader = part_of(reply, "cluster", empty, dict[str, Any]).get("leader")
+        line, _ = version_of_config(get_field(reply, "config", empty, dict[str, Any]))
+        if missing := missing_features(needs, line):
+            leader = get_field(reply, "cluster", empty, dict[str, Any]).get("leader")
             raise unsupported(
                 missing,
-                f"{dotted(line)}, which leads stream {stream!r} ({leader or 'no cluster'}),",
+                f"{format_version(line)}, which leads stream {stream!r} ({leader or 'no cluster'}),",
                 f"{outcome}; upgrade it, or have a newer server lead, by "
                 f"js.stream({stream!r}).leader_step_down()",
             )
@@ -251,10 +255,10 @@ class API:
         try:
             msg = request(self.session, f"{self.prefix}.{subject}", data, timeout)
         except NoRespondersError as nobody:
-            raise self.nobody() from nobody
-        return read_reply(msg.data, subject)
+            raise self.not_enabled_error() from nobody
+        return parse_reply(msg.data, subject)
 
-    def nobody(self) -> JetStreamNotEnabledError:
+    def not_enabled_error(self) -> JetStreamNotEnabledError:
         """Return the error for a request to JetStream without responders."""
         return JetStreamNotEnabledError(
             f"nobody answers on {self.prefix}: JetStream is off on this server, or the "
@@ -263,7 +267,7 @@ class API:
             err_code=10076,
         )
 
-    def _line(self) -> ServerVersion:
+    def _version(self) -> ServerVersion:
         """Return the line of the responding servers. Sends one request for each connection."""
         info = self.session.info
         server, line = self._asked
@@ -272,19 +276,19 @@ class API:
         try:
             reply = self._ask("INFO", b"", min(self.timeout, INFO_TIMEOUT))
         except (JetStreamError, errors.TimeoutError, PermissionsError):
-            return line_of_server(info)
-        line = line_of_level(AccountInfo.from_wire(reply).api.level)
+            return version_of_server(info)
+        line = version_of_api_level(AccountInfo.from_wire(reply).api.level)
         self._asked = info.server_id, line
         return line
 
-    def _unsupported(self, missing: Needs, outcome: str) -> UnsupportedFeatureError:
-        info, line = self.session.info, self._line()
-        connected = line == line_of_server(info)
+    def _unsupported(self, missing: Features, outcome: str) -> UnsupportedFeatureError:
+        info, line = self.session.info, self._version()
+        connected = line == version_of_server(info)
         return unsupported(
-            missing, info.version if connected else dotted(line), outcome
+            missing, info.version if connected else format_version(line), outcome
         )
 
-    def pages(
+    def list_pages(
         self,
         subject: str,
         what: str,
@@ -306,11 +310,11 @@ class API:
             wanted = {**payload, "offset": pages.offset}
             page = self.request(subject, wanted, timeout=timeout)
             items = items_of(page, what, kind)
-            silent = part_of(page, "missing", list[str](), list[str])
+            silent = get_field(page, "missing", list[str](), list[str])
             names = ["" if item is None else name_of(item) for item in items]
             # A page can also contain items that it reports as missing.
             every = sorted({*names, *silent}) if silent else names
-            if not pages.take(every, part_of(page, "total", 0, int)):
+            if not pages.take(every, get_field(page, "total", 0, int)):
                 continue
             missing |= dict.fromkeys(name for name in silent if name not in given)
             for name, item in zip(names, items, strict=True):
@@ -337,10 +341,10 @@ def answered(api: API, steps: Steps[Made], deadline: float) -> Made:
     A request is sent again when the connection is lost, so it must be idempotent. Raises
     the errors of the steps, and `TimeoutError`.
     """
-    answer: Answer | None = None
+    answer: ReplyOrError | None = None
     while True:
         try:
-            ask = advance(steps, answer)
+            ask = send_next(steps, answer)
         except StopIteration as done:
             made: Made = done.value
             return made
@@ -350,7 +354,7 @@ def answered(api: API, steps: Steps[Made], deadline: float) -> Made:
             answer = error
 
 
-def _answer(api: API, ask: Ask, deadline: float) -> dict[str, Any]:
+def _answer(api: API, ask: APIRequest, deadline: float) -> dict[str, Any]:
     subject, payload, needs = ask
     while True:
         left = deadline - monotonic()
@@ -365,7 +369,7 @@ def _answer(api: API, ask: Ask, deadline: float) -> dict[str, Any]:
                 raise
 
 
-class Inquiry:
+class CallbackRequest:
     """A request without waiting, sent by the constructor. It calls `then(answer)` later.
 
     The call comes once, on the I/O thread, at the latest after the API's timeout. The
@@ -378,11 +382,11 @@ class Inquiry:
         api: API,
         subject: str,
         payload: Mapping[str, Any] | None,
-        then: Callable[[Answer], object],
+        then: Callable[[ReplyOrError], object],
     ) -> None:
         self._api = api
         self._session = session = api.session
-        self._then: Callable[[Answer], object] | None = then
+        self._then: Callable[[ReplyOrError], object] | None = then
         self._subject = f"{api.prefix}.{subject}"
         self._box = Mailbox(session.write_buffer, 0, subject=self._subject)
         self._box.on_first = self._arrived
@@ -397,7 +401,7 @@ class Inquiry:
             self.cancel()
             raise
 
-    def answer_to(self, then: Callable[[Answer], object]) -> bool:
+    def set_callback(self, then: Callable[[ReplyOrError], object]) -> bool:
         """Replace the callback. Returns False if it was already called or cancelled."""
         if self._then is None:
             return False
@@ -414,12 +418,12 @@ class Inquiry:
         msg = self._box.get(0)
         if msg is None:
             return
-        answer: Answer
+        answer: ReplyOrError
         if msg.status == 503 and not msg.data:
-            answer = self._api.nobody()
+            answer = self._api.not_enabled_error()
         else:
             try:
-                answer = read_reply(msg.data)
+                answer = parse_reply(msg.data)
             except JetStreamError as error:
                 answer = error
         self._answer(answer)
@@ -433,7 +437,7 @@ class Inquiry:
             )
         )
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: ReplyOrError) -> None:
         then = self._then
         self.cancel()
         if then is not None:

@@ -16,7 +16,7 @@ from ..validation import (
     check_seconds,
     check_str,
 )
-from .management import ManagedConsumer
+from .management import BaseConsumer
 from .pulls.arrow import MAX_ROWS, PREFETCH_BYTES, ArrowBatches, arrow_batches
 from .pulls.consume import ConsumeContext, check_error_policy
 from .pulls.driver import ContinuousPull
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .retries.engine import Retry
 
 
-class Consumer(ManagedConsumer):
+class Consumer(BaseConsumer):
     """A pull consumer. Any thread may use it.
 
     `create_consumer` and `consumer` of `Stream` and `JetStream` return it. Each call

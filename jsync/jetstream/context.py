@@ -29,9 +29,9 @@ from .publishing.publish import RETRIES, RETRY_SECONDS, publish
 from .publishing.publisher import Publisher
 from .schedules.schedules import Schedules
 from .stored import get as stored
-from .stream import Stream, known_stream
+from .stream import Stream, stream_from_info
 from .subscribe.manager import SubscribeManager
-from .versions import NOTHING
+from .versions import NO_FEATURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     )
     from ..models.publish import PublishOptions
     from ..validation import Seconds
-    from .advisory import Told
+    from .advisory import AdvisoryT
     from .atomic.batch import BatchMessage
     from .backups.account import AccountBackup
     from .ingest.engine import Gaps
     from .ordered.consumer import OrderedConsumer, OrderedOptions
     from .publishing.ack_tracker import OnError
     from .push.consumer import PushConsumer
-    from .versions import Needs
+    from .versions import Features
 
 
 @explain_attributes
@@ -140,7 +140,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             APIError: The server rejects the configuration.
         """
         info = management.create_stream(self._api, config, fields, timeout)
-        return known_stream(self._api, info)
+        return stream_from_info(self._api, info)
 
     def update_stream(
         self,
@@ -170,7 +170,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             APIError: The server rejects the change.
         """
         info = management.update_stream(self._api, config, fields, timeout)
-        return known_stream(self._api, info)
+        return stream_from_info(self._api, info)
 
     def create_or_update_stream(
         self,
@@ -197,7 +197,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             APIError: The server rejects the configuration or the change.
         """
         info = management.create_or_update_stream(self._api, config, fields, timeout)
-        return known_stream(self._api, info)
+        return stream_from_info(self._api, info)
 
     def stream(self, name: str, *, timeout: Seconds | None = None) -> Stream:
         """Get an existing stream, with its info. Blocks.
@@ -216,7 +216,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             ConfigError: No stream may have that name. Nothing is sent.
         """
         info = management.stream_info(self._api, name, timeout=timeout)
-        return known_stream(self._api, info)
+        return stream_from_info(self._api, info)
 
     def bind_stream(self, name: str) -> Stream:
         """Bind to a stream without a request, which saves a request.
@@ -291,7 +291,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             on_progress=on_progress,
             timeout=timeout,
         )
-        return known_stream(self._api, info)
+        return stream_from_info(self._api, info)
 
     def backup_streams(
         self,
@@ -378,7 +378,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             on_progress=on_progress,
             timeout=timeout,
         )
-        return [known_stream(self._api, info) for info in infos]
+        return [stream_from_info(self._api, info) for info in infos]
 
     def get_message(
         self,
@@ -456,7 +456,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
                 are offline or have no leader, and the error names them.
         """
         infos = management.streams(self._api, subject, timeout)
-        return (known_stream(self._api, info) for info in infos)
+        return (stream_from_info(self._api, info) for info in infos)
 
     def stream_names(
         self, *, subject: str | None = None, timeout: Seconds | None = None
@@ -859,7 +859,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
                 may have been stored.
         """
         headers = None
-        needs = NOTHING
+        needs = NO_FEATURES
         seconds = self._api.seconds(timeout)
         deadline = monotonic() + seconds
         if options:
@@ -879,7 +879,9 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             self._check_stored_whole(ack, needs, deadline)
         return ack
 
-    def _check_stored_whole(self, ack: PubAck, needs: Needs, deadline: float) -> None:
+    def _check_stored_whole(
+        self, ack: PubAck, needs: Features, deadline: float
+    ) -> None:
         """Raise `UnsupportedFeatureError` if an old leader stored a message without options."""
         try:
             self._api.require_of_leader(
@@ -1033,11 +1035,11 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
     def advisories(
         self,
-        *kinds: type[Told],
+        *kinds: type[AdvisoryT],
         stream: str | None = None,
         consumer: str | None = None,
-        callback: Callable[[Told], object] | None = None,
-    ) -> Advisories[Told]:
+        callback: Callable[[AdvisoryT], object] | None = None,
+    ) -> Advisories[AdvisoryT]:
         """Listen for advisories: the events that servers publish. Does not block.
 
         Earlier events are not included. You need the permission to subscribe to

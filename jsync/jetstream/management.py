@@ -43,7 +43,7 @@ from ..models.stream import stream_request
 from ..subjects import has_wildcard
 from ..validation import check_heartbeat_patience, check_int, check_seconds
 from .paging import Pages
-from .replies import part_of
+from .replies import get_field
 from .versions import PAUSE, RESET
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from ..validation import Seconds
     from .api import API
-    from .versions import Needs
+    from .versions import Features
 
     Action = Literal["create", "update", ""]
 
@@ -119,11 +119,11 @@ def _stream_differs(
     with contextlib.suppress(Error):
         existing = stream_info(api, name, timeout=timeout).config
         differences = wanted.differences(existing)
-    remedy = _remedy("update_stream", [f"name={name!r}"], differences)
+    remedy = _hint("update_stream", [f"name={name!r}"], differences)
     return _already_exists(error, f"stream {name!r}", differences, remedy)
 
 
-def _remedy(
+def _hint(
     method: str, which: list[str], differences: dict[str, tuple[Any, Any]]
 ) -> str:
     """Suggest the call that gives the existing one the wanted fields, if any can."""
@@ -280,15 +280,15 @@ def stream_info(
         subjects: dict[str, int] = {}
         pages = Pages()
         while True:
-            state = part_of(page, "state", dict[str, Any](), dict[str, Any])
-            found = part_of(state, "subjects", dict[str, int](), dict[str, int])
-            if pages.take(sorted(found), part_of(page, "total", 0, int)):
+            state = get_field(page, "state", dict[str, Any](), dict[str, Any])
+            found = get_field(state, "subjects", dict[str, int](), dict[str, int])
+            if pages.take(sorted(found), get_field(page, "total", 0, int)):
                 subjects.update(found)
             if pages.is_done:
                 break
             wanted = {"subjects_filter": subjects_filter, "offset": pages.offset}
             page = api.request(subject, wanted, timeout=timeout)
-        state = part_of(reply, "state", dict[str, Any](), dict[str, Any])
+        state = get_field(reply, "state", dict[str, Any](), dict[str, Any])
         reply["state"] = {**state, "subjects": subjects}
     return StreamInfo.from_wire(reply)
 
@@ -302,7 +302,7 @@ def streams(
     api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[StreamInfo]:
     wanted = _of_subject(subject)
-    pages = api.pages(
+    pages = api.list_pages(
         "STREAM.LIST", "streams", dict[str, Any], _stream_of, wanted, timeout
     )
     return (StreamInfo.from_wire(stream) for stream in pages)
@@ -323,7 +323,7 @@ def stream_names(
     api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[str]:
     wanted = _of_subject(subject)
-    return api.pages("STREAM.NAMES", "streams", str, str, wanted, timeout)
+    return api.list_pages("STREAM.NAMES", "streams", str, str, wanted, timeout)
 
 
 def _of_subject(subject: str | None) -> dict[str, Any]:
@@ -374,13 +374,13 @@ def purge_stream(
     if keep is not None:
         wanted["keep"] = check_int(keep, "keep", 0)
     reply = api.request(f"STREAM.PURGE.{stream}", wanted or None, timeout=timeout)
-    return part_of(reply, "purged", 0, int)
+    return get_field(reply, "purged", 0, int)
 
 
 # Consumers ----------------------------------------------------------------------------
 
 
-def put_consumer(
+def upsert_consumer(
     api: API,
     stream: str,
     action: Action,
@@ -443,7 +443,7 @@ def _consumer_differs(
         threshold = existing.inactive_threshold
     if differences or wanted.inactive_threshold is not None or threshold is None:
         method = "update_push_consumer" if wanted.deliver_subject else "update_consumer"
-        remedy = _remedy(method, [repr(stream), f"{which}={name!r}"], differences)
+        remedy = _hint(method, [repr(stream), f"{which}={name!r}"], differences)
     else:
         # Servers fill in a threshold, and later compare with it.
         differences = {"inactive_threshold": (None, threshold)}
@@ -472,19 +472,19 @@ def _current(
 def consumer_info(
     api: API, stream: str, consumer: str, timeout: Seconds | None = None
 ) -> ConsumerInfo:
-    subject = f"CONSUMER.INFO.{_which(stream, consumer)}"
+    subject = f"CONSUMER.INFO.{_consumer_path(stream, consumer)}"
     return ConsumerInfo.from_wire(api.request(subject, timeout=timeout))
 
 
 def delete_consumer(
     api: API, stream: str, consumer: str, timeout: Seconds | None = None
 ) -> None:
-    api.request(f"CONSUMER.DELETE.{_which(stream, consumer)}", timeout=timeout)
+    api.request(f"CONSUMER.DELETE.{_consumer_path(stream, consumer)}", timeout=timeout)
 
 
 def consumers(api: API, stream: str, timeout: Seconds | None) -> Iterator[ConsumerInfo]:
     check_name(stream, "stream")
-    pages = api.pages(
+    pages = api.list_pages(
         f"CONSUMER.LIST.{stream}", "consumers", dict[str, Any], _name_in, {}, timeout
     )
     return (ConsumerInfo.from_wire(consumer) for consumer in pages)
@@ -492,10 +492,12 @@ def consumers(api: API, stream: str, timeout: Seconds | None) -> Iterator[Consum
 
 def consumer_names(api: API, stream: str, timeout: Seconds | None) -> Iterator[str]:
     check_name(stream, "stream")
-    return api.pages(f"CONSUMER.NAMES.{stream}", "consumers", str, str, {}, timeout)
+    return api.list_pages(
+        f"CONSUMER.NAMES.{stream}", "consumers", str, str, {}, timeout
+    )
 
 
-def _moment(until: datetime | Seconds) -> str:
+def _to_timestamp(until: datetime | Seconds) -> str:
     if isinstance(until, datetime):
         return wire_time(until, "until")
     if check_heartbeat_patience(until, "until") is None:
@@ -509,13 +511,13 @@ def _moment(until: datetime | Seconds) -> str:
         ) from error
 
 
-def _which(stream: str, consumer: str) -> str:
+def _consumer_path(stream: str, consumer: str) -> str:
     check_name(stream, "stream")
     check_name(consumer, "consumer")
     return f"{stream}.{consumer}"
 
 
-class ManagedConsumer:
+class BaseConsumer:
     """The calls that pull and push consumers share."""
 
     def __init__(
@@ -597,7 +599,7 @@ class ManagedConsumer:
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the change.
         """
-        self._info = put_consumer(
+        self._info = upsert_consumer(
             self._api, self._stream, "update", config, changes, timeout, name=self._name
         )
         return self._info
@@ -623,7 +625,7 @@ class ManagedConsumer:
             ConsumerNotFoundError: The consumer does not exist.
             UnsupportedFeatureError: The server is too old. Nothing is sent.
         """
-        return self._pause({"pause_until": _moment(until)}, timeout)
+        return self._pause({"pause_until": _to_timestamp(until)}, timeout)
 
     def resume(self, *, timeout: Seconds | None = None) -> ConsumerPause:
         """End a pause. Blocks.
@@ -697,7 +699,7 @@ class ManagedConsumer:
             APIError: The server rejects the request, for instance because it is not in a
                 cluster.
         """
-        which = _which(self._stream, self._name)
+        which = _consumer_path(self._stream, self._name)
         step_down(self._api, f"CONSUMER.LEADER.STEPDOWN.{which}", preferred, timeout)
 
     def delete(self, *, timeout: Seconds | None = None) -> None:
@@ -715,8 +717,8 @@ class ManagedConsumer:
         self,
         what: str,
         payload: Mapping[str, Any] | None,
-        needs: Needs,
+        needs: Features,
         timeout: Seconds | None,
     ) -> dict[str, Any]:
-        subject = f"CONSUMER.{what}.{_which(self._stream, self._name)}"
+        subject = f"CONSUMER.{what}.{_consumer_path(self._stream, self._name)}"
         return self._api.request(subject, payload, needs=needs, timeout=timeout)

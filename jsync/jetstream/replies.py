@@ -42,7 +42,7 @@ def api_error(error: object, asked: str = "") -> APIError:
     )
 
 
-def decoded(data: bytes) -> dict[str, Any]:
+def parse_object(data: bytes) -> dict[str, Any]:
     """Decode a JSON object. Raises `JetStreamError` for anything else."""
     try:
         reply = _decode(data)
@@ -68,15 +68,15 @@ def _is_deep(reply: Any) -> bool:
     return True
 
 
-def read_reply(data: bytes, asked: str = "") -> dict[str, Any]:
+def parse_reply(data: bytes, asked: str = "") -> dict[str, Any]:
     """Decode a reply. Raises its `APIError`, or `JetStreamError` if it is invalid."""
-    reply = decoded(data)
+    reply = parse_object(data)
     if reply.get("error"):
         raise api_error(reply["error"], asked)
     return reply
 
 
-def part_of(reply: Mapping[str, Any], name: str, missing: _Kind, kind: Any) -> _Kind:
+def get_field(reply: Mapping[str, Any], name: str, missing: _Kind, kind: Any) -> _Kind:
     """Return a part of a reply, or `missing`. Raises `JetStreamError` for a wrong type."""
     found = reply.get(name)
     if found is None:
@@ -93,5 +93,5 @@ def items_of(
 ) -> list[_Kind | None]:
     """Return the items of a list in a reply, with None for each item of a wrong type."""
     shape = get_origin(kind) or kind
-    items = part_of(reply, name, list[Any](), list[Any])
+    items = get_field(reply, name, list[Any](), list[Any])
     return [item if isinstance(item, shape) else None for item in items]

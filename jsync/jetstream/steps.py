@@ -8,37 +8,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from .versions import NOTHING, Needs
+from .versions import NO_FEATURES, Features
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 Made = TypeVar("Made")
 
-Answer: TypeAlias = dict[str, Any] | Exception
+ReplyOrError: TypeAlias = dict[str, Any] | Exception
 """A reply, or the error that came instead."""
 
 
-class Ask(NamedTuple):
+class APIRequest(NamedTuple):
     """A request to the API."""
 
     subject: str
     payload: Mapping[str, Any] | None = None
-    needs: Needs = NOTHING
+    features: Features = NO_FEATURES
 
 
-def reply_of(answer: Answer) -> dict[str, Any]:
+def unwrap(answer: ReplyOrError) -> dict[str, Any]:
     """Return the reply, or raise the error that came instead."""
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-Steps: TypeAlias = "Generator[Ask, dict[str, Any], Made]"
+Steps: TypeAlias = "Generator[APIRequest, dict[str, Any], Made]"
 """A generator of requests, which returns a result made from their replies."""
 
 
-def advance(steps: Steps[Any], answer: Answer | None) -> Ask:
+def send_next(steps: Steps[Any], answer: ReplyOrError | None) -> APIRequest:
     """Send the answer to the last request, and return the next request. None begins.
 
     Raises `StopIteration` with the result of the steps, or the error of an answer.

@@ -625,7 +625,7 @@ class Stream:
         fields: dict[str, Any],
         timeout: Seconds | None,
     ) -> Consumer:
-        info = management.put_consumer(
+        info = management.upsert_consumer(
             self._api, self.name, action, config, fields, timeout
         )
         return Consumer(self._api, info.stream_name, info.name, info)
@@ -866,5 +866,5 @@ class Stream:
         return f"<Stream {self.name!r}>"
 
 
-def known_stream(api: API, info: StreamInfo) -> Stream:
+def stream_from_info(api: API, info: StreamInfo) -> Stream:
     return Stream(api, info.config.name or "", info)

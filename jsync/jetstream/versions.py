@@ -24,24 +24,24 @@ from ..models.server_version import MIN_VERSION, ServerVersion, parse_version
 if TYPE_CHECKING:
     from ..core.protocol import ServerInfo
 
-Needs: TypeAlias = "Mapping[str, ServerVersion]"
+Features: TypeAlias = "Mapping[str, ServerVersion]"
 
-NOTHING: Final[Needs] = {}
-PAUSE: Final[Needs] = {"pausing of consumers": (2, 11)}
-UNPIN: Final[Needs] = {"unpinning of priority groups": (2, 11)}
-RESET: Final[Needs] = {"resetting of consumers": (2, 14)}
-GET_BY_TIME: Final[Needs] = {"getting a message by its time": (2, 11)}
-FAST_INGEST: Final[Needs] = {"fast ingest": (2, 14)}
-DIRECT_BATCH: Final[Needs] = {"batched direct get": (2, 11)}
-PENDING_BEHIND: Final[Needs] = {"exact counts of direct gets": (2, 12)}
+NO_FEATURES: Final[Features] = {}
+PAUSE: Final[Features] = {"pausing of consumers": (2, 11)}
+UNPIN: Final[Features] = {"unpinning of priority groups": (2, 11)}
+RESET: Final[Features] = {"resetting of consumers": (2, 14)}
+GET_BY_TIME: Final[Features] = {"getting a message by its time": (2, 11)}
+FAST_INGEST: Final[Features] = {"fast ingest": (2, 14)}
+DIRECT_BATCH: Final[Features] = {"batched direct get": (2, 11)}
+PENDING_BEHIND: Final[Features] = {"exact counts of direct gets": (2, 12)}
 """nats-server 2.11 counts a message itself among those that follow it."""
-CANCEL_AND_PUBLISH: Final[Needs] = {"cancelling a schedule by a message": (2, 14)}
-RESTORE_RENAMED: Final[Needs] = {"restoring a stream under another name": (2, 15)}
-RESTORE_ARCHIVE: Final[Needs] = {"backups made by nats-server 2.15": (2, 15)}
-MEMORY_BACKUP: Final[Needs] = {"backups of streams in memory": (2, 15)}
-PRIORITY_GROUPS: Final[Needs] = {"priority groups": (2, 11)}
-WHOLE_SUBJECTS: Final[Needs] = {"partitions by the whole subject": (2, 12)}
-PRIORITIES: Final[Needs] = {"priorities of pulls": (2, 12)}
+CANCEL_AND_PUBLISH: Final[Features] = {"cancelling a schedule by a message": (2, 14)}
+RESTORE_RENAMED: Final[Features] = {"restoring a stream under another name": (2, 15)}
+RESTORE_ARCHIVE: Final[Features] = {"backups made by nats-server 2.15": (2, 15)}
+MEMORY_BACKUP: Final[Features] = {"backups of streams in memory": (2, 15)}
+PRIORITY_GROUPS: Final[Features] = {"priority groups": (2, 11)}
+WHOLE_SUBJECTS: Final[Features] = {"partitions by the whole subject": (2, 12)}
+PRIORITIES: Final[Features] = {"priorities of pulls": (2, 12)}
 
 _LEVELS: Final[tuple[ServerVersion, ...]] = (
     *(MIN_VERSION, (2, 11), (2, 12), (2, 12), (2, 14), (2, 15)),
@@ -49,28 +49,28 @@ _LEVELS: Final[tuple[ServerVersion, ...]] = (
 _NEWEST: Final = _LEVELS[-1]
 
 
-def line_of_level(level: int) -> ServerVersion:
+def version_of_api_level(level: int) -> ServerVersion:
     """Return the line with that API level, or the newest known one if it is unknown."""
     return _LEVELS[level] if 0 <= level < len(_LEVELS) else _NEWEST
 
 
-def line_of_server(info: ServerInfo) -> ServerVersion:
+def version_of_server(info: ServerInfo) -> ServerVersion:
     """Return the line of the server that sent this INFO, or the newest if unknown."""
     if info.api_lvl:
-        return line_of_level(info.api_lvl)
+        return version_of_api_level(info.api_lvl)
     try:
         return parse_version(info.version)
     except ValueError:
         return _NEWEST
 
 
-def line_of_config(config: Mapping[str, Any]) -> tuple[ServerVersion, str]:
+def version_of_config(config: Mapping[str, Any]) -> tuple[ServerVersion, str]:
     """Return line and version ("" if unknown) of the server that wrote this."""
     metadata = config.get("metadata")
     if not isinstance(metadata, Mapping):
         return MIN_VERSION, ""
     level = level_of(metadata)
-    line = MIN_VERSION if level is None else line_of_level(level)
+    line = MIN_VERSION if level is None else version_of_api_level(level)
     version = metadata.get("_nats.ver")
     return line, version if isinstance(version, str) else ""
 
@@ -83,24 +83,26 @@ def level_of(metadata: Mapping[str, Any]) -> int | None:
     return None
 
 
-def lacking(needs: Needs, line: ServerVersion) -> Needs:
+def missing_features(needs: Features, line: ServerVersion) -> Features:
     """Return the needs that servers of `line` do not support."""
     return {what: since for what, since in needs.items() if since > line}
 
 
 def unsupported(
-    missing: Needs, version: str, outcome: str = "nothing was sent"
+    missing: Features, version: str, outcome: str = "nothing was sent"
 ) -> UnsupportedFeatureError:
     """Make the error for missing features. `outcome` is the fate of the request."""
-    whats = " and ".join(f"{what} (since {dotted(missing[what])})" for what in missing)
+    whats = " and ".join(
+        f"{what} (since {format_version(missing[what])})" for what in missing
+    )
     return UnsupportedFeatureError(
         f"nats-server {version} does not support {whats}: {outcome}",
         feature=", ".join(missing),
-        since=dotted(max(missing.values())),
+        since=format_version(max(missing.values())),
         server_version=version,
     )
 
 
-def dotted(line: ServerVersion) -> str:
+def format_version(line: ServerVersion) -> str:
     """Return `2.12` for `(2, 12)`."""
     return f"{line[0]}.{line[1]}"

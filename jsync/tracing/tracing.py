@@ -10,7 +10,7 @@ from .. import errors
 from ..core.subscription import subscribe
 from ..errors import ConfigError
 from ..headers import Headers
-from ..jetstream.versions import lacking, line_of_server, unsupported
+from ..jetstream.versions import missing_features, unsupported, version_of_server
 from ..validation import check_bool, check_seconds
 from .engine import DESTINATION, ONLY, Collector
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from ..core.requests import Data
     from ..core.session import HasSession
     from ..headers import HeadersLike
-    from ..jetstream.versions import Needs
+    from ..jetstream.versions import Features
     from ..validation import Seconds
     from .engine import Trace
 
-TRACES: Final[Needs] = {"traces of messages": (2, 11)}
+TRACES: Final[Features] = {"traces of messages": (2, 11)}
 
 
 def trace(
@@ -39,7 +39,7 @@ def trace(
     check_bool(deliver, "deliver")
     session = owner._session
     # An older server would deliver the message, and report nothing.
-    if missing := lacking(TRACES, line_of_server(session.info)):
+    if missing := missing_features(TRACES, version_of_server(session.info)):
         raise unsupported(missing, session.info.version)
     given = Headers(headers or {})
     for name in (DESTINATION, ONLY):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jsync
-from jsync.jetstream.versions import line_of_server
+from jsync.jetstream.versions import version_of_server
 from jsync.models.server_version import parse_version
 from jsync.server import LocalServer
 
@@ -48,6 +48,6 @@ def js(nc: jsync.Connection) -> jsync.JetStream:
 @pytest.fixture
 def line(nc: jsync.Connection, request: pytest.FixtureRequest) -> ServerVersion:
     """The release line of `server`."""
-    line = line_of_server(nc.server_info)
+    line = version_of_server(nc.server_info)
     assert line == parse_version(nc.server_info.version)
     return line

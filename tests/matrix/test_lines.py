@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jsync.jetstream.versions import dotted, line_of_level
+from jsync.jetstream.versions import format_version, version_of_api_level
 from jsync.models.server_version import MIN_VERSION
 
 from .lines import LINES, binary_of
@@ -34,5 +34,5 @@ def test_all_lines_are_installed_and_known() -> None:
     found = re.search(r"foreach line,([\d. ]+),", makefile.read_text())
     assert found is not None
     assert set(LINES) <= set(found[1].split())
-    assert dotted(MIN_VERSION) == LINES[0]
-    assert dotted(line_of_level(99)) == LINES[-1]
+    assert format_version(MIN_VERSION) == LINES[0]
+    assert format_version(version_of_api_level(99)) == LINES[-1]

@@ -14,7 +14,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.versions import dotted
+from jsync.jetstream.versions import format_version
 from jsync.models import (
     ConsumerConfig,
     ConsumerInfo,
@@ -241,7 +241,7 @@ def test_a_stream_is_as_it_was_configured(
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
             js.create_stream(config)
         assert refusal.value.feature == ", ".join(newer)
-        assert refusal.value.since == dotted(max(newer.values()))
+        assert refusal.value.since == format_version(max(newer.values()))
         assert refusal.value.server_version == nc.server_info.version
         with pytest.raises(errors.StreamNotFoundError):
             js.stream(unique)
@@ -276,7 +276,7 @@ def test_a_consumer_is_as_it_was_configured(
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
             js.create_consumer(unique, config)
         assert refusal.value.feature == ", ".join(newer)
-        assert refusal.value.since == dotted(max(newer.values()))
+        assert refusal.value.since == format_version(max(newer.values()))
         with pytest.raises(errors.ConsumerNotFoundError):
             js.stream(unique).consumer("d")
         assert refused_or_ignored(lambda: create_consumer(nc, unique, config), config)

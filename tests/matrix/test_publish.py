@@ -10,7 +10,7 @@ import pytest
 
 from jsync import errors
 from jsync.jetstream.publishing.options import required_features
-from jsync.jetstream.versions import lacking
+from jsync.jetstream.versions import missing_features
 
 from ..support.threads import LONG
 
@@ -115,7 +115,7 @@ def test_options_work_or_the_server_is_too_old(
             def publish(subject: str, **options: Any) -> jsync.PubAck:
                 return publisher.publish(subject, **options).result(LONG)
 
-        missing = lacking(required_features(options), line)
+        missing = missing_features(required_features(options), line)
         if missing:
             with pytest.raises(errors.UnsupportedFeatureError) as refusal:
                 publish(f"{name}.a", **options)
@@ -150,7 +150,7 @@ def test_a_message_with_a_wrong_expectation_is_refused(
     kind: type[errors.APIError],
 ) -> None:
     options = on(stream.name, options)  # type: ignore[assignment]
-    if lacking(required_features(options), line):
+    if missing_features(required_features(options), line):
         return
     with pytest.raises(kind) as refusal:
         js.publish(f"{stream.name}.a", **options)
@@ -183,7 +183,7 @@ def test_only_old_servers_store_options_a_stream_disallows(
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
     options = on(unique, options)  # type: ignore[assignment]
-    if lacking(required_features(options), line):
+    if missing_features(required_features(options), line):
         with pytest.raises(errors.UnsupportedFeatureError):
             js.publish(f"{unique}.a", **options)
         assert stream.info().state.messages == 0

@@ -22,8 +22,8 @@ from jsync.jetstream.atomic.engine import has_batch_fix
 from jsync.jetstream.ingest.flow_messages import parse_flow_message
 from jsync.jetstream.publishing.publish import read_ack
 from jsync.jetstream.push.engine import Heartbeat
-from jsync.jetstream.replies import api_error, read_reply
-from jsync.jetstream.versions import line_of_config, line_of_server
+from jsync.jetstream.replies import api_error, parse_reply
+from jsync.jetstream.versions import version_of_config, version_of_server
 from jsync.models import Model, StoredMessage
 
 from ..support.json_mutation import VALUES, mutated
@@ -133,10 +133,10 @@ def model(kind: type[Model]) -> Callable[[bytes], object]:
     """Return a reader of this model, which checks the uses of its result."""
 
     def read(data: bytes) -> object:
-        found = kind.from_wire(read_reply(data))
+        found = kind.from_wire(parse_reply(data))
         assert repr(found)
         pickle.dumps(found)
-        assert found == kind.from_wire(read_reply(data))
+        assert found == kind.from_wire(parse_reply(data))
         msgspec.json.encode(found.to_wire())
         return found
 
@@ -152,7 +152,7 @@ def pub_ack(data: bytes) -> object:
 
 def info(data: bytes) -> object:
     found = parse_info(data)
-    line_of_server(found)
+    version_of_server(found)
     has_batch_fix(found.version)
     return found
 
@@ -172,7 +172,7 @@ READERS: dict[str, tuple[Any, Callable[[bytes], object]]] = {
     "INFO": (INFO, info),
     "PubAck": (PUB_ACK, pub_ack),
     "PubAck with an error": ({"error": ERROR}, pub_ack),
-    "reply with an error": ({"type": "x", "error": ERROR}, read_reply),
+    "reply with an error": ({"type": "x", "error": ERROR}, parse_reply),
     "StreamInfo": (STREAM, model(models.StreamInfo)),
     "ConsumerInfo": (CONSUMER, model(models.ConsumerInfo)),
     "ConsumerReset": ({**CONSUMER, "reset_seq": 1}, model(models.ConsumerReset)),
@@ -188,11 +188,11 @@ READERS: dict[str, tuple[Any, Callable[[bytes], object]]] = {
     "end of an ingest": (PUB_ACK, answer("_INBOX.b.9.gap.5.2.$FI")),
     "stored message": (
         STORED,
-        lambda data: StoredMessage.from_api("S", read_reply(data)),
+        lambda data: StoredMessage.from_api("S", parse_reply(data)),
     ),
     "line of a configuration": (
         STREAM["config"],
-        lambda data: line_of_config(read_reply(data)),
+        lambda data: version_of_config(parse_reply(data)),
     ),
 }
 
@@ -298,10 +298,10 @@ def test_an_invalid_stored_message_is_a_typed_error(part: dict[str, Any]) -> Non
 def test_deep_replies_are_refused_unlike_braces_in_text() -> None:
     deep = "[" * 150 + "]" * 150
     with pytest.raises(errors.JetStreamError):
-        read_reply(f'{{"a": {deep}}}'.encode())
-    assert read_reply(f'{{"a": "{deep}"}}'.encode()) == {"a": deep}
+        parse_reply(f'{{"a": {deep}}}'.encode())
+    assert parse_reply(f'{{"a": "{deep}"}}'.encode()) == {"a": deep}
     wide = {"a": [{"b": [number]} for number in range(500)]}
-    assert read_reply(json.dumps(wide).encode()) == wide
+    assert parse_reply(json.dumps(wide).encode()) == wide
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_deep_replies_are_refused_unlike_braces_in_text() -> None:
     ids=["long", "raised", "negative", "number", "none", "list"],
 )
 def test_levels_of_any_shape_mean_the_oldest_server(level: object) -> None:
-    assert line_of_config({"metadata": {"_nats.level": level}}) == ((2, 10), "")
+    assert version_of_config({"metadata": {"_nats.level": level}}) == ((2, 10), "")
 
 
 @given(

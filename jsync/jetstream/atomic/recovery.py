@@ -17,7 +17,7 @@ from ...errors import (
     StreamNotFoundError,
 )
 from ...models import PubAck, StoredMessage, StreamInfo
-from ..replies import api_error, decoded, part_of
+from ..replies import api_error, get_field, parse_object
 from .engine import (
     inconclusive_reason,
     is_applied,
@@ -205,8 +205,8 @@ class CommitSearch:
             self.fail("no stream takes its subject now")
         if not reply.data:
             return None
-        answer = decoded(reply.data)
-        self._stream = part_of(answer, "stream", self._stream, str) or self._stream
+        answer = parse_object(reply.data)
+        self._stream = get_field(answer, "stream", self._stream, str) or self._stream
         return api_error(answer["error"]).err_code if "error" in answer else 0
 
     def release(self) -> None:
@@ -222,7 +222,7 @@ class CommitSearch:
             names = self._request(
                 "STREAM.NAMES", {"subject": self._engine.last_subject}
             )
-            found = part_of(names, "streams", list[str](), list[str])
+            found = get_field(names, "streams", list[str](), list[str])
             if len(found) != 1:
                 self.fail("the API does not know which stream takes its subject")
             self._stream = found[0]
@@ -260,7 +260,7 @@ class CommitSearch:
             reply = self._request(f"STREAM.MSG.GET.{self._stream}", which)
         except MessageNotFoundError:
             return None
-        found = part_of(reply, "message", dict[str, Any](), dict[str, Any])
+        found = get_field(reply, "message", dict[str, Any](), dict[str, Any])
         message = StoredMessage.from_api(self._stream or "", found)
         return parse_batch_headers(message.sequence, message.headers, self._engine.id)
 

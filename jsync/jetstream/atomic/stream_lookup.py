@@ -17,7 +17,7 @@ from ...errors import (
 )
 from ...models import StreamInfo
 from ...subjects import any_covers
-from ..replies import api_error, part_of
+from ..replies import api_error, get_field
 from ..versions import level_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class StreamLookup:
 
     def _find_name(self, subject: str, timeout: float) -> str | None:
         reply = self._api.request("STREAM.NAMES", {"subject": subject}, timeout=timeout)
-        names = part_of(reply, "streams", list[str](), list[str])
+        names = get_field(reply, "streams", list[str](), list[str])
         return names[0] if len(names) == 1 else None
 
     def _check_stream(self, info: StreamInfo) -> KnownStream:

@@ -16,7 +16,7 @@ from ...models import check_name
 from ...terminal import printable
 from ...validation import check_bool, check_optional_callable
 from ..management import stream_names, streams
-from ..versions import MEMORY_BACKUP, lacking, line_of_server
+from ..versions import MEMORY_BACKUP, missing_features, version_of_server
 from .driver import StreamBackup, backup
 from .engine import META, read_manifest
 from .restoring import check_finished, restore
@@ -63,7 +63,7 @@ def backup_streams(
     if not infos and not failed:
         raise ConfigError("the account has no streams to back up")
     where.mkdir(parents=True, exist_ok=True)
-    memory = not lacking(MEMORY_BACKUP, line_of_server(api.session.info))
+    memory = not missing_features(MEMORY_BACKUP, version_of_server(api.session.info))
     made: list[StreamBackup] = []
     skipped: list[str] = []
     for info in infos:

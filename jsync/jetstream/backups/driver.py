@@ -15,7 +15,7 @@ from ...core.subscription import subscribe
 from ...errors import APIError, BackupError, ConfigError
 from ...models.info import StreamState
 from ...validation import check_optional_callable, check_seconds
-from ..replies import part_of
+from ..replies import get_field
 from ..versions import MEMORY_BACKUP, unsupported
 from .engine import (
     ARCHIVE,
@@ -86,8 +86,8 @@ def backup(
         with subscribe(api.owner, inbox, max_pending_bytes=_PENDING_BYTES) as sub:
             reconnects = api.session.reconnects
             reply = _request_snapshot(api, f"STREAM.SNAPSHOT.{stream}", wanted, timeout)
-            config = part_of(reply, "config", dict[str, Any](), dict[str, Any])
-            state = part_of(reply, "state", dict[str, Any](), dict[str, Any])
+            config = get_field(reply, "config", dict[str, Any](), dict[str, Any])
+            state = get_field(reply, "state", dict[str, Any](), dict[str, Any])
             if config.get("name") != stream:
                 raise BackupError(f"the server sent another stream than {stream}")
             expected = StreamState.from_wire(state)

@@ -32,7 +32,7 @@ from ...errors import (
 from ...models import StreamInfo, check_name
 from ...validation import check_optional_callable, check_seconds
 from ..management import check_overlap, delete_stream, stream_info
-from ..replies import part_of, read_reply
+from ..replies import get_field, parse_reply
 from ..versions import RESTORE_ARCHIVE, RESTORE_RENAMED
 from .engine import (
     ARCHIVE,
@@ -174,7 +174,7 @@ class _Restore:
         except Error as error:
             self._clean_up(error, hidden=hidden)  # the server may have begun
             raise
-        subject = part_of(reply, "deliver_subject", "", str)
+        subject = get_field(reply, "deliver_subject", "", str)
         try:
             self._send_all(archive, subject, on_progress)
             made = self._await_end(subject, hidden=hidden)
@@ -200,7 +200,7 @@ class _Restore:
         with archive.open("rb") as file:
             while chunk := file.read(size):
                 if answer := self._send(subject, chunk, self._timeout):
-                    read_reply(answer, self._asked)
+                    parse_reply(answer, self._asked)
                 sent += len(chunk)
                 if on_progress is not None:
                     on_progress(sent, total)
@@ -231,7 +231,7 @@ class _Restore:
             session.reply_mux.discard(token)
         if answer.status == _NO_RESPONDERS and not answer.data:
             raise BackupError("the server gave up the restore: begin again")
-        return StreamInfo.from_wire(read_reply(answer.data, self._asked))
+        return StreamInfo.from_wire(parse_reply(answer.data, self._asked))
 
     def _restorer(self, *, hidden: bool) -> str | None:
         """Return the leader of the stream, or "" if it is not known.

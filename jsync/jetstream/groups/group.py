@@ -303,7 +303,7 @@ class ConsumerGroup(NotCopyable):
             "mem_storage": True,
             "num_replicas": 1,
         }
-        info = management.put_consumer(
+        info = management.upsert_consumer(
             self._api, self._reads, "create", None, fields, None
         )
         management.delete_consumer(self._api, self._reads, info.name)

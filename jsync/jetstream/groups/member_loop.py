@@ -42,7 +42,7 @@ from ...errors import (
     WorkQueueConsumerError,
 )
 from ..consumer import Consumer
-from ..management import delete_consumer, put_consumer
+from ..management import delete_consumer, upsert_consumer
 from ..pulls.engine import fetch_request
 from ..pulls.inbox import PullTarget
 from ..pulls.presence import CONFIRM_SECONDS
@@ -475,7 +475,7 @@ class Membership(Drainable):
             config, self.group, self.member, self._ack_wait, self._max_ack_pending
         )
         try:
-            info = put_consumer(self._api, self._reads, "create", wanted, {}, None)
+            info = upsert_consumer(self._api, self._reads, "create", wanted, {}, None)
         except WorkQueueConsumerError:
             self._transition(
                 MemberState.WAITING

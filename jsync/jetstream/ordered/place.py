@@ -20,7 +20,7 @@ from ...models.consumer import consumer_request
 from ..api import answered
 from ..pulls.inbox import PullTarget
 from ..pulls.priority import PriorityOptions
-from ..steps import Ask
+from ..steps import APIRequest
 from ..stream_end.driver import until_answered
 from ..stream_end.engine import end_in
 from .engine import NextAction
@@ -69,7 +69,7 @@ class Place:
         self.retire()
         self.end = None
         try:
-            reply = yield Ask(f"STREAM.INFO.{self.stream}")
+            reply = yield APIRequest(f"STREAM.INFO.{self.stream}")
         except PermissionsError:
             # An account without permission for the stream's info may still read the
             # stream.
@@ -100,7 +100,7 @@ class Place:
             "action": "create",
         }
         subject = f"CONSUMER.CREATE.{self.stream}.{config.name}"
-        reply = yield Ask(subject, payload, config.required_versions())
+        reply = yield APIRequest(subject, payload, config.required_versions())
         return ConsumerInfo.from_wire(reply)
 
     def create(self, deadline: float) -> None:
@@ -150,7 +150,7 @@ class Place:
 
     def consumer_info(self) -> Steps[ConsumerInfo]:
         """Yield the request for the info of the consumer, and return the info."""
-        reply = yield Ask(f"CONSUMER.INFO.{self.stream}.{self.cursor.name}")
+        reply = yield APIRequest(f"CONSUMER.INFO.{self.stream}.{self.cursor.name}")
         return ConsumerInfo.from_wire(reply)
 
     def _wait(self, seconds: float) -> None:

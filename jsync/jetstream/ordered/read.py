@@ -19,8 +19,8 @@ from ...errors import (
     JetStreamError,
 )
 from ...models import ConsumerInfo
-from ..api import Inquiry
-from ..steps import Ask, advance
+from ..api import CallbackRequest
+from ..steps import APIRequest, send_next
 from .engine import TRANSITIONS, NextAction, ReadState
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..._fast import SequenceChecker
     from ...core.timers import Timer
-    from ..steps import Answer, Steps
+    from ..steps import ReplyOrError, Steps
     from .place import Place
 
 
@@ -88,7 +88,7 @@ class OrderedRead:
         self._loss: Exception | None = None
         self._steps: Steps[ConsumerInfo] | None = None
         self._creating = ""  # the consumer that is being created
-        self._inquiry: Inquiry | None = None
+        self._inquiry: CallbackRequest | None = None
         self._timer: Timer | None = None
 
     @property
@@ -184,7 +184,7 @@ class OrderedRead:
             if (
                 name
                 and inquiry is not None
-                and inquiry.answer_to(lambda _: place.delete(name))
+                and inquiry.set_callback(lambda _: place.delete(name))
             ):
                 self._creating = ""
             elif inquiry is not None:
@@ -198,10 +198,12 @@ class OrderedRead:
 
     # Requests and pauses --------------------------------------------------------------
 
-    def _ask(self, ask: Ask, then: Callable[[Answer], object]) -> None:
+    def _ask(self, ask: APIRequest, then: Callable[[ReplyOrError], object]) -> None:
         """Send a request for the next consumer. Once cancelled, it does not call `then`."""
         try:
-            self._inquiry = Inquiry(self.place.api, ask.subject, ask.payload, then)
+            self._inquiry = CallbackRequest(
+                self.place.api, ask.subject, ask.payload, then
+            )
         except (ConnectionLostError, ConnectionClosedError):
             pass  # the reconnect starts again, or the close ends it
         except Error as error:
@@ -221,17 +223,19 @@ class OrderedRead:
             self._steps = self.place.creation()
         self._advance(None)
 
-    def _advance(self, answer: Answer | None) -> None:
+    def _advance(self, answer: ReplyOrError | None) -> None:
         """Send the next request for the consumer after the answer to the previous one."""
         match self._step(answer):
             case ConsumerInfo() as info:
                 self._reader.made(info)
             case Error() as error:
                 self._failed(error)
-            case Ask() as ask:
+            case APIRequest() as ask:
                 self._ask(ask, self._advance)
 
-    def _step(self, answer: Answer | None) -> Ask | ConsumerInfo | Error | None:
+    def _step(
+        self, answer: ReplyOrError | None
+    ) -> APIRequest | ConsumerInfo | Error | None:
         """Return the next request, or the outcome, or None if no consumer is wanted."""
         with self.lock:
             name, self._creating = self._creating, ""
@@ -240,7 +244,7 @@ class OrderedRead:
                     self.place.delete(name)
                 return None
             try:
-                ask = advance(self._steps, answer)
+                ask = send_next(self._steps, answer)
             except StopIteration as done:
                 info: ConsumerInfo = done.value
                 self.cursor.began(info)

@@ -9,11 +9,11 @@ from ...errors import Error, UnsupportedFeatureError
 from ...models import StreamInfo
 from ...subjects import any_covers
 from ..api import INFO_TIMEOUT, LEADER_CHECK_SECONDS
-from ..replies import part_of
+from ..replies import get_field
 
 if TYPE_CHECKING:
     from ..api import API
-    from ..versions import Needs
+    from ..versions import Features
 
 
 class LeaderCheck:
@@ -28,7 +28,7 @@ class LeaderCheck:
         """The subjects of each stream that was found."""
         self._unknown_until = 0.0
 
-    def require(self, subject: str, needs: Needs) -> None:
+    def require(self, subject: str, needs: Features) -> None:
         """Raise `UnsupportedFeatureError` if the leader of the stream is too old for `needs`.
 
         Sends nothing without `needs`, and otherwise a few requests a second at most. If they
@@ -53,7 +53,7 @@ class LeaderCheck:
                 return name
         request = self._api.request
         reply = request("STREAM.NAMES", {"subject": subject}, timeout=INFO_TIMEOUT)
-        names = part_of(reply, "streams", list[str](), list[str])
+        names = get_field(reply, "streams", list[str](), list[str])
         if len(names) != 1:
             return None
         reply = request(f"STREAM.INFO.{names[0]}", timeout=INFO_TIMEOUT)

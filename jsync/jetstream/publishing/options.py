@@ -14,14 +14,14 @@ from ...headers import Headers
 from ...models.codec import did_you_mean
 from ...models.name import check_filter, check_literal
 from ...models.publish import PublishOptions
-from ..versions import NOTHING
+from ..versions import NO_FEATURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...headers import HeadersLike
     from ...models.server_version import ServerVersion
-    from ..versions import Needs
+    from ..versions import Features
 
 
 _MIN_TTL: Final = timedelta(seconds=1)
@@ -80,13 +80,13 @@ def check_header(name: str) -> None:
         raise ConfigError(f"headers: use js.atomic_batch() instead of {name}")
 
 
-def required_features(options: PublishOptions) -> Needs:
+def required_features(options: PublishOptions) -> Features:
     """Return the options that are newer than nats-server 2.10, with the version of each.
 
     An older server ignores such an option, but stores the message.
     """
     if _SINCE.keys().isdisjoint(options):
-        return NOTHING
+        return NO_FEATURES
     newer = {
         name: _SINCE[name]
         for name, value in options.items()

@@ -14,15 +14,15 @@ from ...errors import (
     PermissionsError,
     StreamNotFoundError,
 )
-from ..api import Inquiry
-from ..steps import reply_of
+from ..api import CallbackRequest
+from ..steps import unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.timers import Timer
     from ..api import API
-    from ..steps import Answer
+    from ..steps import ReplyOrError
 
 CONFIRM_SECONDS: Final = 5.0
 """Seconds until the second request. Another program may create the consumer again until then, and
@@ -50,7 +50,7 @@ class Presence:
         # Guards the inquiry and the timer. Re-entrant, because a signal handler may stop
         # the pull in the middle.
         self._lock = ForkSafeRLock()
-        self._inquiry: Inquiry | None = None
+        self._inquiry: CallbackRequest | None = None
         self._timer: Timer | None = None
         self._stopped = False
 
@@ -69,13 +69,13 @@ class Presence:
             )
             # While disconnected this fails, and the next sign comes after the reconnect.
             with contextlib.suppress(Error):
-                self._inquiry = Inquiry(self._api, subject, None, then)
+                self._inquiry = CallbackRequest(self._api, subject, None, then)
 
-    def _on_reply(self, before: Exception | None, answer: Answer) -> None:
+    def _on_reply(self, before: Exception | None, answer: ReplyOrError) -> None:
         with self._lock:
             self._inquiry = None
         try:
-            reply_of(answer)
+            unwrap(answer)
         except (ConsumerNotFoundError, StreamNotFoundError) as error:
             if before is not None:
                 call = self._on_deleted

@@ -13,11 +13,11 @@ import msgspec
 
 from ...errors import ConfigError
 from ...validation import check_count, check_int
-from ..versions import NOTHING, PRIORITIES, PRIORITY_GROUPS
+from ..versions import NO_FEATURES, PRIORITIES, PRIORITY_GROUPS
 
 if TYPE_CHECKING:
     from ...models import ConsumerConfig
-    from ..versions import Needs
+    from ..versions import Features
     from .engine import PullRequest
 
 GROUP_NAME: Final = re.compile(r"[A-Za-z0-9/_=-]{1,16}")
@@ -34,10 +34,10 @@ class PriorityOptions:
     priority: int = 0
 
     @property
-    def required_features(self) -> Needs:
+    def required_features(self) -> Features:
         """The features newer than nats-server 2.10, since older servers ignore them."""
         if not self.group:
-            return NOTHING
+            return NO_FEATURES
         return PRIORITIES if self.priority else PRIORITY_GROUPS
 
     def apply(self, request: PullRequest, pin: str) -> PullRequest:

@@ -14,7 +14,7 @@ from ...validation import (
     check_optional_callable,
 )
 from .. import management
-from ..management import ManagedConsumer
+from ..management import BaseConsumer
 from ..pulls.consume import ConsumeContext, check_error_policy
 from ..retries.driver import RetryHandler
 from ..retries.engine import extension_interval
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..retries.engine import Retry
 
 
-class PushConsumer(ManagedConsumer):
+class PushConsumer(BaseConsumer):
     """A push consumer. Any thread may use it.
 
     `push_consumer` and `create_push_consumer` of `Stream` and `JetStream` return it.
@@ -180,6 +180,6 @@ def put_push_consumer(
             "deliver_subject: a push consumer has to have one; without one it is a pull "
             "consumer, and create_consumer makes it"
         )
-    info = management.put_consumer(api, stream, action, config, fields, timeout)
+    info = management.upsert_consumer(api, stream, action, config, fields, timeout)
     check_push(info)
     return PushConsumer(api, info.stream_name, info.name, info)

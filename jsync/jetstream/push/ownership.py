@@ -8,7 +8,7 @@ from ...core.requests import request
 from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock
 from ...errors import ConsumerNotFoundError, Error, StreamNotFoundError
-from ..replies import read_reply
+from ..replies import parse_reply
 from .engine import OWNERSHIP_TRANSITIONS, Ownership
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ConsumerOwnership(StateMachine[Ownership]):
 
         def delete(_: float) -> None:
             try:
-                read_reply(request(session, subject, b"", seconds).data)
+                parse_reply(request(session, subject, b"", seconds).data)
             except (ConsumerNotFoundError, StreamNotFoundError):
                 pass
             except Error as error:

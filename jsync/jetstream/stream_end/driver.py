@@ -13,15 +13,15 @@ from ...errors import (
     Error,
     JetStreamUnavailableError,
 )
-from ..api import Inquiry, answered
-from ..steps import advance
+from ..api import CallbackRequest, answered
+from ..steps import send_next
 from .engine import ask_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..api import API
-    from ..steps import Answer, Made, Steps
+    from ..steps import Made, ReplyOrError, Steps
     from .engine import Rest, StreamEnd
 
 RETRY_SECONDS: Final = 0.25
@@ -81,12 +81,12 @@ def follow(
 ) -> None:
     """Send each request of the steps, and call `then` on the I/O thread with the outcome.
 
-    If the connection breaks or closes, `then` is not called, as with an `Inquiry`.
+    If the connection breaks or closes, `then` is not called, as with an `CallbackRequest`.
     """
 
-    def answered(answer: Answer | None) -> None:
+    def answered(answer: ReplyOrError | None) -> None:
         try:
-            ask = advance(steps, answer)
+            ask = send_next(steps, answer)
         except StopIteration as done:
             then(done.value)
             return
@@ -94,7 +94,7 @@ def follow(
             then(error)
             return
         try:
-            Inquiry(api, ask.subject, ask.payload, answered)
+            CallbackRequest(api, ask.subject, ask.payload, answered)
         except (ConnectionLostError, ConnectionClosedError):
             pass  # the caller learns of it from the connection
         except Error as error:

@@ -16,8 +16,8 @@ from ...errors import (
     PermissionsError,
 )
 from ...models import StreamInfo
-from ..replies import part_of
-from ..steps import Ask
+from ..replies import get_field
+from ..steps import APIRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ def _old_word(text: str) -> JetStreamUnavailableError:
 
 def ask_end(stream: str) -> Steps[StreamEnd]:
     """Request the end of a stream."""
-    reply = yield Ask(f"STREAM.INFO.{stream}")
+    reply = yield APIRequest(f"STREAM.INFO.{stream}")
     return end_in(StreamInfo.from_wire(reply))
 
 
@@ -153,7 +153,7 @@ def ask_rest(
     for subject in filters or (">",):
         wanted = {**start, "next_by_subj": subject}
         try:
-            reply = yield Ask(f"STREAM.MSG.GET.{stream}", wanted)
+            reply = yield APIRequest(f"STREAM.MSG.GET.{stream}", wanted)
         except MessageNotFoundError:
             continue
         except (PermissionsError, JetStreamNotEnabledError):
@@ -162,12 +162,12 @@ def ask_rest(
             if end.is_replicated:
                 raise
             continue
-        message = part_of(reply, "message", dict[str, Any](), dict[str, Any])
-        first = part_of(message, "seq", 0, int)
+        message = get_field(reply, "message", dict[str, Any](), dict[str, Any])
+        first = get_field(message, "seq", 0, int)
         if first <= after or (until is not None and first > until):
             continue
         if rest.first is None or first < rest.first:
-            rest = Rest(end, first, part_of(message, "time", "", str))
+            rest = Rest(end, first, get_field(message, "time", "", str))
     if rest.first is None and end.is_replicated:
         yield from _confirm(stream, end)
     return rest
@@ -180,7 +180,7 @@ def _confirm(stream: str, end: StreamEnd) -> Steps[None]:
     answers, until it learns of its successor, and lacks all messages that were stored since.
     """
     try:
-        yield Ask(
+        yield APIRequest(
             f"STREAM.MSG.GET.{stream}", {"seq": end.sequence, "next_by_subj": ">"}
         )
     except MessageNotFoundError:

@@ -112,7 +112,7 @@ def pull_subscribe(
         warn_of_deletion(request)
         begun = monotonic()
         try:
-            info = management.put_consumer(
+            info = management.upsert_consumer(
                 api, stream, "create", request.config, {}, timeout
             )
             created = created_within(monotonic() - begun, info)
@@ -164,7 +164,9 @@ def _create_and_subscribe(
         config = config.replace(deliver_subject=deliver)
         created = True
         try:
-            info = management.put_consumer(api, stream, "create", config, {}, timeout)
+            info = management.upsert_consumer(
+                api, stream, "create", config, {}, timeout
+            )
         except ConsumerExistsError:
             if request.name is None:  # a generated name is unique
                 raise

@@ -12,11 +12,11 @@ import pytest
 from jsync.core.protocol import ServerInfo
 from jsync.jetstream.publishing.options import required_features
 from jsync.jetstream.versions import (
-    lacking,
-    line_of_config,
-    line_of_level,
-    line_of_server,
+    missing_features,
     unsupported,
+    version_of_api_level,
+    version_of_config,
+    version_of_server,
 )
 from jsync.models import ConsumerConfig, Placement, StreamConfig, StreamSource, publish
 from jsync.models.publish import PublishOptions
@@ -51,13 +51,13 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def test_a_server_tells_its_line_in_its_info(
     info: ServerInfo, line: ServerVersion
 ) -> None:
-    assert line_of_server(info) == line
+    assert version_of_server(info) == line
 
 
 def test_an_api_level_is_of_a_line() -> None:
-    lines = [line_of_level(level) for level in range(7)]
+    lines = [version_of_api_level(level) for level in range(7)]
     assert lines == [(2, 10), (2, 11), (2, 12), (2, 12), (2, 14), (2, 15), (2, 15)]
-    assert line_of_level(-1) == (2, 15)
+    assert version_of_api_level(-1) == (2, 15)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_an_api_level_is_of_a_line() -> None:
 def test_a_configuration_shows_the_client_that_wrote_it(
     config: dict[str, Any], said: tuple[ServerVersion, str]
 ) -> None:
-    assert line_of_config(config) == said
+    assert version_of_config(config) == said
 
 
 def test_the_error_names_every_missing_feature() -> None:
@@ -89,9 +89,9 @@ def test_the_error_names_every_missing_feature() -> None:
         "allow_batched": (2, 14),
         "allow_msg_ttl": (2, 11),
     }
-    missing = lacking(needs, (2, 11))
+    missing = missing_features(needs, (2, 11))
     assert missing == {"allow_atomic": (2, 12), "allow_batched": (2, 14)}
-    assert lacking(needs, (2, 14)) == {}
+    assert missing_features(needs, (2, 14)) == {}
     error = unsupported(missing, "2.11.11")
     assert str(error) == (
         "nats-server 2.11.11 does not support allow_atomic (since 2.12) and allow_batched "
@@ -151,7 +151,7 @@ def test_a_configuration_lists_its_newer_fields(
     config: StreamConfig | ConsumerConfig, newer: dict[str, ServerVersion]
 ) -> None:
     assert config.required_versions() == newer
-    assert config.required_versions((2, 12)) == lacking(newer, (2, 12))
+    assert config.required_versions((2, 12)) == missing_features(newer, (2, 12))
     assert config.required_versions((2, 15)) == {}
 
 

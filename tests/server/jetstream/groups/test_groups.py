@@ -521,7 +521,7 @@ def test_a_member_continues_after_its_stream_is_restored(
 
     def put_consumer(*args: Any) -> jsync.ConsumerInfo:
         try:
-            return management.put_consumer(*args)
+            return management.upsert_consumer(*args)
         except errors.StreamNotFoundError:
             missing.set()
             raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream.steps import advance
+from jsync.jetstream.steps import send_next
 from jsync.jetstream.stream_end.engine import MAX_SILENCE, ask_end, ask_rest, end_in
 from jsync.models import StreamInfo
 
@@ -58,10 +58,10 @@ NOT_ALLOWED = errors.PermissionsError("no")
 
 def made(steps: Steps[Any], *answers: dict[str, Any] | Exception) -> Any:
     """Return what the steps make of the answers, all of which they have to ask for."""
-    advance(steps, None)
+    send_next(steps, None)
     for number, answer in enumerate(answers):
         try:
-            advance(steps, answer)
+            send_next(steps, answer)
         except StopIteration as done:
             assert number == len(answers) - 1
             return done.value
@@ -159,9 +159,9 @@ def test_a_server_behind_tells_no_rest() -> None:
     """A former leader that was frozen answers until it learns of its successor."""
     leader = info(peer(0), peer(0), last=10)
     steps = ask_rest("S", ["a"], 4, 8)
-    advance(steps, None)
-    advance(steps, leader)
-    ask = advance(steps, NOT_FOUND)
+    send_next(steps, None)
+    send_next(steps, leader)
+    ask = send_next(steps, NOT_FOUND)
     assert ask.payload == {"seq": 10, "next_by_subj": ">"}
     has_it = made(ask_rest("S", ["a"], 4), leader, NOT_FOUND, message(10))
     assert has_it.first is None
@@ -176,13 +176,16 @@ def test_a_server_behind_tells_no_rest() -> None:
 
 def test_the_leader_is_asked_behind_what_was_read() -> None:
     steps = ask_rest("S", ["a.>"], 4, 8)
-    assert advance(steps, None).subject == "STREAM.INFO.S"
-    ask = advance(steps, info(last=10, first=2))
+    assert send_next(steps, None).subject == "STREAM.INFO.S"
+    ask = send_next(steps, info(last=10, first=2))
     assert ask.subject == "STREAM.MSG.GET.S"
     assert ask.payload == {"seq": 5, "next_by_subj": "a.>"}
     steps = ask_rest("S", None, 0, start_time="then")
-    advance(steps, None)
-    assert advance(steps, info()).payload == {"start_time": "then", "next_by_subj": ">"}
+    send_next(steps, None)
+    assert send_next(steps, info()).payload == {
+        "start_time": "then",
+        "next_by_subj": ">",
+    }
 
 
 def test_asking_needs_permission_only_for_replicated_streams() -> None:
