@@ -27,10 +27,7 @@ from ..errors import (
 from ..models import AccountInfo
 from ..models.server_version import MIN_VERSION
 from ..validation import check_seconds
-from .paging import Pages
-from .replies import get_field, items_of, parse_reply
-from .steps import send_next
-from .versions import (
+from .features import (
     NO_FEATURES,
     format_version,
     missing_features,
@@ -39,6 +36,9 @@ from .versions import (
     version_of_config,
     version_of_server,
 )
+from .paging import Pages
+from .replies import get_field, items_of, parse_reply
+from .steps import send_next
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from ..errors import UnsupportedFeatureError
     from ..models.server_version import ServerVersion
     from ..validation import Seconds
+    from .features import Features
     from .steps import APIRequest, Made, ReplyOrError, Steps
-    from .versions import Features
 
 INFO_TIMEOUT = 1.0
 """Seconds to wait for the version of the servers."""

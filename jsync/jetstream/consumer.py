@@ -16,6 +16,7 @@ from ..validation import (
     check_seconds,
     check_str,
 )
+from .features import UNPIN
 from .management import BaseConsumer
 from .pulls.arrow import MAX_ROWS, PREFETCH_BYTES, ArrowBatches, arrow_batches
 from .pulls.consume import ConsumeContext, check_error_policy
@@ -27,7 +28,6 @@ from .pulls.priority import check_priority_options
 from .pulls.pull import Batch, Pull, ReusablePull
 from .retries.driver import RetryHandler
 from .retries.engine import extension_interval
-from .versions import UNPIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

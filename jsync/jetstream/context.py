@@ -20,6 +20,7 @@ from .backups.driver import CHUNK_SECONDS
 from .backups.restoring import restore
 from .consumer import Consumer
 from .counters.counters import Counters
+from .features import NO_FEATURES
 from .groups.manager import ConsumerGroupManager
 from .ingest.driver import FastIngest
 from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
@@ -31,7 +32,6 @@ from .schedules.schedules import Schedules
 from .stored import get as stored
 from .stream import Stream, stream_from_info
 from .subscribe.manager import SubscribeManager
-from .versions import NO_FEATURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
     from .advisory import AdvisoryT
     from .atomic.batch import BatchMessage
     from .backups.account import AccountBackup
+    from .features import Features
     from .ingest.engine import Gaps
     from .ordered.consumer import OrderedConsumer, OrderedOptions
     from .publishing.ack_tracker import OnError
     from .push.consumer import PushConsumer
-    from .versions import Features
 
 
 @explain_attributes

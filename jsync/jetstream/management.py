@@ -42,9 +42,9 @@ from ..models.consumer import consumer_request
 from ..models.stream import stream_request
 from ..subjects import has_wildcard
 from ..validation import check_heartbeat_patience, check_int, check_seconds
+from .features import PAUSE, RESET
 from .paging import Pages
 from .replies import get_field
-from .versions import PAUSE, RESET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from ..validation import Seconds
     from .api import API
-    from .versions import Features
+    from .features import Features
 
     Action = Literal["create", "update", ""]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
-from .versions import NO_FEATURES, Features
+from .features import NO_FEATURES, Features
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

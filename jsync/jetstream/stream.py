@@ -13,6 +13,7 @@ from ..validation import check_bool, check_int
 from . import management
 from .backups.driver import CHUNK_SECONDS, backup
 from .consumer import Consumer
+from .features import GET_BY_TIME
 from .ordered.arrow import READ_ROWS, ArrowRange
 from .ordered.consumer import ordered_consumer
 from .pulls.arrow import PREFETCH_BYTES
@@ -27,7 +28,6 @@ from .stored.engine import (
 )
 from .stream_end.driver import stream_end
 from .stream_end.engine import is_alone
-from .versions import GET_BY_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -10,7 +10,7 @@ from .. import errors
 from ..core.subscription import subscribe
 from ..errors import ConfigError
 from ..headers import Headers
-from ..jetstream.versions import missing_features, unsupported, version_of_server
+from ..jetstream.features import missing_features, unsupported, version_of_server
 from ..validation import check_bool, check_seconds
 from .engine import DESTINATION, ONLY, Collector
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..core.requests import Data
     from ..core.session import HasSession
     from ..headers import HeadersLike
-    from ..jetstream.versions import Features
+    from ..jetstream.features import Features
     from ..validation import Seconds
     from .engine import Trace
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jsync
-from jsync.jetstream.versions import version_of_server
+from jsync.jetstream.features import version_of_server
 from jsync.models.server_version import parse_version
 from jsync.server import LocalServer
 

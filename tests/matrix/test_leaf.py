@@ -8,7 +8,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.versions import PAUSE
+from jsync.jetstream.features import PAUSE
 from jsync.server import LocalServer
 
 from ..support.servers import free_port, wait_for

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jsync.jetstream.versions import format_version, version_of_api_level
+from jsync.jetstream.features import format_version, version_of_api_level
 from jsync.models.server_version import MIN_VERSION
 
 from .lines import LINES, binary_of

@@ -14,7 +14,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.versions import format_version
+from jsync.jetstream.features import format_version
 from jsync.models import (
     ConsumerConfig,
     ConsumerInfo,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
+from jsync.jetstream.features import missing_features
 from jsync.jetstream.publishing.options import required_features
-from jsync.jetstream.versions import missing_features
 
 from ..support.threads import LONG
 

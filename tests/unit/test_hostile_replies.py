@@ -19,11 +19,11 @@ from jsync.core.protocol import parse_info
 from jsync.jetstream.advisory import read_advisory
 from jsync.jetstream.api import _json
 from jsync.jetstream.atomic.engine import has_batch_fix
+from jsync.jetstream.features import version_of_config, version_of_server
 from jsync.jetstream.ingest.flow_messages import parse_flow_message
 from jsync.jetstream.publishing.publish import read_ack
 from jsync.jetstream.push.engine import Heartbeat
 from jsync.jetstream.replies import api_error, parse_reply
-from jsync.jetstream.versions import version_of_config, version_of_server
 from jsync.models import Model, StoredMessage
 
 from ..support.json_mutation import VALUES, mutated

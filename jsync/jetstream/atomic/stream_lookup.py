@@ -17,8 +17,8 @@ from ...errors import (
 )
 from ...models import StreamInfo
 from ...subjects import any_covers
+from ..features import level_of
 from ..replies import api_error, get_field
-from ..versions import level_of
 
 if TYPE_CHECKING:
     from ..api import API

@@ -15,8 +15,8 @@ from ...errors import BackupError, ConfigError, Error, IncompleteListError
 from ...models import check_name
 from ...terminal import printable
 from ...validation import check_bool, check_optional_callable
+from ..features import MEMORY_BACKUP, missing_features, version_of_server
 from ..management import stream_names, streams
-from ..versions import MEMORY_BACKUP, missing_features, version_of_server
 from .driver import StreamBackup, backup
 from .engine import META, read_manifest
 from .restoring import check_finished, restore

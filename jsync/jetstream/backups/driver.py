@@ -15,8 +15,8 @@ from ...core.subscription import subscribe
 from ...errors import APIError, BackupError, ConfigError
 from ...models.info import StreamState
 from ...validation import check_optional_callable, check_seconds
+from ..features import MEMORY_BACKUP, unsupported
 from ..replies import get_field
-from ..versions import MEMORY_BACKUP, unsupported
 from .engine import (
     ARCHIVE,
     CHUNK,

@@ -31,9 +31,9 @@ from ...errors import (
 )
 from ...models import StreamInfo, check_name
 from ...validation import check_optional_callable, check_seconds
+from ..features import RESTORE_ARCHIVE, RESTORE_RENAMED
 from ..management import check_overlap, delete_stream, stream_info
 from ..replies import get_field, parse_reply
-from ..versions import RESTORE_ARCHIVE, RESTORE_RENAMED
 from .engine import (
     ARCHIVE,
     CHUNK,

@@ -22,8 +22,8 @@ from ...errors import (
 )
 from ...models import check_name
 from .. import management
+from ..features import PRIORITY_GROUPS, WHOLE_SUBJECTS
 from ..keyvalue.manager import KeyValueManager
-from ..versions import PRIORITY_GROUPS, WHOLE_SUBJECTS
 from .engine import (
     BUCKETS,
     consumer_name,

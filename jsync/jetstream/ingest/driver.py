@@ -26,10 +26,10 @@ from ...errors import (
     MessagesUnconfirmedError,
 )
 from ...validation import check_count, check_optional_callable, check_positive_seconds
+from ..features import FAST_INGEST
 from ..publishing.arrow import arrow_source, publish_table
 from ..publishing.backoff import backoff_delay
 from ..publishing.options import publish_headers
-from ..versions import FAST_INGEST
 from .engine import MAX_RESTARTS, QUIET, TERMINAL, IngestEngine, IngestState
 from .flow_messages import FlowKind, Operation, parse_flow_message
 from .recovery import find_ambiguity, is_replicated

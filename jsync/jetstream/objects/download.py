@@ -14,10 +14,10 @@ from ...errors import (
     PermissionsError,
     UnsupportedFeatureError,
 )
+from ..features import PENDING_BEHIND
 from ..ordered.consumer import ordered_consumer
 from ..stored.engine import SubjectReader
 from ..stored.get import get_message, get_messages
-from ..versions import PENDING_BEHIND
 from .chunk_index import ChunkIndex
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ..replies import get_field
 
 if TYPE_CHECKING:
     from ..api import API
-    from ..versions import Features
+    from ..features import Features
 
 
 class LeaderCheck:

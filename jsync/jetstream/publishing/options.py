@@ -14,14 +14,14 @@ from ...headers import Headers
 from ...models.codec import did_you_mean
 from ...models.name import check_filter, check_literal
 from ...models.publish import PublishOptions
-from ..versions import NO_FEATURES
+from ..features import NO_FEATURES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ...headers import HeadersLike
     from ...models.server_version import ServerVersion
-    from ..versions import Features
+    from ..features import Features
 
 
 _MIN_TTL: Final = timedelta(seconds=1)

@@ -13,11 +13,11 @@ import msgspec
 
 from ...errors import ConfigError
 from ...validation import check_count, check_int
-from ..versions import NO_FEATURES, PRIORITIES, PRIORITY_GROUPS
+from ..features import NO_FEATURES, PRIORITIES, PRIORITY_GROUPS
 
 if TYPE_CHECKING:
     from ...models import ConsumerConfig
-    from ..versions import Features
+    from ..features import Features
     from .engine import PullRequest
 
 GROUP_NAME: Final = re.compile(r"[A-Za-z0-9/_=-]{1,16}")

@@ -16,12 +16,12 @@ from ...errors import (
 from ...headers import Headers
 from ...models import StoredMessage
 from ...models.name import check_literal
+from ..features import CANCEL_AND_PUBLISH
 from ..management import purge_stream, stream_info
 from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
 from ..stored import get as stored
 from ..stored.engine import MAX_SUBJECTS, PAGE_BYTES, LastPerSubjectReader
-from ..versions import CANCEL_AND_PUBLISH
 from .engine import error_hint, read_schedule
 
 if TYPE_CHECKING:

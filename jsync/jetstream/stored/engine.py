@@ -30,9 +30,9 @@ from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
 from ...models.stored import is_stored, parse_direct_headers
 from ...validation import check_int
+from ..features import DIRECT_BATCH, unsupported
 from ..replies import ONE_REPLY, api_error
 from ..stream_end.engine import ask_rest
-from ..versions import DIRECT_BATCH, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

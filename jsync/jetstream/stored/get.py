@@ -32,10 +32,10 @@ from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
 from ...models.stored import is_stored, parse_direct_headers
 from ...validation import check_int
+from ..features import DIRECT_BATCH, GET_BY_TIME
 from ..management import stream_info
 from ..publishing.publish import RETRY_SECONDS
 from ..stream_end.driver import stream_rest
-from ..versions import DIRECT_BATCH, GET_BY_TIME
 from .engine import ReadAction, direct_error
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from jsync.core.protocol import ServerInfo
-from jsync.jetstream.publishing.options import required_features
-from jsync.jetstream.versions import (
+from jsync.jetstream.features import (
     missing_features,
     unsupported,
     version_of_api_level,
     version_of_config,
     version_of_server,
 )
+from jsync.jetstream.publishing.options import required_features
 from jsync.models import ConsumerConfig, Placement, StreamConfig, StreamSource, publish
 from jsync.models.publish import PublishOptions
 from jsync.models.server_version import (
