@@ -20,6 +20,8 @@ MAX_PENDING = 20
 """The requests that may wait for a thread of an instance. As many more are refused, and the rest is
 dropped."""
 TOO_LARGE = b"x" * (2 << 20)
+FAILING = {"raise", "broken", "fail", "error", "twice", "large"}
+"""The kinds of requests whose answer is one error."""
 
 
 class BrokenError(Exception):
@@ -58,14 +60,22 @@ def handle(request: jsync.Request) -> bytes | None:
 def begin(
     nc: jsync.Connection,
     *,
+    handled: list[str],
     exposed: bool = False,
     on_done: Callable[[jsync.Service], object] | None = None,
 ) -> jsync.Service:
-    """Start an instance, and return once the server has its subscriptions."""
+    """Start an instance, and return once the server has its subscriptions.
+
+    `handled` gets the kind of each request that its handler is called with.
+    """
+
+    def note_and_handle(request: jsync.Request):  # type: ignore[no-untyped-def]  # noqa: ANN202 (it would be sent as JSON)
+        handled.append(request.data.split()[0].decode())
+        return handle(request)
+
     service = nc.service("work", "1.0.0", expose_errors=exposed, on_done=on_done)
     service.endpoint("work", workers=WORKERS, max_pending_messages=MAX_PENDING)(
-        # The result of a function with an annotation would be sent as JSON.
-        lambda request: handle(request)  # noqa: PLW0108
+        note_and_handle
     )
     nc.flush()
     return service
@@ -75,7 +85,7 @@ def main(url: str) -> None:
     with jsync.connect(
         url, reconnect_wait=0.05, max_reconnects=-1, on_error=lambda _: None
     ) as nc:
-        begin(nc, exposed=True)
+        begin(nc, handled=[], exposed=True)
         print("ready", flush=True)  # noqa: T201
         sys.stdin.read()
 

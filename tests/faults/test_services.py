@@ -27,7 +27,7 @@ from ..support.connection_faults import Events, connect
 from ..support.proxy import FaultProxy
 from ..support.servers import wait_for
 from ..support.threads import Thread
-from .service_host import begin
+from .service_host import FAILING, begin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -172,7 +172,8 @@ class World:
         self.nc = stack.enter_context(connect(server.url, Events()))
         self._numbers = itertools.count()
         self.ended: list[jsync.Service] = []
-        self.stopped = 0
+        self._handled: dict[str, list[str]] = {}
+        """The kinds of the requests that each instance of this process has handled."""
         self.instances = [self._begin() for _ in "12"]
         self._process = self._start_process()
         stack.callback(lambda: self._kill(self._process))
@@ -184,10 +185,12 @@ class World:
         stack.callback(self.over.set)
 
     def _begin(self) -> jsync.Service:
-        exposed = next(self._numbers) % 2 == 0
-        return self._stack.enter_context(
-            begin(self._host, exposed=exposed, on_done=self._on_done)
+        exposed, handled = next(self._numbers) % 2 == 0, list[str]()
+        service = self._stack.enter_context(
+            begin(self._host, handled=handled, exposed=exposed, on_done=self._on_done)
         )
+        self._handled[service.id] = handled
+        return service
 
     def _on_done(self, service: jsync.Service) -> None:
         with contextlib.suppress(errors.BlockingCallError):
@@ -254,7 +257,6 @@ class World:
         """Drain one, perhaps with less time than its handlers need."""
         old = self.instances.pop(0)
         self.instances.append(self._begin())
-        self.stopped += 1
         with contextlib.suppress(errors.DrainTimeoutError):
             old.stop(timeout=self._dice.choice((TIMEOUT, 0.02)))
         wait_for(lambda: old in self.ended)
@@ -320,9 +322,11 @@ class World:
         assert sum(not each.is_alive() for each in threads) < MAX_THREADS
 
     def _judge_statistics(self, service: jsync.Service) -> None:
-        """No error is counted twice."""
+        """Each failure and each refusal is one error."""
         (stats,) = service.stats().endpoints
-        assert stats.num_errors <= stats.num_requests
+        handled = self._handled[service.id]
+        failed = sum(kind in FAILING for kind in handled)
+        assert stats.num_errors == failed + stats.num_requests - len(handled)
 
 
 def test_calls_end_in_an_answer_or_typed_error(
