@@ -69,7 +69,7 @@ def begin(
     `handled` gets the kind of each request that its handler is called with.
     """
 
-    def note_and_handle(request: jsync.Request):  # type: ignore[no-untyped-def]  # noqa: ANN202 (it would be sent as JSON)
+    def note_and_handle(request: jsync.Request):  # type: ignore[no-untyped-def]
         handled.append(request.data.split()[0].decode())
         return handle(request)
 

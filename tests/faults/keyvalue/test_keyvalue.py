@@ -7,20 +7,26 @@ cut off, leaders that change and die, and connections that are cut or go deaf.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import jsync
 from jsync import errors
-from jsync.core.clock import boottime as clock
 
 from ...support.connection_faults import Events, connect
-from ...support.proxy import FaultProxy
+from ...support.lagging import lag
+from ...support.proxy import FaultProxy, frame_filter
 from ...support.servers import wait_for
 from ...support.threads import Recorder, Thread
+from .holders import LONG, TTL, Terms
 from .model import Stored, Term, judge_key, judge_seen, judge_terms
 from .writers import NatsPy, Round, write
 
@@ -29,12 +35,14 @@ if TYPE_CHECKING:
     from random import Random
     from typing import Self
 
+    from ...conftest import StartServer
     from ...support.campaign import Campaign
+    from ...support.proxy import Side
     from ...support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 
-LONG = 120.0
+ROOT = Path(__file__).parents[3]
 
 
 class World:
@@ -261,83 +269,96 @@ def settled(js: jsync.JetStream, bucket: str) -> dict[str, list[Stored]]:
 # Locks and elections ------------------------------------------------------------------
 
 
-class Terms:
-    """The terms that holders of a lock or leaders have had."""
+class FrozenHolder:
+    """A process that holds the lock now and then, and can be frozen while it does."""
 
-    def __init__(self) -> None:
-        self.all: list[Term] = []
-        self.over = threading.Event()
+    def __init__(self, url: str, bucket: str) -> None:
+        self.terms: list[Term] = []
+        self._holds = threading.Event()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.keyvalue.holders", url, bucket],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._reader = Thread(self._read)
 
-    def hold(self, kv: jsync.KeyValue, dice: Random, ttl: int = 2) -> None:
-        """Acquire the lock again and again, and hold it for a moment."""
-        while not self.over.is_set():
-            try:
-                lock = kv.lock("lock", ttl=ttl, on_lost=Recorder())
-            except errors.ConfigError:
-                return  # the bucket would not keep it for so long
-            with contextlib.suppress(errors.Error):
-                if lock.acquire(1):
-                    self.note(lock.token, lambda lock=lock: lock.held, dice)  # type: ignore[misc]
-            with contextlib.suppress(errors.Error):
-                lock.release()
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout:
+            for line in self._process.stdout:
+                if line == "holds\n":
+                    self._holds.set()
+                elif line.endswith("\n"):
+                    token, first, last = line.split()
+                    self.terms.append(Term(int(token), float(first), float(last)))
 
-    def lead(self, kv: jsync.KeyValue, dice: Random) -> None:
-        """Be a candidate again and again, and lead for a moment."""
-        while not self.over.is_set():
-            elected = Recorder()
-            try:
-                election = kv.elect("lead", ttl=2, on_elected=elected)
-            except errors.Error:
-                self.over.wait(0.1)
-                continue
-            with election:
-                wait_for(
-                    lambda told=elected: told.waiting or self.over.is_set(),  # type: ignore[misc]
-                    LONG,
-                )
-                if elected.waiting:
-                    token = elected.get()
-                    self.note(token, lambda e=election: e.is_leader, dice)  # type: ignore[misc]
+    def freeze(self, seconds: float) -> None:
+        """Freeze it in the middle of its work, until others may have the lock."""
+        self._holds.clear()
+        if self._holds.wait(LONG):
+            os.kill(self._process.pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(self._process.pid, signal.SIGCONT)
 
-    def note(self, token: int, holds: Callable[[], bool], dice: Random) -> None:
-        """Look at the clock while the lock is held, and note the first and last time."""
-        first = last = clock()
-        if not holds():
-            return  # lost before the clock was read
-        end = first + dice.uniform(0.1, 3)
-        while last < end:
-            moment = clock()
-            if not holds():
-                break
-            last = moment
-            time.sleep(0.001)
-        self.all.append(Term(token, first, last))
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        wait_for(lambda: self._reader.ended)
+        self._reader.result()
 
 
 def test_one_holder_and_one_leader_at_a_time(
     cluster: Cluster, js: jsync.JetStream, unique: str, campaign: Campaign
 ) -> None:
+    """Holders are frozen, or cut off from the servers, for longer than they may hold the lock."""
     js.create_key_value(bucket=unique, replicas=3, limit_marker_ttl=60)
     # Here every key expires early, so that no lock of a longer time to live is safe.
     js.create_key_value(bucket=f"{unique}X", replicas=3, ttl=1, limit_marker_ttl=60)
     holders, leaders, expiring = Terms(), Terms(), Terms()
+    dice = campaign.random("faults")
     with contextlib.ExitStack() as stack:
         world = stack.enter_context(
             World(cluster, f"KV_{unique}", campaign.random("world"))
         )
         threads = []
-        for number in range(3):
-            nc = stack.enter_context(world.client(number))
+        lines = [
+            [
+                stack.enter_context(FaultProxy("127.0.0.1", s.port))
+                for s in cluster.servers
+            ]
+            for _ in range(3)
+        ]
+        for number, proxies in enumerate(lines):
+            urls = [proxy.url for proxy in proxies]
+            nc = stack.enter_context(connect(urls, Events(), on_error=Recorder()))
             stack.callback(nc.close)
             kv = nc.jetstream(timeout=2).key_value(unique)
             for work in (holders.hold, leaders.lead):
-                dice = campaign.random((number, work.__name__))
-                threads.append(Thread(work, kv, dice))
+                chosen = campaign.random((number, work.__name__))
+                threads.append(Thread(work, kv, chosen, number))
             short = nc.jetstream(timeout=2).key_value(f"{unique}X")
-            dice = campaign.random((number, "expiring"))
-            threads.append(Thread(expiring.hold, short, dice, 30))
+            chosen = campaign.random((number, "expiring"))
+            threads.append(Thread(expiring.hold, short, chosen, number, 30))
+        frozen = FrozenHolder(cluster.servers[0].url, unique)
+        stack.callback(frozen.end)
+
+        def cut_off_the_holder() -> None:
+            """It believes that it holds the lock, and cannot renew it."""
+            proxies = lines[holders.holder or 0]
+            for proxy in proxies:
+                proxy.deaf()
+            time.sleep(dice.uniform(TTL, 2 * TTL))
+            for proxy in proxies:
+                proxy.hear()
+
+        def freeze_a_holder() -> None:
+            frozen.freeze(dice.uniform(TTL, 2 * TTL))
+
+        faults = [cut_off_the_holder, freeze_a_holder, world.hurt]
         for number in campaign.rounds():
-            hurt = world.hurt()
+            fault = faults[number % len(faults)]
+            hurt = fault() or fault.__name__
             for terms in (holders, leaders):
                 count = len(terms.all)
                 wait_for(lambda t=terms, c=count: len(t.all) > c + 1, LONG)  # type: ignore[misc]
@@ -348,9 +369,67 @@ def test_one_holder_and_one_leader_at_a_time(
         for thread in threads:
             wait_for(lambda thread=thread: thread.ended, LONG)  # type: ignore[misc]
             thread.result()
+        frozen.end()
+    holders.all += frozen.terms
     for terms in (holders, leaders):
         assert len(terms.all) > 2
         judge_terms(terms.all)
     judge_terms(expiring.all)
     for bucket in (unique, f"{unique}X"):
         js.delete_key_value(bucket)
+
+
+class Renewals:
+    """A hook that loses every second answer to a renewal of a lock."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self.passed = 0
+
+    def __call__(self, frame: bytes, to: Side) -> bool:
+        if to != "client" or b'"stream":"KV_' not in frame or b'"error"' in frame:
+            return True
+        if self.lost > self.passed:
+            self.passed += 1
+            return True
+        self.lost += 1
+        return False
+
+
+def test_a_lock_outlives_lost_answers(
+    own_server: StartServer, unique: str, campaign: Campaign
+) -> None:
+    """A server that is behind has the marker of a former holder."""
+    server = own_server()
+    with contextlib.ExitStack() as stack:
+        js = stack.enter_context(connect(server.url, Events())).jetstream()
+        kv = js.create_key_value(bucket=unique, limit_marker_ttl=60)
+        names = [f"lock.{number}" for number in range(6)]
+        for name in names:
+            with kv.lock(name, ttl=TTL):
+                pass
+        lag(js, unique)
+        lost = Recorder()
+        locks, losses = [], []
+        for name in names:
+            proxy = stack.enter_context(FaultProxy("127.0.0.1", server.port))
+            nc = stack.enter_context(connect(proxy.url, Events()))
+            lock = nc.jetstream().key_value(unique).lock(name, ttl=6, on_lost=lost)
+            assert lock.acquire(LONG)
+            stack.callback(lock.release)
+            locks.append(lock)
+            losses.append(Renewals())
+            proxy.rewrite(frame_filter(losses[-1]))
+            stack.callback(proxy.rewrite, None)
+        tokens = [lock.token for lock in locks]
+        for _ in campaign.rounds():
+            counts = [each.passed for each in losses]
+            wait_for(
+                lambda counts=counts: all(  # type: ignore[misc]
+                    each.passed > count or not lock.held
+                    for each, count, lock in zip(losses, counts, locks, strict=True)
+                ),
+                LONG,
+            )
+            assert [lock.token for lock in locks] == tokens
+        assert not lost.waiting

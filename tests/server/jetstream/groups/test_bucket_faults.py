@@ -13,6 +13,7 @@ from jsync import errors
 from jsync.jetstream.keyvalue.bucket import KeyValue
 
 from ....support.connection_faults import Events, connect
+from ....support.lagging import lag
 from ....support.servers import wait_for
 from ....support.threads import SOON
 
@@ -46,30 +47,12 @@ def create(js: jsync.JetStream) -> jsync.ConsumerGroup:
     return js.create_consumer_group("S", "g", partitions=2, members=["a"])
 
 
-def mirror(js: jsync.JetStream) -> None:
-    """Have a server that stays behind answer every second get: a full mirror."""
-    bucket = js.key_value(ELASTIC)
-    bucket.put("P.probe", b"old")
-    messages = bucket.status().values
-    js.create_stream(
-        name="MIRROR",
-        mirror={"name": f"KV_{ELASTIC}"},
-        max_msgs=messages,
-        discard="new",
-        allow_direct=True,
-        mirror_direct=True,
-    )
-    wait_for(lambda: js.stream("MIRROR").info().state.messages == messages)
-    bucket.put("P.probe", b"new")
-    wait_for(lambda: bucket.get("P.probe").value == b"old")
-
-
 @pytest.fixture
 def behind(js: jsync.JetStream) -> jsync.JetStream:
     """A server that knows the deletion of the group, but not its second creation."""
     create(js)
     js.delete_consumer_group("S", "g")
-    mirror(js)
+    lag(js, ELASTIC)
     return js
 
 
@@ -87,7 +70,7 @@ def test_a_server_that_is_behind_deletes_no_group(behind: jsync.JetStream) -> No
 
 def test_a_server_that_is_behind_hides_no_change(js: jsync.JetStream) -> None:
     group = create(js)
-    mirror(js)
+    lag(js, ELASTIC)
     stored = js.key_value(ELASTIC)._from_leader()
     for _ in range(4):
         assert group.add_members("b") == ("a", "b")
