@@ -2,7 +2,8 @@
 
 Members are processes. They report the begin and the end of each message. They join, leave, freeze
 and die, the server dies, two operators change the group, and one deletes another group of the stream
-and is cut off in the middle.
+and is cut off in the middle. A server that is behind answers half of all direct gets in the bucket
+of the configurations.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import jsync
 from jsync import errors
 
 from ..support.connection_faults import Events, connect
+from ..support.lagging import lag
 from ..support.processes import Child
 from ..support.proxy import FaultProxy, frame_filter
 from ..support.servers import wait_for
@@ -95,6 +97,17 @@ class Log:
         """The number of messages that were handled completely."""
         return len({(call.key, call.number) for call in self.calls if call.ended})
 
+    def _woke_up(self, call: Handled, frozen: dict[int, list[tuple[int, int]]]) -> bool:
+        """Return whether a process may have had the message when it was frozen.
+
+        It may have been frozen before it noted the begin of the call.
+        """
+        return any(of <= call.begun <= of + 10**9 for _, of in frozen.get(call.pid, ()))
+
+    def newest(self) -> int:
+        """Return the process of the last call."""
+        return self.calls[-1].pid
+
     def await_more(self, than: int) -> None:
         """Block until more messages than that were handled."""
         wait_for(lambda: self.done() > than, PATIENT)
@@ -117,6 +130,9 @@ class Log:
             numbers = [call.number for call in own]
             assert list(dict.fromkeys(numbers)) == list(range(count)), (key, numbers)
             repeated += len(numbers) - count
+            known = [call for call in own if not self._woke_up(call, frozen)]
+            for before, after in itertools.pairwise(known):
+                assert before.number <= after.number, (before, after)
             whole = [
                 call
                 for call in own
@@ -194,6 +210,9 @@ class World:
         self._stack = stack
         self._stopped: list[jsync.GroupMember] = []
         """Kept, because the garbage collector would end them."""
+        js.create_consumer_group("S", "other", partitions=2, filters={"s.*": [1]})
+        js.delete_consumer_group("S", "other")
+        lag(js, "elastic-consumer-groups")
         self.running = {name: [self._begun(name) for _ in "12"] for name in "ab"}
 
     def _begun(self, name: str) -> Child:
@@ -241,6 +260,17 @@ class World:
         self.frozen.setdefault(victim.pid, []).append((begun, time.time_ns()))
         self.group.add_members("a", "b")
 
+    def freeze_an_idle_instance(self) -> None:
+        """It wakes up with a message in its socket that belongs to another one by then."""
+        self.await_done()
+        pid = self.log.newest()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.orders.publish(2)
+            self.await_done()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
     def kill_the_server(self) -> None:
         self.server.kill()
         self.server.start()
@@ -269,6 +299,21 @@ class World:
             with contextlib.suppress(errors.ConsumerGroupNotFoundError):
                 self.js.delete_consumer_group("S", "other")
             assert "S-other" not in self.js.stream_names()
+
+    def create_another_group(self) -> None:
+        """Two operators create it, at a server that knows its last deletion only."""
+        for _ in range(4):
+            for _ in "12":
+                self.js.create_consumer_group(
+                    "S", "other", partitions=2, filters={"s.*": [1]}, members=["a"]
+                )
+            assert "S-other" in self.js.stream_names()
+            group = self.js.consumer_group("S", "other")
+            assert group.add_members("b") == ("a", "b")
+            assert group.delete_members("b") == ("a",)
+        self.js.delete_consumer_group("S", "other")
+        with pytest.raises(errors.ConsumerGroupNotFoundError):
+            self.js.delete_consumer_group("S", "other")
 
     def change_the_partitions(self) -> None:
         """Two operators at the same time."""
@@ -309,9 +354,13 @@ def test_keys_stay_in_order_through_all_faults(
         faults: list[Callable[[], None]] = [
             *(world.kill_an_instance, world.kill_a_member, world.freeze_an_instance),
             *(world.kill_the_server, world.change_the_partitions),
+            world.freeze_an_idle_instance,
         ]
         # These take little time, and few rounds fit into a short campaign.
-        short = [world.add_too_many, world.delete_another_group, world.end_a_reader]
+        short = [
+            *(world.add_too_many, world.create_another_group),
+            *(world.delete_another_group, world.end_a_reader),
+        ]
         dice.shuffle(faults)
         world.publish()
         world.await_done()
