@@ -1,4 +1,5 @@
-"""A campaign against `jsync worker`: slow handlers, children, kills, outages, deleted consumers.
+"""A campaign against `jsync worker`: slow handlers, children, kills, freezes, outages, and an operator
+who deletes and changes consumers.
 
 The judge compares the calls of all handlers, which they write to a file, with the messages: each one
 was handled to its end or is a dead letter, no dead letter is there too early, and the answers over
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 BATCH = 30
 """Messages between two faults."""
 ATTEMPTS = 3
+HEARTBEAT_TIMEOUT = 4
+"""The seconds without a sign of life after which the supervisor replaces a process."""
 PATIENT = 180.0
 
 APP = f"""
@@ -61,7 +64,8 @@ def work(data, msg):
     what, number = data.split()[0], msg.metadata.num_delivered
     note(b"begin", data, number)
     if what == b"fail":
-        raise LookupError(data)
+        # The first one is also what a payload that cannot be decoded raises.
+        raise (jsync.errors.CodecError(str(data)), LookupError(data))[number % 2]
     if what == b"slow":
         time.sleep(1.5)
     if what in (b"kill", b"child") and not os.path.exists(data.decode()):
@@ -108,6 +112,8 @@ class World:
         """The subject, the kind and the number of each stored message."""
         self.deaths = 0
         """The processes and servers that were killed, which may take deliveries along."""
+        self.short: set[int] = set()
+        """The numbers of failing messages with fewer attempts, as an operator wanted it."""
         self.away = True
         """Whether the next consumer is deleted while the worker is away."""
         self.port = free_port()
@@ -127,6 +133,7 @@ class World:
                     *(sys.executable, "-m", "jsync", "--server", self.server.url),
                     *("worker", "an_app:app", "-n", "2", "--grace", "1s"),
                     *("--http", f"127.0.0.1:{self.port}", "--logs", "text"),
+                    *("--heartbeat-timeout", f"{HEARTBEAT_TIMEOUT}s"),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -181,29 +188,34 @@ class World:
         wait_for(self.is_settled)
         assert [call for call in calls() if call.delivered > 1] == []
 
+    def publish_one(self, subject: str, what: str) -> int:
+        """Store a message, and return its number."""
+        number = len(self.sent)
+        while True:
+            with contextlib.suppress(errors.Error):
+                self.js.publish(
+                    f"jobs.{subject}",
+                    f"{what} {number}".encode(),
+                    msg_id=str(number),
+                    timeout=2,
+                )
+                break
+        self.sent.append((subject, what, number))
+        return number
+
     def publish(self) -> None:
         # One of each kind at least.
         each = ["slow", "fail", "kill", "child", *[""] * (BATCH - 4)]
         self.dice.shuffle(each)
         for wanted in each:
-            number = len(self.sent)
             subject = "a" if wanted else self.dice.choice("aab")
             # A killed process takes along deliveries of messages that wait, which count.
             kinds = ["ok"] * 12 + ["slow"]
             if subject == "a":
                 kinds += ["fail", "fail", "kill", "child"]
             what = wanted or self.dice.choice(kinds)
-            while True:
-                with contextlib.suppress(errors.Error):
-                    self.js.publish(
-                        f"jobs.{subject}",
-                        f"{what} {number}".encode(),
-                        msg_id=str(number),
-                        timeout=2,
-                    )
-                    break
             self.deaths += what in ("kill", "child")
-            self.sent.append((subject, what, number))
+            self.publish_one(subject, what)
 
     def is_settled(self) -> bool:
         try:
@@ -240,6 +252,29 @@ class World:
             self.deaths += 1
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    def freeze_process(self) -> None:
+        """The supervisor replaces it, and another one gets its messages."""
+        wait_for(self.is_ready, PATIENT)
+        pid = self.children()[0]
+        self.deaths += 1
+        os.kill(pid, signal.SIGSTOP)
+        wait_for(lambda: pid not in self.children(), PATIENT)
+
+    def change_consumer(self) -> None:
+        """An operator leaves fewer deliveries than attempts, and takes that back."""
+        wait_for(self.is_settled, PATIENT)
+        wait_for(self.is_ready, PATIENT)
+        log, limit = Path("log"), f"max_deliver={ATTEMPTS - 1}"
+        before = log.read_text().count(limit)
+        self.js.update_consumer("JOBS", durable_name="w", max_deliver=ATTEMPTS - 1)
+        # Each process reports that it will make fewer attempts.
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: log.read_text().count(limit) >= before + 2, 30)
+        self.short |= {self.publish_one("a", "fail") for _ in range(3)}
+        wait_for(self.is_settled, PATIENT)
+        self.js.update_consumer("JOBS", durable_name="w", max_deliver=-1)
+        self.reload()
 
     def reload(self) -> None:
         before = {*self.children()}
@@ -300,6 +335,8 @@ class World:
                 assert number in ended, f"{what} {number} was not handled"
                 continue
             assert number in dead, f"{what} {number} is no dead letter"
+            if number not in self.short:
+                assert dead[number] >= ATTEMPTS, f"{number} is dead too early"
             # A delivery to a process that is killed at this moment has no handler.
             lost = dead[number] - begun[number]
             assert lost <= min(self.deaths, 1), (
@@ -325,11 +362,11 @@ def test_no_message_is_lost_stuck_or_prematurely_dead(
         faults: list[Callable[[], None]] = [
             *(world.kill_server, world.freeze_server, world.kill_supervisor),
             *(world.kill_process, world.reload, world.hang_in_a_reload),
-            world.delete_consumer,
+            *(world.delete_consumer, world.change_consumer, world.freeze_process),
         ]
         dice.shuffle(faults)
         # Few rounds fit into a short campaign.
-        first = [world.delete_consumer, world.freeze_server]
+        first = [world.delete_consumer, world.change_consumer, world.freeze_server]
         faults = first + [fault for fault in faults if fault not in first]
         try:
             wait_for(world.is_ready, PATIENT)
