@@ -306,7 +306,10 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef bint has_enough(self) noexcept:
         if self.columnar:
-            return self.count >= self.wake_count or self.held >= self.wake_bytes
+            return (
+                self.count >= self.wake_count or self.held >= self.wake_bytes
+                or (self.count > 0 and self.credit == 1)
+            )
         return self.count > 0
 
     cdef bint has_enough_now(self) noexcept:
@@ -467,12 +470,17 @@ cdef class JetStreamMailbox(Mailbox):
         """Have `on_credit` called after so many messages, or so many bytes.
 
         Return False if as many have been taken already, because no call would follow.
+
+        With a credit of one message, no more may come before the reader takes what is here.
+        So a reader that waits for more rows is woken.
         """
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
             self.credit = messages
             self.credit_bytes = size
+            if self.columnar and self.count > 0 and messages == 1:
+                self.wake_one()
             return self.taken < self.credit and self.taken_bytes < self.credit_bytes
         finally:
             leave(&here)

@@ -312,6 +312,7 @@ class PullEngine:
         self.pending_bytes = 0
         self._handed_over = 0
         self._full = False  # the next message does not fit beside the buffered ones
+        self._oversized = False  # the next message is larger than `max_bytes`
         self._unpinned = False
         self._retry = 0.0
 
@@ -351,6 +352,8 @@ class PullEngine:
             self.pending_bytes += room
         else:
             self.pending_messages += batch
+        if self._oversized:
+            batch, room = 1, 0
         return PullRequest(
             batch=batch,
             max_bytes=room,
@@ -372,7 +375,7 @@ class PullEngine:
         if not messages:
             return
         self._retry = 0.0
-        self._full = self._unpinned = False
+        self._full = self._oversized = self._unpinned = False
         self._handed_over += messages
         if self.by_bytes:
             self.pending_bytes = max(0, self.pending_bytes - size)
@@ -390,7 +393,7 @@ class PullEngine:
         Used after a reconnect, when heartbeats are missing, and when a pull ended without
         reporting how much of it was left.
         """
-        self._full = False
+        self._full = self._oversized = False
         if self.by_bytes:
             self.pending_bytes = size
         else:
@@ -408,7 +411,7 @@ class PullEngine:
         result = classify_status(status, text)
         if result.kind is StatusKind.ALIVE:
             return StatusAction()
-        if left is None:
+        if left is None or self._oversized:
             self.reset(*buffered)
         elif self.by_bytes:
             self.pending_bytes = max(buffered[1], self.pending_bytes - left[1])
@@ -428,12 +431,9 @@ class PullEngine:
                 # The next message does not fit beside the buffered and requested bytes.
                 # A smaller request would be refused immediately, again and again.
                 self._full = True
-            if not alone or not whole:
-                return StatusAction()
-            error = PullError(
-                f"the next message is larger than max_bytes, {self.limits.max_bytes}",
-                status=status,
-            )
+            # No larger request is possible, so pull this message alone, by its number.
+            self._oversized = alone and whole
+            return StatusAction()
         if result.kind is StatusKind.UNPINNED and not self._unpinned:
             # Without the id the next pull waits its turn. Pause only if the server
             # repeats this reply.

@@ -363,6 +363,24 @@ def test_closing_the_connection_ends_it(
 # A range of a stream ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param([400_000, 700_000, 10], id="does not fit beside the buffer"),
+        pytest.param([10, 900_000, 10], id="larger than max_bytes"),
+        pytest.param([900_000, 10, 900_000], id="at both ends"),
+    ],
+)
+def test_read_arrow_stops_at_no_large_message(
+    js: jsync.JetStream, stream: jsync.Stream, sizes: list[int]
+) -> None:
+    for size in sizes:
+        js.publish(f"{stream.name}.a", bytes(size))
+    most = 1_000_000 if sizes[0] == 400_000 else 500_000
+    reading = Thread(lambda: sequences(stream.read_arrow(max_bytes=most)))
+    assert reading.result() == [1, 2, 3]
+
+
 def test_columns_of_a_stream_equal_its_messages(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:

@@ -144,18 +144,23 @@ def test_a_threshold_of_bytes_decides_when_to_pull(
         assert take(messages, 33) == list(range(7, 40))
 
 
-def test_messages_above_max_bytes_are_reported_without_spinning(
+def test_a_message_above_max_bytes_is_delivered_alone(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
     pulls: Pulls,
 ) -> None:
-    nc.jetstream().publish(f"{stream.name}.a", bytes(5000))
+    sizes = [10, 5000, 20, 6000, 30]
+    for size in sizes:
+        nc.jetstream().publish(f"{stream.name}.a", bytes(size))
     told = Recorder()
-    with far_worker.messages(max_bytes=1000, on_error=told):
-        for _ in range(3):
-            assert isinstance(told.get(), errors.PullError)
-        assert pulls.count <= 4
+    with far_worker.messages(max_bytes=1000, on_error=told) as messages:
+        for size in sizes:
+            msg = messages.next(SOON)
+            assert len(msg.data) == size
+            msg.ack()
+        assert told.waiting == 0
+        assert pulls.count <= 15
 
 
 def test_messages_beyond_the_buffers_room_cause_no_spinning(

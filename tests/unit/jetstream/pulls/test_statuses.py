@@ -87,15 +87,31 @@ def test_a_message_exceeding_the_rest_is_not_reported() -> None:
     assert (reaction.report, reaction.end) == (None, None)
 
 
-def test_messages_above_max_bytes_neither_spin_nor_hide() -> None:
-    # No message is buffered or delivered, so the next pull would end in the same way at once.
+def test_a_message_above_max_bytes_is_pulled_alone() -> None:
+    # No message is buffered or delivered, so an equal pull would end in the same way at once.
     pull = engine(max_bytes=1000)
     asked(pull)
-    reaction = pull.on_status(
-        409, "Message Size Exceeds MaxBytes", left=(LARGE_BATCH, 1000), buffered=(0, 0)
-    )
-    assert reaction.retry_in > 0
-    assert reaction.report is not None
+    text = "Message Size Exceeds MaxBytes"
+    reaction = pull.on_status(409, text, left=(LARGE_BATCH, 1000), buffered=(0, 0))
+    assert (reaction.report, reaction.end) == (None, None)
+    request = asked(pull)
+    assert (request.batch, request.max_bytes) == (1, 0)
+    assert pull.next_request() is None  # until it comes
+    assert pull.next_request(1, 5000) is None  # until the reader has taken it
+    pull.on_delivered(1, 5000)
+    request = asked(pull)
+    assert (request.batch, request.max_bytes) == (LARGE_BATCH, 1000)
+
+
+def test_after_a_lone_pull_ends_bytes_count_again() -> None:
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    text = "Message Size Exceeds MaxBytes"
+    pull.on_status(409, text, left=(LARGE_BATCH, 1000), buffered=(0, 0))
+    asked(pull)
+    pull.on_status(408, "Request Timeout", left=(1, 0), buffered=(0, 0))
+    request = asked(pull)
+    assert (request.batch, request.max_bytes) == (LARGE_BATCH, 1000)
 
 
 def test_a_message_too_large_beside_the_buffer_waits() -> None:
