@@ -55,7 +55,7 @@ class BrokerSettings(NamedTuple):
 
 
 class PooledConnection:
-    """A connection to the servers of a `Place`."""
+    """A connection to the servers of a `BrokerAddress`."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings

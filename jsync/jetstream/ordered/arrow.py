@@ -20,7 +20,7 @@ from ..pulls.engine import consume_limits
 from ..pulls.inbox import raise_failure
 from .driver import OrderedPull
 from .engine import Cursor, ordered_config
-from .place import Place
+from .factory import ConsumerFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -85,9 +85,9 @@ class ArrowRange:
     def _begin(self) -> _RangePull:
         cursor = Cursor(self._config, secrets.token_hex(8))
         cursor.until = self.end
-        place = Place(self._api, self._stream, cursor)
-        place.create(deadline_after(self._timeout))
-        pull = _RangePull(place, self._limits, None)
+        factory = ConsumerFactory(self._api, self._stream, cursor)
+        factory.create(deadline_after(self._timeout))
+        pull = _RangePull(factory, self._limits, None)
         pull.mailbox.use_columns(self._columns())
         pull.fill = self._max_rows, self._limits.max_bytes // 2
         pull.begin()

@@ -34,22 +34,24 @@ if TYPE_CHECKING:
 
     from ..pulls.engine import PullRequest
     from ..pulls.inbox import PooledInbox
-    from .place import Place
+    from .factory import ConsumerFactory
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 """Seconds to wait before the next pull from a server that is behind the leader."""
 
 
-class InOrder(Pull):
+class OrderedFetchPull(Pull):
     """A pull that takes messages only in their order, and ends where the order stops."""
 
     retries = 0  # create another consumer instead
 
-    def __init__(self, place: Place, request: PullRequest, timeout: float) -> None:
-        self.order = place.order()
+    def __init__(
+        self, factory: ConsumerFactory, request: PullRequest, timeout: float
+    ) -> None:
+        self.order = factory.sequence_checker()
         self._before = self.order.consumer_sequence
         self.passed_over = self.passed_over_bytes = 0
-        super().__init__(place.source(), request, timeout)
+        super().__init__(factory.pull_target(), request, timeout)
 
     def _create_inbox(self) -> PooledInbox:
         inbox = super()._create_inbox()
@@ -83,7 +85,7 @@ class FetchState(Enum):
     """The progress of a fetch."""
 
     OPEN = "it is read"
-    ABANDONED = "nobody reads it, and its place is still to be settled"
+    ABANDONED = "no reader is left, and the cursor is still to be moved"
     ENDED = "the next read may begin"
 
 
@@ -104,18 +106,18 @@ class OrderedFetch:
 
     def __init__(
         self,
-        place: Place,
+        factory: ConsumerFactory,
         request: PullRequest,
         timeout: float,
         on_error: Callable[[Exception], object] | None,
     ) -> None:
-        self._place = place
+        self._factory = factory
         self._request = request
         self._deadline = monotonic() + timeout
         self._on_error = on_error
-        self._pull: InOrder | None = None
+        self._pull: OrderedFetchPull | None = None
         self._messages: MessageIterator | None = None
-        self._start = place.cursor.position
+        self._start = factory.cursor.position
         self._latest: JetStreamMsg | None = None  # the message that is returned next
         self._returned: JetStreamMsg | None = None  # the message that was returned last
         self._taken = self._taken_bytes = 0
@@ -135,19 +137,21 @@ class OrderedFetch:
             raise
 
     def _send(self, request: PullRequest) -> None:
-        place = self._place
-        if place.is_disused:
-            place.retire()
-        place.retire_if_stuck(self._deadline)
-        if place.cursor.name is None:
-            place.create_again(self._deadline, self._report)
+        factory = self._factory
+        if factory.is_expired:
+            factory.schedule_delete()
+        factory.delete_if_stalled(self._deadline)
+        if factory.cursor.name is None:
+            factory.create_with_retry(self._deadline, self._report)
             if self._is_over():  # another thread has closed it
-                place.retire()
+                factory.schedule_delete()
                 return
         left = self._deadline - monotonic()
         request = request.with_expiry(max(MIN_PULL_SECONDS, left))
-        place.used_at = monotonic()
-        self._pull = pull = InOrder(self._place, request, max(MIN_PULL_SECONDS, left))
+        factory.used_at = monotonic()
+        self._pull = pull = OrderedFetchPull(
+            self._factory, request, max(MIN_PULL_SECONDS, left)
+        )
         self._messages = MessageIterator(
             pull.inbox.mailbox, pull, pull.deadline, pull.heartbeat_timeout
         )
@@ -175,7 +179,7 @@ class OrderedFetch:
             if self._is_over():  # another thread has closed it
                 return None
             try:
-                self._go_on(pull)
+                self._continue(pull)
             except Exception as error:
                 self._state.try_to(FetchState.ENDED)
                 self.error = error
@@ -185,21 +189,21 @@ class OrderedFetch:
     def _is_over(self) -> bool:
         return self._state.current is FetchState.ENDED
 
-    def _go_on(self, pull: InOrder) -> None:
+    def _continue(self, pull: OrderedFetchPull) -> None:
         """End with a pull that has ended and was read, or send another one."""
-        self._note_use(pull)
+        self._record_use(pull)
         pull.close()
-        cursor, order = self._place.cursor, pull.order
+        cursor, order = self._factory.cursor, pull.order
         error = pull.inbox.mailbox.failure or pull.error
         lost = error is not None
         with self._lock:
             if self._is_over():  # another thread closed it and settled the cursor
                 return
             span = cursor.range()
-            cursor.reached(order.stream_sequence, order.consumer_sequence)
+            cursor.advance(order.stream_sequence, order.consumer_sequence)
             if order.stopped is not None:
                 lost = True
-                if cursor.stopped(order.stopped, span) is NextAction.RESET:
+                if cursor.on_stopped(order.stopped, span) is NextAction.RESET:
                     error = JetStreamError(
                         f"a message is missing after stream sequence {cursor.position}"
                     )
@@ -208,12 +212,12 @@ class OrderedFetch:
             if not self._taken:
                 raise error
             error, lost = None, False
-        rest = self._rest()
-        self._place.was_silent = rest is not None
+        rest = self._remaining()
+        self._factory.last_pull_empty = rest is not None
         if isinstance(error, ConnectionClosedError):
             raise error
         if lost:
-            self._place.retire()
+            self._factory.schedule_delete()
         behind = False
         if rest is not None and self._request.no_wait and not lost and error is None:
             behind = self._is_behind()
@@ -223,7 +227,7 @@ class OrderedFetch:
             error, errors.TimeoutError
         ):
             if error is None and self._request.no_wait:
-                stream = self._place.stream
+                stream = self._factory.stream
                 error = errors.TimeoutError(
                     f"not all messages of stream {stream} came in time"
                 )
@@ -231,8 +235,8 @@ class OrderedFetch:
             self._state.try_to(FetchState.ENDED)
         else:
             if error is not None:
-                self._place.check_open()
-                self._report(self._place.lost(error))
+                self._factory.check_open()
+                self._report(self._factory.reset_error(error))
             self._send(rest)
 
     def _is_behind(self) -> bool:
@@ -240,15 +244,15 @@ class OrderedFetch:
 
         If so, either waits a moment for that server or gives the consumer up.
         """
-        place = self._place
-        if place.end is not None and not place.end.is_replicated:
+        factory = self._factory
+        if factory.end is not None and not factory.end.is_replicated:
             return False  # the only server is the leader
-        cursor = place.cursor
+        cursor = factory.cursor
         try:
             rest = stream_rest(
-                place.api,
+                factory.api,
                 lambda: ask_rest(
-                    place.stream, cursor.filters, cursor.position, self._end
+                    factory.stream, cursor.filters, cursor.position, self._end
                 ),
                 max(self._deadline, monotonic() + MIN_PULL_SECONDS),
             )
@@ -256,28 +260,28 @@ class OrderedFetch:
             return False  # this client may not query the leader
         if self._end is None:
             self._end = rest.end.sequence
-        match cursor.rest(rest, cursor.position, monotonic()):
+        match cursor.on_rest(rest, cursor.position, monotonic()):
             case NextAction.END:
                 return False
             case NextAction.RESET:
-                place.retire()
+                factory.schedule_delete()
             case _:
-                place.api.session.sleep(LOOK_SECONDS)
+                factory.api.session.sleep(POLL_SECONDS)
         return True
 
-    def _note_use(self, pull: InOrder) -> None:
+    def _record_use(self, pull: OrderedFetchPull) -> None:
         """Note when the server last used the consumer.
 
         A slow reader may end the pull long after its last message has arrived.
         """
-        self._place.note_arrival(pull.inbox.mailbox.last_arrival)
+        self._factory.record_arrival(pull.inbox.mailbox.last_arrival)
 
-    def _rest(self) -> PullRequest | None:
+    def _remaining(self) -> PullRequest | None:
         """Return the request for the missing messages, or None if there are none."""
         return self._request.remaining(self._taken, self._taken_bytes)
 
     def _report(self, error: Exception) -> None:
-        callbacks = self._place.api.session.callbacks
+        callbacks = self._factory.api.session.callbacks
         if self._on_error is None:
             callbacks.report(error)
         else:
@@ -294,39 +298,39 @@ class OrderedFetch:
                 self._close()
             except BaseException:
                 # Ctrl-C: the messages taken from the mailbox are lost, so read them again.
-                self._go_back(self._latest)
+                self._rewind_to(self._latest)
                 raise
 
     def _close(self) -> None:
         if self._pull is None:
             return
-        self._note_use(self._pull)
+        self._record_use(self._pull)
         mailbox = self._pull.inbox.mailbox
         complete = mailbox.closed and mailbox.failure is None
         self._pull.inbox.close()
         rest = mailbox.take_rest()
-        cursor, order = self._place.cursor, self._pull.order
-        cursor.reached(order.stream_sequence, order.consumer_sequence)
+        cursor, order = self._factory.cursor, self._pull.order
+        cursor.advance(order.stream_sequence, order.consumer_sequence)
         if rest:
             first = cast("JetStreamMsg", rest[0]).metadata.stream_sequence
             cursor.rewind(first - 1)
         if rest or not complete or order.stopped is not None:
-            self._place.retire()
+            self._factory.schedule_delete()
 
-    def ask(self) -> None:
+    def mark_delivered(self) -> None:
         """Note that the user has the message that was returned last."""
         self._returned = self._latest
 
-    def interrupted(self) -> None:
-        """Close after Ctrl-C, and read a message again that was taken since `ask`."""
+    def on_interrupt(self) -> None:
+        """Close after Ctrl-C, and read a message again that was taken since `mark_delivered`."""
         self.close()
-        self._go_back(self._returned)
+        self._rewind_to(self._returned)
 
-    def _go_back(self, last: JetStreamMsg | None) -> None:
+    def _rewind_to(self, last: JetStreamMsg | None) -> None:
         """Let the next read begin after `last`, the last message that the user has."""
         start = self._start if last is None else last.metadata.stream_sequence
-        self._place.cursor.return_to(start)
-        self._place.retire()
+        self._factory.cursor.seek(start)
+        self._factory.schedule_delete()
 
     def abandon(self) -> None:
         """Close without waiting. For finalisers."""
@@ -336,8 +340,8 @@ class OrderedFetch:
         if pull is not None and pull.inbox.is_settled and not len(pull.inbox.mailbox):
             self.close()  # every message was read, so this does not wait
         else:
-            self._place.retire()
-            self._place.api.session.call_soon(self.close)
+            self._factory.schedule_delete()
+            self._factory.api.session.call_soon(self.close)
 
     def release(self) -> bool:
         """Return whether the fetch is over. Then the next read continues at the cursor."""
@@ -385,7 +389,7 @@ class OrderedBatch(CloseOnExit, NotCopyable):
 
         Ctrl-C ends the batch. The next read continues after the last message returned.
         """
-        self._fetch.ask()
+        self._fetch.mark_delivered()
         try:
             msg = self._fetch.take()
             if msg is None:
@@ -394,7 +398,7 @@ class OrderedBatch(CloseOnExit, NotCopyable):
         except Exception:
             raise
         except BaseException:
-            self._fetch.interrupted()
+            self._fetch.on_interrupt()
             raise
 
     def close(self) -> None:

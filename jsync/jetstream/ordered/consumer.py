@@ -25,7 +25,7 @@ from ..stream_end.driver import stream_end
 from .batch import OrderedBatch, OrderedFetch
 from .driver import OrderedPull
 from .engine import IDLE_HEARTBEAT, RESET_ATTEMPTS, Cursor, ordered_config
-from .place import Place
+from .factory import ConsumerFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -91,9 +91,9 @@ def ordered_consumer(
         max_reset_attempts=options.get("max_reset_attempts", RESET_ATTEMPTS),
     )
     timeout = options.get("timeout")
-    place = Place(api, stream, cursor)
-    place.create(deadline_after(api.seconds(timeout)))
-    return OrderedConsumer(place)
+    factory = ConsumerFactory(api, stream, cursor)
+    factory.create(deadline_after(api.seconds(timeout)))
+    return OrderedConsumer(factory)
 
 
 class OrderedConsumer(CloseOnExit):
@@ -125,9 +125,9 @@ class OrderedConsumer(CloseOnExit):
         ConcurrentUseError: Another read of this object is running.
     """
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._api = place.api
+    def __init__(self, factory: ConsumerFactory) -> None:
+        self._factory = factory
+        self._api = factory.api
         self._lock = ForkSafeRLock()
         self._reading: OrderedPull | OrderedFetch | None = None
         self._closed = False
@@ -135,7 +135,7 @@ class OrderedConsumer(CloseOnExit):
     @property
     def stream_name(self) -> str:
         """The name of the stream."""
-        return self._place.stream
+        return self._factory.stream
 
     @property
     def name(self) -> str | None:
@@ -143,7 +143,7 @@ class OrderedConsumer(CloseOnExit):
 
         Each consumer that follows has another name.
         """
-        return self._place.cursor.name
+        return self._factory.cursor.name
 
     def info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
         """Get the info of the current consumer from the server. Blocks.
@@ -184,7 +184,7 @@ class OrderedConsumer(CloseOnExit):
             reading.stop()
         elif reading is not None:
             reading.close()
-        self._place.retire()
+        self._factory.schedule_delete()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -226,7 +226,7 @@ class OrderedConsumer(CloseOnExit):
         except Exception:
             raise
         except BaseException:
-            batch._fetch.interrupted()  # the message was not returned
+            batch._fetch.on_interrupt()  # the message was not returned
             raise
 
     def fetch(
@@ -411,7 +411,7 @@ class OrderedConsumer(CloseOnExit):
         )
         pull = self._pull(limits, on_error, until_end)
         session = self._api.session
-        name = f"{self._place.stream}-ordered"
+        name = f"{self._factory.stream}-ordered"
         work = ConsumeContext(pull, handler, on_exception, session, name, 1)
         pull.begin()
         return work
@@ -434,10 +434,10 @@ class OrderedConsumer(CloseOnExit):
         until = None
         if until_end:
             deadline = deadline_after(self._api.timeout)
-            until = stream_end(self._api, self._place.stream, deadline).sequence
+            until = stream_end(self._api, self._factory.stream, deadline).sequence
         with self._lock:
             self._claim(until)
-            self._reading = pull = OrderedPull(self._place, limits, on_error)
+            self._reading = pull = OrderedPull(self._factory, limits, on_error)
         return pull
 
     def _fetch(
@@ -449,7 +449,7 @@ class OrderedConsumer(CloseOnExit):
         check_optional_callable(on_error, "on_error")
         with self._lock:
             self._claim(None)
-            fetch = OrderedFetch(self._place, request, timeout, on_error)
+            fetch = OrderedFetch(self._factory, request, timeout, on_error)
             # Assign before the read begins, so that a read interrupted by Ctrl-C is
             # dropped with its batch, and thereby given up.
             batch = OrderedBatch(fetch)
@@ -465,11 +465,11 @@ class OrderedConsumer(CloseOnExit):
                 "finish it"
             )
         self._reading = None
-        self._place.cursor.until = until
+        self._factory.cursor.until = until
 
     def __repr__(self) -> str:
         state = "at rest" if self._reading is None else repr(self._reading)
         if self._closed:
             state = "closed"
-        position = self._place.cursor.position
+        position = self._factory.cursor.position
         return f"<OrderedConsumer of {self.stream_name!r} after {position}, {state}>"

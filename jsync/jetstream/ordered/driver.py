@@ -25,7 +25,7 @@ from ..pulls.engine import StatusKind, classify_status
 from ..stream_end.driver import follow
 from ..stream_end.engine import Rest, ask_rest
 from .engine import NextAction, ReadState
-from .read import OrderedRead
+from .session import OrderedSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from ...errors import ConnectionLostError, MissedHeartbeatError
     from ...models import ConsumerInfo
     from ..pulls.engine import ConsumeLimits, PullRequest
-    from .place import Place
+    from .factory import ConsumerFactory
 
 MIN_POLL_INTERVAL = 0.1
 """Seconds of silence until the rest is first requested of the messages."""
 
-BEHIND: Final = "its server is behind the leader of the stream"
+BEHIND_LEADER: Final = "its server is behind the leader of the stream"
 
 
 class OrderedPull(ContinuousPull):
@@ -47,20 +47,22 @@ class OrderedPull(ContinuousPull):
 
     def __init__(
         self,
-        place: Place,
+        factory: ConsumerFactory,
         limits: ConsumeLimits,
         on_error: Callable[[Exception], object] | None,
     ) -> None:
-        self._place = place
-        self._cursor = place.cursor
-        order = place.order() if place.cursor.name else SequenceChecker(0)
-        self._read = OrderedRead(place, self, order)
+        self._factory = factory
+        self._cursor = factory.cursor
+        order = (
+            factory.sequence_checker() if factory.cursor.name else SequenceChecker(0)
+        )
+        self._ordered = OrderedSession(factory, self, order)
         # Set by code that may neither wait nor lock, or when Ctrl-C interrupted `stop`.
         # The next caller does the rest of `stop`.
         self._abandoned = False
-        self._was_disused = False
-        self._look_after = MIN_POLL_INTERVAL
-        self._looks = 0  # the number of looks so far: only the last one continues
+        self._was_expired = False
+        self._poll_after = MIN_POLL_INTERVAL
+        self._polls = 0  # the number of looks so far: only the last one continues
         # Called on the I/O thread after each loss of the connection, and each reconnect.
         self.when_lost: Callable[[], object] | None = None
         self.when_connected: Callable[[], object] | None = None
@@ -69,7 +71,9 @@ class OrderedPull(ContinuousPull):
         self._ran_dry = False  # the server of the consumer had nothing more, once
         # Pulls to the consumer, statuses of it, and messages of it before that.
         self._pulls = self._statuses = self._before = 0
-        super().__init__(place.source(), limits, on_error, lock=self._read.lock)
+        super().__init__(
+            factory.pull_target(), limits, on_error, lock=self._ordered.lock
+        )
         self.mailbox.on_order = self._on_order
 
     @property
@@ -81,46 +85,46 @@ class OrderedPull(ContinuousPull):
 
     def begin(self) -> None:
         """Begin to read. Called once there is an object that gets the messages."""
-        self._read.state.try_to(ReadState.STARTING)
+        self._ordered.state.try_to(ReadState.STARTING)
         self.session.call_soon(self._begin)
 
     def _begin(self) -> None:
-        if self._read.state.current is not ReadState.STARTING or self._abandoned:
+        if self._ordered.state.current is not ReadState.STARTING or self._abandoned:
             return
         if self._cursor.at_end or self._cursor.name is None:
-            self._read.go_on()
+            self._ordered.start_next_consumer()
         else:
-            self._pull_from_it()
+            self._start_pulling()
 
-    def _pull_from_it(self, pending: int | None = None) -> None:
+    def _start_pulling(self, pending: int | None = None) -> None:
         """Pull from the current consumer, with `pending` messages if that is known."""
-        read = self._read
+        ordered = self._ordered
         with self._lock:
-            if not read.state.try_to(ReadState.LIVE):
+            if not ordered.state.try_to(ReadState.LIVE):
                 return
-            read.order = self.mailbox.order = self._place.order()
-            target = self._place.source()
+            ordered.order = self.mailbox.order = self._factory.sequence_checker()
+            target = self._factory.pull_target()
             self._consumer = target.consumer
             self._inbox.set_target(target)
             self._pulls = self._statuses = 0
-            self._before = read.order.consumer_sequence
+            self._before = ordered.order.consumer_sequence
             self._ran_dry = False
-        read.began_at = self._place.used_at = monotonic()
-        self._heartbeats.resume(read.began_at)
+        ordered.created_at = self._factory.used_at = monotonic()
+        self._heartbeats.resume(ordered.created_at)
         self._refill()
-        self._look_after = MIN_POLL_INTERVAL
+        self._poll_after = MIN_POLL_INTERVAL
         if self._cursor.until is not None and pending is None:
-            self._ask_server(self._next_look())
+            self._request_info(self._next_poll())
         elif self._cursor.until is not None and pending == 0:
-            self._ask_leader(self._next_look())
+            self._request_rest(self._next_poll())
         else:
-            self._look(self._next_look())
+            self._poll(self._next_poll())
 
     def _is_paused(self) -> bool:
-        return self.closed or not self._read.live or super()._is_paused()
+        return self.closed or not self._ordered.is_live or super()._is_paused()
 
     def _on_status(self, msg: Msg) -> None:
-        if not self._read.live or msg.subject != self._inbox.reply:
+        if not self._ordered.is_live or msg.subject != self._inbox.reply:
             return
         self._statuses += 1
         result = classify_status(msg.status or 0, msg.status_text)
@@ -128,191 +132,193 @@ class OrderedPull(ContinuousPull):
             result.error, ConsumerDeletedError | NoRespondersError
         )
         if lost:
-            self._read.reset(None if self._was_disused else result.error)
+            self._ordered.reset(None if self._was_expired else result.error)
         else:
             super()._on_status(msg)
 
     def _publish(self, request: PullRequest) -> None:
         # Pulls stop while the buffer is full. A slow reader may take longer than the
         # server keeps the consumer.
-        place, arrived = self._place, self.mailbox.last_arrival
-        if not self._was_disused or arrived > place.used_at:
-            place.note_arrival(arrived)
-            self._was_disused = place.is_disused
-        place.used_at = monotonic()
+        factory, arrived = self._factory, self.mailbox.last_arrival
+        if not self._was_expired or arrived > factory.used_at:
+            factory.record_arrival(arrived)
+            self._was_expired = factory.is_expired
+        factory.used_at = monotonic()
         self._pulls += 1
         super()._publish(request)
 
     def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
-        messages = self._read.order.consumer_sequence - self._before
+        messages = self._ordered.order.consumer_sequence - self._before
         try:
-            self._cursor.fell_silent(self._pulls, messages + self._statuses)
+            self._cursor.on_silence(self._pulls, messages + self._statuses)
         except Error as final:
             self.end(final)
         else:
-            self._read.reset(error)
+            self._ordered.reset(error)
 
     def _on_order(self) -> None:
-        order = self._read.order
+        order = self._ordered.order
         passed_over = order.take_passed_over()
         with self._lock:
             self._engine.on_skipped(*passed_over)
         if order.stopped is not None:
-            self._read.look()
+            self._ordered.check_sequence()
             return
         self._refill()
-        if order.take_ran_dry() and self._read.live and not self._ran_dry:
+        if order.take_ran_dry() and self._ordered.is_live and not self._ran_dry:
             # Only once, because a server that is catching up runs dry after each message.
             self._ran_dry = True
-            self._ask_leader(self._next_look())
+            self._request_rest(self._next_poll())
 
     # The next consumer ----------------------------------------------------------------
 
-    def renew(self) -> None:
+    def resubscribe(self) -> None:
         """Stop pulling from the last consumer."""
         self._engine.reset(*self._update_counts())
         self._cancel_retry()
         with contextlib.suppress(ConnectionClosedError):
             self._inbox.resubscribe()
 
-    def made(self, info: ConsumerInfo) -> None:
+    def on_created(self, info: ConsumerInfo) -> None:
         """Pull from the next consumer, which has been made."""
         if self.when_moved is not None:
             self.when_moved()
-        self._pull_from_it(info.num_pending)
+        self._start_pulling(info.num_pending)
 
     # Looks for the end, where no message marks it -------------------------------------
 
-    def _next_look(self) -> int:
-        self._looks += 1
-        return self._looks
+    def _next_poll(self) -> int:
+        self._polls += 1
+        return self._polls
 
-    def _is_over(self, look: int) -> bool:
-        """Return whether a look is not needed any more, or another one has begun."""
-        return look != self._looks or not self._read.live
+    def _is_obsolete(self, poll: int) -> bool:
+        """Return whether a poll is not needed any more, or another one has begun."""
+        return poll != self._polls or not self._ordered.is_live
 
-    def _look(self, look: int) -> None:
+    def _poll(self, poll: int) -> None:
         """Request the rest after some silence, because it may be deleted or withheld."""
-        read = self._read
-        if self._is_over(look) or not (
+        ordered = self._ordered
+        if self._is_obsolete(poll) or not (
             self._cursor.until is not None
-            or self._cursor.may_stall(read.order.stream_sequence)
+            or self._cursor.may_stall(ordered.order.stream_sequence)
         ):
             return
-        quiet = monotonic() - max(self.mailbox.last_arrival, read.began_at)
-        if quiet < self._look_after:
-            read.after(self._look_after - quiet + 0.001, lambda: self._look(look))
+        quiet = monotonic() - max(self.mailbox.last_arrival, ordered.created_at)
+        if quiet < self._poll_after:
+            ordered.call_later(
+                self._poll_after - quiet + 0.001, lambda: self._poll(poll)
+            )
         else:
-            self._ask_server(look)
+            self._request_info(poll)
 
-    def _look_later(self, look: int, seconds: float | None = None) -> None:
+    def _poll_later(self, poll: int, seconds: float | None = None) -> None:
         # Look earlier than the next heartbeat, which counts as an arrival, too.
-        self._look_after = min(self._look_after * 2, self._limits.idle_heartbeat / 2)
-        wait = self._look_after if seconds is None else seconds
-        self._read.after(wait, lambda: self._look(look))
+        self._poll_after = min(self._poll_after * 2, self._limits.idle_heartbeat / 2)
+        wait = self._poll_after if seconds is None else seconds
+        self._ordered.call_later(wait, lambda: self._poll(poll))
 
-    def _ask_server(self, look: int) -> None:
+    def _request_info(self, poll: int) -> None:
         """Query the server of the consumer what it has sent, and what it still has."""
         follow(
-            self._place.api,
-            self._place.consumer_info(),
-            lambda said: self._on_server(look, said),
+            self._factory.api,
+            self._factory.consumer_info(),
+            lambda said: self._on_info(poll, said),
         )
 
-    def _on_server(self, look: int, said: ConsumerInfo | Error) -> None:
-        if self._is_over(look):
+    def _on_info(self, poll: int, said: ConsumerInfo | Error) -> None:
+        if self._is_obsolete(poll):
             return
-        read = self._read
+        ordered = self._ordered
         if isinstance(said, ConsumerNotFoundError):
-            read.reset(said)
+            ordered.reset(said)
         elif isinstance(said, Error):
-            self._unanswered(look, said)
+            self._on_request_failed(poll, said)
         else:
             with self._lock:
-                step = self._cursor.checked(
+                step = self._cursor.on_info(
                     said,
-                    read.order.consumer_sequence,
+                    ordered.order.consumer_sequence,
                     monotonic(),
                     self._heartbeats.timeout,
-                    stream_sequence=read.order.stream_sequence,
+                    stream_sequence=ordered.order.stream_sequence,
                     waits=bool(said.num_waiting),
                 )
             if step is NextAction.ASK:
-                self._ask_leader(look)
+                self._request_rest(poll)
             else:
-                self._take(step, look, "the last message of the server did not arrive")
+                self._act(step, poll, "the last message of the server did not arrive")
 
-    def _ask_leader(self, look: int) -> None:
+    def _request_rest(self, poll: int) -> None:
         """Query the leader of the stream what is left up to the end."""
         after = self.position
         follow(
-            self._place.api,
+            self._factory.api,
             ask_rest(
-                self._place.stream, self._cursor.filters, after, self._cursor.until
+                self._factory.stream, self._cursor.filters, after, self._cursor.until
             ),
-            lambda rest: self._on_leader(look, after, rest),
+            lambda rest: self._on_rest(poll, after, rest),
         )
 
-    def _on_leader(self, look: int, after: int, rest: Rest | Error) -> None:
-        if self._is_over(look):
+    def _on_rest(self, poll: int, after: int, rest: Rest | Error) -> None:
+        if self._is_obsolete(poll):
             return
         if isinstance(rest, Error):
-            self._unanswered(look, rest)
+            self._on_request_failed(poll, rest)
             return
-        step = self._step_of(rest, after)
+        step = self._next_action(rest, after)
         if step is not None:
-            self._take(step, look, BEHIND)
+            self._act(step, poll, BEHIND_LEADER)
 
-    def _step_of(self, rest: Rest, after: int) -> NextAction | None:
+    def _next_action(self, rest: Rest, after: int) -> NextAction | None:
         """Return the next step by the leader's answer, or None if it ended the read."""
         try:
             with self._lock:
-                return self._cursor.rest(rest, after, monotonic())
+                return self._cursor.on_rest(rest, after, monotonic())
         except Error as final:
             self.end(final)
             return None
 
-    def _unanswered(self, look: int, error: Error) -> None:
+    def _on_request_failed(self, poll: int, error: Error) -> None:
         """Retry later, because a request failed, unless the error is final."""
         try:
-            pause = self._cursor.failed(error)
+            pause = self._cursor.on_request_failed(error)
         except Error as final:
             self.end(final)
         else:
             self.report(error)
-            self._look_later(look, pause)
+            self._poll_later(poll, pause)
 
-    def _take(self, step: NextAction, look: int, why: str) -> None:
+    def _act(self, step: NextAction, poll: int, why: str) -> None:
         match step:
             case NextAction.END:
                 self.end()
             case NextAction.NEXT:
-                self._read.reset(None)
+                self._ordered.reset(None)
             case NextAction.RESET:
-                self._read.reset(JetStreamError(why))
+                self._ordered.reset(JetStreamError(why))
             case _:
-                self._look_later(look)
+                self._poll_later(poll)
 
     @property
     def position(self) -> int:
         """The last stream sequence that has arrived."""
         with self._lock:
-            return max(self._cursor.position, self._read.order.stream_sequence)
+            return max(self._cursor.position, self._ordered.order.stream_sequence)
 
-    def behind(self, rest: Rest, after: int) -> None:
+    def leave_if_behind(self, rest: Rest, after: int) -> None:
         """Leave a server that lacks messages after `after`, which the leader has."""
-        read = self._read
+        ordered = self._ordered
         # A server without an open pull owes nothing.
-        if not read.live or self.position != after or not self._is_open():
+        if not ordered.is_live or self.position != after or not self._is_open():
             return
-        if self._step_of(rest, after) is NextAction.RESET:
-            read.reset(JetStreamError(BEHIND))
+        if self._next_action(rest, after) is NextAction.RESET:
+            ordered.reset(JetStreamError(BEHIND_LEADER))
 
     # The connection -------------------------------------------------------------------
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         super()._on_lost(error)
-        self._read.lost(error)
+        self._ordered.on_disconnected(error)
         self._cancel_retry()
         if self.when_lost is not None:
             self.when_lost()
@@ -320,7 +326,7 @@ class OrderedPull(ContinuousPull):
     def _on_connected(self) -> None:
         self._connected = monotonic()
         self._heartbeats.resume(self._connected)
-        self._read.connected()
+        self._ordered.on_connected()
         self._watch_heartbeats()
         if self.when_connected is not None:
             self.when_connected()
@@ -328,8 +334,8 @@ class OrderedPull(ContinuousPull):
     # The end --------------------------------------------------------------------------
 
     def end(self, error: Exception | None = None) -> None:
-        self._settle()
-        self._read.cancel()
+        self._save_position()
+        self._ordered.cancel()
         self._cancel_retry()
         super().end(error)
 
@@ -340,7 +346,7 @@ class OrderedPull(ContinuousPull):
             with self._lock:
                 self.mailbox.close()
                 self.mailbox.take_rest(rest)
-                self._settle()
+                self._save_position()
                 if rest:
                     first = cast("JetStreamMsg", rest[0]).metadata.stream_sequence
                     self._cursor.rewind(first - 1)
@@ -352,48 +358,48 @@ class OrderedPull(ContinuousPull):
 
     def drain(self) -> None:
         """Pull no more, and end after the messages that the server has already sent."""
-        self._read.state.try_to(ReadState.ENDING)
+        self._ordered.state.try_to(ReadState.ENDING)
         self._inbox.drain(bool)  # dropped messages are read again from the cursor
-        self._settle()
+        self._save_position()
         self.session.call_soon(self._finish)
 
     def close_nowait(self) -> None:
-        if self._read.state.current is ReadState.ENDED and not len(self.mailbox):
-            self._let_go()
+        if self._ordered.state.current is ReadState.ENDED and not len(self.mailbox):
+            self._break_cycles()
             return
         self._abandoned = True
-        self._place.retire()
+        self._factory.schedule_delete()
         self.session.call_soon(self.stop)
 
     def release(self) -> bool:
         """Return whether the read is over. Then the next one continues at the cursor."""
         # Ctrl-C may have come before the read began.
-        if self._abandoned or self._read.state.current is ReadState.NEW:
+        if self._abandoned or self._ordered.state.current is ReadState.NEW:
             self.stop()
         if not self.mailbox.closed or len(self.mailbox):
             return False
-        self._settle()
+        self._save_position()
         return True
 
-    def _settle(self) -> None:
+    def _save_position(self) -> None:
         """Move the cursor after the last message that has arrived. Acts only once."""
-        read = self._read
+        ordered = self._ordered
         with self._lock:
-            if read.state.current is not ReadState.ENDED:
-                read.note()  # first, because Ctrl-C may come in between
-                read.state.try_to(ReadState.ENDED)
-                self._place.retire()
+            if ordered.state.current is not ReadState.ENDED:
+                ordered.save_progress()  # first, because Ctrl-C may come in between
+                ordered.state.try_to(ReadState.ENDED)
+                self._factory.schedule_delete()
 
     def _finish(self) -> None:
-        self._read.cancel()
+        self._ordered.cancel()
         self._cancel_retry()
         super().end()
-        self._let_go()
+        self._break_cycles()
 
-    def _let_go(self) -> None:
+    def _break_cycles(self) -> None:
         # Break the reference cycle here: the garbage collector may find it only much
         # later.
         mailbox = self.mailbox
         mailbox.on_status = mailbox.on_credit = mailbox.on_order = None
         self.when_lost = self.when_connected = None
-        self._read.let_go()
+        self._ordered.detach_listener()

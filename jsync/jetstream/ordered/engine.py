@@ -53,7 +53,7 @@ STUCK_SECONDS: Final = 1.0
 """Seconds that a consumer may withhold messages before another one replaces it."""
 LAG_SECONDS: Final = 2.0
 """Seconds that a consumer's server may bring nothing although the leader has more."""
-BEHIND: Final = 3
+MAX_STALE_REPLIES: Final = 3
 """Replies that a stream has lost read messages, until the next one is believed."""
 SINGLE_REPLIES: Final = 3
 """Consumers in a row with a single reply to each pull, after which the read fails."""
@@ -159,7 +159,7 @@ class SequenceRange:
     """The consumer sequence of its last message that has arrived."""
 
 
-def is_final(error: Exception) -> bool:
+def is_permanent(error: Exception) -> bool:
     """Return whether another attempt to make a consumer would also fail."""
     if isinstance(error, APIError):
         refused = error.code == 400 and not isinstance(error, MaximumConsumersError)
@@ -215,7 +215,7 @@ class Cursor:
         self._read = 0  # the highest sequence that existed in the stream
         self._failures = 0
         self._idle_resets = 0
-        self._behind: list[int] = []
+        self._stale_replies: list[int] = []
         self._shorter = 0  # answers in a row that the stream ends before `until`
         self._single_replies = 0  # consumers in a row
         self._unseen: tuple[int, float] | None = None
@@ -260,7 +260,7 @@ class Cursor:
             opt_start_time=None,
         )
 
-    def began(self, info: ConsumerInfo) -> None:
+    def on_created(self, info: ConsumerInfo) -> None:
         """Note that the server has made the consumer."""
         self.name, self.consumer_sequence = info.name, 0
         self._failures = 0
@@ -282,7 +282,7 @@ class Cursor:
             self.position, last, self.until is not None, self.consumer_sequence
         )
 
-    def coming(self) -> SequenceRange:
+    def next_range(self) -> SequenceRange:
         """Return the messages to take from the next consumer.
 
         Used for push consumers, which may send before their creation is confirmed.
@@ -298,7 +298,7 @@ class Cursor:
 
     # Arrivals -------------------------------------------------------------------------
 
-    def reached(self, sequence: int, consumer_sequence: int) -> bool:
+    def advance(self, sequence: int, consumer_sequence: int) -> bool:
         """Note the last arrival from the consumer. Returns whether it is progress."""
         self.consumer_sequence = consumer_sequence
         if sequence <= self.position:
@@ -312,13 +312,13 @@ class Cursor:
         self.position = min(self.position, sequence)
         self.name = None
 
-    def return_to(self, sequence: int) -> None:
+    def seek(self, sequence: int) -> None:
         """Continue after `sequence`, which is the last message that the user has."""
         self.position = sequence
         self._read = max(self._read, sequence)
         self.name = None
 
-    def stopped(self, why: str, span: SequenceRange) -> NextAction:
+    def on_stopped(self, why: str, span: SequenceRange) -> NextAction:
         """Return the next step after the order has stopped. See `_fast.SequenceChecker`."""
         if why == "gap":
             return NextAction.RESET
@@ -333,7 +333,7 @@ class Cursor:
         """
         return max(stream_sequence, self.position) < self._snapshot
 
-    def checked(
+    def on_info(
         self,
         info: ConsumerInfo,
         consumer_sequence: int,
@@ -378,14 +378,14 @@ class Cursor:
             return NextAction.RESET
         return NextAction.WAIT
 
-    def rest(self, rest: Rest, stream_sequence: int, now: float) -> NextAction:
+    def on_rest(self, rest: Rest, stream_sequence: int, now: float) -> NextAction:
         """Return the next step by the leader's reply, when the consumer's server has no more.
 
         `stream_sequence` is the last one that has arrived. Raises `StreamNotFoundError` if
         this is another stream.
         """
         self._failures = 0
-        self.same(rest.end.info)
+        self.check_stream(rest.end.info)
         if rest.first is not None:
             self._shorter = 0
             lagging = self.name, stream_sequence
@@ -399,7 +399,9 @@ class Cursor:
         self._shorter += 1
         shorter = self.until is not None and rest.end.sequence < self.until
         return (
-            NextAction.WAIT if shorter and self._shorter <= BEHIND else NextAction.END
+            NextAction.WAIT
+            if shorter and self._shorter <= MAX_STALE_REPLIES
+            else NextAction.END
         )
 
     # Another one ----------------------------------------------------------------------
@@ -425,7 +427,7 @@ class Cursor:
             )
         return _pause(self._idle_resets - 1)
 
-    def fell_silent(self, pulls: int, replies: int) -> None:
+    def on_silence(self, pulls: int, replies: int) -> None:
         """Count a consumer without heartbeats, with the `replies` (or messages) to its pulls.
 
         Raises `OrderedConsumerResetError` if several in a row had one reply to each pull.
@@ -437,7 +439,7 @@ class Cursor:
                 f"and nothing more: {ONE_REPLY}"
             )
 
-    def same(self, info: StreamInfo) -> None:
+    def check_stream(self, info: StreamInfo) -> None:
         """Raise `StreamNotFoundError` if this is not the stream that was read.
 
         Also notes the stream's limits for consumers.
@@ -455,7 +457,7 @@ class Cursor:
             limit = (limits and limits.inactive_threshold) or INACTIVE_THRESHOLD
             self.inactive_threshold = min(limit, INACTIVE_THRESHOLD)
 
-    def seen(self, end: StreamEnd) -> None:
+    def check_end(self, end: StreamEnd) -> None:
         """Check that the stream still has the messages that were read.
 
         A stream may come back from a crash with fewer messages than were read. A new leader
@@ -466,24 +468,24 @@ class Cursor:
         if self.needs_snapshot:
             self._snapshot = last
         if last >= self._read:
-            self._behind.clear()
+            self._stale_replies.clear()
             return
-        self._behind.append(last)
-        if len(self._behind) <= BEHIND:
+        self._stale_replies.append(last)
+        if len(self._stale_replies) <= MAX_STALE_REPLIES:
             raise OrderedConsumerResetError(
                 f"stream {end.info.config.name!r} ends at sequence {last}, "
                 f"but sequence {self._read} was already read"
             )
-        self.position = self._read = min(self._behind)
+        self.position = self._read = min(self._stale_replies)
         self._snapshot = 0
-        self._behind.clear()
+        self._stale_replies.clear()
 
-    def failed(self, error: Exception) -> float:
+    def on_request_failed(self, error: Exception) -> float:
         """Count a failed attempt, and return the seconds until the next one.
 
         Raises an error if no other attempt is worthwhile.
         """
-        if is_final(error):
+        if is_permanent(error):
             raise error
         self._failures += 1
         if self._max_attempts is not None and self._failures >= self._max_attempts:

@@ -21,7 +21,7 @@ from ...errors import (
     NoRespondersError,
 )
 from ..ordered.engine import NextAction, ReadState
-from ..ordered.read import OrderedRead
+from ..ordered.session import OrderedSession
 from ..stream_end.driver import follow
 from .driver import PushDelivery
 from .engine import Heartbeat, Ownership, status_error
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ...errors import ConnectionLostError, MissedHeartbeatError
     from ...models import ConsumerInfo
     from ...validation import Seconds
-    from ..ordered.place import Place
+    from ..ordered.factory import ConsumerFactory
 
 
 class OrderedPush(PushDelivery):
@@ -41,18 +41,18 @@ class OrderedPush(PushDelivery):
 
     def __init__(
         self,
-        place: Place,
+        factory: ConsumerFactory,
         *,
         on_error: Callable[[Exception], object] | None,
         raises: bool,
     ) -> None:
-        self._place = place
-        self._cursor = place.cursor
-        self._read = OrderedRead(place, self, SequenceChecker(0))
+        self._factory = factory
+        self._cursor = factory.cursor
+        self._ordered = OrderedSession(factory, self, SequenceChecker(0))
         # Without limits: flow control bounds the backlog, and a dropped message would
         # be a gap.
         super().__init__(
-            place.api, "", on_error=on_error, raises=raises, lock=self._read.lock
+            factory.api, "", on_error=on_error, raises=raises, lock=self._ordered.lock
         )
         self.mailbox.ackless = True
         self.mailbox.on_order = self._on_order
@@ -66,135 +66,139 @@ class OrderedPush(PushDelivery):
     def begin(self, timeout: float, patience: float | None) -> None:
         """Listen, and create the first consumer. Blocks. Raises the server's errors."""
         deadline = deadline_after(timeout)
-        self._listen()
+        self._subscribe()
         try:
-            while (info := self._make(deadline)) is None:
-                self.renew()
+            while (info := self._create(deadline)) is None:
+                self.resubscribe()
                 self.mailbox.take_rest()
         except BaseException:
             self.end(discard=True)
-            self._place.retire()
+            self._factory.schedule_delete()
             raise
         self.bind(info, created=True, patience=patience)
         self._presence = None  # the read replaces a consumer that is gone
-        self._read.began_at = monotonic()
-        self._read.state.try_to(ReadState.LIVE)
+        self._ordered.created_at = monotonic()
+        self._ordered.state.try_to(ReadState.LIVE)
         # Look on the I/O thread, where the events happen.
-        self.session.call_soon(self._read.look)
+        self.session.call_soon(self._ordered.check_sequence)
 
-    def _make(self, deadline: float) -> ConsumerInfo | None:
+    def _create(self, deadline: float) -> ConsumerInfo | None:
         """Create the first consumer. Returns None if its first messages may be lost.
 
         Then its first position cannot be known, so another consumer has to begin.
         """
         try:
-            info = self._place.make(deadline)
+            info = self._factory.create_unbound(deadline)
         except ConsumerExistsError:
             # The name is unique, so we created it, but the reply was lost with the
             # connection.
             info = None
-        order = self._read.order
+        order = self._ordered.order
         arrived = order.consumer_sequence
         if info is None or (info.delivered.consumer_seq and not arrived):
-            self._place.retire()
+            self._factory.schedule_delete()
             return None
-        self._cursor.began(info)
+        self._cursor.on_created(info)
         if arrived:
             self._cursor.position = order.stream_sequence
         return info
 
     # One consumer ---------------------------------------------------------------------
 
-    def renew(self) -> None:
+    def resubscribe(self) -> None:
         """Stop listening to the last consumer, and listen for the next one."""
         self.consumer.try_to(Ownership.NONE)
         self.session.unsubscribe(self.mailbox.sid, deferred=True)
         self.mailbox.sid = self.session.next_sid()
-        self._listen()
+        self._subscribe()
 
-    def _listen(self) -> None:
+    def _subscribe(self) -> None:
         self.subject = f"{self.session.inbox}{self.mailbox.sid}"
-        self._place.deliver_subject = self.subject
-        span = self._cursor.coming()
-        self._read.order = self.mailbox.order = SequenceChecker(
+        self._factory.deliver_subject = self.subject
+        span = self._cursor.next_range()
+        self._ordered.order = self.mailbox.order = SequenceChecker(
             span.after, last=span.last
         )
         self.open()
 
-    def made(self, info: ConsumerInfo) -> None:
+    def on_created(self, info: ConsumerInfo) -> None:
         """Switch to the next consumer, which may have sent messages already."""
-        read = self._read
+        ordered = self._ordered
         with self._lock:
-            if not read.state.try_to(ReadState.LIVE):
-                self._place.retire()
+            if not ordered.state.try_to(ReadState.LIVE):
+                self._factory.schedule_delete()
                 return
             self.info = info
             self.consumer.try_to(Ownership.OURS)
-        read.began_at = monotonic()
+        ordered.created_at = monotonic()
         if self._heartbeats is not None:
-            self._heartbeats.resume(read.began_at)
-        read.look()
+            self._heartbeats.resume(ordered.created_at)
+        ordered.check_sequence()
 
     def _on_status(self, msg: Msg) -> None:
         if msg.subject != self.subject:
             return
         error = status_error(msg.status or 0, msg.status_text)
         if isinstance(error, ConsumerDeletedError | NoRespondersError):
-            self._read.reset(error)
+            self._ordered.reset(error)
         else:
             super()._on_status(msg)
 
     def _heartbeat(self, heartbeat: Heartbeat) -> None:
-        read, sent = self._read, heartbeat.consumer_sequence
-        if read.live and sent is not None and sent > read.order.consumer_sequence:
-            read.reset(read.missing())
+        ordered, sent = self._ordered, heartbeat.consumer_sequence
+        if (
+            ordered.is_live
+            and sent is not None
+            and sent > ordered.order.consumer_sequence
+        ):
+            ordered.reset(ordered.gap_error())
             return
         super()._heartbeat(heartbeat)
-        if read.live and self._cursor.may_stall(read.order.stream_sequence):
-            follow(self._place.api, self._place.consumer_info(), self._on_asked)
+        if ordered.is_live and self._cursor.may_stall(ordered.order.stream_sequence):
+            follow(self._factory.api, self._factory.consumer_info(), self._on_info)
 
-    def _on_asked(self, info: ConsumerInfo | Error) -> None:
+    def _on_info(self, info: ConsumerInfo | Error) -> None:
         """React to the info of a silent consumer, which may still have messages to send."""
-        read = self._read
-        if not read.live:
+        ordered = self._ordered
+        if not ordered.is_live:
             return
         if isinstance(info, Error):
             self.report(info)
             return
         with self._lock:
-            step = self._cursor.checked(
+            step = self._cursor.on_info(
                 info,
-                read.order.consumer_sequence,
+                ordered.order.consumer_sequence,
                 monotonic(),
                 # The next heartbeat reveals messages that were sent and did not arrive.
                 math.inf,
-                stream_sequence=read.order.stream_sequence,
+                stream_sequence=ordered.order.stream_sequence,
                 waits=not len(self.mailbox),
             )
         if step is NextAction.NEXT:
-            read.reset(None)
+            ordered.reset(None)
         elif step is NextAction.RESET:
-            read.reset(
+            ordered.reset(
                 JetStreamError(f"{self.name} has more messages, and does not send them")
             )
 
     def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
-        if self._read.live:
-            self._read.reset(error)
+        if self._ordered.is_live:
+            self._ordered.reset(error)
 
     def _on_order(self) -> None:
-        self._read.order.take_passed_over()
-        self._read.look()
+        self._ordered.order.take_passed_over()
+        self._ordered.check_sequence()
 
     # The connection -------------------------------------------------------------------
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         super()._on_lost(error)
-        self._read.lost(error)
+        self._ordered.on_disconnected(error)
 
     def _on_connected(self) -> None:
         super()._on_connected()
-        self._read.connected()
+        self._ordered.on_connected()
 
     # The end --------------------------------------------------------------------------
 
@@ -209,13 +213,13 @@ class OrderedPush(PushDelivery):
 
     def delete(self, timeout: Seconds | None = None) -> None:
         super().delete(timeout)
-        self._place.retire()
+        self._factory.schedule_delete()
 
     def abandon(self) -> None:
         super().abandon()
-        self._read.let_go()
-        self._place.retire()
+        self._ordered.detach_listener()
+        self._factory.schedule_delete()
 
     def _stop(self) -> None:
-        self._read.state.try_to(ReadState.ENDING)
-        self._read.cancel()
+        self._ordered.state.try_to(ReadState.ENDING)
+        self._ordered.cancel()

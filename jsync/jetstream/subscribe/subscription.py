@@ -19,7 +19,7 @@ from ...errors import (
 )
 from .. import management
 from ..ordered.engine import RESET_ATTEMPTS, Cursor, ordered_push_config
-from ..ordered.place import Place
+from ..ordered.factory import ConsumerFactory
 from ..push.driver import PushDelivery
 from ..push.ordered import OrderedPush
 
@@ -364,7 +364,7 @@ def open_ordered(
         ordered_push_config(config), prefix, max_reset_attempts=max_reset_attempts
     )
     delivery = OrderedPush(
-        Place(api, stream, cursor), on_error=on_error, raises=callback is None
+        ConsumerFactory(api, stream, cursor), on_error=on_error, raises=callback is None
     )
     sub = PushSubscription(delivery, callback, manual_ack=True, timeout=timeout)
     delivery.begin(api.seconds(timeout), heartbeat_patience)

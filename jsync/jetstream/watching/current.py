@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...core.timers import Timer
     from ..ordered.driver import OrderedPull
-    from ..ordered.place import Place
+    from ..ordered.factory import ConsumerFactory
     from ..stream_end.engine import Rest, StreamEnd
 
 ASK_EVERY: Final = 2.0
@@ -52,14 +52,17 @@ class Current:
     """Checks with the leader how current a watch is, on the I/O thread, until it is stopped."""
 
     def __init__(
-        self, place: Place, pull: OrderedPull, applied: Callable[[], Applied]
+        self,
+        factory: ConsumerFactory,
+        pull: OrderedPull,
+        applied: Callable[[], Applied],
     ) -> None:
-        self._place = place
-        self._filters: Sequence[str] | None = place.cursor.filters
+        self._factory = factory
+        self._filters: Sequence[str] | None = factory.cursor.filters
         self._pull = pull
         self._applied = applied
-        self._begin = place.cursor.position
-        self._session = place.api.session
+        self._begin = factory.cursor.position
+        self._session = factory.api.session
         # Guards the attributes down to `_confirmed`, which any thread may read.
         self._lock = ForkSafeRLock()
         # Moments that count once the watch has reached a revision, see `_wait`: the
@@ -67,7 +70,7 @@ class Current:
         self._waiting: deque[tuple[int, int | None, float, StreamEnd]] = deque()
         self._reached: StreamEnd | None = None
         self._since = monotonic()
-        self._said: tuple[StreamEnd | None, float] = place.end, self._since
+        self._said: tuple[StreamEnd | None, float] = factory.end, self._since
         self._confirmed = True  # since the connection was made
         self._questions = 0
         self._stopped = False
@@ -142,10 +145,10 @@ class Current:
         self._questions += 1
         question, asked_at = self._questions, monotonic()
         after = self._pull.position
-        self._later(max(ASK_EVERY, self._place.api.timeout))
+        self._later(max(ASK_EVERY, self._factory.api.timeout))
         follow(
-            self._place.api,
-            ask_rest(self._place.stream, self._filters, after),
+            self._factory.api,
+            ask_rest(self._factory.stream, self._filters, after),
             lambda rest: self._answered(question, asked_at, after, rest),
         )
 
@@ -163,7 +166,7 @@ class Current:
             self._later(ASK_AGAIN)
             return
         end = rest.end
-        self._pull.behind(rest, after)
+        self._pull.leave_if_behind(rest, after)
         moment = asked_at - end.silence
         with self._lock:
             self._said = end, (asked_at + monotonic()) / 2
@@ -189,4 +192,4 @@ class Current:
             self._waiting.popleft()
 
     def __repr__(self) -> str:
-        return f"<Current of {self._place.stream}>"
+        return f"<Current of {self._factory.stream}>"

@@ -25,7 +25,7 @@ from ...validation import check_bool, check_int, check_optional_callable
 from ..management import stream_info
 from ..ordered.driver import OrderedPull
 from ..ordered.engine import IDLE_HEARTBEAT, Cursor, ordered_config
-from ..ordered.place import Place
+from ..ordered.factory import ConsumerFactory
 from ..pulls.engine import consume_limits
 from ..stream_end.driver import stream_rest
 from ..stream_end.engine import ask_rest, end_in
@@ -95,25 +95,25 @@ def open_changes(
     cursor = Cursor(
         ordered_config(options), secrets.token_hex(8), max_reset_attempts=None
     )
-    place = Place(api, layout.stream, cursor)
-    place.needs_end = not updates_only
+    factory = ConsumerFactory(api, layout.stream, cursor)
+    factory.needs_end = not updates_only
     deadline = deadline_after(api.seconds(timeout))
     asked_at = monotonic()
     try:
-        info = place.make(deadline)
+        info = factory.create_unbound(deadline)
     except StreamNotFoundError as error:
         raise layout.not_found_error() from error
-    cursor.began(info)
+    cursor.on_created(info)
     start = 0 if revision is None else revision - 1
-    if place.end is not None and start > place.end.sequence:
-        place.retire()
-        raise _no_revision(layout, start + 1, place.end.sequence)
+    if factory.end is not None and start > factory.end.sequence:
+        factory.schedule_delete()
+        raise _no_revision(layout, start + 1, factory.end.sequence)
     initial = InitialState(0)
     if not updates_only:
         latest = options["deliver_policy"] == "last_per_subject"
-        initial = _initial(place, info, start, latest=latest)
+        initial = _initial(factory, info, start, latest=latest)
     changes = Changes(
-        place, layout, keys, start, initial, ignore_deletes, headers_only, on_error
+        factory, layout, keys, start, initial, ignore_deletes, headers_only, on_error
     )
     changes.asked_at = asked_at
     try:
@@ -136,10 +136,10 @@ def _no_revision(layout: Watched[Item], revision: int, last: int) -> WrongRevisi
 
 
 def _initial(
-    place: Place, info: ConsumerInfo, start: int, *, latest: bool
+    factory: ConsumerFactory, info: ConsumerInfo, start: int, *, latest: bool
 ) -> InitialState:
     """Track the initial entries of a consumer, as its server counts them."""
-    end = place.end
+    end = factory.end
     if end is None:  # this account may not query the leader
         return InitialState(info.num_pending, latest=latest)
     # The server that reported the end of the stream has every message up to it.
@@ -162,7 +162,7 @@ class Changes(Drainable, Generic[Item]):
 
     def __init__(
         self,
-        place: Place,
+        factory: ConsumerFactory,
         layout: Watched[Item],
         keys: tuple[str, ...],
         start: int,
@@ -171,14 +171,14 @@ class Changes(Drainable, Generic[Item]):
         bare: bool,
         on_error: Callable[[Exception], object] | None,
     ) -> None:
-        self._place = place
+        self._factory = factory
         self._layout = layout
         self._keys = keys
         self._ignore_deletes = ignore_deletes
-        self._session = place.api.session
+        self._session = factory.api.session
         self.write_buffer = self._session.write_buffer
         self._initial = initial
-        self._latest = place.cursor.is_latest
+        self._latest = factory.cursor.is_latest
         self._rounds = 0  # how often the leader had more than the watch
         self._look_after = MIN_POLL_INTERVAL
         self._silent_until = 0.0  # the leader is not queried before
@@ -194,7 +194,7 @@ class Changes(Drainable, Generic[Item]):
         self.finished = Latch(self.write_buffer)
         """Set when the thread of `run` has ended."""
         limits = consume_limits(expires=EXPIRES, idle_heartbeat=IDLE_HEARTBEAT)
-        self._pull = OrderedPull(place, limits, on_error)
+        self._pull = OrderedPull(factory, limits, on_error)
         self._pull.when_moved = initial.moved
         self._mailbox = self._pull.mailbox
         self._decoded = layout.decoder(bare=bare, ignore_deletes=ignore_deletes)
@@ -342,16 +342,16 @@ class Changes(Drainable, Generic[Item]):
 
         If the end keeps moving ahead of the reading, keys may be compared to find it.
         """
-        place, initial = self._place, self._initial
-        after, end = self.entries.revision, place.end
+        factory, initial = self._factory, self._initial
+        after, end = self.entries.revision, factory.end
         until = None if self._latest or end is None else end.sequence
         if compares and self._rounds >= MAX_ROUNDS and initial.exact:
             self._compare_keys(deadline)
             return
         # Without a bound, because an initial entry that is replaced comes later.
         rest = stream_rest(
-            place.api,
-            lambda: ask_rest(place.stream, place.cursor.filters, after),
+            factory.api,
+            lambda: ask_rest(factory.stream, factory.cursor.filters, after),
             deadline,
         )
         if rest.first is None:
@@ -360,7 +360,7 @@ class Changes(Drainable, Generic[Item]):
             self._rounds += 1 if self._latest else 0
             initial.ends_at(rest.end.sequence if until is None else until)
             if not self._mailbox:
-                self._session.call_soon(lambda: self._pull.behind(rest, after))
+                self._session.call_soon(lambda: self._pull.leave_if_behind(rest, after))
 
     def _compare_keys(self, deadline: float) -> None:
         """Query the leader for all keys, and end the initial entries if each of them has come.
@@ -376,12 +376,12 @@ class Changes(Drainable, Generic[Item]):
 
     def listed(self, deadline: float) -> tuple[set[str], int]:
         """Query the leader for its keys, in stored form, and the end of the stream. Blocks."""
-        place, size = self._place, len(self._layout.prefix)
+        factory, size = self._factory, len(self._layout.prefix)
         keys: set[str] = set()
         last = 0
-        for subject in place.cursor.filters or (">",):
+        for subject in factory.cursor.filters or (">",):
             info = stream_info(
-                *(place.api, place.stream),
+                *(factory.api, factory.stream),
                 subjects_filter=subject,
                 timeout=max(INFO_TIMEOUT, deadline - monotonic()),
             )
@@ -422,18 +422,18 @@ class Changes(Drainable, Generic[Item]):
     @property
     def max_age(self) -> float | None:
         """The `ttl` that the bucket had when the watch began."""
-        end = self._place.end
+        end = self._factory.end
         return None if end is None else end.info.config.max_age
 
     @property
     def is_of_all(self) -> bool:
         """True if the watch covers every key."""
-        return self._place.cursor.filters == [f"{self._layout.prefix}>"]
+        return self._factory.cursor.filters == [f"{self._layout.prefix}>"]
 
     def current(self, applied: Callable[[], Applied]) -> Current:
         """Begin to track how current the watch is, given the changes that were `applied`."""
-        current = Current(self._place, self._pull, applied)
-        end = self._place.end
+        current = Current(self._factory, self._pull, applied)
+        end = self._factory.end
         current.begin(self.asked_at - (0.0 if end is None else end.silence))
         return current
 

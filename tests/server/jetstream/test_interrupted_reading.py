@@ -14,7 +14,7 @@ from jsync.jetstream.ordered import (
     batch as ordered_batch,
     driver,
 )
-from jsync.jetstream.ordered.place import Place
+from jsync.jetstream.ordered.factory import ConsumerFactory
 from jsync.jetstream.pulls import (
     arrow as pulls_arrow,
     driver as pulls_driver,
@@ -350,7 +350,7 @@ def test_a_range_interrupted_at_start_is_read_whole(
     with jsync.connect(server.url) as nc:
         reading = iter(nc.jetstream().stream(numbers).read_arrow())
         with monkeypatch.context() as patch:
-            patch.setattr(Place, "create", interrupt)
+            patch.setattr(ConsumerFactory, "create", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 next(reading)
         assert sum(map(len, reading)) == COUNT

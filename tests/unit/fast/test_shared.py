@@ -40,7 +40,7 @@ from jsync.jetstream.keyvalue.live_view import LiveView
 from jsync.jetstream.keyvalue.lock import Lock
 from jsync.jetstream.ordered.batch import FetchState, OrderedFetch
 from jsync.jetstream.ordered.engine import ReadState
-from jsync.jetstream.ordered.read import OrderedRead
+from jsync.jetstream.ordered.session import OrderedSession
 from jsync.jetstream.pulls.delivery import UnreadMessages
 from jsync.jetstream.push.engine import Ownership
 from jsync.jetstream.push.ownership import ConsumerOwnership
@@ -447,8 +447,8 @@ def test_a_fetch_settles_once_from_any_thread() -> None:
         def _close(self) -> None:
             self.closings += 1
 
-    place = stub(cursor=stub(position=0), retire=lambda: None, api=stub())
-    fetches = [Fetch(place, cast("Any", None), 1.0, None) for _ in range(ROUNDS)]
+    factory = stub(cursor=stub(position=0), schedule_delete=lambda: None, api=stub())
+    fetches = [Fetch(factory, cast("Any", None), 1.0, None) for _ in range(ROUNDS)]
     meet(
         ROUNDS,
         lambda number: fetches[number].close(),
@@ -459,19 +459,19 @@ def test_a_fetch_settles_once_from_any_thread() -> None:
 
 
 def test_a_read_is_cancelled_by_any_thread() -> None:
-    asked = stub(answer_to=lambda _: True, cancel=lambda: None)
-    place = stub(cursor=None, api=stub(session=None), delete=lambda _: None)
+    asked = stub(set_callback=lambda _: True, cancel=lambda: None)
+    factory = stub(cursor=None, api=stub(session=None), delete_nowait=lambda _: None)
     reads = [
-        OrderedRead(place, cast("Any", stub()), cast("Any", None))
+        OrderedSession(factory, cast("Any", stub()), cast("Any", None))
         for _ in range(ROUNDS)
     ]
     for read in reads:
-        read._creating, read._inquiry = "name", asked
+        read._creating, read._request = "name", asked
 
     def over(number: int) -> list[str]:
         """Do what `_step` does with a reply at the end. Only one thread may delete that name."""
         deleted: list[str] = []
-        reads[number].place = stub(delete=deleted.append)
+        reads[number].factory = stub(delete_nowait=deleted.append)
         reads[number].state.try_to(ReadState.ENDING)
         reads[number]._step(cast("Any", {}))
         return deleted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream.ordered import engine as ordered_engine, read as ordered_read
+from jsync.jetstream.ordered import engine as ordered_engine, session as ordered_session
 from jsync.jetstream.ordered.engine import ReadState
 from jsync.jetstream.push import engine as push_engine, ownership as push_ownership
 from jsync.jetstream.push.engine import Ownership
@@ -31,12 +31,12 @@ def test_a_read_stopped_during_consumer_replacement_stays_stopped(
     state: ReadState,
 ) -> None:
     table = Interrupting(ordered_engine.TRANSITIONS, state)
-    monkeypatch.setattr(ordered_read, "TRANSITIONS", table)
+    monkeypatch.setattr(ordered_session, "TRANSITIONS", table)
     fill(nc, stream, 10)
     with stream.ordered_consumer() as consumer:
         messages = consumer.messages(max_messages=4)
         assert take(messages, 3) == [0, 1, 2]
-        read = messages._pull._read  # type: ignore[attr-defined]
+        read = messages._pull._ordered  # type: ignore[attr-defined]
         table.call = messages.stop
         nc._session.call_soon(lambda: read.reset(None))
         wait_for(lambda: table.thread is not None)
@@ -56,11 +56,11 @@ def test_a_subscription_ended_during_replacement_leaves_no_consumer(
     state: ReadState,
 ) -> None:
     table = Interrupting(ordered_engine.TRANSITIONS, state)
-    monkeypatch.setattr(ordered_read, "TRANSITIONS", table)
+    monkeypatch.setattr(ordered_session, "TRANSITIONS", table)
     sub = js.subscribe(f"{stream.name}.>", ordered=True)
     fill(nc, stream, 3)
     assert [int(sub.next().data) for _ in range(3)] == [0, 1, 2]
-    read = sub._delivery._read  # type: ignore[attr-defined]
+    read = sub._delivery._ordered  # type: ignore[attr-defined]
     table.call = sub.unsubscribe
     nc._session.call_soon(lambda: read.reset(None))
     wait_for(lambda: table.thread is not None)

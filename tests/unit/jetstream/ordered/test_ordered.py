@@ -12,16 +12,16 @@ from hypothesis import given, settings, strategies as st
 from jsync import errors
 from jsync._fast import SequenceChecker
 from jsync.jetstream.ordered.engine import (
-    BEHIND,
     LAG_SECONDS,
     MAX_BACKOFF,
+    MAX_STALE_REPLIES,
     RESET_ATTEMPTS,
     SINGLE_REPLIES,
     TRANSITIONS,
     Cursor,
     NextAction,
     ReadState,
-    is_final,
+    is_permanent,
     ordered_config,
 )
 from jsync.jetstream.stream_end.engine import Rest, StreamEnd
@@ -91,7 +91,7 @@ def test_unused_consumers_stay_30_seconds_within_stream_limits() -> None:
                 consumer_limits=ConsumerLimits(inactive_threshold=limit)
             ),
         )
-        place.same(info)
+        place.check_stream(info)
         assert place.inactive_threshold == seconds
     assert cursor(inactive_threshold=7.0).inactive_threshold == 7
 
@@ -166,7 +166,7 @@ def test_the_second_consumer_starts_at_a_sequence(
     place = cursor(**options)
     first = place.next_config()
     assert first.deliver_policy == config(**options).deliver_policy
-    place.began(made(stream_seq=7))
+    place.on_created(made(stream_seq=7))
     second = place.next_config()
     assert second.deliver_policy == "by_start_sequence"
     assert second.opt_start_seq == 8
@@ -177,11 +177,11 @@ def test_the_second_consumer_starts_at_a_sequence(
 def test_the_next_consumer_continues_after_the_last_message() -> None:
     place = cursor()
     place.next_config()
-    place.began(made(0))
-    assert place.reached(12, 5)
-    assert not place.reached(12, 5)
+    place.on_created(made(0))
+    assert place.advance(12, 5)
+    assert not place.advance(12, 5)
     assert place.next_config().opt_start_seq == 13
-    place.began(made(12))
+    place.on_created(made(12))
     assert place.range().after == 12
     assert place.consumer_sequence == 0
 
@@ -189,8 +189,8 @@ def test_the_next_consumer_continues_after_the_last_message() -> None:
 def test_undelivered_messages_are_read_again() -> None:
     place = cursor()
     place.next_config()
-    place.began(made(0))
-    place.reached(12, 12)
+    place.on_created(made(0))
+    place.advance(12, 12)
     place.rewind(9)
     assert place.name is None
     assert place.next_config().opt_start_seq == 10
@@ -198,30 +198,30 @@ def test_undelivered_messages_are_read_again() -> None:
 
 def test_within_the_snapshot_last_messages_are_requested_again() -> None:
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(end(20))
+    place.check_end(end(20))
     assert place.next_config().deliver_policy == "last_per_subject"
-    place.began(made(3))
+    place.on_created(made(3))
     assert place.range().last is None, "the first one leaves nothing out"
-    place.reached(10, 4)
+    place.advance(10, 4)
     assert place.next_config().deliver_policy == "last_per_subject"
-    place.began(made(4))
+    place.on_created(made(4))
     assert (place.range().after, place.range().last) == (10, 20)
-    assert place.stopped("last", place.range()) is NextAction.NEXT
+    assert place.on_stopped("last", place.range()) is NextAction.NEXT
     follower = place.next_config()
     assert (follower.deliver_policy, follower.opt_start_seq) == (
         "by_start_sequence",
         21,
     )
-    place.began(made(20))
+    place.on_created(made(20))
     assert place.range().last is None
 
 
 def test_after_the_snapshot_reading_continues_by_sequence() -> None:
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(end(20))
+    place.check_end(end(20))
     place.next_config()
-    place.began(made(3))
-    place.reached(20, 7)
+    place.on_created(made(3))
+    place.advance(20, 7)
     assert place.next_config().opt_start_seq == 21
 
 
@@ -231,30 +231,30 @@ def test_after_the_snapshot_reading_continues_by_sequence() -> None:
 def test_the_end_is_where_the_stream_ended() -> None:
     place = cursor()
     place.next_config()
-    place.began(made(0))
+    place.on_created(made(0))
     place.until = 10
     span = place.range()
     assert (span.last, span.to_end) == (10, True)
-    place.reached(7, 7)
-    assert place.stopped("gap", span) is NextAction.RESET
+    place.advance(7, 7)
+    assert place.on_stopped("gap", span) is NextAction.RESET
     assert place.position == 7
-    assert place.stopped("last", span) is NextAction.END
+    assert place.on_stopped("last", span) is NextAction.END
     assert (place.position, place.at_end) == (10, True)
 
 
 def test_the_snapshot_is_not_the_end() -> None:
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(end(20))
+    place.check_end(end(20))
     place.next_config()
-    place.began(made(3))
+    place.on_created(made(3))
     place.until = 30
     place.next_config()
-    place.began(made(3))
+    place.on_created(made(3))
     span = place.range()
     assert span.last == 20
-    assert place.stopped("last", span) is NextAction.NEXT
+    assert place.on_stopped("last", span) is NextAction.NEXT
     place.next_config()
-    place.began(made(20))
+    place.on_created(made(20))
     assert place.range().last == 30
 
 
@@ -274,23 +274,23 @@ def test_silence_makes_the_reader_ask_for_the_end(
 ) -> None:
     place = cursor()
     place.next_config()
-    place.began(made(0))
+    place.on_created(made(0))
     place.until = 10
-    assert place.checked(made(at, sent, pending), 5, now=0.0, patience=1.0) is step
+    assert place.on_info(made(at, sent, pending), 5, now=0.0, patience=1.0) is step
 
 
 def reading_to(until: int) -> Cursor:
     place = cursor()
-    place.same(stream(until))
+    place.check_stream(stream(until))
     place.next_config()
-    place.began(made(0))
+    place.on_created(made(0))
     place.until = until
     return place
 
 
 def test_a_leader_with_nothing_left_ends_the_read() -> None:
     place = reading_to(10)
-    assert place.rest(Rest(end(12), None), 7, 0.0) is NextAction.END
+    assert place.on_rest(Rest(end(12), None), 7, 0.0) is NextAction.END
 
 
 def test_a_server_lagging_behind_its_leader_is_left() -> None:
@@ -301,23 +301,23 @@ def test_a_server_lagging_behind_its_leader_is_left() -> None:
         (100.2 + LAG_SECONDS, 6, NextAction.WAIT),
         (100.1 + 2 * LAG_SECONDS, 6, NextAction.RESET),
     ):
-        assert place.rest(Rest(end(12), 8), at, now) is step
+        assert place.on_rest(Rest(end(12), 8), at, now) is step
     place.next_config()
-    place.began(made(6))
-    assert place.rest(Rest(end(12), 8), 6, 200.0) is NextAction.WAIT
+    place.on_created(made(6))
+    assert place.on_rest(Rest(end(12), 8), 6, 200.0) is NextAction.WAIT
 
 
 def test_a_leader_without_the_end_is_believed_eventually() -> None:
     place = reading_to(10)
-    for _ in range(BEHIND):
-        assert place.rest(Rest(end(8), None), 8, 0.0) is NextAction.WAIT
-    assert place.rest(Rest(end(8), None), 8, 0.0) is NextAction.END
+    for _ in range(MAX_STALE_REPLIES):
+        assert place.on_rest(Rest(end(8), None), 8, 0.0) is NextAction.WAIT
+    assert place.on_rest(Rest(end(8), None), 8, 0.0) is NextAction.END
 
 
 def test_the_rest_of_recreated_streams_is_an_error() -> None:
     place = reading_to(10)
     with pytest.raises(errors.StreamNotFoundError, match="another"):
-        place.rest(Rest(end(20, BORN + timedelta(seconds=1)), None), 7, 0.0)
+        place.on_rest(Rest(end(20, BORN + timedelta(seconds=1)), None), 7, 0.0)
 
 
 def test_a_read_without_progress_gives_up() -> None:
@@ -332,19 +332,19 @@ def test_a_read_without_progress_gives_up() -> None:
 def test_single_replies_are_an_error_naming_the_remedy() -> None:
     place = cursor()
     for _ in range(5):
-        place.fell_silent(1, 1)
-        place.fell_silent(1, 0)
-        place.fell_silent(2, 3)
+        place.on_silence(1, 1)
+        place.on_silence(1, 0)
+        place.on_silence(2, 3)
     for _ in range(SINGLE_REPLIES - 1):
-        place.fell_silent(2, 2)
+        place.on_silence(2, 2)
     with pytest.raises(errors.OrderedConsumerResetError, match="response_type: stream"):
-        place.fell_silent(1, 1)
+        place.on_silence(1, 1)
 
 
 def test_a_message_missing_too_long_counts_as_lost() -> None:
     place = cursor()
     place.next_config()
-    place.began(made(0))
+    place.on_created(made(0))
     place.until = 10
     for now, sent, come, step in (
         (100.0, 6, 5, NextAction.WAIT),
@@ -353,14 +353,14 @@ def test_a_message_missing_too_long_counts_as_lost() -> None:
         (110.0, 7, 6, NextAction.RESET),
     ):
         info = made(3 + sent, sent, 0)
-        assert place.checked(info, come, now, patience=5.0) is step
+        assert place.on_info(info, come, now, patience=5.0) is step
 
 
 def within_snapshot() -> Cursor:
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(end(20))
+    place.check_end(end(20))
     place.next_config()
-    place.began(made(0))
+    place.on_created(made(0))
     return place
 
 
@@ -374,7 +374,7 @@ def test_a_consumer_that_withholds_last_messages_is_replaced() -> None:
         (102.5, 7, NextAction.RESET),
     ):
         info = made(3 + sent, sent, 5)
-        assert place.checked(info, sent, now, 5.0, stream_sequence=10) is step
+        assert place.on_info(info, sent, now, 5.0, stream_sequence=10) is step
 
 
 def test_a_consumer_awaiting_its_reader_is_not_stuck() -> None:
@@ -386,15 +386,15 @@ def test_a_consumer_awaiting_its_reader_is_not_stuck() -> None:
         (103.0, True, NextAction.RESET),
     ):
         info = made(10, 7, 5)
-        assert place.checked(info, 7, now, 5.0, waits=waits) is step
+        assert place.on_info(info, 7, now, 5.0, waits=waits) is step
 
 
 def test_without_last_messages_every_later_message_is_read() -> None:
     place = within_snapshot()
-    place.reached(10, 7)
+    place.advance(10, 7)
     assert place.may_stall(10)
     assert (
-        place.checked(made(20, 7, 0), 7, 1.0, 5.0, stream_sequence=10)
+        place.on_info(made(20, 7, 0), 7, 1.0, 5.0, stream_sequence=10)
         is NextAction.NEXT
     )
     assert not place.may_stall(10)
@@ -407,7 +407,7 @@ def test_a_consumer_past_last_messages_is_never_stuck() -> None:
     assert not place.may_stall(20)
     for now in (100.0, 200.0):
         info = made(20, 7, 5)
-        assert place.checked(info, 7, now, 5.0, stream_sequence=20) is NextAction.WAIT
+        assert place.on_info(info, 7, now, 5.0, stream_sequence=20) is NextAction.WAIT
 
 
 # Troubles
@@ -428,40 +428,40 @@ def test_a_consumer_past_last_messages_is_never_stuck() -> None:
     ],
 )
 def test_only_permanent_errors_end_the_attempts(error: Exception, final: bool) -> None:
-    assert is_final(error) is final
+    assert is_permanent(error) is final
     place = cursor()
     if final:
         with pytest.raises(type(error)):
-            place.failed(error)
+            place.on_request_failed(error)
     else:
-        assert place.failed(error) > 0
+        assert place.on_request_failed(error) > 0
 
 
 def test_attempts_pause_ever_longer_and_finally_end() -> None:
     place = cursor(max_reset_attempts=9)
     late = errors.TimeoutError("late")
-    pauses = [place.failed(late) for _ in range(8)]
+    pauses = [place.on_request_failed(late) for _ in range(8)]
     assert pauses == sorted(pauses)
     assert pauses[0] == 0.25
     assert pauses[-1] == MAX_BACKOFF
     with pytest.raises(errors.OrderedConsumerResetError) as caught:
-        place.failed(late)
+        place.on_request_failed(late)
     assert caught.value.__cause__ is late
 
 
 def test_a_success_resets_the_count_of_attempts() -> None:
     place = cursor(max_reset_attempts=3)
     for _ in range(10):
-        place.failed(errors.TimeoutError("late"))
-        place.failed(errors.TimeoutError("late"))
+        place.on_request_failed(errors.TimeoutError("late"))
+        place.on_request_failed(errors.TimeoutError("late"))
         place.next_config()
-        place.began(made(0))
+        place.on_created(made(0))
 
 
 def test_without_a_limit_it_never_gives_up() -> None:
     place = cursor(max_reset_attempts=None)
     for _ in range(1000):
-        assert place.failed(errors.TimeoutError("late")) <= MAX_BACKOFF
+        assert place.on_request_failed(errors.TimeoutError("late")) <= MAX_BACKOFF
 
 
 def test_a_consumer_that_vanishes_is_recreated_after_pausing() -> None:
@@ -478,34 +478,34 @@ def test_a_consumer_that_vanishes_is_recreated_after_pausing() -> None:
 
 def test_a_recreated_stream_is_not_continued() -> None:
     place = cursor()
-    place.same(stream(10))
-    place.same(stream(20))
+    place.check_stream(stream(10))
+    place.check_stream(stream(20))
     with pytest.raises(errors.StreamNotFoundError, match="another"):
-        place.same(stream(20, BORN + timedelta(seconds=1)))
+        place.check_stream(stream(20, BORN + timedelta(seconds=1)))
 
 
 def test_a_stream_without_its_end_is_believed_eventually() -> None:
     """A new leader may not have read its own log yet."""
     place = cursor()
-    place.seen(end(0))
+    place.check_end(end(0))
     place.next_config()
-    place.began(made(0))
-    place.reached(20, 20)
+    place.on_created(made(0))
+    place.advance(20, 20)
     for last in (12, 14, 15):
         with pytest.raises(errors.OrderedConsumerResetError) as caught:
-            place.seen(end(last))
-        assert not is_final(caught.value)
-    assert BEHIND == 3
-    place.seen(end(16))
+            place.check_end(end(last))
+        assert not is_permanent(caught.value)
+    assert MAX_STALE_REPLIES == 3
+    place.check_end(end(16))
     assert place.next_config().opt_start_seq == 13, "what has been stored since"
 
 
 def test_a_future_start_is_no_lost_end() -> None:
     place = cursor(opt_start_seq=50)
-    place.seen(end(3))
+    place.check_end(end(3))
     place.next_config()
-    place.began(made(49))
-    place.seen(end(3))
+    place.on_created(made(49))
+    place.check_end(end(3))
     assert place.next_config().opt_start_seq == 50
 
 
@@ -579,7 +579,7 @@ def read(
     if to_end:
         place.until = stored.last
     info = stored.create(place.next_config())
-    place.began(info)
+    place.on_created(info)
     todo = [*actions, ("take", 10_000)]
     while todo:
         span = place.range()
@@ -610,18 +610,18 @@ def read(
                 if order.take_ran_dry() and not rest:
                     return taken + consumer.taken
             if order.stopped is not None:
-                place.reached(order.stream_sequence, order.consumer_sequence)
+                place.advance(order.stream_sequence, order.consumer_sequence)
                 taken += consumer.taken
-                if place.stopped(order.stopped, span) is NextAction.END:
+                if place.on_stopped(order.stopped, span) is NextAction.END:
                     return taken
                 todo = todo or [("take", 10_000)]
                 again = True
             elif not todo and stored.count > order.consumer_sequence:
                 todo, again = [("take", 10_000)], True  # the last message was lost
-        place.reached(order.stream_sequence, order.consumer_sequence)
+        place.advance(order.stream_sequence, order.consumer_sequence)
         taken += consumer.taken
         if again:
-            place.began(stored.create(place.next_config()))
+            place.on_created(stored.create(place.next_config()))
     return taken
 
 
@@ -653,7 +653,7 @@ def test_every_remaining_message_is_read_once_in_order(
     first = {None: 1, "new": len(before) + 1, "last": max(1, len(before))}[policy]
     last = len(before) if to_end else 10_000
     place = cursor(deliver_policy=policy)
-    place.seen(end(stored.last))
+    place.check_end(end(stored.last))
     taken = read(stored, place, actions, to_end)
     assert taken == sorted(set(taken))
     assert set(taken) >= {n for n in stored.stored if first <= n <= last}
@@ -670,7 +670,7 @@ def test_last_messages_and_all_following_ones_are_read(
     for subject in before:
         stored.publish(subject)
     place = cursor(deliver_policy="last_per_subject")
-    place.seen(end(stored.last))
+    place.check_end(end(stored.last))
     taken = read(stored, place, actions, to_end=False)
     assert taken == sorted(set(taken))
     snapshot = len(before)

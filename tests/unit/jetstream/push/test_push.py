@@ -203,16 +203,16 @@ def test_ordered_consumers_are_set_up_as_such() -> None:
 def test_ordered_consumers_the_next_is_known_before_creation() -> None:
     cursor = Cursor(ConsumerConfig(deliver_policy="last_per_subject"), "p")
     stream = StreamInfo(state=StreamState(last_seq=10), created=datetime.now(UTC))
-    cursor.seen(StreamEnd(10, 1, 0.0, stream))
-    first = cursor.coming()
+    cursor.check_end(StreamEnd(10, 1, 0.0, stream))
+    first = cursor.next_range()
     assert (first.after, first.last) == (0, None)
-    cursor.began(ConsumerInfo(name="p_1", delivered=SequenceInfo(stream_seq=2)))
-    cursor.reached(4, 1)
+    cursor.on_created(ConsumerInfo(name="p_1", delivered=SequenceInfo(stream_seq=2)))
+    cursor.advance(4, 1)
     # By then, another message may be the last of its subject.
-    second = cursor.coming()
+    second = cursor.next_range()
     assert (second.after, second.last, second.consumer_sequence) == (4, 10, 0)
-    cursor.reached(10, 3)
-    assert cursor.coming().last is None
+    cursor.advance(10, 3)
+    assert cursor.next_range().last is None
 
 
 # The consumer of a subscription

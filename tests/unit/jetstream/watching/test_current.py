@@ -33,14 +33,16 @@ class Watched:
         self.applied = Applied(10, 0)
         timer: Any = SimpleNamespace(cancel=lambda: None)
         session = SimpleNamespace(call_later=lambda seconds, call: timer)
-        place: Any = SimpleNamespace(
+        factory: Any = SimpleNamespace(
             cursor=SimpleNamespace(filters=None, position=0),
             api=SimpleNamespace(session=session),
             end=None,
             stream="S",
         )
-        pull: Any = SimpleNamespace(closed=False, behind=lambda rest, after: None)
-        self.current = Current(place, pull, lambda: self.applied)
+        pull: Any = SimpleNamespace(
+            closed=False, leave_if_behind=lambda rest, after: None
+        )
+        self.current = Current(factory, pull, lambda: self.applied)
         self.current._since = 0.0
         self.asked_at = monotonic()
 

@@ -1,4 +1,4 @@
-"""The place of an ordered consumer in its stream, and the consumers made there."""
+"""The creation of the consumers that an ordered consumer reads one after the other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .engine import Cursor
 
 
-class Place:
+class ConsumerFactory:
     """A stream, and the position and the consumers of an ordered consumer in it."""
 
     def __init__(self, api: API, stream: str, cursor: Cursor) -> None:
@@ -49,24 +49,24 @@ class Place:
         """The subject that the next consumer sends to, or None for a pull consumer."""
         self.used_at = monotonic()
         """The time at which the consumer was last made or pulled from."""
-        self.was_silent = False
+        self.last_pull_empty = False
         """True if the consumer apparently had too few messages for the last pull."""
         # Commands that delete our consumers, which may exist on the server.
         self._deletions: list[bytes] = []
 
-    def source(self) -> PullTarget:
+    def pull_target(self) -> PullTarget:
         """Return the consumer that continues from here."""
         name = self.cursor.name or self.cursor.prefix
         return PullTarget(
             self.api, f"{self.stream}.{name}", False, PriorityOptions(), None
         )
 
-    def creation(self) -> Steps[ConsumerInfo]:
-        """Yield the requests that make the next consumer, and return it. See `advance`.
+    def create_steps(self) -> Steps[ConsumerInfo]:
+        """Yield the requests that make the next consumer, and return it. See `send_next`.
 
-        The caller reports the new consumer to the cursor with `Cursor.began`.
+        The caller reports the new consumer to the cursor with `Cursor.on_created`.
         """
-        self.retire()
+        self.schedule_delete()
         self.end = None
         try:
             reply = yield APIRequest(f"STREAM.INFO.{self.stream}")
@@ -77,14 +77,14 @@ class Place:
                 raise
         else:
             info = StreamInfo.from_wire(reply)
-            self.cursor.same(info)
+            self.cursor.check_stream(info)
             try:
                 self.end = end_in(info)
             except JetStreamUnavailableError:
                 if self.needs_end or self.cursor.needs_snapshot:
                     raise
             else:
-                self.cursor.seen(self.end)
+                self.cursor.check_end(self.end)
         session = self.api.session
         config = self.cursor.next_config()
         if self.deliver_subject is not None:
@@ -106,35 +106,35 @@ class Place:
     def create(self, deadline: float) -> None:
         """Create the next consumer. Blocks. Raises the server's errors."""
         try:
-            self.cursor.began(self.make(deadline))
+            self.cursor.on_created(self.create_unbound(deadline))
             self.used_at = monotonic()
         except BaseException:
-            self.retire()  # the server may have created it
+            self.schedule_delete()  # the server may have created it
             raise
 
-    def make(self, deadline: float) -> ConsumerInfo:
+    def create_unbound(self, deadline: float) -> ConsumerInfo:
         """Create the next consumer, without reporting it to the cursor. Blocks.
 
         If the stream's end must be known, waits until the stream has a leader.
         """
-        return until_answered(self.api, self.creation, deadline)
+        return until_answered(self.api, self.create_steps, deadline)
 
-    def retire_if_stuck(self, deadline: float) -> None:
+    def delete_if_stalled(self, deadline: float) -> None:
         """Delete the consumer if it withholds messages. Blocks for a request."""
         cursor, name = self.cursor, self.cursor.name
-        if name is None or not (self.was_silent and cursor.may_stall(0)):
+        if name is None or not (self.last_pull_empty and cursor.may_stall(0)):
             return
         with contextlib.suppress(Error):  # the pull then reports the fault
             info = answered(self.api, self.consumer_info(), deadline)
-            step = cursor.checked(info, cursor.consumer_sequence, monotonic(), math.inf)
+            step = cursor.on_info(info, cursor.consumer_sequence, monotonic(), math.inf)
             if step is not NextAction.WAIT:
-                self.retire()
+                self.schedule_delete()
 
-    def create_again(
+    def create_with_retry(
         self, deadline: float, report: Callable[[Exception], object]
     ) -> None:
         """Retry `create` until `deadline`, and raise `TimeoutError` after that."""
-        self.retire()
+        self.schedule_delete()
         while True:
             try:
                 self.create(deadline)
@@ -144,7 +144,7 @@ class Place:
                     raise errors.TimeoutError(
                         f"no consumer in time: {error}"
                     ) from error
-                pause = self.cursor.failed(error)
+                pause = self.cursor.on_request_failed(error)
                 report(error)
                 self._wait(min(pause, deadline - monotonic()))
 
@@ -163,7 +163,7 @@ class Place:
         finally:
             session.reply_mux.discard(token)
 
-    def order(self) -> SequenceChecker:
+    def sequence_checker(self) -> SequenceChecker:
         """Return the order in which the consumer's messages must arrive."""
         span = self.cursor.range()
         return SequenceChecker(
@@ -173,7 +173,7 @@ class Place:
             consumer_sequence=span.consumer_sequence,
         )
 
-    def note_arrival(self, at: float) -> None:
+    def record_arrival(self, at: float) -> None:
         """Note when the last message of a pull arrived.
 
         The server counts inactivity from the pull, not from its messages. A pull that
@@ -183,7 +183,7 @@ class Place:
             self.used_at = at
 
     @property
-    def is_disused(self) -> bool:
+    def is_expired(self) -> bool:
         """True if the server may have deleted the consumer, because it was not used."""
         return monotonic() - self.used_at >= self.cursor.inactive_threshold
 
@@ -193,7 +193,7 @@ class Place:
         if session.closing:
             raise session.closed_error()
 
-    def lost(self, reason: Exception) -> OrderedConsumerResetError:
+    def reset_error(self, reason: Exception) -> OrderedConsumerResetError:
         """Return the warning that the consumer is lost and another one is being made."""
         error = OrderedConsumerResetError(
             f"lost the ordered consumer of {self.stream} after stream sequence "
@@ -202,7 +202,7 @@ class Place:
         error.__cause__ = reason
         return error
 
-    def retire(self) -> None:
+    def schedule_delete(self) -> None:
         """Delete the consumer, and earlier ones that may still exist.
 
         Does not wait, so finalisers may call it on any thread.
@@ -214,12 +214,12 @@ class Place:
             if deletion not in last_words or self._write(deletion):
                 self._forget(deletion)
 
-    def deleted(self) -> None:
+    def mark_deleted(self) -> None:
         """Forget the consumers, because their deletion is not our task any more."""
         for deletion in list(self._deletions):
             self._forget(deletion)
 
-    def delete(self, name: str) -> None:
+    def delete_nowait(self, name: str) -> None:
         """Delete one consumer without waiting for the reply."""
         self._write(self._deletion(name))
 
@@ -242,8 +242,8 @@ class Place:
         # No reader is left. Without a connection we cannot delete the consumer, so the
         # server removes it after its inactive_threshold.
         if getattr(self, "_deletions", None):  # None if Ctrl-C interrupted __init__
-            self.retire()
-            self.deleted()
+            self.schedule_delete()
+            self.mark_deleted()
 
     def __repr__(self) -> str:
         return f"<Place in {self.stream}, {self.cursor!r}>"
