@@ -12,8 +12,8 @@ SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(l
 # The scripts read it, and variables of the command line such as QUICK=1.
 export VENV
 
-.PHONY: help demo quick quick-tests test bulk rest fault fault-spark unsteady interop websocket sparks oldest image \
-	lint types docs servers jars dist bench sanitize tsan wine fuzz mutation clean
+.PHONY: help demo quick quick-tests test pythons bulk rest fault fault-spark unsteady interop websocket sparks oldest \
+	image lint types docs servers jars dist bench sanitize tsan wine fuzz mutation clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -57,12 +57,12 @@ quick: $(VENV)/.test $(VENV)/.spark ## lint, types, the unit tests and the quick
 	$(MAKE) --no-print-directory -j 3 --output-sync lint types quick-tests
 
 quick-tests: $(VENV)/.test
-	scripts/run-tests quick $(VENV) -n 3 --dist loadfile -m 'quick or not (server or tools)' tests/unit tests/server
+	scripts/run-tests quick $(VENV) -n 6 --dist loadfile -m 'quick or not (server or tools)' tests/unit tests/server
 
-test: need-java need-tmux need-prometheus need-haproxy need-go $(VENV)/.test $(VENV)/.spark jars servers ## lint, types, docs and the tests, on each Python found here
-	$(MAKE) --no-print-directory -j 3 --output-sync lint types docs
+test: need-java need-tmux need-prometheus need-haproxy need-go $(VENV)/.test $(VENV)/.spark jars servers ## lint, types, docs and the tests
+	scripts/test-all
+pythons: $(VENV)/.test ## the unit tests on each other Python found here, and server tests on the newest
 	scripts/test-pythons
-
 bulk: need-java need-go $(VENV)/.test $(VENV)/.spark jars servers ## the many cases of server features; without Spark by QUICK=1
 	scripts/test-pythons bulk
 rest: $(VENV)/.test ## the rest of the server tests on the newest Python, before a release
@@ -80,7 +80,7 @@ interop: need-go need-clients $(VENV)/.test ## the tests beside all other client
 	scripts/run-tests interop $(VENV) -n 2 --dist loadfile -m 'not bulk or clients' tests/interop
 
 websocket: $(VENV)/.test ## the server tests whose outcome depends on the line, over WebSocket
-	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 4 --dist loadfile \
+	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 8 --dist loadfile \
 		-m '$(if $(QUICK),quick and )not bulk and not fault and not tcp_only' tests/server
 
 sparks: need-java $(VENV)/.test $(VENV)/.spark jars ## tests on Spark 4.0 to 4.2, before a release; QUICK=1: on 4.0
@@ -113,7 +113,7 @@ bench: $(VENV)/.test ## the figures beside other clients, with a table and a cha
 	$(VENV)/bin/python -m benchmarks.compare
 
 sanitize: $(VENV)/.test ## the tests of the extension and two fault campaigns under ASAN and UBSAN
-	tests/sanitize.sh $(VENV) -n 3 --dist loadfile
+	tests/sanitize.sh $(VENV) -n 4
 
 tsan: $(VENV)/.test ## the tests in which threads meet, under ThreadSanitizer, without the GIL
 	tests/tsan.sh $(VENV)
