@@ -186,7 +186,7 @@ class Session:
         self._drain_callbacks: dict[object, Callable[[float], object]] = {}
         """Calls that a drain makes at its end: for parts that were collected before, and
         for work that must follow the last handled message."""
-        self._sids = AtomicCounter()
+        self.next_sid = AtomicCounter().next
         self._waiting: set[Waiter] = set()
         self._sleeping: set[Waiter] = set()
         self.close_commands: set[bytes] = set()
@@ -266,9 +266,6 @@ class Session:
         self.callbacks.report(error)
 
     # Subscriptions --------------------------------------------------------------------
-
-    def next_sid(self) -> int:
-        return self._sids.next()
 
     def check_open(self) -> None:
         """Raise if the connection is closed, or belongs to the parent process."""

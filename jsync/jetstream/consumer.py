@@ -21,7 +21,7 @@ from .management import BaseConsumer
 from .pulls.arrow import MAX_ROWS, PREFETCH_BYTES, ArrowBatches, arrow_batches
 from .pulls.consume import ConsumeContext, check_error_policy
 from .pulls.driver import ContinuousPull
-from .pulls.engine import consume_limits, fetch_request, idle_seconds
+from .pulls.engine import NANOSECONDS, consume_limits, fetch_request, idle_seconds
 from .pulls.inbox import PullTarget
 from .pulls.messages import MessagesContext
 from .pulls.priority import check_priority_options
@@ -213,10 +213,9 @@ class Consumer(BaseConsumer):
                 `cached_info`. Nothing is sent.
             UnsupportedFeatureError: The server is too old for priority groups.
         """
-        timeout = check_seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
-        return Batch(Pull(target, request, timeout))
+        return Batch(Pull(target, request, request.expires / NANOSECONDS))
 
     def fetch_nowait(
         self,
@@ -513,7 +512,8 @@ class Consumer(BaseConsumer):
         claimed = check_priority_options(
             group, min_pending, min_ack_pending, priority, config
         )
-        self._api.require(claimed.required_features)
+        if claimed.group:
+            self._api.require(claimed.required_features)
         pin = None
         if group is not None and (
             config is None or config.priority_policy == "pinned_client"

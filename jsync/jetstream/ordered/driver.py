@@ -105,7 +105,7 @@ class OrderedPull(ContinuousPull):
             ordered.order = self.mailbox.order = self._factory.sequence_checker()
             target = self._factory.pull_target()
             self._consumer = target.consumer
-            self._inbox.set_target(target)
+            self._inbox.target = target
             self._pulls = self._statuses = 0
             self._before = ordered.order.consumer_sequence
             self._ran_dry = False

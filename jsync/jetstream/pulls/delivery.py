@@ -6,40 +6,17 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from ...core.sync import ForkSafeRLock
 from ...errors import CallbackError, Error
 from ..retries.engine import user_traceback
 
 if TYPE_CHECKING:
     import logging
+    from collections import deque
     from collections.abc import Callable
 
     from ..._fast import JetStreamMailbox, JetStreamMsg
     from ...core.session import Session
     from ...core.timers import Timer
-
-
-class UnreadMessages:
-    """Messages that could not be given back to the server, each handed out once."""
-
-    def __init__(self) -> None:
-        # Re-entrant: a signal handler may stop what the main thread is stopping.
-        self._lock = ForkSafeRLock()
-        self._messages: list[JetStreamMsg] = []
-
-    def add(self, messages: list[JetStreamMsg]) -> None:
-        """Keep messages."""
-        with self._lock:
-            self._messages += messages
-
-    def take(self) -> list[JetStreamMsg]:
-        """Return all kept messages, and forget them."""
-        with self._lock:
-            rest, self._messages = self._messages, []
-            return rest
-
-    def __repr__(self) -> str:
-        return f"<UnreadMessages, {len(self._messages)} messages>"
 
 
 class Delivery(ABC):
@@ -137,3 +114,12 @@ def nak_unread(mailbox: JetStreamMailbox, *, acks: bool) -> list[JetStreamMsg]:
         with contextlib.suppress(Error):
             msg.nak()
     return []
+
+
+def take_all(messages: deque[JetStreamMsg]) -> list[JetStreamMsg]:
+    """Empty a deque. Each message goes to one of several threads that empty it."""
+    taken: list[JetStreamMsg] = []
+    with contextlib.suppress(IndexError):
+        while True:
+            taken.append(messages.popleft())
+    return taken

@@ -61,9 +61,9 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         batch = self.batch - messages
         return msgspec.structs.replace(self, batch=batch) if batch > 0 else None
 
-    def encode(self) -> bytes:
-        return msgspec.json.encode(self)
 
+encode_request: Final = msgspec.json.Encoder().encode
+"""Encode a `PullRequest`."""
 
 PROBE: Final = PullRequest(batch=1, max_bytes=1, no_wait=True)
 """Checks whether a server still has messages to send for earlier pulls.
@@ -84,10 +84,6 @@ def has_more_pending(status: int, text: str) -> bool:
 MAX_EXPIRY: Final = 24 * 3600.0
 HEARTBEATS_MISSED: Final = 2
 """Silent intervals after which heartbeats are late (ADR-37)."""
-
-
-def _count(value: int | None, name: str, least: int = 1) -> int | None:
-    return None if value is None else check_count(value, name, least)
 
 
 def idle_seconds(idle_timeout: Seconds | None) -> float | None:
@@ -120,8 +116,10 @@ def fetch_request(
         raise ConfigError("fetch needs max_messages or max_bytes")
     if max_messages is not None and max_bytes is not None:
         raise ConfigError("max_messages and max_bytes exclude each other: give one")
-    max_messages = _count(max_messages, "max_messages")
-    max_bytes = _count(max_bytes, "max_bytes")
+    if max_messages is not None:
+        max_messages = check_count(max_messages, "max_messages", 1)
+    if max_bytes is not None:
+        max_bytes = check_count(max_bytes, "max_bytes", 1)
     timeout = check_seconds(timeout, "timeout")
     if not no_wait and not 0 < timeout <= MAX_EXPIRY:
         raise ConfigError(
@@ -130,7 +128,8 @@ def fetch_request(
         )
     if idle_heartbeat is None:
         idle_heartbeat = 5.0 if timeout >= 10 and not no_wait else 0.0
-    idle_heartbeat = check_seconds(idle_heartbeat, "idle_heartbeat")
+    else:
+        idle_heartbeat = check_seconds(idle_heartbeat, "idle_heartbeat")
     if not 0 <= idle_heartbeat * 2 <= timeout:
         raise ConfigError(
             f"idle_heartbeat has to be at most half of the timeout of {timeout} s, "
@@ -242,11 +241,16 @@ def consume_limits(
     """Apply the defaults of ADR-37. Raises `ConfigError` if a constraint is violated."""
     if max_messages is not None and max_bytes is not None:
         raise ConfigError("max_messages and max_bytes exclude each other: give one")
-    max_messages = _count(max_messages, "max_messages")
-    max_bytes = _count(max_bytes, "max_bytes")
-    stop_after = _count(stop_after, "stop_after")
-    threshold_messages = _count(threshold_messages, "threshold_messages", 0)
-    threshold_bytes = _count(threshold_bytes, "threshold_bytes", 0)
+    if max_messages is not None:
+        max_messages = check_count(max_messages, "max_messages", 1)
+    if max_bytes is not None:
+        max_bytes = check_count(max_bytes, "max_bytes", 1)
+    if stop_after is not None:
+        stop_after = check_count(stop_after, "stop_after", 1)
+    if threshold_messages is not None:
+        threshold_messages = check_count(threshold_messages, "threshold_messages", 0)
+    if threshold_bytes is not None:
+        threshold_bytes = check_count(threshold_bytes, "threshold_bytes", 0)
     if max_bytes is not None and threshold_messages is not None:
         raise ConfigError("with max_bytes the threshold is threshold_bytes")
     if max_bytes is None and threshold_bytes is not None:
@@ -258,7 +262,8 @@ def consume_limits(
         )
     if idle_heartbeat is None:
         idle_heartbeat = min(expires / 2, 30.0)
-    idle_heartbeat = check_seconds(idle_heartbeat, "idle_heartbeat")
+    else:
+        idle_heartbeat = check_seconds(idle_heartbeat, "idle_heartbeat")
     if not 0.5 <= idle_heartbeat <= min(30.0, expires / 2):
         raise ConfigError(
             "idle_heartbeat has to be from 0.5 s to 30 s and at most half of expires, "
@@ -308,6 +313,7 @@ class PullEngine:
 
     def __init__(self, limits: ConsumeLimits) -> None:
         self.limits = limits
+        self.by_bytes = limits.max_bytes > 0
         self.pending_messages = 0
         self.pending_bytes = 0
         self._handed_over = 0
@@ -315,10 +321,6 @@ class PullEngine:
         self._oversized = False  # the next message is larger than `max_bytes`
         self._unpinned = False
         self._retry = 0.0
-
-    @property
-    def by_bytes(self) -> bool:
-        return self.limits.max_bytes > 0
 
     def is_open(self, messages: int, size: int) -> bool:
         """Return whether more is pending than buffered, so that a pull is unanswered."""

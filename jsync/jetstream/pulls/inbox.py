@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,8 +12,8 @@ from ..._fast import JetStreamMailbox, PreparedRequest, RowBuffer
 from ...core.requests import request
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...errors import Error
-from .delivery import UnreadMessages, nak_unread
-from .engine import PROBE, has_more_pending
+from .delivery import nak_unread, take_all
+from .engine import PROBE, encode_request, has_more_pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,6 +66,11 @@ class PullTarget:
     max_ack_pending: int = 0
     """The most messages without an ack. -1 means unlimited, and 0 means unknown."""
 
+    @property
+    def subject(self) -> str:
+        """The subject of pulls."""
+        return f"{self.api.prefix}.CONSUMER.MSG.NEXT.{self.consumer}"
+
     def needs_no_ack_for(self, messages: int) -> bool:
         """Return whether the server sends so many messages without waiting for acks."""
         return self.max_ack_pending < 0 or self.max_ack_pending >= messages
@@ -101,11 +107,13 @@ class PullInbox:
         # Keep the connection alive while its messages are read.
         self._owner = target.api.owner
         self._session = session = target.api.session
-        self.set_target(target)
+        self.target = target
+        """The consumer to pull from. The next pull goes to it."""
         self.reply = ""
         """The subject of the replies, set by `open`."""
         self._pulled_as = ""
-        self._unread = UnreadMessages()
+        self._unread: deque[JetStreamMsg] = deque()
+        """Messages that could not be given back to the server."""
         self._close_timer: Timer | None = (
             None  # set when abandoned with messages in flight
         )
@@ -130,16 +138,10 @@ class PullInbox:
         )
         self._session.subscribe(interest, piggyback=True)
 
-    def set_target(self, target: PullTarget) -> None:
-        """Pull from another consumer from now on."""
-        self._target = target
-        self._has_group = bool(target.priority.group)
-        self._subject = f"{target.api.prefix}.CONSUMER.MSG.NEXT.{target.consumer}"
-
     @property
     def acks(self) -> bool:
         """True if unread messages can be given back to the server."""
-        return self._target.acks
+        return self.target.acks
 
     def resubscribe(self) -> None:
         """Subscribe again, so that only replies to future pulls are received.
@@ -151,17 +153,15 @@ class PullInbox:
 
     def pull(self, request: PullRequest) -> None:
         """Send a pull. Raises `ConnectionLostError` while disconnected."""
+        target = self.target
+        if target.priority.group:
+            request = self._with_priority(request)
         self._session.write_buffer.publish(
-            self._subject,
-            self._with_priority(request).encode(),
-            self.reply,
-            request=True,
+            target.subject, encode_request(request), self.reply, request=True
         )
 
     def _with_priority(self, request: PullRequest) -> PullRequest:
-        target = self._target
-        if not self._has_group:
-            return request
+        target = self.target
         if target.pin is not None:
             self._pulled_as = target.pin.id
         return target.priority.apply(request, self._pulled_as)
@@ -171,8 +171,8 @@ class PullInbox:
 
         An id that has arrived since then is newer, so it is kept.
         """
-        if self._target.pin is not None and self._pulled_as:
-            self._target.pin.clear(self._pulled_as)
+        if self.target.pin is not None and self._pulled_as:
+            self.target.pin.clear(self._pulled_as)
             return True
         return False
 
@@ -219,15 +219,15 @@ class PullInbox:
         redelivers them to the next pull if it notices, while one without acks never does.
         """
         mailbox = self.mailbox
-        timeouts = ACKED_DRAIN if self._target.acks else ACK_NONE_DRAIN
+        timeouts = ACKED_DRAIN if self.target.acks else ACK_NONE_DRAIN
         deadline = monotonic() + timeouts.limit
         pause = INITIAL_BACKOFF
         while not mailbox.closed and is_open() and self._can_probe():
             before = mailbox.delivered
             answer = request(
                 self._session,
-                self._subject,
-                self._with_priority(PROBE).encode(),
+                self.target.subject,
+                encode_request(self._with_priority(PROBE)),
                 deadline - monotonic(),
             )
             if not has_more_pending(answer.status or 0, answer.status_text):
@@ -243,17 +243,17 @@ class PullInbox:
         if self._session.state is not ConnectionState.CONNECTED:
             return False
         # Without a pinned client, the server might pin the probe.
-        return self._target.pin is None or bool(self._target.pin.id)
+        return self.target.pin is None or bool(self.target.pin.id)
 
     def nak_unread(self) -> None:
         """Give unread messages back to the server, or keep them for `take_unread`."""
         mailbox = self.mailbox
         mailbox.on_credit = None
-        self._unread.add(nak_unread(mailbox, acks=self._target.acks))
+        self._unread += nak_unread(mailbox, acks=self.target.acks)
 
     def take_unread(self) -> list[JetStreamMsg]:
         """Return the messages that could not be given back, and forget them."""
-        return self._unread.take()
+        return take_all(self._unread)
 
     def close_nowait(self) -> None:
         """Close without waiting, and give everything back, because no reader is left.
@@ -292,7 +292,7 @@ class PullInbox:
 
     def __repr__(self) -> str:
         state = "closed" if self.mailbox.closed else "open"
-        return f"<{type(self).__name__} of {self._target.consumer} {state}, {len(self.mailbox)} messages>"
+        return f"<{type(self).__name__} of {self.target.consumer} {state}, {len(self.mailbox)} messages>"
 
 
 class PooledInbox(PullInbox):
@@ -335,7 +335,7 @@ class PooledInbox(PullInbox):
             self._unsubscribe()
 
     def close_nowait(self) -> None:
-        if self.is_settled:
+        if self.answered or self.mailbox.full:
             self._unsubscribe()
         super().close_nowait()
 
@@ -355,7 +355,8 @@ class PooledInbox(PullInbox):
             interest = self._lease.pop()
         except IndexError:
             return
-        if self.is_settled and not interest.silenced:
+        settled = self.answered or self.mailbox.full
+        if settled and not interest.silenced:
             self._session.release_inbox(interest)
         else:
             self._session.unsubscribe(interest.sid, deferred=True)
@@ -391,9 +392,9 @@ class ReusedInbox(PooledInbox):
         session = self._session
         self._lease.append(session.acquire_inbox(self.mailbox, self.mailbox.close))
         self._reply_prefix = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
-        payload = self._request.encode()
+        payload = encode_request(self._request)
         self._question = PreparedRequest(
-            self.mailbox, self._subject, self._reply_prefix, payload
+            self.mailbox, self.target.subject, self._reply_prefix, payload
         )
 
     def pull_one(

@@ -13,7 +13,7 @@ import msgspec
 
 from ...errors import ConfigError
 from ...validation import check_count, check_int
-from ..features import NO_FEATURES, PRIORITIES, PRIORITY_GROUPS
+from ..features import PRIORITIES, PRIORITY_GROUPS
 
 if TYPE_CHECKING:
     from ...models import ConsumerConfig
@@ -35,9 +35,7 @@ class PriorityOptions:
 
     @property
     def required_features(self) -> Features:
-        """The features newer than nats-server 2.10, since older servers ignore them."""
-        if not self.group:
-            return NO_FEATURES
+        """The features that a group needs, since older servers ignore them."""
         return PRIORITIES if self.priority else PRIORITY_GROUPS
 
     def apply(self, request: PullRequest, pin: str) -> PullRequest:
@@ -54,6 +52,10 @@ class PriorityOptions:
         )
 
 
+NO_OPTIONS: Final = (None, None, None, None)
+NO_PRIORITY: Final = PriorityOptions()
+
+
 def check_priority_options(
     group: str | None,
     min_pending: int | None,
@@ -65,6 +67,10 @@ def check_priority_options(
 
     Raises `ConfigError` for options that the server would reject or ignore.
     """
+    if (group, min_pending, min_ack_pending, priority) == NO_OPTIONS and (
+        config is None or not config.priority_groups
+    ):
+        return NO_PRIORITY
     if min_pending is not None:
         min_pending = check_int(min_pending, "min_pending", 1)
     if min_ack_pending is not None:

@@ -43,7 +43,7 @@ class Pull:
     def __init__(
         self, target: PullTarget, request: PullRequest, timeout: float
     ) -> None:
-        self._target = self.target = target
+        self.target = target
         self._request = request
         self._timeout = timeout
         self.heartbeat_timeout = (
@@ -63,7 +63,7 @@ class Pull:
                 self.inbox.pull(self._request)
             except ConnectionLostError:
                 self.inbox.close()
-                self._target.api.session.wait_connected(self.deadline)
+                self.target.api.session.wait_connected(self.deadline)
                 self.inbox = self._create_inbox()
             except BaseException:
                 self.inbox.close()
@@ -72,7 +72,7 @@ class Pull:
                 break
 
     def _create_inbox(self) -> PooledInbox:
-        target = self._target
+        target = self.target
         inbox = PooledInbox(target, on_status=self._on_status)
         inbox.mailbox.holds_acks = target.needs_no_ack_for(2 * self._request.batch)
         if self._request.max_bytes:
@@ -103,7 +103,7 @@ class Pull:
         if monotonic() < self.deadline:
             self._end(
                 PullError(
-                    f"no heartbeat from consumer {self._target.consumer} for "
+                    f"no heartbeat from consumer {self.target.consumer} for "
                     f"{self.heartbeat_timeout:g} s"
                 )
             )
@@ -156,7 +156,7 @@ class Pull:
         if not self._retries or left <= 0:
             return False
         self._retries -= 1
-        session = self._target.api.session
+        session = self.target.api.session
         session.call_later(RETRY_SECONDS, self._retry)
         return True
 
@@ -210,7 +210,7 @@ class ReusablePull(Pull):
         self._until = self.heartbeat_timeout or self._patience
 
     def _create_inbox(self) -> ReusedInbox:
-        return ReusedInbox(self._target, self._request, on_status=self._on_status)
+        return ReusedInbox(self.target, self._request, on_status=self._on_status)
 
     def _start(self) -> None:
         """Do nothing, because `take` begins each pull."""
@@ -225,7 +225,7 @@ class ReusablePull(Pull):
                 msg = self.inbox.pull_one(self._on_status, begin + self._until)
             except ConnectionLostError:
                 self.inbox.close()
-                self._target.api.session.wait_connected(self.deadline)
+                self.target.api.session.wait_connected(self.deadline)
                 self.inbox = self._create_inbox()
             else:
                 return msg or super().take()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from ...errors import (
     MissedHeartbeatError,
 )
 from .. import management
-from ..pulls.delivery import Delivery, UnreadMessages, nak_unread
+from ..pulls.delivery import Delivery, nak_unread, take_all
 from ..pulls.engine import HeartbeatMonitor
 from ..pulls.inbox import IN_FLIGHT_TIMEOUT
 from ..pulls.presence import Presence
@@ -88,7 +89,7 @@ class PushDelivery(Delivery):
         self._lock = lock or ForkSafeRLock()
         self.consumer = ConsumerOwnership(self._lock)
         self._flow = FlowControl()
-        self._rest = UnreadMessages()
+        self._unread: deque[JetStreamMsg] = deque()
         self._heartbeats: HeartbeatMonitor | None = None
         self._presence: Presence | None = None
         """Checks that the consumer exists. None if a lost consumer is replaced instead."""
@@ -312,10 +313,10 @@ class PushDelivery(Delivery):
     def stop(self) -> None:
         """End the delivery now, and give unread messages back to the server."""
         self.drain()
-        self._rest.add(nak_unread(self.mailbox, acks=self.acks))
+        self._unread += nak_unread(self.mailbox, acks=self.acks)
 
     def take_unread(self) -> list[JetStreamMsg]:
-        return self._rest.take()
+        return take_all(self._unread)
 
     def abandon(self) -> None:
         """End without waiting, because no reader is left. For finalisers."""

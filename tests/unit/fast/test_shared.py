@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields
@@ -41,7 +42,7 @@ from jsync.jetstream.keyvalue.lock import Lock
 from jsync.jetstream.ordered.batch import FetchState, OrderedFetch
 from jsync.jetstream.ordered.engine import ReadState
 from jsync.jetstream.ordered.session import OrderedSession
-from jsync.jetstream.pulls.delivery import UnreadMessages
+from jsync.jetstream.pulls.delivery import take_all
 from jsync.jetstream.push.engine import Ownership
 from jsync.jetstream.push.ownership import ConsumerOwnership
 
@@ -416,11 +417,11 @@ def test_callbacks_without_a_thread_run_at_the_end() -> None:
 
 
 def test_an_unreturned_message_is_taken_only_once() -> None:
-    rest = UnreadMessages()
+    rest: deque[Any] = deque()
 
     def stop(number: int) -> list[Any]:
-        rest.add([cast("Any", (number, threading.get_ident()))])
-        return list(rest.take())
+        rest.append((number, threading.get_ident()))
+        return list(take_all(rest))
 
     results = meet(ROUNDS, *[stop] * 3)
     got = [msg for each in results for some in each for msg in some]

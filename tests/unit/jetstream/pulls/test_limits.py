@@ -17,6 +17,7 @@ from jsync.jetstream.pulls.engine import (
     LARGE_BATCH,
     PullEngine,
     consume_limits,
+    encode_request,
 )
 
 from .support import SECOND, asked, engine
@@ -30,7 +31,7 @@ def test_messages_but_not_bytes_are_counted_by_default() -> None:
         100 <= limits.max_messages <= 1000
     )  # "probably between 100 and 1000 messages"
     assert limits.max_bytes == 0
-    assert "max_bytes" not in json.loads(asked(PullEngine(limits)).encode())
+    assert "max_bytes" not in json.loads(encode_request(asked(PullEngine(limits))))
 
 
 def test_with_max_messages_bytes_are_not_set() -> None:
@@ -38,7 +39,7 @@ def test_with_max_messages_bytes_are_not_set() -> None:
     # max_bytes should not be set."
     limits = consume_limits(max_messages=7)
     assert (limits.max_messages, limits.max_bytes) == (7, 0)
-    assert json.loads(asked(PullEngine(limits)).encode())["batch"] == 7
+    assert json.loads(encode_request(asked(PullEngine(limits))))["batch"] == 7
 
 
 def test_max_bytes_makes_the_batch_a_large_number() -> None:
@@ -46,7 +47,7 @@ def test_max_bytes_makes_the_batch_a_large_number() -> None:
     # (e.g. 1 000 000)". An empty batch would mean a single message.
     limits = consume_limits(max_bytes=4096)
     assert (limits.max_messages, limits.max_bytes) == (LARGE_BATCH, 4096)
-    request = json.loads(asked(PullEngine(limits)).encode())
+    request = json.loads(encode_request(asked(PullEngine(limits))))
     assert (request["batch"], request["max_bytes"]) == (1_000_000, 4096)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jsync.errors import ConfigError
-from jsync.jetstream.pulls.engine import fetch_request
+from jsync.jetstream.pulls.engine import encode_request, fetch_request
 from jsync.jetstream.pulls.priority import PriorityOptions, check_priority_options
 from jsync.models import ConsumerConfig
 
@@ -32,19 +32,19 @@ def test_without_a_group_a_pull_is_as_ever(config: ConsumerConfig | None) -> Non
 
 def test_the_pull_holds_exactly_the_claimed_options() -> None:
     request = fetch_request(1, None, 1.0, None)
-    plain = json.loads(request.encode())
+    plain = json.loads(encode_request(request))
     made = check(OVERFLOW, group="A", min_pending=5, min_ack_pending=7).apply(
         request, ""
     )
-    assert json.loads(made.encode()) == plain | {
+    assert json.loads(encode_request(made)) == plain | {
         "group": "A",
         "min_pending": 5,
         "min_ack_pending": 7,
     }
     made = check(RANKED, group="A", priority=3).apply(request, "")
-    assert json.loads(made.encode()) == plain | {"group": "A", "priority": 3}
+    assert json.loads(encode_request(made)) == plain | {"group": "A", "priority": 3}
     made = check(PINNED, group="A").apply(request, "some id")
-    assert json.loads(made.encode()) == plain | {"group": "A", "id": "some id"}
+    assert json.loads(encode_request(made)) == plain | {"group": "A", "id": "some id"}
 
 
 @pytest.mark.parametrize("config", [None, RANKED])

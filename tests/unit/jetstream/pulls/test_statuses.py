@@ -17,6 +17,7 @@ from jsync.jetstream.pulls.engine import (
     LARGE_BATCH,
     MAX_BACKOFF,
     PROBE,
+    encode_request,
     has_more_pending,
 )
 
@@ -287,4 +288,4 @@ def test_a_status_tells_whether_more_answers_follow(
 
 
 def test_a_probe_waits_for_nothing_and_fits_nothing() -> None:
-    assert PROBE.encode() == b'{"batch":1,"max_bytes":1,"no_wait":true}'
+    assert encode_request(PROBE) == b'{"batch":1,"max_bytes":1,"no_wait":true}'
