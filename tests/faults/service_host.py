@@ -20,7 +20,7 @@ MAX_PENDING = 20
 """The requests that may wait for a thread of an instance. As many more are refused, and the rest is
 dropped."""
 TOO_LARGE = b"x" * (2 << 20)
-FAILING = {"raise", "broken", "fail", "error", "twice", "large"}
+FAILING = {"raise", "broken", "fail", "error", "twice", "large", "largest"}
 """The kinds of requests whose answer is one error."""
 
 
@@ -47,6 +47,8 @@ def handle(request: jsync.Request) -> bytes | None:
         case b"twice":
             request.error(404, request.data.decode())
             raise LookupError("after the answer")
+        case b"largest":
+            request.error(404, "too large to be sent", TOO_LARGE)
         case b"large":
             return TOO_LARGE
         case b"later":

@@ -49,7 +49,7 @@ MAX_THREADS = 100
 """The objects of ended threads that the garbage collector may not have reached."""
 KINDS = (
     *(["ok"] * 6),
-    *("raise", "broken", "fail", "error", "twice", "large", "later", "slow"),
+    *("raise", "broken", "fail", "error", "twice", "large", "largest", "later", "slow"),
 )
 
 
@@ -81,6 +81,7 @@ def is_right(kind: str, data: bytes, text: str) -> bool:
         "raise": "LookupError",
         "broken": "BrokenError",
         "large": "MaxPayloadError",
+        "largest": "MaxPayloadError",
     }.get(kind)
     if name is not None:  # the exposed text may follow
         return text.partition(": ")[2].partition(":")[0] == name

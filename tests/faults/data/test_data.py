@@ -325,3 +325,86 @@ def test_backups_come_back_whole_or_not_at_all(
             assert made.judge(ended)
             js.delete_stream(target)
             stream.delete()
+
+
+class Account:
+    """An account whose streams operators restore, each until all of them are there."""
+
+    def __init__(self, js: jsync.JetStream, dice: Random) -> None:
+        self._js = js
+        self.held: dict[str, dict[int, bytes]] = {}
+        for number in range(dice.randrange(2, 5)):
+            name = f"A{number}"
+            stream = js.create_stream(name=name, subjects=[f"{name}.>"])
+            with js.publisher() as publisher:
+                for _ in range(dice.randrange(1, 40)):
+                    publisher.publish(f"{name}.x", dice.randbytes(16_384))
+            self.held[name] = contents(stream)
+        self.size = sum(stream.cached_info.state.bytes for stream in js.streams())
+        self.live: str | None = None
+        """A stream that somebody else has created."""
+
+    def delete(self) -> None:
+        for name in self.held:
+            self._js.delete_stream(name)
+
+    def create(self, name: str) -> None:
+        """Create one of the streams as somebody else."""
+        with contextlib.suppress(errors.APIError):
+            self._js.create_stream(
+                name=name, subjects=[f"{name}.>"], description="live"
+            )
+            self._js.publish(f"{name}.x", b"live")
+            self.live = name
+
+    def judge(self, *, succeeded: bool) -> None:
+        """Each stream is whole, somebody else's, missing, or says that it is a part."""
+        missing = set(self.held)
+        for stream in list(self._js.streams()):
+            config = stream.cached_info.config
+            if UNFINISHED in (config.metadata or {}):
+                assert not succeeded
+                stream.delete()  # as the command advises
+                continue
+            held = {1: b"live"} if stream.name == self.live else self.held[stream.name]
+            assert contents(stream) == held, stream.name
+            missing.remove(stream.name)
+        assert not (succeeded and missing), missing
+        if self.live is not None:
+            assert self.live not in missing
+
+
+def test_an_account_comes_back_whole_or_says_so(
+    own_server: StartServer, tmp_path: Path, campaign: Campaign
+) -> None:
+    """Two operators restore all streams, are killed, and continue."""
+    server, dice = own_server(), campaign.random()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for number in campaign.rounds():
+            account, where = Account(js, dice), tmp_path / f"{number}"
+            backup = ("account", "backup", str(where))
+            ((code, said),) = run(server, dice, NONE, 2, backup)
+            assert code == 0, said
+            account.delete()
+            command = ("account", "restore", str(where), "--skip-existing")
+            for _ in range(dice.randrange(1, 5)):
+                name = dice.choice([*account.held]) if dice.random() < 0.3 else None
+
+                def create(
+                    run: Operator, name: str | None = name, account: Account = account
+                ) -> None:
+                    if name is not None and account.live is None:
+                        run.wait_for_bytes(dice.randrange(1, account.size))
+                        account.create(name)
+
+                ended = run(
+                    *(server, dice, CUTS, account.size),
+                    *[command] * dice.randrange(1, 3),
+                    beside=create,
+                )
+                account.judge(succeeded=0 in [code for code, _ in ended])
+            ((code, said),) = run(server, dice, NONE, 2, command)
+            assert code == 0, said
+            account.judge(succeeded=True)
+            account.delete()
