@@ -540,5 +540,59 @@ def test_replicated_stores_keep_their_objects_while_servers_fail(
     _show(campaign)
 
 
+def test_a_sealed_store_keeps_its_objects_whole(
+    own_server: StartServer, campaign: Campaign
+) -> None:
+    """It is sealed at any step of puts, deletes and renames, which end with an error."""
+    dice = campaign.random()
+    with connect(own_server().url, Events()) as nc:
+        js = nc.jetstream(timeout=5.0)
+        for number in campaign.rounds():
+            files = js.create_object_store(bucket=f"S{number}")
+            for name in MOVING:
+                files.put(name, bytes_of(name), chunk_size=20_000)
+            history = History()
+
+            def write(
+                writer: str,
+                choose: random.Random,
+                files: jsync.ObjectStore = files,
+                history: History = history,
+            ) -> None:
+                while True:
+                    name, content = choose_step(choose, writer, time.monotonic_ns())
+                    start = time.monotonic()
+                    try:
+                        if content is None:
+                            files.delete(name)
+                        else:
+                            files.put(name, bytes_of(content), chunk_size=20_000)
+                    except errors.StreamSealedError:
+                        history.add(Step(name, content, start, float("inf"), False))
+                        raise
+                    except errors.Error:
+                        continue
+                    history.add(Step(name, content, start, time.monotonic(), True))
+
+            def rename(choose: random.Random, files: jsync.ObjectStore = files) -> None:
+                while True:
+                    rename_one(files, choose)
+
+            threads = [
+                Thread(write, f"{number} {name}", campaign.random((number, name)))
+                for name in "abc"
+            ]
+            threads.append(Thread(rename, campaign.random((number, "renamer"))))
+            time.sleep(dice.uniform(0, 0.2))
+            files.seal()
+            for thread in threads:
+                assert isinstance(thread.error(), errors.StreamSealedError)
+            contents = {i.name: content_of(files.get(i.name)) for i in files.list()}
+            for name in SHARED:
+                assert contents.pop(name, None) in history.may_be(name)
+            assert {*contents.values()} == {*MOVING}
+            js.delete_object_store(f"S{number}")
+
+
 def _show(campaign: World) -> None:
     print(campaign.done, campaign.history.count())  # noqa: T201 (pytest -s shows it)
