@@ -31,6 +31,8 @@ NONE: Final = ("none",)
 KILLS: Final = ("kill", "interrupt")
 CUTS: Final = (*KILLS, "cut")
 DISK: Final = (*CUTS, "full disk")
+DELAY: Final = 0.005
+"""The delay of commands that wait for an answer to each part of what they send."""
 DELETED: Final = 20
 """The writer deletes every message with a number of this kind."""
 
@@ -79,8 +81,9 @@ class Writer:
 class Operator:
     """A run of the command, through a proxy of its own."""
 
-    def __init__(self, server: LocalServer, *arguments: str) -> None:
+    def __init__(self, server: LocalServer, delay: float, *arguments: str) -> None:
         self.proxy = FaultProxy("127.0.0.1", server.port)
+        self.proxy.delay(delay)
         self._errors = Path(tempfile.mkstemp()[1])
         self._process = start(self._errors, "--server", self.proxy.url, *arguments)
         assert self._process.pid is not None
@@ -132,9 +135,13 @@ def run(
     size: int,
     *commands: tuple[str, ...],
     beside: Callable[[Operator], object] = lambda _: None,
+    delay: float = 0.0,
 ) -> list[tuple[int, str]]:
-    """Run commands at once, and hurt the first. Return the exit codes and the errors."""
-    operators = [Operator(server, *command) for command in commands]
+    """Run commands at once, and hurt the first. Return the exit codes and the errors.
+
+    With a `delay` on their way, a kill meets them before their end.
+    """
+    operators = [Operator(server, delay, *command) for command in commands]
     try:
         other = Thread(beside, operators[0])
         fault = operators[0].hurt(dice, faults, size)
