@@ -414,7 +414,7 @@ def test_an_account_comes_back_whole_or_says_so(
                         account.create(name)
 
                 ended = run(
-                    *(server, dice, ("kill", *CUTS), account.size),
+                    *(server, dice, ("kill", "kill", *CUTS), account.size),
                     *[command] * dice.randrange(1, 3),
                     beside=create,
                     delay=DELAY,
