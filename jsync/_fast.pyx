@@ -29,6 +29,7 @@ of this file list the parts, lowest first.
         sequence           the order of messages: SequenceChecker, GapTracker
         pin_id             the pin id of a priority group: PinId
         mailbox            messages that wait for their reader: Mailbox
+        ready_queue        mailboxes that wait for a thread: ReadyQueue, PoolThread
         jetstream_mailbox  messages of a consumer that wait: JetStreamMailbox
         iterator           iterators over mailboxes: MessageIterator
     publish/  messages on their way to a stream, and their acks
@@ -150,6 +151,7 @@ include "_fast_parts/read/arrow_batch.pxi"
 include "_fast_parts/read/arrow_stream.pxi"
 include "_fast_parts/read/arrow_source.pxi"
 include "_fast_parts/wire/event.pxi"
+include "_fast_parts/delivery/ready_queue.pxi"
 include "_fast_parts/delivery/mailbox.pxi"
 include "_fast_parts/delivery/jetstream_mailbox.pxi"
 include "_fast_parts/delivery/iterator.pxi"

@@ -135,6 +135,7 @@ def connect(
     write_timeout: Seconds = 10.0,
     reconnect_buffer_size: int = 8 << 20,
     drain_timeout: Seconds = 30.0,
+    callback_threads: int = 64,
     on_connect: Callable[[], object] | None = None,
     on_disconnect: Callable[[Exception], object] | None = None,
     on_reconnect: Callable[[], object] | None = None,
@@ -247,6 +248,11 @@ def connect(
         reconnect_buffer_size: Bytes of messages to buffer while reconnecting. Default:
             8 MiB.
         drain_timeout: Seconds that `drain` may block. Default: 30.
+        callback_threads: The most threads that call callbacks of subscriptions and
+            watches, and handlers of `consume`. A thread starts when a message finds none
+            free, and ends after ten idle seconds. While all are busy, messages for other
+            callbacks wait, and after a second `on_error` gets a
+            `CallbackPoolExhaustedError`. Default: 64.
         on_connect: Called once, when the first connection is made.
         on_disconnect: Called as `on_disconnect(error)` for each loss, and not when you
             close or drain the connection.
@@ -318,6 +324,7 @@ def connect(
         write_timeout=check_seconds(write_timeout, "write_timeout"),
         reconnect_buffer_size=reconnect_buffer_size,
         drain_timeout=check_seconds(drain_timeout, "drain_timeout"),
+        callback_threads=callback_threads,
         on_connect=on_connect,
         on_disconnect=on_disconnect,
         on_reconnect=on_reconnect,
@@ -499,6 +506,7 @@ class Connection(CorePublisher):
         callback: Callable[[Msg], object] | None = None,
         max_pending_messages: int | None = None,
         max_pending_bytes: int | None = None,
+        workers: int | None = None,
     ) -> Subscription:
         """Subscribe to a subject. Does not block.
 
@@ -511,11 +519,15 @@ class Connection(CorePublisher):
             subject: The subject, which may have the wildcards `*` and `>`.
             queue: The name of a queue group. Each message reaches one member of the
                 group.
-            callback: Called with each message, one at a time, on a thread of its own.
+            callback: Called with each message, one at a time, on a thread of the
+                connection's callback pool: see `callback_threads` of `connect`.
             max_pending_messages: Messages that may be buffered. Default: the value
                 given to `connect`.
             max_pending_bytes: Bytes that may be buffered. Default: the value given to
                 `connect`.
+            workers: Threads that call this callback alone, instead of the pool. They
+                start with the first message. With several, they call it at the same
+                time, and the order of the messages is lost.
 
         Returns:
             The subscription.
@@ -533,6 +545,7 @@ class Connection(CorePublisher):
             callback=callback,
             max_pending_messages=max_pending_messages,
             max_pending_bytes=max_pending_bytes,
+            workers=workers,
         )
 
     def flush(self, timeout: Seconds = 10.0) -> None:

@@ -79,6 +79,19 @@ def check_count(value: object, name: str, least: int, most: int = MAX_COUNT) -> 
     return number
 
 
+def check_workers(value: object, callback: object) -> None:
+    """Check the optional `workers` of a subscription, which need a callback.
+
+    Raises:
+        ConfigError: The value is not a number of threads, or there is no callback.
+    """
+    if value is None:
+        return
+    check_count(value, "workers", 1)
+    if callback is None:
+        raise ConfigError("workers are threads for a callback: pass callback as well")
+
+
 def _means_none(value: object) -> bool:
     """Return whether a value only seems a number: a bool, or numpy's `timedelta64`."""
     # numpy registers timedelta64 as an integer, but its value is a count in its own

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from .._fast import Msg
 from ..errors import ConfigError, DrainTimeoutError
 from ..validation import check_seconds
+from .callback_reader import CallbackReader
+from .callbacks import as_callback_error
 from .clock import deadline_after
 from .drain import Drainable
 from .resources import NotCopyable
@@ -15,8 +17,8 @@ from .sync import Latch
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
-    from typing import Self
+    from collections.abc import Callable, Collection
+    from typing import Any, Self
 
     from .._fast import Mailbox
     from ..validation import Seconds
@@ -26,7 +28,7 @@ Message = TypeVar("Message", bound=Msg)
 
 
 class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
-    """A mailbox with a reader: an iterator, `next`, or a callback on its own thread.
+    """A mailbox with a reader: an iterator, `next`, or a callback.
 
     Subclasses define how it is drained and unsubscribed.
     """
@@ -36,12 +38,15 @@ class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
         session: Session,
         mailbox: Mailbox,
         callback: Callable[[Message], object] | None,
+        workers: int | None,
     ) -> None:
         self._session = session
         self._mailbox = mailbox
         self._callback = callback
+        self._workers = workers
         self._finished = Latch(session.write_buffer)
-        self._thread: threading.Thread | None = None
+        self._reader: CallbackReader | None = None
+        """The reader that calls the callback, once a message has come."""
 
     @property
     def pending(self) -> int:
@@ -92,21 +97,35 @@ class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
                 "the callback reads this subscription: do not iterate over it too"
             )
 
-    # The callback's thread ------------------------------------------------------------
+    # The callback ---------------------------------------------------------------------
 
-    def _start_thread(
+    def _start_reader(
         self,
         name: str,
-        run: Callable[[], object],
+        *,
+        label: str,
+        callback: Callable[[Any], object],
+        failed: Callable[[BaseException], object],
+        ended: Callable[[], object],
         report: Callable[[Exception], object],
     ) -> None:
-        name = f"{self._session.name}-{name}-{self._mailbox.sid}"
+        """Call `callback` with each message from now on, and `report` its exceptions."""
+        what = f"the callback of {label}"
+        self._reader = CallbackReader(
+            *(self._session, self._mailbox, f"{name}-{self._mailbox.sid}"),
+            self._workers,
+            label=label,
+            callback=callback,
+            raised=lambda _, error: report(as_callback_error(what, error)),
+            failed=failed,
+            ended=ended,
+        )
+        self._reader.start_or_retry(report)
 
-        def start() -> None:
-            self._thread = self._session.thread_factory.start(name, run)
-
-        if not self._session.start_or_retry(name, start, report):
-            self._finished.set()
+    @property
+    def _threads(self) -> Collection[threading.Thread]:
+        """The threads that may be in the callback now."""
+        return () if self._reader is None else self._reader.threads
 
     # The end --------------------------------------------------------------------------
 

@@ -82,6 +82,7 @@ class Options:
     write_timeout: float
     reconnect_buffer_size: int
     drain_timeout: float
+    callback_threads: int
     on_connect: Callable[[], object] | None
     on_disconnect: Callable[[Exception], object] | None
     on_reconnect: Callable[[], object] | None
@@ -99,6 +100,7 @@ class Options:
         for name in ("reconnect_wait", "reconnect_jitter", "reconnect_jitter_tls"):
             self._set(name, _finite(getattr(self, name), name))
         self._check_count("max_pings_out", 1)
+        self._check_count("callback_threads", 1)
         self._check_count("max_pending_messages", 1)
         self._check_count("max_pending_bytes", 1)
         self._check_count("write_buffer_size", 1)

@@ -36,6 +36,7 @@ from ..errors import (
     Error,
     PermissionsError,
 )
+from .callback_pool import CallbackPool
 from .callbacks import CallbackExecutor, ThreadFactory, as_callback_error
 from .drain import Drainable, drain_all
 from .events import Closed, Connected, Disconnected, Reconnected
@@ -229,6 +230,16 @@ class Session:
             self.timers = Timers()
             self.deadlines = Timers()
             """Calls that are due even without a connection."""
+            self.callback_pool = CallbackPool(
+                self.name,
+                self.write_buffer,
+                self.thread_factory,
+                options.callback_threads,
+                later=partial(self.call_later, offline=True),
+                soon=partial(self.call_soon, offline=True),
+                retry=self._call_when_threads,
+                report=self.report,
+            )
             # One token more than replies have, so that their wildcard does not match.
             self.inbox = f"{inbox}.pull."
             """The subjects of pull subscriptions begin with this, and a sid follows."""
@@ -554,15 +565,20 @@ class Session:
             self.io_loop.interrupt()
         return timer
 
-    def call_soon(self, call: Callable[[], object]) -> None:
+    def call_soon(self, call: Callable[[], object], *, offline: bool = False) -> None:
         """Let the I/O thread make `call`, as soon as it is connected.
 
-        A finaliser may use this on any thread, so it neither blocks nor takes a lock.
+        With `offline`, it need not be connected. A finaliser may use this on any thread, so
+        it neither blocks nor takes a lock.
         """
         if self.state is ConnectionState.CLOSED or self.forked:
             return
-        self.timers.call_soon(call)
+        (self.deadlines if offline else self.timers).call_soon(call)
         self.io_loop.interrupt()
+
+    def _call_when_threads(self, call: Callable[[], object]) -> None:
+        """Let the I/O thread make `call` when the system may have threads again."""
+        self.call_later(NO_THREAD_SECONDS, call, offline=True)
 
     def start_or_retry(
         self,
@@ -699,6 +715,7 @@ class Session:
                 Disconnected(error=error), self.options.on_disconnect, error
             )
         self.callbacks.dispatch(Closed(error=error), self.options.on_closed, error)
+        self.callback_pool.close()
         self.callbacks.close()
 
     # Start and end, called for the user -----------------------------------------------

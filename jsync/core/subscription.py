@@ -1,8 +1,7 @@
-"""Core subscriptions, read by iteration, `next`, or a callback on a separate thread."""
+"""Core subscriptions, read by iteration, `next`, or a callback."""
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox, MessageIterator, Msg, check_subscribe_subject
@@ -11,9 +10,8 @@ from ..errors import (
     Error,
     SubscriptionClosedError,
 )
-from ..validation import check_count, check_optional_callable
+from ..validation import check_count, check_optional_callable, check_workers
 from .base_subscription import BaseSubscription
-from .callbacks import as_callback_error
 from .session import Session, SubscriptionEntry
 
 if TYPE_CHECKING:
@@ -31,10 +29,12 @@ def subscribe(
     callback: Callable[[Msg], object] | None = None,
     max_pending_messages: int | None = None,
     max_pending_bytes: int | None = None,
+    workers: int | None = None,
 ) -> Subscription:
     """Check the arguments and subscribe, as `Connection.subscribe` says."""
     check_subscribe_subject(subject, queue)
     check_optional_callable(callback, "callback")
+    check_workers(workers, callback)
     for name, limit in (
         ("max_pending_messages", max_pending_messages),
         ("max_pending_bytes", max_pending_bytes),
@@ -55,6 +55,7 @@ def subscribe(
         callback,
         max_pending_messages or options.max_pending_messages,
         max_pending_bytes or options.max_pending_bytes,
+        workers,
     )
     try:
         session.subscribe(subscription.interest)
@@ -69,7 +70,7 @@ class Subscription(BaseSubscription[Msg]):
     """The messages of a subject. `Connection.subscribe` returns it.
 
     Iterate over it, or call `next`, from one thread at a time. If you gave a callback,
-    do neither: the callback gets the messages, on a thread of its own. You may call
+    do neither: the callback gets the messages, on a thread of jsync. You may call
     `unsubscribe` and `drain` from any thread, and from the callback.
     """
 
@@ -82,6 +83,7 @@ class Subscription(BaseSubscription[Msg]):
         callback: Callable[[Msg], object] | None,
         max_pending_messages: int,
         max_pending_bytes: int,
+        workers: int | None,
     ) -> None:
         sid = session.next_sid()
         mailbox = Mailbox(
@@ -89,14 +91,15 @@ class Subscription(BaseSubscription[Msg]):
             sid,
             max_messages=max_pending_messages,
             max_bytes=max_pending_bytes,
+            readers=workers or 1,
         )
-        super().__init__(session, mailbox, callback)
+        super().__init__(session, mailbox, callback, workers)
         self._owner = owner  # keeps the connection alive
         self._subject = subject
         self._queue = queue
         if callback is not None:
-            # Start the thread at the first message: 10,000 idle threads take 2.4 s and
-            # 150 MB.
+            # Threads of `workers` start at the first message: 10,000 idle ones take 2.4 s
+            # and 150 MB.
             self._mailbox.on_first = self._start
         self.interest = SubscriptionEntry(sid, subject, queue, self._mailbox)
 
@@ -129,7 +132,7 @@ class Subscription(BaseSubscription[Msg]):
         if after is None:
             self._mailbox.close(discard=True)
             self._session.unsubscribe(self._mailbox.sid)
-            if self._thread is None:
+            if self._reader is None:
                 self._finished.set()
             return
         check_count(after, "after", 1)
@@ -165,31 +168,28 @@ class Subscription(BaseSubscription[Msg]):
 
     def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback, if there is one, has handled all messages."""
-        if self._callback is None or self._session.is_drained_by([self._thread]):
+        if self._callback is None or self._session.is_drained_by(self._threads):
             return
         if self._mailbox.claim_first() is not None:
-            return  # no message came, so no thread was started
+            return  # no message came, so nothing was started
         self._wait_for_callback(deadline, timeout)
 
     def _start(self) -> None:
-        self._start_thread("sub", self._run, self._session.callbacks.report)
-
-    def _run(self) -> None:
-        callback = self._callback
-        assert callback is not None
-        self._thread = threading.current_thread()
-        try:
-            self._mailbox.hand_over(callback, self._raised)
-        except Error as error:
-            if not isinstance(error, BlockingCallError | SubscriptionClosedError):
-                self._session.callbacks.report(error)
-        finally:
-            self._finished.set()
-
-    def _raised(self, _: Msg, error: BaseException) -> None:
-        self._session.callbacks.report(
-            as_callback_error(f"the callback of {self._subject!r}", error)
+        assert self._callback is not None
+        self._start_reader(
+            "sub",
+            label=repr(self._subject),
+            callback=self._callback,
+            failed=self._failed,
+            ended=self._finished.set,
+            report=self._session.callbacks.report,
         )
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, Error) and not isinstance(
+            error, BlockingCallError | SubscriptionClosedError
+        ):
+            self._session.callbacks.report(error)
 
     def __exit__(
         self,

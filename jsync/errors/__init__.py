@@ -35,6 +35,7 @@ Error
     ├── NoReplySubjectError           the message has no reply subject
     ├── PermissionsError              the account may not publish or subscribe there
     ├── SlowConsumerError             a subscription dropped messages: its reader is slow
+    ├── CallbackPoolExhaustedError    messages wait, as all callback threads are busy
     ├── SubscriptionClosedError       the subscription has ended
     ├── ConcurrentUseError            a second thread on an object made for one
     ├── BlockingCallError             a blocking call on the connection's own thread
@@ -283,6 +284,7 @@ from .client import (
     AuthenticationError as AuthenticationError,
     BlockingCallError as BlockingCallError,
     CallbackError as CallbackError,
+    CallbackPoolExhaustedError as CallbackPoolExhaustedError,
     ConcurrentUseError as ConcurrentUseError,
     ConfigError as ConfigError,
     ConnectionClosedError as ConnectionClosedError,

@@ -291,6 +291,21 @@ class SlowConsumerError(Error):
         """Messages dropped by this subscription so far."""
 
 
+class CallbackPoolExhaustedError(Error):
+    """Messages have waited for a second, because all threads for callbacks are busy.
+
+    jsync reports this once, and again after no message has waited for a while. Raise
+    `callback_threads` of `jsync.connect`, or give slow callbacks threads by `workers`.
+    """
+
+    def __init__(self, message: str, *, threads: int = 0, waiting: int = 0) -> None:
+        super().__init__(message)
+        self.threads = threads
+        """The threads of the pool, which are all busy."""
+        self.waiting = waiting
+        """Subscriptions, watches and consumers whose messages wait."""
+
+
 class SubscriptionClosedError(Error):
     """The subscription has ended, and its backlog is empty."""
 

@@ -405,13 +405,13 @@ class Consumer(BaseConsumer):
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
         priority: int | None = None,
-        workers: int = 1,
+        workers: int | None = None,
         on_exception: OnException = "continue",
         nak_delay: Seconds | None = None,
         retry: Retry | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> ConsumeContext:
-        """Call a handler with each message, on a thread of its own. Does not block.
+        """Call a handler with each message, on the callback pool. Does not block.
 
         The handler acknowledges the messages. If the handler raises, `on_error` gets a
         `CallbackError`, and the traceback is logged. The rest is as with `messages`.
@@ -439,8 +439,10 @@ class Consumer(BaseConsumer):
             min_ack_pending: Only while at least this number of acks are missing. See
                 `fetch`.
             priority: The priority of the pulls. See `fetch`.
-            workers: Threads that call the handler at the same time. With several, the
-                order of the messages is lost.
+            workers: Threads that call this handler alone, at the same time. With
+                several, the order of the messages is lost. Default: none, the
+                connection's callback pool calls the handler with one message at a time:
+                see `callback_threads` of `jsync.connect`.
             on_exception: The fate of a message whose handler raised. `continue` sends
                 no ack. `nak` has the server redeliver the message. `term` ends its
                 deliveries. `stop` ends the consuming.
@@ -465,7 +467,8 @@ class Consumer(BaseConsumer):
             UnsupportedFeatureError: The server is too old for priority groups.
         """
         check_callable(handler, "handler")
-        workers = check_count(workers, "workers", 1)
+        if workers is not None:
+            workers = check_count(workers, "workers", 1)
         check_optional_callable(on_error, "on_error")
         if retry is not None and self._info is None:
             # The `ack_wait` and `max_deliver` decide how messages are kept alive and end.
@@ -475,7 +478,8 @@ class Consumer(BaseConsumer):
         delay = check_error_policy(on_exception, nak_delay, retry, config)
         holds = retry is not None and max_messages is None and max_bytes is None
         if holds:
-            max_messages, threshold_messages = workers, workers - 1
+            max_messages = workers or 1
+            threshold_messages = max_messages - 1
         limits = consume_limits(
             max_messages=max_messages,
             max_bytes=max_bytes,
@@ -486,7 +490,8 @@ class Consumer(BaseConsumer):
             stop_after=stop_after,
         )
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
-        pull = ContinuousPull(target, limits, on_error, readers=workers, holds=holds)
+        readers = workers or 1
+        pull = ContinuousPull(target, limits, on_error, readers=readers, holds=holds)
         session = self._api.session
         retrier = None
         if retry is not None:

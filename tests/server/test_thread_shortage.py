@@ -69,7 +69,7 @@ def shortage(
 def test_a_callback_gets_messages_once_its_thread_starts(
     shortage: Shortage, nc: jsync.Connection, unique: str
 ) -> None:
-    shortage.kind = "-sub-"
+    shortage.kind = "-pool-"
     got: list[bytes] = []
     sub = shortage.nc.subscribe(unique, callback=lambda msg: got.append(msg.data))
     shortage.nc.flush()
@@ -84,7 +84,7 @@ def test_a_callback_gets_messages_once_its_thread_starts(
 def test_push_consumers_get_messages_once_their_thread_starts(
     shortage: Shortage, stream: jsync.Stream, js: jsync.JetStream
 ) -> None:
-    shortage.kind = "-push-"
+    shortage.kind = "-pool-"
     for number in range(10):
         js.publish(f"{stream.name}.a", b"%d" % number)
     got: list[bytes] = []
@@ -99,7 +99,7 @@ def test_push_consumers_get_messages_once_their_thread_starts(
 def test_a_subscription_ends_although_its_thread_never_started(
     shortage: Shortage, nc: jsync.Connection, unique: str
 ) -> None:
-    shortage.kind = "-sub-"
+    shortage.kind = "-pool-"
     got: list[bytes] = []
     with shortage.nc.subscribe(unique, callback=lambda msg: got.append(msg.data)):
         shortage.nc.flush()

@@ -32,6 +32,10 @@ CHANGED = {
         f"jsync.PushSubscription: {member}": "`JetStream.subscribe` alone needs it"
         for member in ("open", "open_ordered", "bind", "rebind", "abandon")
     },
+    **{
+        f"jsync.{name}: consume": "workers is None by default: the callback pool"
+        for name in ("Consumer", "PushConsumer")
+    },
     "jsync.JetStream: publisher": "window_bytes is 8 MiB by default, not 64",
     "jsync.Statistics: pickled as": "jsync.connection has it now",
     "jsync.connect: ()": "max_reconnects is -1 by default: a client never gives up",

@@ -344,7 +344,8 @@ cdef class JetStreamMailbox(Mailbox):
         if self._on_control is not None and msg.is_status() and not is_ack_subject(
             msg.head + msg.subject_size, msg.reply_size
         ):
-            self.put_control(msg)
+            if self.put_control(msg):
+                io_loop.events.append((EVENT_CALL, self.queue.on_starved))
             if self._on_first is not None:
                 io_loop.events.append((EVENT_FIRST, self))
             return 0
@@ -372,20 +373,22 @@ cdef class JetStreamMailbox(Mailbox):
 
     def put(self, msg: Msg) -> None:
         """Queue a message for `on_control`, behind all messages that are here now."""
+        cdef bint starved
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            self.put_control(msg)
+            starved = self.put_control(msg)
         finally:
             leave(&here)
+        if starved:
+            self.queue.on_starved()
 
     cdef int put_control(self, Msg msg) except -1:
-        """Queue a control message. Called in the section."""
+        """Queue a control message. Called in the section. Returns what `wake_one` does."""
         msg.ack_state = CONTROL
         self.append(msg)
         self.controls += 1
-        self.wake_one()
-        return 0
+        return self.wake_one()
 
     cdef int pass_controls(self) except -1:
         """Call `on_control` with each control message in front of the next message."""

@@ -57,6 +57,11 @@ cdef class Mailbox(Sink):
     cdef int64_t arrived
     cdef int brisk  # the last wait was a short one
     cdef object _on_first
+    cdef ReadyQueue queue  # the queue of the pool that reads it, or None
+    cdef bint scheduled  # it is in the queue, or in the hands of a thread of the pool
+    cdef object _runner  # that thread
+    cdef public object task
+    """The object by which the pool handles its messages."""
     cdef public Mailbox overflow
     """Takes the messages that come while this one is full. None: they are dropped."""
 
@@ -288,7 +293,8 @@ cdef class Mailbox(Sink):
         self.ring[self.head] = <PyObject*>msg
         self.count += 1
         self.held += size
-        self.wake_one()
+        if self.wake_one():
+            self.queue.on_starved()
         return 0
 
     @cython.final
@@ -343,7 +349,8 @@ cdef class Mailbox(Sink):
         else:
             self.append(msg)
             self.held += size
-            self.wake_one()
+            if self.wake_one():
+                io_loop.events.append((EVENT_CALL, self.queue.on_starved))
         return self.end_if_complete(io_loop)
 
     @cython.final
@@ -356,7 +363,8 @@ cdef class Mailbox(Sink):
     cdef inline int end_if_complete(self, IOLoop io_loop) except -1:
         if self.is_complete():
             note_int(&self.over, True)
-            self.wake_all()
+            if self.wake_all():
+                io_loop.events.append((EVENT_CALL, self.queue.on_starved))
             self.complete(io_loop)
         if self._on_first is not None:
             io_loop.events.append((EVENT_FIRST, self))
@@ -364,18 +372,25 @@ cdef class Mailbox(Sink):
         return 0
 
     @cython.final
-    cdef inline void wake_one(self) noexcept:
+    cdef inline int wake_one(self) except -1:
+        """Wake a reader. Return 1 if its pool is starved: see `ReadyQueue.push`."""
         cdef int i
+        if self.queue is not None:
+            return self.schedule()
         for i in range(self.readers):
             if load_int(&self.slots[i].park.waiting):
                 park_wake(&self.slots[i].park)
-                return
+                return 0
+        return 0
 
     @cython.final
-    cdef void wake_all(self) noexcept:
+    cdef int wake_all(self) except -1:
         cdef int i
+        if self.queue is not None:
+            return self.schedule()
         for i in range(self.readers):
             park_wake(&self.slots[i].park)
+        return 0
 
     # Its readers ----------------------------------------------------------------------
 
@@ -561,6 +576,7 @@ cdef class Mailbox(Sink):
 
     def close(self, error: "Exception | None" = None, *, discard: bool = False) -> None:
         """Take no more messages. Readers get those here, then `error` or the end."""
+        cdef bint starved
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -569,9 +585,11 @@ cdef class Mailbox(Sink):
             note_int(&self.over, True)
             if discard:
                 self.discard()
-            self.wake_all()
+            starved = self.wake_all()
         finally:
             leave(&here)
+        if starved:
+            self.queue.on_starved()
 
     def take_rest(self, rest: "list | None" = None) -> list:
         """Take all messages here in one step, so that no reader gets a part of them.
@@ -618,3 +636,109 @@ cdef class Mailbox(Sink):
             return first
         finally:
             leave(&here)
+
+    # Its pool ---------------------------------------------------------------------------
+
+    @cython.final
+    cdef int schedule(self) except -1:
+        """Put it into the queue, unless it is there. Called in the section."""
+        if self.scheduled:
+            return 0
+        self.scheduled = True
+        try:
+            return self.queue.push(self)
+        except BaseException:
+            self.scheduled = False
+            raise
+
+    def pool(self, queue: ReadyQueue, task: object) -> None:
+        """Have the threads of `queue` read it from now on, and use `task` for it."""
+        cdef bint starved = False
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.task = task
+            self.queue = queue
+            if self.count or glance_int(&self.over):
+                starved = self.schedule()
+        finally:
+            leave(&here)
+        if starved:
+            queue.on_starved()
+
+    @cython.final
+    cdef int hold(self, object runner) except -1:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        self._runner = runner
+        leave(&here)
+        return 0
+
+    @property
+    def runner(self) -> object:
+        """The thread of the pool that has it now, or None."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._runner
+        finally:
+            leave(&here)
+
+    def hand_over_some(
+        self, handler: "Callable[[Msg], object]",
+        raised: "Callable[[Msg, BaseException], object]",
+    ) -> None:
+        """Like `hand_over`, for the messages that are here, in a turn of limited length."""
+        cdef int64_t begun = jsync_now()
+        cdef int messages = 0
+        cdef Msg msg
+        while True:
+            msg = self.take()
+            if msg is None:
+                return
+            try:
+                handler(msg)
+            except BaseException as error:
+                raised(msg, error)
+            messages += 1
+            if self.must_yield(messages, begun):
+                return
+
+    @cython.final
+    cdef inline bint must_yield(self, int messages, int64_t begun) noexcept:
+        """Return whether other mailboxes are due after so many messages since `begun`."""
+        return glance_size(&self.queue.length) and (
+            messages >= TURN_MESSAGES or jsync_now() - begun >= TURN_NS
+        )
+
+    def put_down(self) -> bool:
+        """End a turn: back into the queue, or to rest. Return False at the end of it.
+
+        Then the thread keeps it, and ends its `task`.
+        """
+        cdef bint starved = False, goes_on = True
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.count:
+                self._runner = None
+                starved = self.queue.push(self)
+            elif glance_int(&self.over):
+                goes_on = False
+            else:
+                self._runner = None
+                self.scheduled = False
+        finally:
+            leave(&here)
+        if starved:
+            self.queue.on_starved()
+        if not goes_on:
+            self.ended()
+        return goes_on
+
+    def leave_pool(self) -> None:
+        """End the last turn: the pool forgets it."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        self.task = self._runner = None
+        leave(&here)

@@ -162,7 +162,7 @@ class GroupMember(NotCopyable):
             on_exception,
             session,
             name,
-            1,
+            1,  # it waits for its partitions, and would hold up a thread of the pool
             delay,
             retrier,
         )

@@ -366,7 +366,7 @@ class OrderedConsumer(CloseOnExit):
         on_exception: Literal["continue", "stop"] = "continue",
         on_error: Callable[[Exception], object] | None = None,
     ) -> ConsumeContext:
-        """Call a handler with each message in exact order, on a thread of its own.
+        """Call a handler with each message in exact order, on the callback pool.
 
         If the handler raises, `on_error` gets a `CallbackError`. A message cannot be
         given back, since there are no acks. The rest is as with `messages`, errors
@@ -412,7 +412,7 @@ class OrderedConsumer(CloseOnExit):
         pull = self._pull(limits, on_error, until_end)
         session = self._api.session
         name = f"{self._factory.stream}-ordered"
-        work = ConsumeContext(pull, handler, on_exception, session, name, 1)
+        work = ConsumeContext(pull, handler, on_exception, session, name, None)
         pull.begin()
         return work
 

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from ... import errors
+from ...core.callback_reader import CallbackReader
 from ...core.callbacks import as_callback_error
 from ...core.drain import Drainable
 from ...core.resources import NotCopyable
@@ -92,7 +93,7 @@ def _and_then(
 
 
 class ConsumeContext(Drainable, NotCopyable):
-    """A running handler, on one thread or several. `consume` of a consumer returns it.
+    """A running handler, on the callback pool or threads. `consume` of a consumer returns it.
 
     The handler keeps running if you drop this object. Leaving the `with` block drains
     it, and so does a drain of the connection. If the block raised an exception, leaving
@@ -107,7 +108,7 @@ class ConsumeContext(Drainable, NotCopyable):
         on_exception: OnException,
         session: Session,
         name: str,
-        workers: int,
+        workers: int | None,
         nak_delay: float | None = None,
         retrier: RetryHandler | None = None,
         done: Callable[[], None] | None = None,
@@ -123,15 +124,18 @@ class ConsumeContext(Drainable, NotCopyable):
         self._nak_delay = nak_delay
         self._finished = Latch(session.write_buffer)
         self._error: Exception | None = None
-        self._workers: set[threading.Thread] = set()
-        # Guards the error and the count. Re-entrant: a signal handler may interrupt us.
+        # Guards the error. Re-entrant: a signal handler may interrupt us.
         self._lock = ForkSafeRLock()
-        self._at_work = workers
+        self._reader = CallbackReader(
+            *(session, delivery.mailbox, name, workers),
+            label=delivery.name,
+            callback=self._handler,
+            raised=self._raised,
+            failed=self._failed,
+            ended=self._ended,
+        )
         try:
-            for number in range(1, workers + 1):
-                session.thread_factory.start(
-                    f"{session.name}-{name}-{number}", self._work
-                )
+            self._reader.start()
             session.register_drainable(self)
         except BaseException:
             # No thread could be started, or Ctrl-C interrupted the start.
@@ -231,7 +235,7 @@ class ConsumeContext(Drainable, NotCopyable):
         Messages that no handler has by `deadline` go back to the server. Raises
         `DrainTimeoutError` then.
         """
-        if self._session.is_drained_by(self._workers):
+        if self._session.is_drained_by(self._reader.threads):
             return
         if self._finished.wait(max(0.0, deadline - monotonic())):
             return
@@ -243,8 +247,8 @@ class ConsumeContext(Drainable, NotCopyable):
 
     @property
     def _is_current(self) -> bool:
-        """True if the caller runs on one of the worker threads."""
-        return threading.current_thread() in self._workers
+        """True if the caller runs on a thread that is in the handler."""
+        return threading.current_thread() in self._reader.threads
 
     def _join(self, timeout: float) -> None:
         if self._is_current:
@@ -252,26 +256,15 @@ class ConsumeContext(Drainable, NotCopyable):
         if not self._finished.wait(timeout):
             raise DrainTimeoutError(f"the handler has not returned within {timeout} s")
 
-    def _work(self) -> None:
-        """Run a worker thread. All workers take from the same backlog."""
-        self._workers.add(threading.current_thread())
-        mailbox = self._delivery.mailbox
-        try:
-            mailbox.hand_over(self._handler, self._raised)
-            self._failed(mailbox.failure)
-        except Error as error:
-            self._failed(error)
-        finally:
-            with self._lock:
-                self._at_work -= 1
-                last = not self._at_work
-            if last:
-                self._finished.set()
+    def _ended(self) -> None:
+        self._failed(self._delivery.mailbox.failure)
+        self._finished.set()
 
-    def _failed(self, error: Exception | None) -> None:
+    def _failed(self, error: BaseException | None) -> None:
         """Remember the first error."""
-        with self._lock:
-            self._error = self._error or error
+        if isinstance(error, Exception):
+            with self._lock:
+                self._error = self._error or error
 
     def _raised(self, msg: JetStreamMsg, error: BaseException) -> None:
         wrapped = as_callback_error(f"the handler of {msg.subject!r}", error)

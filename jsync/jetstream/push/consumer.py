@@ -47,13 +47,13 @@ class PushConsumer(BaseConsumer):
         max_pending_messages: int | None = None,
         max_pending_bytes: int | None = None,
         heartbeat_patience: Seconds | None = None,
-        workers: int = 1,
+        workers: int | None = None,
         on_exception: OnException = "continue",
         nak_delay: Seconds | None = None,
         retry: Retry | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> ConsumeContext:
-        """Call a handler with each message, on a thread of its own.
+        """Call a handler with each message, on the callback pool.
 
         The call blocks while it looks up the consumer. The handler
         acknowledges the messages. If the handler raises, `on_error` gets a
@@ -74,8 +74,10 @@ class PushConsumer(BaseConsumer):
             heartbeat_patience: Seconds without any message until
                 `MissedHeartbeatError`. Default: three times the `idle_heartbeat` of the
                 consumer.
-            workers: Threads that call the handler at the same time. With several, the
-                order of the messages is lost.
+            workers: Threads that call this handler alone, at the same time. With
+                several, the order of the messages is lost. Default: none, the
+                connection's callback pool calls the handler with one message at a time:
+                see `callback_threads` of `jsync.connect`.
             on_exception: The fate of a message whose handler raised: `continue`, `nak`,
                 `term` or `stop`, as with `Consumer.consume`.
             nak_delay: Seconds until the redelivery, with `nak`. Default: immediately.
@@ -101,7 +103,8 @@ class PushConsumer(BaseConsumer):
         delay = check_error_policy(on_exception, nak_delay, retry, config)
         check_callable(handler, "handler")
         check_optional_callable(on_error, "on_error")
-        check_int(workers, "workers", 1)
+        if workers is not None:
+            check_int(workers, "workers", 1)
         for name, limit in (
             ("max_pending_messages", max_pending_messages),
             ("max_pending_bytes", max_pending_bytes),
@@ -114,7 +117,7 @@ class PushConsumer(BaseConsumer):
         info = self.info()
         check_push(info)
         if retry is not None:
-            _warn_of_attempts(retry, info.config, workers)
+            _warn_of_attempts(retry, info.config, workers or 1)
         if not info.config.deliver_group:
             check_not_bound(info)
         session = self._api.session
@@ -125,7 +128,7 @@ class PushConsumer(BaseConsumer):
             on_error=on_error,
             max_messages=max_pending_messages or session.options.max_pending_messages,
             max_bytes=max_pending_bytes or session.options.max_pending_bytes,
-            readers=workers,
+            readers=workers or 1,
         )
         delivery.bind(info, created=False, patience=heartbeat_patience)
         delivery.open()

@@ -111,7 +111,8 @@ class SubscribeManager:
             headers_only: Deliver no payloads.
             inactive_threshold: Seconds without a subscriber until the server deletes
                 the consumer.
-            callback: Called with each message, on a thread of its own.
+            callback: Called with each message, one at a time, on the connection's
+                callback pool: see `callback_threads` of `jsync.connect`.
             ordered: Read in exact order.
             consumer: The name of an existing consumer.
             bind: The `durable` consumer must exist.
@@ -207,7 +208,8 @@ class SubscribeManager:
             ordered_consumer: Read in exact order.
             pending_msgs_limit: Messages to buffer.
             pending_bytes_limit: Bytes to buffer.
-            callback: Called with each message, on a thread of its own.
+            callback: Called with each message, one at a time, on the connection's
+                callback pool: see `callback_threads` of `jsync.connect`.
             queue: The name of the queue group.
             on_error: Called on the connection's callback thread. Default: the
                 connection's `on_error`.

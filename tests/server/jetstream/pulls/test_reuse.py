@@ -374,7 +374,10 @@ def test_an_only_reader_needs_no_other_thread(
             for _ in range(10):
                 got += numbers(worker.fetch(20, timeout=LONG))
         else:
-            consuming = worker.consume(lambda msg: got.append(int(msg.data)), **options)
+            # The I/O thread would have to start the thread of a pool.
+            consuming = worker.consume(
+                lambda msg: got.append(int(msg.data)), workers=1, **options
+            )
             assert consuming.wait(LONG)
         assert sorted(got) == list(range(200))
         assert not release.is_set()

@@ -81,7 +81,7 @@ def test_a_callback_without_a_message_has_no_thread(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     def threads() -> int:
-        begin = f"{nc._session.name}-push-"
+        begin = f"{nc._session.name}-pool-"
         return sum(t.name.startswith(begin) for t in threading.enumerate())
 
     handler = Recorder()
