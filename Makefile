@@ -63,7 +63,7 @@ test: need-java need-tmux need-prometheus need-haproxy need-go $(VENV)/.test $(V
 	scripts/test-all
 pythons: $(VENV)/.test ## the unit tests on each other Python found here, and server tests on the newest
 	scripts/test-pythons
-bulk: need-java need-go $(VENV)/.test $(VENV)/.spark jars servers ## the many cases of server features; without Spark by QUICK=1
+bulk: need-java need-go $(VENV)/.test $(VENV)/.spark jars servers ## slow tests, and many cases of server features; QUICK=1: not on Spark
 	scripts/test-pythons bulk
 rest: $(VENV)/.test ## the rest of the server tests on the newest Python, before a release
 	scripts/test-pythons rest
@@ -117,11 +117,11 @@ sanitize: $(VENV)/.test ## the tests of the extension and two fault campaigns un
 
 tsan: $(VENV)/.test ## the tests in which threads meet, under ThreadSanitizer, without the GIL
 	tests/tsan.sh $(VENV)
-
 wine: need-wine $(VENV)/.test ## tests on a Windows Python, under wine; a third of them by QUICK=1
 	tests/wine.sh $(VENV)
 
-fuzz: $(VENV)/.test ## a bounded run of the fuzzer
+fuzz: $(VENV)/.test ## more and other examples of the property tests, and a bounded run of the fuzzer
+	JSYNC_EXAMPLES=3000 scripts/run-tests properties $(VENV) -n 4 -m hypothesis tests/unit tests/integrations
 	PYTHON=$(abspath $(VENV))/bin/python tests/fuzz/run.sh .cache/fuzz -runs=200000
 mutation: $(VENV)/.test ## breaks 80 places of the package, one at a time: tests find each
 	nice $(VENV)/bin/python -m tests.mutation

@@ -68,6 +68,7 @@ def test_a_key_can_be_recreated_right_after_deletion(bucket: jsync.KeyValue) -> 
         assert bucket.delete("k", last=revision) == revision + 1
 
 
+@pytest.mark.slow
 def test_revisions_come_once_and_locks_survive_dying_leaders(
     whole: Cluster, js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
@@ -115,6 +116,7 @@ def test_revisions_come_once_and_locks_survive_dying_leaders(
     assert tokens == sorted(set(tokens))
 
 
+@pytest.mark.slow
 def test_acquire_waits_while_the_cluster_has_no_quorum(
     whole: Cluster,
     bucket: jsync.KeyValue,

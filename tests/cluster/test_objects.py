@@ -94,6 +94,7 @@ def test_interleaved_chunks_are_found_in_a_replicated_store(
                 assert file.read(5000) == noise(200_000, seed)[at : at + 5000]
 
 
+@pytest.mark.slow
 def test_objects_are_whole_or_absent_while_leaders_die(
     whole: Cluster, js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.server
 PAGE = list(blocks(ROOT / "docs/guides/edge.md"))
 
 
+@pytest.mark.slow
 def test_sales_reach_the_hub_after_an_outage(tmp_path: Path) -> None:
     port = free_port()
     configs = {}

@@ -77,6 +77,7 @@ def first_hits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_right_guide_is_the_first_hit(
     question: str, first_hits: dict[str, str]

@@ -6,18 +6,20 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from jsync.spark import pipeline
 
 from ..docs.markdown import ROOT, blocks
 from ..docs.running import run
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
     from ..conftest import StartServer
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_guide_work(
     spark: SparkSession,
     own_server: StartServer,

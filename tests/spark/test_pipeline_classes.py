@@ -69,6 +69,7 @@ def run(tmp_path: Path, spark_environment: None) -> Run:
     return Run(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_run_leaves_its_classes_to_the_next(run: Run) -> None:
     (first,) = run()["sinks"]
@@ -105,6 +106,7 @@ def test_explain_shows_the_choices_without_spark(run: Run) -> None:
     assert run.files == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_java_starts_without_options_it_refuses(
     run: Run, monkeypatch: pytest.MonkeyPatch

@@ -130,6 +130,7 @@ class Term(NamedTuple):
     last: float
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", KILLS)
 def test_no_two_holders_share_a_lock_despite_faults(
     own_server: StartServer, kills: int

@@ -166,6 +166,7 @@ def test_a_stopped_holder_sees_its_lock_is_lost(
         lock.release()
 
 
+@pytest.mark.slow
 def test_a_lock_survives_only_short_server_outages(
     own_server: StartServer,
 ) -> None:
