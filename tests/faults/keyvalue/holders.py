@@ -1,6 +1,6 @@
 """Holders of a lock, and leaders, that note for how long they believe that they are.
 
-`python -m tests.faults.keyvalue.holders URL BUCKET` is a holder that prints each of its terms, and a
+`python -m tests.faults.keyvalue.holders URL BUCKET SEED` is a holder that prints each of its terms, and a
 line when a term begins.
 """
 
@@ -101,13 +101,13 @@ class PrintedTerms(Terms):
         print(*term, flush=True)  # noqa: T201
 
 
-def main(url: str, bucket: str) -> None:
+def main(url: str, bucket: str, seed: str) -> None:
     with jsync.connect(url, reconnect_wait=0.05, max_reconnects=-1) as nc:
         kv = None
         while kv is None:
             with contextlib.suppress(errors.Error):
                 kv = nc.jetstream(timeout=2).key_value(bucket)
-        PrintedTerms().hold(kv, random.Random(bucket), 0)
+        PrintedTerms().hold(kv, random.Random(seed), 0)
 
 
 if __name__ == "__main__":

@@ -272,11 +272,11 @@ def settled(js: jsync.JetStream, bucket: str) -> dict[str, list[Stored]]:
 class FrozenHolder:
     """A process that holds the lock now and then, and can be frozen while it does."""
 
-    def __init__(self, url: str, bucket: str) -> None:
+    def __init__(self, url: str, bucket: str, seed: str) -> None:
         self.terms: list[Term] = []
         self._holds = threading.Event()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.keyvalue.holders", url, bucket],
+            [sys.executable, "-m", "tests.faults.keyvalue.holders", url, bucket, seed],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
@@ -340,7 +340,7 @@ def test_one_holder_and_one_leader_at_a_time(
             short = nc.jetstream(timeout=2).key_value(f"{unique}X")
             chosen = campaign.random((number, "expiring"))
             threads.append(Thread(expiring.hold, short, chosen, number, 30))
-        frozen = FrozenHolder(cluster.servers[0].url, unique)
+        frozen = FrozenHolder(cluster.servers[0].url, unique, campaign.seed)
         stack.callback(frozen.end)
 
         def cut_off_the_holder() -> None:
