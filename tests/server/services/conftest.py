@@ -31,4 +31,5 @@ def host(server: LocalServer, events: Events) -> Iterator[jsync.Connection]:
 def service(host: jsync.Connection, unique: str) -> Iterator[jsync.Service]:
     """A service with a unique name and without endpoints."""
     with host.service(unique, "1.2.0") as service:
+        host.flush()
         yield service

@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.publishing import publish
+from jsync.jetstream.publishing import ack_tracker, publish
 
 from ....support.proxy import frame_filter
 from ....support.servers import RawClient, wait_for
@@ -199,21 +199,20 @@ def test_messages_refused_while_busy_go_before_new_ones(
 
 
 def test_a_constantly_busy_server_raises_and_stores_nothing(
-    js: jsync.JetStream, unique: str, scripted: Stream
+    js: jsync.JetStream,
+    unique: str,
+    scripted: Stream,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    publisher = js.publisher(ack_timeout=2.0)
+    # The third pause ends after the timeout.
+    monkeypatch.setattr(
+        ack_tracker, "backoff_delay", lambda number: 0.01 + 3600 * (number > 1)
+    )
+    publisher = js.publisher(ack_timeout=4.0)
     future = publisher.publish(unique, b"1")
-    refused = 0
-    while not future.done():
-        scripted.client.settimeout(0.2)
-        try:
-            _, reply = scripted.take()
-        except TimeoutError:
-            continue
-        scripted.refuse(reply)
-        refused += 1
-    assert isinstance(future.exception(), errors.TooManyRequestsError)
-    assert refused > 1
+    for _ in range(3):
+        scripted.refuse(scripted.take()[1])
+    assert isinstance(future.exception(LONG), errors.TooManyRequestsError)
     publisher.close()
 
 
