@@ -30,9 +30,17 @@ if TYPE_CHECKING:
     from .support.certificates import Certificates
 
 
-# The duration of an example depends on the load of the machine, not on the tested code.
+# The duration of an example depends on the load of the machine, not on the tested code. Each run
+# tries the same examples, so that no test fails by chance. `make fuzz` sets this variable, to try
+# more of them, and others each time.
+EXAMPLES = os.environ.get("JSYNC_EXAMPLES", "")
 settings.register_profile(
-    "jsync", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "jsync",
+    deadline=None,
+    database=None,
+    derandomize=not EXAMPLES,
+    max_examples=int(EXAMPLES or 100),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("jsync")
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hypothesis import given, strategies as st
 
+from jsync.integrations.kombu import engine
 from jsync.integrations.kombu.engine import (
     FRESH_SECONDS,
-    MAX_PASSING,
     Lane,
     LaneRequest,
     Prefetch,
 )
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Message(NamedTuple):
@@ -51,19 +54,23 @@ def always(_: str) -> bool:
     return True
 
 
-def test_unread_messages_without_a_stream_are_bounded() -> None:
+def test_unread_messages_without_a_stream_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """For example, the events of other workers while a task blocks the loop of Celery."""
+    bound = 200
+    monkeypatch.setattr(engine, "MAX_PASSING", bound)
     one = prefetch(1, A)
     one.arrived(Message("stored", "a"))
-    for number in range(3 * MAX_PASSING):
+    for number in range(3 * bound):
         one.arrived(Message(str(number), "events", can_return=False))
-    assert 0 < len(one._waiting) - 1 <= MAX_PASSING
-    assert one.dropped + len(one._waiting) - 1 == 3 * MAX_PASSING
+    assert 0 < len(one._waiting) - 1 <= bound
+    assert one.dropped + len(one._waiting) - 1 == 3 * bound
     tags = []
     while (message := one.take(lambda queue: queue == "never")) is not None:
         tags.append(message.tag)
     assert tags[0] == "stored"
-    assert tags[1:] == [str(n) for n in range(one.dropped, 3 * MAX_PASSING)]
+    assert tags[1:] == [str(n) for n in range(one.dropped, 3 * bound)]
     one.arrived(Message("next", "events", can_return=False))
     assert one.leave("events") == [Message("next", "events", can_return=False)]
     assert one._passing == 0

@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 from nats.aio.client import Client as NatsPyClient
 
 from jsync._fast import encode_headers, parse_headers
@@ -17,8 +17,6 @@ from jsync.headers import Headers
 
 from ..support import reference
 from ..support.reference import outcome, shown_headers
-
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=500)
 
 names = st.text(
     st.characters(codec="ascii", exclude_characters=":", min_codepoint=33), min_size=1
@@ -161,7 +159,6 @@ def test_a_block_is_bytes(block: Any) -> None:
         parse_headers(block)
 
 
-@BOUNDED
 @given(near_blocks | st.binary(max_size=40))
 @example(b"NATS/1.0 404\rx\r\n\r\n")
 @example(b"NATS/1.0 000\r\n\r\n")
@@ -171,7 +168,6 @@ def test_any_block_reads_as_the_oracle_reads_it(block: bytes) -> None:
     assert read_all(block) == reference.parse_headers(block)
 
 
-@BOUNDED
 @given(st.dictionaries(names, st.text("abc é☃", max_size=5), min_size=1, max_size=4))
 def test_blocks_read_as_nats_py_reads_them(headers: dict[str, str]) -> None:
     block = encode_headers(headers)
@@ -249,7 +245,6 @@ def test_an_error_does_not_tell_the_value() -> None:
     assert "hunter2" not in str(refused.value)
 
 
-@BOUNDED
 @given(header_maps)
 def test_written_headers_are_read_back(headers: dict[str, str | list[str]]) -> None:
     written = {
@@ -259,7 +254,6 @@ def test_written_headers_are_read_back(headers: dict[str, str | list[str]]) -> N
     assert read(encode_headers(headers)) == (None, "", written)
 
 
-@BOUNDED
 @given(anything | header_maps)
 def test_the_oracle_writes_any_headers_the_same_way(
     headers: dict[str, str | list[str]],

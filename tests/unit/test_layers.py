@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -115,8 +116,14 @@ def tree(root: Path) -> dict[str, Source]:
     return found
 
 
+@functools.cache
+def parsed(text: str) -> ast.Module:
+    """Return the tree of a module. Nearly every test here reads all of them."""
+    return ast.parse(text)
+
+
 def imports(modules: Mapping[str, Source], name: str) -> Iterator[Import]:
-    yield from _imports(modules, name, ast.parse(modules[name].text), for_types=False)
+    yield from _imports(modules, name, parsed(modules[name].text), for_types=False)
 
 
 def _imports(
@@ -159,7 +166,7 @@ def layers(modules: Mapping[str, Source]) -> list[str]:
 
     The last block of the map is built on the public names, which `jsync` itself ("") has.
     """
-    text = ast.get_docstring(ast.parse(modules[""].text)) or ""
+    text = ast.get_docstring(parsed(modules[""].text)) or ""
     lines = re.findall(r"^(?:    (\w+) +\S.*|\S.*)$", text, re.MULTILINE)
     blocks = [[*names] for found, names in itertools.groupby(lines, bool) if found]
     return [*(name for block in blocks[:-1] for name in block), "", *blocks[-1]]
@@ -261,7 +268,7 @@ def pure(modules: Mapping[str, Source]) -> set[str]:
         name
         for name, source in modules.items()
         if name.split(".")[-1] == "engine"
-        or SAYS_PURE.search(ast.get_docstring(ast.parse(source.text)) or "")
+        or SAYS_PURE.search(ast.get_docstring(parsed(source.text)) or "")
     }
 
 
@@ -390,7 +397,7 @@ def reaches(path: Path) -> Iterator[str]:
     """Yield the dotted names of jsync that a file of `OUTER` uses from outside its own part."""
     module = ["jsync", *path.relative_to(ROOT).with_suffix("").parts]
     own = module[1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path.read_text())):
         match node:
             case ast.ImportFrom():
                 package = module[: len(module) - node.level] if node.level else []
@@ -425,7 +432,7 @@ def test_parts_built_on_jsync_use_public_names_only(path: Path) -> None:
             assert offered, f"{path.name} uses {reached}, which is in no list"
         else:
             assert not name.startswith("_") or name == "__name__", reached
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path.read_text())):
         if isinstance(node, ast.Attribute) and re.match(r"_[^_]", node.attr):
             if node.attr in NAMED_TUPLE:
                 continue
@@ -448,7 +455,7 @@ MAX_LINKED_FILES = 20
 def test_folders_of_the_command_stay_small(folder: str) -> None:
     linked = set[str]()
     for path in (ROOT / "cli" / folder).glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level == 1:
                 names = [node.module] if node.module else [a.name for a in node.names]
                 linked.update([path.stem, *names])

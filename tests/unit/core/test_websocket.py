@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from jsync._fast import Parser, WriteBuffer
 from jsync.core.servers import parse_server
@@ -40,7 +40,6 @@ from ...support.reference import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 MAX_MESSAGE = 1 << 20
 KEY = bytes(range(16))
 ACCEPT = base64.b64encode(
@@ -308,7 +307,6 @@ def test_frames_cut_at_every_byte_hold_the_same() -> None:
         assert flat(outcomes(parser, pieces)) == expected
 
 
-@BOUNDED
 @given(st.lists(st.integers(0, 10_000), max_size=20), st.lists(st.integers(0, 10_000)))
 def test_frames_begin_and_end_anywhere(frame_cuts: list[int], cuts: list[int]) -> None:
     frames = in_frames(STREAM, frame_cuts)
@@ -319,7 +317,6 @@ def test_frames_begin_and_end_anywhere(frame_cuts: list[int], cuts: list[int]) -
     assert flat(given) == shown(Parser(MAX_MESSAGE).feed(STREAM))
 
 
-@BOUNDED
 @given(st.binary(max_size=60), st.integers(0, 400), st.integers(0, 300))
 def test_garbage_is_refused_as_the_oracle_refuses_it(
     garbage: bytes, at: int, cut: int
@@ -382,7 +379,6 @@ def deflated(data: bytes, *, ends: bool = False) -> bytes:
     return small + deflate.flush(zlib.Z_SYNC_FLUSH)[:-4]
 
 
-@BOUNDED
 @given(
     st.integers(1, len(STREAM) - 1),
     st.integers(1, 400),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from nats.aio.msg import Msg as NatsPyMsg
 
 from jsync._fast import parse_ack_subject
@@ -16,8 +16,6 @@ from jsync.errors import JetStreamError, NotJetStreamMessageError
 
 from ...support import reference
 from ...support.reference import outcome, shown_metadata
-
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=500)
 
 V1 = "$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
 V2 = "$JS.ACK.hub.ABCDEF.ORDERS.worker.1.20.3.1760000000123456789.42"
@@ -180,14 +178,12 @@ def ack_subjects(draw: st.DrawFn) -> str:
     return ".".join(["$JS", "ACK", *middle, *map(str, tail), *(extra or [])])
 
 
-@BOUNDED
 @given(ack_subjects())
 def test_ack_subjects_read_as_the_oracle_reads_them(subject: str) -> None:
     expected = shown_metadata(reference.parse_ack_subject(subject))
     assert shown_metadata(parse_ack_subject(subject)) == expected
 
 
-@BOUNDED
 @given(
     st.lists(
         st.sampled_from(["$JS", "ACK", "_", "0", "1", "18446744073709551616", "", "x"])
@@ -200,7 +196,6 @@ def test_the_oracle_reads_near_ack_subjects_equally(subject: str) -> None:
     assert outcome(lambda: shown_metadata(parse_ack_subject(subject))) == expected
 
 
-@BOUNDED
 @given(ack_subjects())
 def test_ack_subjects_read_as_nats_py_reads_them(subject: str) -> None:
     ours, theirs = parse_ack_subject(subject), NatsPyMsg.Metadata._from_reply(subject)

@@ -10,7 +10,7 @@ import duckdb
 import polars
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from jsync._fast import ArrowBatch, RowBuffer, SequenceChecker
 from jsync.errors import ConcurrentUseError, ConfigError
@@ -36,7 +36,6 @@ SCHEMA = pa.schema(
         ),
     ]
 )
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 
 blocks = st.sampled_from(
     [
@@ -74,7 +73,6 @@ def one(*messages: Sent, **options: Any) -> ArrowBatch:
 # The same as by objects ---------------------------------------------------------------
 
 
-@BOUNDED
 @given(
     st.lists(sent, max_size=30),
     st.lists(st.integers(1, 400), min_size=1, max_size=20),
@@ -105,7 +103,6 @@ def test_columns_have_the_fields_of_messages(
         assert all(len(batch) <= most_rows for batch in batches)
 
 
-@BOUNDED
 @given(st.lists(sent, min_size=1, max_size=12), st.integers(0, 12))
 def test_messages_that_arrived_before_become_rows(
     messages: list[Sent], before: int

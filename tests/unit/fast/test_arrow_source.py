@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from jsync._fast import ArrowSource, RowBuffer, parse_headers
 from jsync.errors import ConfigError, InvalidHeaderError
@@ -18,7 +18,6 @@ from ...support.arrow_messages import Reader, Sent
 if TYPE_CHECKING:
     from jsync import Headers
 
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=100)
 IDS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=30)
 KINDS = [
     *(pa.utf8(), pa.large_utf8(), pa.string_view()),
@@ -60,7 +59,6 @@ def as_kind(values: list[str | None], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-@BOUNDED
 @given(
     st.lists(st.tuples(st.text(max_size=30), st.none() | IDS), max_size=40),
     st.sampled_from(KINDS),

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from nats.protocol.command import hpub_cmd, pub_cmd
 
 from jsync._fast import (
@@ -27,7 +27,6 @@ from ...support.reference import outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=500)
 
 # Subjects -------------------------------------------------------------------------
 
@@ -119,7 +118,6 @@ subjects = st.lists(
 ).map("".join)
 
 
-@BOUNDED
 @given(subjects)
 def test_subjects_are_judged_as_the_oracle_judges_them(subject: str) -> None:
     for check, expected in (
@@ -206,7 +204,6 @@ sendable = st.lists(
 payloads = st.binary(max_size=200)
 
 
-@BOUNDED
 @given(sendable, payloads, st.none() | sendable, headers_to_send)
 def test_the_oracle_writes_a_publish_the_same_way(
     subject: str, data: bytes, reply: str | None, headers: dict[str, str] | None
@@ -215,7 +212,6 @@ def test_the_oracle_writes_a_publish_the_same_way(
     assert encode_publish(subject, data, reply, headers) == expected
 
 
-@BOUNDED
 @given(sendable, payloads, st.none() | sendable, headers_to_send)
 def test_a_publish_means_the_same_in_nats_py(
     subject: str, data: bytes, reply: str | None, headers: dict[str, str] | None
@@ -240,7 +236,6 @@ def delivered(published: bytes) -> bytes:
     return b" ".join([ours, subject, b"1", *rest]) + b"\r\n" + body
 
 
-@BOUNDED
 @given(sendable, payloads, st.none() | sendable, headers_to_send)
 def test_a_published_message_arrives_unchanged(
     subject: str, data: bytes, reply: str | None, headers: dict[str, str] | None
@@ -283,7 +278,6 @@ def test_a_size_counts_bytes_as_the_server_does(
     assert message_size(*arguments) == size
 
 
-@BOUNDED
 @given(
     st.text(st.characters(exclude_categories=["Cs"])), st.none() | sendable, payloads
 )

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from nats.protocol.parser import Parser as NatsPyParser
 
 from jsync._fast import MAX_CONTROL_LINE, Parser
@@ -26,7 +26,6 @@ Frames: TypeAlias = list[tuple[str, Any]]
 Pieces: TypeAlias = list[bytes]
 
 MAX_MESSAGE = 1 << 20
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 
 
 def message(
@@ -480,7 +479,6 @@ def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
     return bytes(stream)
 
 
-@BOUNDED
 @given(pieces_of(streams))
 def test_valid_streams_read_as_the_oracle_reads_them(pieces: Pieces) -> None:
     read = outcomes(Parser(MAX_MESSAGE), pieces)
@@ -488,13 +486,11 @@ def test_valid_streams_read_as_the_oracle_reads_them(pieces: Pieces) -> None:
     assert ProtocolError not in read
 
 
-@settings(BOUNDED, max_examples=1000)
 @given(pieces_of(damaged(streams)))
 def test_damaged_streams_read_as_the_oracle_reads_them(pieces: Pieces) -> None:
     assert outcomes(Parser(200), pieces) == outcomes(reference.Parser(200), pieces)
 
 
-@BOUNDED
 @given(pieces_of(st.binary(max_size=100)))
 def test_noise_reads_as_the_oracle_reads_it(pieces: Pieces) -> None:
     assert outcomes(Parser(200), pieces) == outcomes(reference.Parser(200), pieces)
@@ -535,7 +531,6 @@ async def read_by_nats_py(pieces: Pieces) -> Frames:
     return client.frames
 
 
-@BOUNDED
 @given(pieces_of(streams))
 def test_valid_streams_read_as_nats_py_reads_them(pieces: Pieces) -> None:
     parser = Parser(MAX_MESSAGE)

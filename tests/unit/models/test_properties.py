@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings, strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 import jsync.models
 from jsync.errors import ConfigError
@@ -23,9 +23,6 @@ from jsync.models import (
 )
 
 from ...support.models import MAX_DURATION_NS, MODELS, Dictable
-
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
-
 
 nanoseconds = st.integers(-MAX_DURATION_NS, MAX_DURATION_NS)
 rfc3339 = st.builds(
@@ -63,7 +60,6 @@ def objects(kind: type[Model]) -> st.SearchStrategy[dict[str, Any]]:
     )
 
 
-@BOUNDED
 @given(
     st.sampled_from(MODELS).flatmap(
         lambda kind: st.tuples(st.just(kind), objects(kind))
@@ -81,7 +77,6 @@ def test_any_server_reply_is_read_and_written_unchanged(
     repr(model)
 
 
-@BOUNDED
 @given(st.floats(0, MAX_DURATION_NS / 1e9))
 @example(2592000.001)
 @example(0.1 + 0.2)
@@ -94,7 +89,6 @@ def test_seconds_come_back_to_the_nanosecond(seconds: float) -> None:
     assert StreamConfig(max_age=back).to_wire() == wire or seconds > 1e6
 
 
-@BOUNDED
 @given(st.integers(0, 9_000_000_000_000))
 def test_milliseconds_are_exact(milliseconds: int) -> None:
     wire = StreamConfig(max_age=milliseconds / 1000).to_wire()
@@ -132,7 +126,6 @@ streams = st.builds(
 )
 
 
-@BOUNDED
 @given(streams)
 def test_a_configuration_survives_the_server_round_trip(
     config: StreamConfig,
@@ -147,7 +140,6 @@ def test_a_configuration_survives_the_server_round_trip(
     assert StreamConfig.from_any(Dictable(**wire), {}) == checked
 
 
-@BOUNDED
 @given(st.text(max_size=20))
 def test_a_name_fits_its_subject_or_is_refused(name: str) -> None:
     try:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from jsync import errors
 from jsync._fast import BatchMessage, WriteBuffer, parse_headers, write_entries
@@ -31,7 +31,6 @@ from jsync.models import ClusterInfo, PeerInfo, StreamInfo, StreamState
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 MAX_PAYLOAD = 1 << 20
 
 
@@ -190,7 +189,6 @@ OPERATIONS = st.lists(
 )
 
 
-@BOUNDED
 @given(OPERATIONS)
 def test_any_calls_send_messages_in_order_then_commit(
     operations: Sequence[str],
@@ -220,7 +218,6 @@ def test_any_calls_send_messages_in_order_then_commit(
         assert headers["Nats-Batch-Id"] == batch.id
 
 
-@BOUNDED
 @given(
     st.text(
         st.characters(codec="utf-8", exclude_characters=" \t\r\n.*>\0"), min_size=1
@@ -496,7 +493,6 @@ def test_a_stored_message_tells_its_batch(
     assert parse_batch_headers(9, headers, "the-id") == placed
 
 
-@BOUNDED
 @given(
     floor=st.integers(0, 50),
     count=st.integers(1, 20),

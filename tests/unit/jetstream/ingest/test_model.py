@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
 from jsync import errors
 from jsync.jetstream.ingest.engine import IngestEngine, IngestState
@@ -217,7 +217,6 @@ def numbers_of(ranges: Iterable[LostRange | UnconfirmedRange]) -> set[int]:
     return {n - 1 for one in ranges for n in range(one.first, one.last + 1)}
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     gaps=st.sampled_from(["fail", "ok"]),
     flow_size=st.integers(1, 7),

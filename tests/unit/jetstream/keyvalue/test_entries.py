@@ -6,7 +6,7 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from jsync._fast import (
     EntryIterator,
@@ -26,7 +26,6 @@ from ....support.reference import Message, outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=500)
 PREFIX = "$KV.B."
 NO_HEADERS = b"NATS/1.0\r\n\r\n"
 DELETE = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
@@ -135,7 +134,6 @@ MESSAGES = st.lists(
 )
 
 
-@BOUNDED
 @given(MESSAGES)
 def test_entries_are_those_of_the_obvious_reading(messages: list[Message]) -> None:
     assert read_entries(messages, PREFIX) == [
@@ -143,7 +141,6 @@ def test_entries_are_those_of_the_obvious_reading(messages: list[Message]) -> No
     ]
 
 
-@BOUNDED
 @given(st.binary(max_size=200))
 def test_the_oracle_reads_any_bytes_the_same_way(data: bytes) -> None:
     ask(b"\3" + data)

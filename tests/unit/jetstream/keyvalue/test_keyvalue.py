@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import jsync
 from jsync import errors
@@ -147,7 +147,6 @@ def test_a_marker_is_a_deleted_key_with_revision() -> None:
     assert str(caught.value) == "key was deleted: 'a.b' in bucket 'B'"
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=500)
 @given(st.one_of(st.text(alphabet="aZ09-/_=.,:*> @[`{^\u0130", max_size=6), st.text()))
 def test_a_key_follows_the_rule_of_adr_8(key: str) -> None:
     rule = r"[-/_=a-zA-Z0-9]+(?:\.[-/_=a-zA-Z0-9]+)*"
@@ -275,7 +274,6 @@ def test_a_text_that_base64_cannot_write_is_refused(text: str) -> None:
     st.text(st.sampled_from("ab_/.ü") | st.characters(), max_size=12)
     | st.lists(st.sampled_from(["_root_", "a", "/", ".", "_root_a"])).map("".join)
 )
-@settings(max_examples=500)
 def test_every_key_comes_back_unchanged_or_is_refused(key: str) -> None:
     for codec in (jsync.PathKeys(), jsync.PathKeys("_"), jsync.Base64Keys()):
         separator = getattr(codec, "_separator", None)
@@ -292,7 +290,6 @@ def test_every_key_comes_back_unchanged_or_is_refused(key: str) -> None:
     st.text("ab_-=/.", min_size=1, max_size=8)
     | st.lists(st.sampled_from(["_root_", "YQ", "YR", "a", "/", "."])).map("".join)
 )
-@settings(max_examples=500)
 def test_two_stored_keys_are_never_decoded_to_one(stored: str) -> None:
     for codec in (jsync.PathKeys(), jsync.PathKeys("-"), jsync.Base64Keys()):
         try:

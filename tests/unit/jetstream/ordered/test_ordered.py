@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from jsync import errors
 from jsync._fast import SequenceChecker
@@ -634,7 +634,6 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     before=st.lists(st.sampled_from("abc"), max_size=15),
     actions=ACTIONS,
@@ -660,7 +659,6 @@ def test_every_remaining_message_is_read_once_in_order(
     assert all(first <= n <= last for n in taken)
 
 
-@settings(max_examples=200, deadline=None)
 @given(before=st.lists(st.sampled_from("abc"), max_size=15), actions=ACTIONS)
 def test_last_messages_and_all_following_ones_are_read(
     before: list[str], actions: list[tuple[str, int]]

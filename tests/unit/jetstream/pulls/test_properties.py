@@ -161,9 +161,7 @@ class Exact(RuleBasedStateMachine):
             assert self.pulls or copy.deepcopy(self.engine).next_request() is not None
 
 
-Exact.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
-)
+Exact.TestCase.settings = settings(stateful_step_count=40)
 
 
 TestTheAccountsAreExact = Exact.TestCase
@@ -193,7 +191,6 @@ statuses = st.tuples(
         max_size=60,
     ),
 )
-@settings(max_examples=200, deadline=None)
 def test_counts_stay_within_bounds_for_any_statuses(
     options: dict[str, int | None], steps: list[tuple[Any, ...]]
 ) -> None:
@@ -231,7 +228,6 @@ def test_counts_stay_within_bounds_for_any_statuses(
     sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=30),
     reads_at_once=st.lists(st.booleans(), min_size=30, max_size=30),
 )
-@settings(max_examples=300, deadline=None)
 def test_by_bytes_every_fitting_message_arrives_without_spinning(
     threshold: int | None, sizes: list[int], reads_at_once: list[bool]
 ) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from jsync import errors
 from jsync._fast import Mailbox, Msg, WriteBuffer
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from jsync.jetstream.stored.engine import PagedReader
 
-BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -160,7 +159,6 @@ BATCH = st.integers(1, 8)
 MAX_BYTES = st.integers(1, 60)
 
 
-@BOUNDED
 @given(SUBJECTS, BATCH, MAX_BYTES, st.sampled_from([">", "a", "b"]), st.data())
 def test_a_range_holds_all_matches_in_order(
     subjects: dict[int, str],
@@ -194,7 +192,6 @@ def test_a_range_holds_all_matches_in_order(
     assert read(pages, Server(subjects)) == wanted[:most]
 
 
-@BOUNDED
 @given(SUBJECTS, BATCH, MAX_BYTES, st.none() | st.integers(1, 45), st.booleans())
 def test_the_last_of_each_subject_comes_once(
     subjects: dict[int, str],
@@ -212,7 +209,6 @@ def test_the_last_of_each_subject_comes_once(
     assert read(pages, Server(subjects, miscounts)) == sorted(last.values())
 
 
-@BOUNDED
 @given(
     SUBJECTS,
     BATCH,
@@ -406,7 +402,6 @@ def answer_blocks(draw: st.DrawFn) -> bytes:
     return "\r\n".join(["NATS/1.0", *lines, "", ""]).encode()
 
 
-@settings(BOUNDED, max_examples=600)
 @given(st.one_of(answer_blocks(), st.binary(max_size=40)), st.booleans())
 def test_the_obvious_reading_gives_the_same_answer(block: bytes, batched: bool) -> None:
     assert answer_or_error(read_answer, block, batched=batched) == answer_or_error(

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from jsync.spark.sink.fence import (
     ENDS,
@@ -94,7 +94,6 @@ def of(rows: list[tuple[str, bytes]]) -> Digest:
     )
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=100)
 @given(DIGESTS, st.randoms(use_true_random=False), st.integers(1, 4))
 def test_a_digest_ignores_how_rows_are_partitioned(
     rows: list[tuple[str, bytes]], dice: Random, parts: int
