@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-COUNT = 200
+COUNT = 100
 GOOD = 20
 
 
