@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,10 +31,17 @@ JARS = sorted(ROOT.glob(".cache/spark-*.jar"))
 """The jars that `make jars` has fetched."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    others = []
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("spark")
+        for mark in item.iter_markers("spark_version"):
+            others += [item] * (not version("pyspark").startswith(mark.args[0]))
+    items[:] = [item for item in items if item not in others]
+    config.hook.pytest_deselected(items=others)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,8 @@ from pyspark.sql import (
 )
 
 from .checks import jetstream_options
-from .config import ConsoleSink, FileSink, JetStreamSink
+from .config import ConsoleSink, FileSink, FormatSink, JetStreamSink
+from .merging import merger
 from .starting import has_not_begun, started
 from .tasks import running_tasks
 from .views import FILES, failures, harmless, refusals
@@ -130,5 +131,20 @@ def _write(pipeline: Pipeline, sink: Sink, view: DataFrame) -> None:
             writer.partitionBy(*sink.partition_by).options(**sink.options).save(
                 sink.path
             )
+        case FormatSink() if sink.merge_on:
+            merger(sink)(view, 0)
+        case FormatSink():
+            write_rows(view, sink, sink.mode)
         case ConsoleSink():
             harmless(view).show(sink.rows, truncate=sink.truncate)
+
+
+def write_rows(rows: DataFrame, sink: FormatSink, mode: str) -> None:
+    """Write rows in the format of a sink, into its table or path if it has one."""
+    writer = rows.write.format(sink.format).mode(mode).options(**sink.options)
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    if sink.table is not None:
+        writer.saveAsTable(sink.table)
+    else:
+        writer.save(sink.path)

@@ -17,7 +17,16 @@ from ..options import Options
 from ..sink.settings import SinkSettings
 from ..source_options import SourceOptions
 from . import sql
-from .config import ConsoleSink, FileSink, FileSource, JetStreamSink, JetStreamSource
+from .config import (
+    ConsoleSink,
+    FileSink,
+    FileSource,
+    FormatSink,
+    FormatSource,
+    JetStreamSink,
+    JetStreamSource,
+)
+from .formats import BATCH_ONLY, MERGED
 from .problems import nearest
 
 if TYPE_CHECKING:
@@ -122,6 +131,8 @@ class _Checks:
             self._problems.add((*key, "watermark"), "a static source has no late rows")
         if isinstance(source, JetStreamSource):
             columns = self._messages(source, key)
+        elif isinstance(source, FormatSource):
+            columns = self._format(source, key)
         else:
             columns = self._files(source, key)
         self._watermark(source.watermark, key, columns)
@@ -148,6 +159,16 @@ class _Checks:
                 key, "'schema' is missing: Spark streams files of a known one"
             )
         return None
+
+    def _format(self, source: FormatSource, key: Key) -> list[str] | None:
+        self._place(source, key)
+        if source.schema is None:
+            return None
+        return self._schema(source.schema, (*key, "schema"))
+
+    def _place(self, given: FormatSource | FormatSink, key: Key) -> None:
+        if given.path is not None and given.table is not None:
+            self._problems.add((*key, "table"), "leave 'path' or 'table' out")
 
     def _messages(self, source: JetStreamSource, key: Key) -> list[str] | None:
         """Check the source. Return the columns of its view, or None if they are not known."""
@@ -282,16 +303,67 @@ class _Checks:
         if isinstance(sink, JetStreamSink):
             with self._refusing(sink.options, key):
                 SinkSettings.of(self._options(sink.options, "write"))
+        if isinstance(sink, FormatSink):
+            self._format_sink(sink, key)
+        if (
+            self._streams
+            and isinstance(sink, FileSink | FormatSink)
+            and sink.mode not in ("error", "append")
+        ):
+            message = "a stream is appended: leave it out"
+            self._problems.add((*key, "mode"), message)
         if isinstance(sink, FileSink):
-            if self._streams and sink.mode not in ("error", "append"):
-                message = "a stream is appended: leave it out"
-                self._problems.add((*key, "mode"), message)
-        elif not self._streams and sink.output_mode != "append":
+            return
+        if not self._streams and sink.output_mode != "append":
             self._problems.add(
                 (*key, "output_mode"), "is for [streaming], and this is a batch"
             )
         if isinstance(sink, ConsoleSink) and sink.rows < 1:
             self._problems.add((*key, "rows"), "has to be 1 or more")
+
+    def _format_sink(self, sink: FormatSink, key: Key) -> None:
+        self._place(sink, key)
+        is_batch_only = sink.format.lower() in BATCH_ONLY and not sink.merge_on
+        if self._streams and is_batch_only and not sink.foreach_batch:
+            self._problems.add(
+                (*key, "format"),
+                f"Spark writes no stream into {sink.format}: set foreach_batch = true, "
+                "which writes each micro-batch as a batch, and writes it again after a "
+                "failure",
+            )
+        if sink.foreach_batch and not self._streams:
+            self._problems.add(
+                (*key, "foreach_batch"), "is for [streaming], and this is a batch"
+            )
+        if sink.merge_on:
+            self._merge(sink, key)
+            return
+        for name in ("sequence_by", "delete_when"):
+            if getattr(sink, name) is not None:
+                self._problems.add(
+                    (*key, name), "needs merge_on: the columns of the key of a row"
+                )
+
+    def _merge(self, sink: FormatSink, key: Key) -> None:
+        if sink.sequence_by is None:
+            message = (
+                "needs sequence_by: the column that is greatest in the newest row of a "
+                "key, such as sequence or revision"
+            )
+            self._problems.add((*key, "merge_on"), message)
+        if sink.table is None and (
+            sink.path is None or sink.format.lower() not in MERGED
+        ):
+            place = "'path' or 'table'" if sink.format.lower() in MERGED else "'table'"
+            message = f"needs {place}: the rows that a merge updates"
+            self._problems.add((*key, "merge_on"), message)
+        if sink.mode not in ("error", "append"):
+            self._problems.add(
+                (*key, "mode"), "merge_on adds and updates: leave it out"
+            )
+        if sink.foreach_batch:
+            message = "merge_on writes each micro-batch as a batch: leave it out"
+            self._problems.add((*key, "foreach_batch"), message)
 
     def _settings(self) -> None:
         streaming = self._pipeline.streaming

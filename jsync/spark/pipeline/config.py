@@ -40,10 +40,23 @@ class JetStreamSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class FileSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files: `ndjson` has a JSON object on each line."""
+    """Files: `ndjson` and `json` have a JSON object on each line."""
 
-    format: Literal["parquet", "csv", "ndjson"]
+    format: Literal["parquet", "csv", "ndjson", "json", "orc"]
     path: str
+    schema: str | None = None
+    options: Options = {}
+    watermark: Watermark | None = None
+    static: bool = False
+
+
+class FormatSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows of another format that Spark or one of its packages has, such as `delta`."""
+
+    format: str
+    path: str | None = None
+    table: str | None = None
+    """A table of a catalog, in the place of a path."""
     schema: str | None = None
     options: Options = {}
     watermark: Watermark | None = None
@@ -69,12 +82,34 @@ class JetStreamSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class FileSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    format: Literal["parquet", "csv", "ndjson"]
+    format: Literal["parquet", "csv", "ndjson", "json", "orc"]
     view: str = field(name="from")
     path: str
     partition_by: list[str] = []
     mode: Literal["error", "append", "overwrite", "ignore"] = "error"
     """The action of a batch if the path exists."""
+    options: Options = {}
+
+
+class FormatSink(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rows in another format that Spark or one of its packages has, such as `delta`."""
+
+    format: str
+    view: str = field(name="from")
+    path: str | None = None
+    table: str | None = None
+    partition_by: list[str] = []
+    mode: Literal["error", "append", "overwrite", "ignore"] = "error"
+    """The action of a batch if the path or the table exists."""
+    output_mode: Literal["append", "update", "complete"] = "append"
+    foreach_batch: bool = False
+    """Write each micro-batch as a batch, for formats that take no stream."""
+    merge_on: list[str] = []
+    """Update the rows whose values in these columns are the same, and insert the others."""
+    sequence_by: str | None = None
+    """Of several rows with one key, the one with the greatest value here is the newest."""
+    delete_when: str | None = None
+    """A condition in SQL. A row for which it holds deletes the row of its key."""
     options: Options = {}
 
 
@@ -103,8 +138,8 @@ class Streaming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`HOST:PORT` of the monitor's metrics."""
 
 
-Source = JetStreamSource | FileSource
-Sink = JetStreamSink | FileSink | ConsoleSink
+Source = JetStreamSource | FileSource | FormatSource
+Sink = JetStreamSink | FileSink | ConsoleSink | FormatSink
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,8 @@ from .config import (
     ConsoleSink,
     FileSink,
     FileSource,
+    FormatSink,
+    FormatSource,
     JetStreamSink,
     JetStreamSource,
     Pipeline,
@@ -22,6 +24,7 @@ from .config import (
     ViewStep,
     Watermark,
 )
+from .formats import PACKAGES, is_format
 from .positions import Key, Positions
 from .problems import Problems, file_error, nearest
 
@@ -30,19 +33,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T", bound=msgspec.Struct)
+U = TypeVar("U", bound=msgspec.Struct)
 
 _TABLES = ("name", "spark", "nats", "streaming", "sources", "steps", "sinks")
+_FILES = ("parquet", "csv", "ndjson", "json", "orc")
 _SOURCES: dict[str, type[JetStreamSource | FileSource]] = {
     "jetstream": JetStreamSource,
-    "parquet": FileSource,
-    "csv": FileSource,
-    "ndjson": FileSource,
+    **dict.fromkeys(_FILES, FileSource),
 }
 _SINKS: dict[str, type[JetStreamSink | FileSink | ConsoleSink]] = {
     "jetstream": JetStreamSink,
-    "parquet": FileSink,
-    "csv": FileSink,
-    "ndjson": FileSink,
+    **dict.fromkeys(_FILES, FileSink),
     "console": ConsoleSink,
 }
 _VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)\})")
@@ -93,7 +94,7 @@ class _FileReader:
                 (), f"there is no [{missing}.NAME]: a pipeline has one at least"
             )
         sources = {
-            source: self._by_format(table, ("sources", source), _SOURCES)
+            source: self._by_format(table, ("sources", source), _SOURCES, FormatSource)
             for source, table in self._table(document, "sources").items()
         }
         steps = {
@@ -101,7 +102,7 @@ class _FileReader:
             for step, value in self._table(document, "steps").items()
         }
         sinks = {
-            sink: self._by_format(table, ("sinks", sink), _SINKS)
+            sink: self._by_format(table, ("sinks", sink), _SINKS, FormatSink)
             for sink, table in self._table(document, "sinks").items()
         }
         spark = self._struct(Spark, document.get("spark", {}), ("spark",))
@@ -128,23 +129,28 @@ class _FileReader:
         return {}
 
     def _by_format(
-        self, table: object, key: Key, formats: Mapping[str, type[T]]
-    ) -> T | None:
+        self,
+        table: object,
+        key: Key,
+        formats: Mapping[str, type[T]],
+        other: type[U],
+    ) -> T | U | None:
+        """Read a table as its format requires. Spark may know more than these formats."""
         if not isinstance(table, dict):
             self._problems.add(key, f"has to be a table: [{'.'.join(key)}]")
             return None
         if "format" not in table:
             self._problems.add(key, f"'format' is missing: {', '.join(formats)}")
             return None
-        kind = (
-            formats.get(table["format"]) if isinstance(table["format"], str) else None
-        )
-        if kind is None:
-            given = table["format"]
-            hint = nearest(str(given), formats)
-            self._problems.add((*key, "format"), f"there is no format {given!r}{hint}")
-            return None
-        return self._struct(kind, table, key)
+        given = table["format"]
+        kind = formats.get(given) if isinstance(given, str) else None
+        if kind is not None:
+            return self._struct(kind, table, key)
+        if isinstance(given, str) and is_format(given, formats):
+            return self._struct(other, table, key)
+        hint = nearest(str(given), [*formats, *PACKAGES])
+        self._problems.add((*key, "format"), f"there is no format {given!r}{hint}")
+        return None
 
     def _step(self, value: object, key: Key) -> ViewStep | None:
         if isinstance(value, str):

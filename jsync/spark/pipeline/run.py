@@ -169,7 +169,7 @@ def _run(
     from .batch import run_batch  # noqa: PLC0415
     from .session import save_classes, session  # noqa: PLC0415
     from .streaming import run_streaming  # noqa: PLC0415
-    from .views import check_files, make_views  # noqa: PLC0415
+    from .views import check_files, check_formats, make_views  # noqa: PLC0415
 
     with ExitStack() as running:
         if spark is None:
@@ -185,6 +185,8 @@ def _run(
         directory = running.enter_context(TemporaryDirectory(prefix="jsync-"))
         pause = Path(directory) / "pause"
         with report.during("planning sources and steps"):
+            check_formats(spark, pipeline, problems)
+            problems.raise_any()
             views = make_views(spark, pipeline, problems, stop, report, pause)
             check_files(spark, pipeline, views, problems)
         problems.raise_any()

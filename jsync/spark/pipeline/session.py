@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from ...errors import PipelineError
 from .class_archive import archive_of, file_of, java_options, write_archive
+from .formats import settings_of_formats
 from .local_mode import (
     JAVA_OPTIONS,
     Choice,
@@ -71,7 +72,7 @@ def settings_of(
     if chosen is None and not _is_submitted():
         chosen = "local[*]"
     own = {**pipeline.spark.conf, **(conf or {})}
-    values = dict(_DEFAULTS)
+    values = {**_DEFAULTS, **settings_of_formats(pipeline)}
     choices: list[Choice] = []
     archive = None
     if chosen is not None:

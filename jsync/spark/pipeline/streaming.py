@@ -14,8 +14,10 @@ from ...errors import PipelineError
 from ..errors import explain
 from ..options import Options
 from ..sink.settings import SinkSettings
+from .batch import write_rows
 from .checks import AVAILABLE_NOW, jetstream_options
-from .config import ConsoleSink, FileSink, JetStreamSink, JetStreamSource
+from .config import ConsoleSink, FileSink, FormatSink, JetStreamSink, JetStreamSource
+from .merging import merger
 from .progress import SinkProgress
 from .starting import RETRYING, START_SECONDS, is_late, started
 from .tasks import running_tasks
@@ -130,6 +132,8 @@ def _start(
         case FileSink():
             writer = writer.format(FILES[sink.format]).partitionBy(*sink.partition_by)
             return writer.options(**sink.options).start(sink.path)
+        case FormatSink():
+            return _start_format(writer, sink)
         case ConsoleSink():
             writer = writer.format("console").outputMode(sink.output_mode)
             return writer.options(numRows=sink.rows, truncate=sink.truncate).start()
@@ -158,6 +162,24 @@ def _start_jetstream(
     # Spark does not support output mode `update` for Python data sources, so write each
     # micro-batch as a batch.
     return writer.foreachBatch(_write_batch(options)).start()
+
+
+def _start_format(writer: DataStreamWriter, sink: FormatSink) -> StreamingQuery:
+    writer = writer.outputMode(sink.output_mode)
+    if sink.merge_on:
+        return writer.foreachBatch(merger(sink)).start()
+    if sink.foreach_batch:
+
+        def write(rows: DataFrame, _batch: int) -> None:
+            write_rows(rows, sink, "append")
+
+        return writer.foreachBatch(write).start()
+    writer = writer.format(sink.format).options(**sink.options)
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    if sink.table is not None:
+        return writer.toTable(sink.table)
+    return writer.start(sink.path)
 
 
 def _write_batch(options: dict[str, str]) -> Callable[[DataFrame, int], None]:

@@ -20,7 +20,14 @@ from ..sink.target import target_of
 from ..source_options import SourceOptions
 from ..streams import find
 from .checks import adds_to_files, jetstream_options
-from .config import FileSink, FileSource, JetStreamSink, JetStreamSource
+from .config import (
+    FileSink,
+    FileSource,
+    FormatSink,
+    FormatSource,
+    JetStreamSink,
+    JetStreamSource,
+)
 from .schemas import conflicts, known_types, parquet_types
 
 if TYPE_CHECKING:
@@ -46,11 +53,13 @@ def check_surroundings(pipeline: Pipeline, problems: Problems) -> None:
             if isinstance(sink, JetStreamSink):
                 servers.check(sink.options, ("sinks", name), sink=True)
     for name, source in pipeline.sources.items():
-        if isinstance(source, FileSource):
-            _check_source(source, ("sources", name, "path"), problems)
+        if isinstance(source, FileSource | FormatSource) and source.path is not None:
+            _check_source(source.path, ("sources", name, "path"), problems)
     for name, sink in pipeline.sinks.items():
         if isinstance(sink, FileSink):
             _check_sink(sink, ("sinks", name, "path"), pipeline, problems)
+        if isinstance(sink, FormatSink) and sink.path is not None:
+            _check_path(sink.path, sink, ("sinks", name, "path"), pipeline, problems)
     if pipeline.streaming is not None:
         key = ("streaming", "checkpoint")
         _check_writable(pipeline.streaming.checkpoint, key, problems)
@@ -88,10 +97,10 @@ def _unread(pipeline: Pipeline, streaming: Streaming, sink: str) -> list[str]:
     )
 
 
-def _check_source(source: FileSource, key: Key, problems: Problems) -> None:
-    path = _local(source.path)
+def _check_source(place: str, key: Key, problems: Problems) -> None:
+    path = _local(place)
     if path is not None and not glob.glob(path):
-        problems.add(key, f"there is nothing at {source.path}")
+        problems.add(key, f"there is nothing at {place}")
 
 
 def _check_sink(
@@ -103,10 +112,22 @@ def _check_sink(
         written = known_types(pipeline).get(sink.view.lower(), {})
         for conflict in conflicts(written, parquet_types(path or "")):
             problems.add(key, str(conflict))
-    if there and pipeline.streaming is None and sink.mode == "error":
-        message = f"{sink.path} exists: remove it, or choose a 'mode'"
-        problems.add(key, message)
-    _check_writable(sink.path, key, problems)
+    _check_path(sink.path, sink, key, pipeline, problems)
+
+
+def _check_path(
+    place: str,
+    sink: FileSink | FormatSink,
+    key: Key,
+    pipeline: Pipeline,
+    problems: Problems,
+) -> None:
+    path = _local(place)
+    merges = isinstance(sink, FormatSink) and bool(sink.merge_on)
+    adds = pipeline.streaming is not None or sink.mode != "error" or merges
+    if path is not None and os.path.exists(path) and not adds:
+        problems.add(key, f"{place} exists: remove it, or choose a 'mode'")
+    _check_writable(place, key, problems)
 
 
 def _local(path: str) -> str | None:

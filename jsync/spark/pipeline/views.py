@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -24,8 +25,10 @@ from .checks import (
     reads,
     source_columns,
 )
-from .config import FileSink, FileSource, JetStreamSource
+from .config import FileSink, FileSource, FormatSink, FormatSource, JetStreamSource
+from .formats import missing_driver, missing_format
 from .local_mode import cores_of, partitions
+from .merging import check_merge
 from .schemas import MESSAGE_TYPES, conflicts
 from .starting import started
 
@@ -35,13 +38,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from .config import Pipeline, Source, Watermark
+    from .config import Pipeline, Sink, Source, Watermark
     from .positions import Key
     from .problems import Problems
     from .report import Report
     from .stopping import Stop
 
-FILES = {"parquet": "parquet", "csv": "csv", "ndjson": "json"}
+FILES = {
+    "parquet": "parquet",
+    "csv": "csv",
+    "ndjson": "json",
+    "json": "json",
+    "orc": "orc",
+}
 """Spark's names for the formats of files."""
 
 _TEXT = (StringType, ArrayType, MapType, StructType, VariantType)
@@ -52,6 +61,7 @@ _UNSAFE = (
 )
 """The characters that `printable` escapes, as a regular expression of Java."""
 _LIMITS = ("maxoffsetspertrigger", "maxbytespertrigger")
+_NO_DRIVER = re.compile(r"No suitable driver|ClassNotFoundException")
 _CORRUPT = "_corrupt_record"
 _PAYLOAD = "_payload"
 _MALFORMED = "_malformed"
@@ -101,15 +111,53 @@ def make_views(
     return views
 
 
+def check_formats(spark: SparkSession, pipeline: Pipeline, problems: Problems) -> None:
+    """Add the formats to the problems that Spark does not have, and missing drivers."""
+    jvm: Any = spark._jvm
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    conf = spark._jsparkSession.sessionState().conf()
+    tables: list[tuple[str, str, Source | Sink]]
+    tables = [("sources", *each) for each in pipeline.sources.items()]
+    tables += [("sinks", *each) for each in pipeline.sinks.items()]
+    for kind, name, table in tables:
+        if not isinstance(table, FormatSource | FormatSink):
+            continue
+        try:
+            sources.DataSource.lookupDataSource(table.format, conf)
+        except (PySparkException, Py4JError):
+            message = missing_format(table.format, spark.version)
+            problems.add((kind, name, "format"), message)
+            continue
+        if table.format.lower() != "jdbc":
+            continue
+        try:
+            given = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(
+                table.options
+            )
+            options = sources.jdbc.JDBCOptions(given)
+            sources.jdbc.DriverRegistry.register(options.driverClass())
+        except (PySparkException, Py4JError) as error:
+            message, _ = explain(error)
+            if _NO_DRIVER.search(str(error)):
+                message = missing_driver(table.options)
+            problems.add((kind, name, "options"), message)
+
+
 def check_files(
     spark: SparkSession,
     pipeline: Pipeline,
     views: Mapping[str, DataFrame],
     problems: Problems,
 ) -> None:
-    """Compare the views with the Parquet files that sinks add to, before any row is read."""
+    """Compare the views with the Parquet files that sinks add to, before any row is read.
+
+    The columns of a merge are checked as well.
+    """
     for name, sink in pipeline.sinks.items():
         view = views.get(sink.view.lower())
+        if view is not None and isinstance(sink, FormatSink) and sink.merge_on:
+            with refusals(problems, ("sinks", name)):
+                check_merge(view, sink)
         if view is None or not (
             isinstance(sink, FileSink) and adds_to_files(sink, pipeline)
         ):
@@ -190,6 +238,13 @@ def _read(
         reader = reader.format(FILES[source.format]).options(**source.options)
         if source.schema is not None:
             reader = reader.schema(source.schema)
+        return reader.load(source.path)
+    if isinstance(source, FormatSource):
+        reader = reader.format(source.format).options(**source.options)
+        if source.schema is not None:
+            reader = reader.schema(source.schema)
+        if source.table is not None:
+            return reader.table(source.table)
         return reader.load(source.path)
     columns = source_columns(source)
     wanted = list(columns)

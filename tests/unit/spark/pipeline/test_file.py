@@ -169,7 +169,8 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         'format = "csv"\n',
         "",
         "[sources.airlines]",
-        "sources.airlines: 'format' is missing: jetstream, parquet, csv, ndjson",
+        "sources.airlines: 'format' is missing: jetstream, parquet, csv, ndjson, "
+        "json, orc",
     ),
     "a choice": (
         'output_mode = "update"',
