@@ -46,6 +46,7 @@ SOURCE = (
 )
 SINK = (
     "stream",
+    "bucket",
     "subject",
     "delivery",
     "publisher",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-GIVEN: Final = ("stream", "sequence", "timestamp")
+GIVEN: Final = ("stream", "sequence", "timestamp", "revision")
 """The names of these columns."""
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError, Error, StreamNotFoundError
+from ..buckets import STREAM_PREFIX
 from ..connecting import ConnectionOptions, connection, jetstream
 from ..monitoring.figures import spans
 from ..options import Options
@@ -177,7 +178,10 @@ class _Servers:
             return
         js = jetstream(server)
         named = "streams" if options.text("streams") else "stream"
-        for name in options.list(named):
+        names = options.list(named)
+        if bucket := options.text("bucket"):
+            named, names = "bucket", (STREAM_PREFIX + bucket,)
+        for name in names:
             try:
                 stream = find(js, name)
                 if sink:

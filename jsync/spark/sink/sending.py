@@ -14,6 +14,7 @@ from ...errors import (
     NoStreamResponseError,
     PublisherError,
     StreamMismatchError,
+    WrongLastSequenceError,
 )
 from .columns import OPTIONS
 from .dead import (
@@ -23,6 +24,7 @@ from .dead import (
     has_no_stream,
     is_refusal,
 )
+from .entries import WRITE, Expectations
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -92,6 +94,7 @@ class ByPublisher:
         js: JetStream,
         dead: DeadLetters | None,
         *,
+        expectations: Expectations | None,
         target: Target | None,
         names_stream: bool,
         resend: bool,
@@ -99,6 +102,8 @@ class ByPublisher:
     ) -> None:
         self._js = js
         self._dead = dead
+        self._expectations = expectations
+        self._settled = 0
         self._target = target
         self._names_stream = names_stream
         self._unknown_subjects: dict[str, bool] = {}
@@ -110,8 +115,13 @@ class ByPublisher:
             retry_attempts=FEW_ATTEMPTS if target is None else UNTIL_TIMEOUT,
             ack_timeout=timeout,
             stall_timeout=timeout,
-            on_error=None if dead is None else self._on_error,
+            on_error=self._on_error if self._is_told else None,
         )
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether failures of single messages are handled here."""
+        return self._dead is not None or self._expectations is not None
 
     def _on_error(self, future: PubAckFuture, error: Exception) -> None:
         future.exception()  # the error is reported here, so mark it as retrieved
@@ -119,7 +129,7 @@ class ByPublisher:
 
     def publish(self, rows: Rows, **columns: Any) -> None:
         self._publisher.publish_arrow(rows, **columns)
-        if self._publisher.failed and self._dead is None:
+        if self._publisher.failed and not self._is_told:
             self._publisher.flush()  # raises for an invalid value
         self._bury(self._failures.qsize())
 
@@ -128,15 +138,19 @@ class ByPublisher:
         try:
             publisher.flush()
         except PublisherError:
-            if self._dead is None:
+            if not self._is_told:
                 raise
-        if self._dead is not None:
+        if self._is_told:
             self._bury(publisher.failed - self._told)
         publisher.close()
         first, last = publisher.stored_range or (None, None)
         _, last_duplicate = publisher.duplicate_range or (None, None)
         return Confirmed(
-            publisher.acknowledged, publisher.duplicates, first, last, last_duplicate
+            publisher.acknowledged + self._settled,
+            publisher.duplicates,
+            first,
+            last,
+            last_duplicate,
         )
 
     def give_up(self) -> int:
@@ -155,11 +169,25 @@ class ByPublisher:
                     "a publish failed, and its error did not come"
                 ) from None
             self._told += 1
+            if self._expectations is not None and isinstance(
+                error, WrongLastSequenceError
+            ):
+                try:
+                    is_stored = self._expectations.settle(future)
+                except WrongLastSequenceError:  # another writer was faster
+                    is_stored = False
+                if is_stored:
+                    self._settled += 1
+                    continue
+                error = self._expectations.conflict(future, error)
+            if self._dead is None:
+                raise error
             if not self._is_refusal(future.subject, error):
                 raise error
-            assert self._dead is not None
             headers = future.headers
-            msg_id = None if headers is None else headers.get("Nats-Msg-Id")
+            msg_id = None
+            if headers is not None:
+                msg_id = headers.get("Nats-Msg-Id") or headers.get(WRITE)
             self._dead.add(
                 error,
                 future.subject,
@@ -241,6 +269,13 @@ class Sending:
             self._js,
             self._dead,
             target=self._target,
+            expectations=(
+                Expectations(self._js, self._settings.bucket, self._target.prefix)
+                if self._settings.bucket is not None
+                and self._target is not None
+                and self._plan.expectations
+                else None
+            ),
             names_stream=self._plan.has("expected_stream"),
             resend=resend,
             timeout=self._timeout,
@@ -286,6 +321,10 @@ class Sending:
         else:
             fits = pc.match_substring_regex(subjects, target.subjects)
             why = f"stream {target.stream} does not take the subject"
+            if target.prefix:
+                why = (
+                    "a key has letters, digits, -/_= and single dots, unlike the end of"
+                )
         fits = pc.fill_null(fits, fill_value=True)
         if pc.all(fits).as_py() is not False:
             return rows

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ...errors import ConfigError
+from ..buckets import check_bucket
 from ..connecting import ConnectionOptions
+from ..options import exclusive
 
 if TYPE_CHECKING:
     from ..options import Options
@@ -18,12 +20,38 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9_-]+")
 _KEY: Final = re.compile(r"[-/_=A-Za-z0-9]+(\.[-/_=A-Za-z0-9]+)*")
 
 
+def _check_bucket_options(options: Options, bucket: str) -> None:
+    """Raise `ConfigError` if options do not fit a write into a bucket."""
+    exclusive(options, "stream", "bucket")
+    check_bucket(bucket)
+    for name, remedy in (
+        ("subject", "give a column key"),
+        ("allowPurge", "give the operation DEL for keys to delete"),
+        ("maxRestartTime", "leave it out"),
+    ):
+        if options.text(name) is not None:
+            raise ConfigError(
+                f"option {name} is for streams, not for a bucket: {remedy}"
+            )
+    if options.choice("delivery", ("at-least-once", "exactly-once"), "") == (
+        "exactly-once"
+    ):
+        raise ConfigError(
+            "delivery=exactly-once is for streams: a value that is put again changes "
+            "nothing but its revision. For compare-and-set give a column expected_revision"
+        )
+    if options.text("publisher") == "ingest":
+        raise ConfigError("publisher=ingest is for streams: leave it out")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SinkSettings:
     """The settings of a write without secrets, safe to pickle and show."""
 
     connection: ConnectionOptions
     stream: str | None = None
+    bucket: str | None = None
+    """Rows are changes of the keys of this bucket, which `stream` stores."""
     subject: str | None = None
     exactly_once: bool = False
     publisher: Literal["auto", "ingest", "async"] = "auto"
@@ -64,9 +92,13 @@ class SinkSettings:
                 "deadLetterSubject needs publisher=async: a fast ingest does not say "
                 "which of its messages a stream refuses"
             )
+        entries = options.text("bucket")
+        if entries is not None:
+            _check_bucket_options(options, entries)
         return cls(
             connection=ConnectionOptions.of(options),
-            stream=options.text("stream"),
+            stream=options.text("stream") if entries is None else f"KV_{entries}",
+            bucket=entries,
             subject=options.text("subject"),
             exactly_once=exactly_once,
             publisher=publisher,  # type: ignore[arg-type]
@@ -80,6 +112,11 @@ class SinkSettings:
 
     def check(self, plan: ColumnPlan, *, overwrite: bool, streaming: bool) -> None:
         """Raise `ConfigError` if the write is impossible with these columns."""
+        if overwrite and self.bucket is not None:
+            raise ConfigError(
+                'mode("overwrite") would purge the whole bucket: use mode("append"), '
+                "and the operation DEL for keys to delete"
+            )
         if overwrite:
             self._check_overwrite(plan, streaming)
         if self.exactly_once:
@@ -97,7 +134,7 @@ class SinkSettings:
             raise ConfigError(
                 "jobBatch is the number of a batch of a job: give its jobId"
             )
-        if self.job is not None and self.fence_bucket is None:
+        if self.job is not None and self.fence_bucket is None and self.bucket is None:
             raise ConfigError(
                 "jobId needs delivery=exactly-once: what is written at least once is "
                 "written again (or a fenceBucket, if only its report is to be kept)"

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
+from ..buckets import bucket_prefix
 from ..patience import RETRY_SECONDS
+from .entries import subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from .columns import ColumnPlan
     from .settings import SinkSettings
 
+DEFAULT_API: Final = "$JS.API"
 MIN_WINDOW: Final = 4.0
 
 
@@ -33,6 +36,8 @@ class Target:
     exactly_once: bool = True
     retry_seconds: float = RETRY_SECONDS
     """The option `nats.retryTimeout`."""
+    prefix: str = ""
+    """The subjects to publish to, up to the key. Empty: no bucket."""
 
     @property
     def ack_timeout(self) -> float:
@@ -61,10 +66,17 @@ def target_of(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) ->
         raise ConfigError(
             f"stream {name} has no allow_msg_ttl: set it, or drop the column ttl"
         )
+    prefix = ""
+    if settings.bucket is not None:
+        prefix = bucket_prefix(config)
+        if settings.connection.api != DEFAULT_API:
+            prefix = f"{settings.connection.api}.{prefix}"
     window = config.duplicate_window or 0.0
     if settings.exactly_once:
         _check_window(settings, name, window)
-    subjects = subjects_pattern(config.subjects or ())
+    subjects = (
+        subjects_of(prefix) if prefix else subjects_pattern(config.subjects or ())
+    )
     if settings.subject is not None and not re.fullmatch(subjects, settings.subject):
         raise ConfigError(
             f"stream {name} does not take {settings.subject!r}, but "
@@ -77,6 +89,7 @@ def target_of(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) ->
         subjects,
         settings.exactly_once,
         settings.connection.retry_timeout,
+        prefix,
     )
 
 
@@ -96,6 +109,8 @@ def _check_window(settings: SinkSettings, name: str, window: float) -> None:
 
 def _ingest(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> bool:
     if settings.publisher == "async":
+        return False
+    if settings.bucket is not None:
         return False
     able = bool(config.allow_batched)  # older servers omit the field
     if settings.publisher == "ingest":

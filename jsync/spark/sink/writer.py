@@ -21,6 +21,7 @@ from ..server_columns import given_by_servers
 from ..streams import find
 from .bucket import open_bucket
 from .columns import ColumnPlan
+from .entries import EntryPlan
 from .fence import ENDS, Attempt, Digest
 from .guard import Guard, commit
 from .report import BatchReport, TaskReport
@@ -73,7 +74,12 @@ class Sink:
             for field in schema
             if field.name not in self._left_out
         ]
-        self._plan = ColumnPlan.of(fields, settings.subject)
+        self._entries = None if settings.bucket is None else EntryPlan(fields)
+        self._plan = (
+            ColumnPlan.of(fields, settings.subject)
+            if self._entries is None
+            else self._entries.messages
+        )
         self._schema = schema
         self.run = uuid.uuid4().hex
         self._streaming = streaming
@@ -132,7 +138,17 @@ class Sink:
         first = next(there, None)
         if first is None:
             return TaskReport(key=key)
-        batches = chain([first], there)
+        batches: Iterable[pa.RecordBatch] = chain([first], there)
+        if self._entries is not None:
+            assert self._target is not None
+            batches = map(
+                functools.partial(
+                    self._entries.batch_of,
+                    prefix=self._target.prefix,
+                    write=f"{key}/{batch}",
+                ),
+                batches,
+            )
         js = self._patiently(lambda: jetstream(self.settings.connection))
         guard = None
         if self.settings.exactly_once:
