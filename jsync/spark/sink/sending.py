@@ -120,7 +120,7 @@ class ByPublisher:
 
     @property
     def _is_told(self) -> bool:
-        """Whether failures of single messages are handled here."""
+        """True if failures of single messages are handled here."""
         return self._dead is not None or self._expectations is not None
 
     def _on_error(self, future: PubAckFuture, error: Exception) -> None:
