@@ -40,7 +40,7 @@ trigger = "{trigger}"
 [sources.messages]
 format = "jetstream"
 options = {{ stream = "{stream}", "nats.servers" = "{url}", startingOffsets = "earliest", \
-maxOffsetsPerTrigger = 100 }}
+maxOffsetsPerTrigger = {limit} }}
 columns = ["sequence"]
 json = "key int, number int, gone boolean"
 
@@ -121,7 +121,7 @@ class Lake:
     def start_and_kill(self, commits: int) -> None:
         """Kill a driver after more than so many commits, which both tables share."""
         before = self.committed()
-        process = self.start(STREAMING, trigger="1 second")
+        process = self.start(STREAMING, trigger="1 second", limit="50")
         try:
             wait_for(
                 lambda: (
@@ -194,10 +194,10 @@ def lake(
 @pytest.mark.timeout(LONG * 2)
 def test_killed_drivers_leave_each_row_once(lake: Lake) -> None:
     for _ in range(KILLS):
-        lake.fill(1000)
+        lake.fill(400)
         lake.start_and_kill(commits=3)
     lake.fill(50)
-    lake.run(STREAMING, trigger="available-now")
+    lake.run(STREAMING, trigger="available-now", limit="1000")
     lake.run(VERIFYING)
     numbers = sorted(row["number"] for row in lake.rows("appended"))
     assert numbers == list(range(lake.published))
