@@ -41,6 +41,7 @@ MESSAGE_COLUMNS = ("stream", "subject", "sequence", "timestamp", "headers", "dat
 AVAILABLE_NOW = "available-now"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ABSOLUTE = re.compile(r"/|\w+:/")
 _INTERVAL = re.compile(
     r"\d+ (millisecond|second|minute|hour|day|week)s?", re.IGNORECASE
 )
@@ -357,6 +358,9 @@ class _Checks:
             place = "'path' or 'table'" if sink.format.lower() in MERGED else "'table'"
             message = f"needs {place}: the rows that a merge updates"
             self._problems.add((*key, "merge_on"), message)
+        if sink.path is not None and not _ABSOLUTE.match(sink.path):
+            message = "merge_on needs a path from the root, such as /lake or s3a://lake"
+            self._problems.add((*key, "path"), message)
         if sink.mode not in ("error", "append"):
             self._problems.add(
                 (*key, "mode"), "merge_on adds and updates: leave it out"

@@ -13,7 +13,7 @@ from pyspark.sql import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from .config import FormatSink
 
@@ -104,14 +104,7 @@ def _made(rows: DataFrame, sink: FormatSink) -> str:
         return sink.table
     assert sink.path is not None
     writer.save(sink.path)
-    return f"{sink.format}.{_quoted(_absolute(session, sink.path))}"
-
-
-def _absolute(session: SparkSession, path: str) -> str:
-    """Return the path with its scheme, which SQL requires, as Spark's file systems see it."""
-    found = session._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
-    conf = session._jsparkSession.sessionState().newHadoopConf()
-    return str(found.getFileSystem(conf).makeQualified(found).toString())
+    return f"{sink.format}.{_quoted(sink.path)}"
 
 
 def _quoted(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -61,6 +61,7 @@ _UNSAFE = (
 )
 """The characters that `printable` escapes, as a regular expression of Java."""
 _LIMITS = ("maxoffsetspertrigger", "maxbytespertrigger")
+_NO_FORMAT = re.compile(r"Failed to find (the )?data source|_NOT_ENABLED\]")
 _NO_DRIVER = re.compile(r"No suitable driver|ClassNotFoundException")
 _CORRUPT = "_corrupt_record"
 _PAYLOAD = "_payload"
@@ -113,34 +114,24 @@ def make_views(
 
 def check_formats(spark: SparkSession, pipeline: Pipeline, problems: Problems) -> None:
     """Add the formats to the problems that Spark does not have, and missing drivers."""
-    jvm: Any = spark._jvm
-    sources = jvm.org.apache.spark.sql.execution.datasources
-    conf = spark._jsparkSession.sessionState().conf()
     tables: list[tuple[str, str, Source | Sink]]
     tables = [("sources", *each) for each in pipeline.sources.items()]
     tables += [("sinks", *each) for each in pipeline.sinks.items()]
     for kind, name, table in tables:
         if not isinstance(table, FormatSource | FormatSink):
             continue
+        is_database = table.format.lower() == "jdbc"
+        options = table.options if is_database else {}
         try:
-            sources.DataSource.lookupDataSource(table.format, conf)
-        except (PySparkException, Py4JError):
-            message = missing_format(table.format, spark.version)
-            problems.add((kind, name, "format"), message)
-            continue
-        if table.format.lower() != "jdbc":
-            continue
-        try:
-            given = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(
-                table.options
-            )
-            options = sources.jdbc.JDBCOptions(given)
-            sources.jdbc.DriverRegistry.register(options.driverClass())
+            # Spark looks for the format and the driver first. Without options, most formats
+            # refuse the read then.
+            spark.read.format(table.format).options(**options).load()
         except (PySparkException, Py4JError) as error:
-            message, _ = explain(error)
-            if _NO_DRIVER.search(str(error)):
-                message = missing_driver(table.options)
-            problems.add((kind, name, "options"), message)
+            if _NO_FORMAT.search(str(error)):
+                message = missing_format(table.format, spark.version)
+                problems.add((kind, name, "format"), message)
+            elif is_database and _NO_DRIVER.search(str(error)):
+                problems.add((kind, name, "options"), missing_driver(table.options))
 
 
 def check_files(

@@ -105,6 +105,11 @@ def test_delta_brings_its_settings(tmp_path: Path) -> None:
             "merge_on: needs 'table'",
         ),
         ("delta", "merge_on = ['k']\nsequence_by = 's'", "needs 'path' or 'table'"),
+        (
+            "delta",
+            "path = 'a'\nmerge_on = ['k']\nsequence_by = 's'",
+            "out.path: merge_on needs a path from the root",
+        ),
         ("delta", "path = 'a'\nsequence_by = 's'", "sequence_by: needs merge_on"),
         ("delta", "path = 'a'\ndelete_when = 's'", "delete_when: needs merge_on"),
         (
