@@ -24,13 +24,15 @@ from ..errors import CheckpointError
 from .marks import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     Part = TypeVar("Part")
 
 VERSION: Final = 1
 MAX_ROWS: Final = 1_000_000
 """Sequences per partition, if no option limits them."""
+MAX_BYTES: Final = 128 * 1024 * 1024
+"""Bytes per partition, as Spark reads files (`spark.sql.files.maxPartitionBytes`)."""
 PACK_ROWS: Final = 60_000
 """Sequences that a partition of several small streams has. Spark takes about 85 ms of CPU
 for each partition, and reads that many sequences in about three times as long."""
@@ -50,6 +52,8 @@ class Holding:
     """The sequence that the next message will have."""
     message_bytes: float = 0.0
     """The average size of a message."""
+    messages: int = 0
+    """The messages that the stream has. There may be gaps between their sequences."""
     leader: str = ""
     """The name of the leader. Empty outside a cluster."""
     mark: Mark | None = None
@@ -72,6 +76,8 @@ class Span:
     """The stream's last message when the span was planned."""
     pack: int | None = None
     """The number of the partition that the stream shares with others. None: no sharing."""
+    edges: tuple[int, ...] = ()
+    """The sequences where the partitions after the first begin. (): of equal width."""
 
     @property
     def reached(self) -> int:
@@ -89,6 +95,8 @@ class Span:
             found["mark"] = self.mark.to_json()
         if self.pack is not None:
             found["pack"] = self.pack
+        if self.edges:
+            found["edges"] = list(self.edges)
         return found
 
 
@@ -119,6 +127,7 @@ def from_json(offset: Mapping[str, Any]) -> Spans:
                 int(span["parts"]),
                 Mark.from_json(span["mark"]) if "mark" in span else None,
                 int(span["pack"]) if "pack" in span else None,
+                tuple(map(int, span.get("edges", ()))),
             )
             for name, span in offset["streams"].items()
         }
@@ -226,12 +235,16 @@ def parts_of(
     least: int | None,
     most_rows: int | None,
     most: int | None = None,
+    bytes_of: Mapping[str, float] | None = None,
+    most_bytes: int = MAX_BYTES,
 ) -> dict[str, int]:
     """Return in how many partitions each stream is read."""
     total = sum(counts.values())
     parts = {}
     for name, count in counts.items():
         wanted = -(-count // (most_rows or MAX_ROWS))
+        size = (bytes_of or {}).get(name, 0.0)
+        wanted = max(wanted, -int(-count * size // most_bytes))
         if least is not None and total:
             wanted = max(wanted, -(-count * least // total))
         parts[name] = min(count, wanted)
@@ -281,6 +294,10 @@ def planned(
     most_rows: int | None,
     most: int | None = None,
     least_rows: int | None = None,
+    *,
+    rows: Mapping[str, int] | None = None,
+    bytes_of: Mapping[str, float] | None = None,
+    most_bytes: int = MAX_BYTES,
 ) -> Spans:
     """Return the spans with the partitions in which they are read.
 
@@ -290,6 +307,9 @@ def planned(
         most_rows: The most sequences of a partition.
         most: The most partitions.
         least_rows: With fewer sequences for each of `least` partitions, there are fewer.
+        rows: The messages of spans that have far fewer messages than sequences.
+        bytes_of: The average size of the messages of each stream.
+        most_bytes: The most bytes of a partition.
 
     Returns:
         The spans, with the number of partitions of each, or the partition that it shares.
@@ -297,9 +317,10 @@ def planned(
     counts = {
         name: span.next - (span.start or span.next) for name, span in spans.items()
     }
+    counts |= {name: max(1, count) for name, count in (rows or {}).items()}
     if least is not None and least_rows is not None:
         least = max(1, min(least, sum(counts.values()) // least_rows))
-    parts = parts_of(counts, least, most_rows, most)
+    parts = parts_of(counts, least, most_rows, most, bytes_of, most_bytes)
     # A limit on the rows of a partition prevents sharing, unless partitions are limited.
     packs = {} if most_rows and not most else packs_of(counts, parts, least, most)
     return {
@@ -321,7 +342,9 @@ def packed(
     found: list[list[Part]] = []
     packs: dict[int, list[Part]] = {}
     for name, span in spans.items():
-        for start, end in split(span.start or span.next, span.next, span.parts):
+        for start, end in split(
+            span.start or span.next, span.next, span.parts, span.edges
+        ):
             made = part(name, span, start, end)
             if span.pack is None:
                 found.append([made])
@@ -333,11 +356,23 @@ def packed(
     return found
 
 
-def split(start: int, upto: int, parts: int) -> list[tuple[int, int]]:
-    """Split `start` to before `upto` into ranges whose ends are both included."""
+def split(
+    start: int, upto: int, parts: int, within: Sequence[int] = ()
+) -> list[tuple[int, int]]:
+    """Split `start` to before `upto` into ranges whose ends are both included.
+
+    Args:
+        start: The first sequence.
+        upto: The sequence after the last one.
+        parts: The number of ranges.
+        within: The first sequences of the ranges after the first. (): of equal width.
+    """
     count = upto - start
     if count <= 0:
         return []
+    if within:
+        inner = sorted({edge for edge in within if start < edge < upto})
+        return [(low, high - 1) for low, high in pairwise([start, *inner, upto])]
     parts = max(1, min(parts, count))
     edges = [start + count * part // parts for part in range(parts + 1)]
     return [(low, high - 1) for low, high in pairwise(edges)]

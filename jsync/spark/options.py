@@ -39,6 +39,7 @@ SOURCE = (
     "maxPartitions",
     "minRecordsPerPartition",
     "maxRecordsPerPartition",
+    "maxPartitionBytes",
     "failOnDataLoss",
     "pauseFile",
     "includeHeaders",

@@ -5,7 +5,9 @@ Planning happens on the driver, and `read` on the executors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -33,6 +35,8 @@ from .streams import (
     check_readable,
     look,
     look_behind,
+    pending,
+    place_after,
     read_mode,
     sequence_at,
 )
@@ -54,6 +58,12 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
 
 
+SPARSE: Final = 2
+"""A stream is sparse if it has fewer messages than sequences divided by this."""
+COUNTED: Final = 10_000
+"""Sequences of a sparse span from which on its messages are counted."""
+
+
 class Source:
     """The common part of batches and streams. Spark sends it to the executors."""
 
@@ -68,6 +78,11 @@ class Source:
         self.policy = LossPolicy(fail=self.options.fail_on_loss)
         self._modes: dict[str, ReadMode] = {}
         self._prefixes: dict[str, str] = {}
+        self._holdings: dict[str, Holding] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what only the driver needs."""
+        return {**self.__dict__, "_holdings": {}}
 
     def jetstream(self) -> JetStream:
         return jetstream(self.connection)
@@ -126,6 +141,7 @@ class Source:
         """Return a stream and its extent. Check once that it can be read. Blocks."""
         stream, holding = look(self.jetstream(), name, self.retry_seconds)
         self._check(stream)
+        self._holdings[name] = holding
         return stream, holding
 
     def look_behind(self, name: str, created: str, upto: int) -> tuple[Stream, Holding]:
@@ -134,6 +150,7 @@ class Source:
             self.jetstream(), name, created, upto, self.retry_seconds
         )
         self._check(stream)
+        self._holdings[name] = holding
         return stream, holding
 
     def _check(self, stream: Stream) -> None:
@@ -162,13 +179,64 @@ class Source:
     def planned(self, spans: Spans) -> Spans:
         """Return the spans with the partitions that the options define."""
         options = self.options
-        return planned(
+        sparse = [name for name, span in spans.items() if self._is_wide(name, span)]
+        rows = dict(ask_all(lambda name: self.count(name, spans[name]), sparse))
+        found = planned(
             spans,
             options.min_partitions,
             options.rows_per_partition,
             options.max_partitions,
             options.min_partition_rows,
+            rows=rows,
+            bytes_of={
+                name: holding.message_bytes for name, holding in self._holdings.items()
+            },
+            most_bytes=options.partition_bytes,
         )
+        split = [name for name in rows if found[name].parts > 1]
+        for name, edges in ask_all(lambda name: self._edges(name, found[name]), split):
+            found[name] = replace(found[name], edges=edges)
+        return found
+
+    def is_sparse(self, name: str) -> bool:
+        """Return whether a read gets far fewer messages than there are sequences."""
+        holding = self._holdings.get(name)
+        if holding is None or self._modes.get(name) != "consumer":
+            return False
+        width = holding.next - holding.first
+        filters = self._filters(self._prefixes[name])
+        return bool(filters) or holding.messages < width // SPARSE
+
+    def _is_wide(self, name: str, span: Span) -> bool:
+        """Return whether the messages of a span are counted to plan its partitions."""
+        width = span.next - (span.start or span.next)
+        return width >= COUNTED and self.is_sparse(name)
+
+    def count(self, name: str, span: Span) -> int:
+        """Return about how many messages a read of a span gets. Blocks."""
+        start = span.start or span.next
+        found = self._pending(name, start) - self._pending(name, span.next)
+        return min(max(0, found), span.next - start)
+
+    def place_after(self, name: str, start: int, upto: int, rows: int) -> int:
+        """Return a sequence before which about `rows` messages are. Blocks."""
+        return place_after(partial(self._pending, name), start, upto, rows)
+
+    def _pending(self, name: str, sequence: int) -> int:
+        stream = self.jetstream().bind_stream(name)
+        subjects = self._filters(self._prefixes[name])
+        return self.patiently(lambda: pending(stream, sequence, subjects))
+
+    def _edges(self, name: str, span: Span) -> tuple[int, ...]:
+        """Return where the partitions of a span begin, with about as many messages each."""
+        start, edges = span.start or span.next, []
+        rows = self.count(name, span)
+        for left in range(span.parts, 1, -1):
+            part = max(1, rows // left)
+            start = self.place_after(name, start, span.next, part)
+            edges.append(start)
+            rows -= part
+        return tuple(edge for edge in edges if edge < span.next)
 
     def partitions(self, spans: Spans) -> list[InputPartition]:
         """Return the partitions for the executors. `look` has checked each stream before."""

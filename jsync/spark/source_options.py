@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ..errors import ConfigError
 from .buckets import STREAM_PREFIX, check_bucket, check_keys
+from .offsets import MAX_BYTES
 from .options import exclusive, moment, refused
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class SourceOptions:
     min_partition_rows: int | None
     """The fewest messages of a partition that is made for `min_partitions`."""
     rows_per_partition: int | None
+    partition_bytes: int
+    """The most bytes of a partition."""
     fail_on_loss: bool
     pause_file: Path | None
     """While this file exists, a query begins no batch of new data."""
@@ -182,6 +185,7 @@ class SourceOptions:
             max_partitions=most,
             min_partition_rows=least_rows,
             rows_per_partition=most_rows,
+            partition_bytes=options.count("maxPartitionBytes") or MAX_BYTES,
             fail_on_loss=options.flag("failOnDataLoss", True),
             pause_file=None if pause is None else Path(pause),
             read_mode=mode or None,  # type: ignore[arg-type]

@@ -203,13 +203,15 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             marks[name] = known.mark if holding is None else holding.mark
             backlogs[name] = 0 if holding is None else self._backlog(place, holding)
             sizes[name] = 0.0 if holding is None else holding.message_bytes
-        shares = self._shares(backlogs, sizes) if limited else backlogs
+        shares = backlogs
+        if limited:
+            shares = self._limited(places, backlogs, sizes)
         if warn and sum(shares.values()) < sum(backlogs.values()):
             self._warn_of_limit(sum(backlogs.values()) - sum(shares.values()))
         moved = before.keys() != places.keys() or any(
             span is not before[name] for name, span in places.items()
         )
-        if not moved and (not any(shares.values()) or self._waits(backlogs)):
+        if not moved and (not any(shares.values()) or self._waits(places, backlogs)):
             return before
         self._last_batch = monotonic()
         after = {
@@ -242,13 +244,51 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         new = self._source.later_streams() if self._targets is None else self._targets
         return list(dict.fromkeys([*before, *new]))
 
-    def _waits(self, backlogs: dict[str, int]) -> bool:
+    def _counts(self, places: Spans, backlogs: dict[str, int]) -> dict[str, int]:
+        """Return how many messages each backlog has, and not only sequences. Blocks."""
+
+        def count(name: str) -> int:
+            start = places[name].next
+            return self._source.count(name, Span("", start, start + backlogs[name]))
+
+        sparse = [
+            name
+            for name, left in backlogs.items()
+            if left and self._source.is_sparse(name)
+        ]
+        return {**backlogs, **dict(self._ask_all(count, sparse))}
+
+    def _limited(
+        self, places: Spans, backlogs: dict[str, int], sizes: dict[str, float]
+    ) -> dict[str, int]:
+        """Return how many sequences each stream goes on, within the limits. Blocks."""
+        shares = self._shares(backlogs, sizes)
+        if sum(shares.values()) >= sum(backlogs.values()):
+            return shares
+        counts = self._counts(places, backlogs)
+        rows = self._shares(counts, sizes)
+        for name, left in backlogs.items():
+            start = places[name].next
+            if counts[name] == left:  # a message has each sequence
+                shares[name] = rows[name]
+            elif rows[name] >= counts[name]:
+                shares[name] = left
+            else:
+                end = self._source.place_after(name, start, start + left, rows[name])
+                shares[name] = end - start
+        return shares
+
+    def _waits(self, places: Spans, backlogs: dict[str, int]) -> bool:
         """Return whether a batch of so few messages waits for more."""
         options = self._source.options
         if options.min_rows is None or self._targets is not None:
             return False
-        if self._last_batch is None or sum(backlogs.values()) >= options.min_rows:
+        if self._last_batch is None:
             return False
+        if sum(backlogs.values()) >= options.min_rows:
+            counts = self._counts(places, backlogs)
+            if sum(counts.values()) >= options.min_rows:
+                return False
         return monotonic() - self._last_batch < options.max_delay
 
     def _resumed(self, name: str, span: Span) -> tuple[Span, Holding | None]:

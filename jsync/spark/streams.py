@@ -27,7 +27,7 @@ from .offsets import Holding
 from .patience import PAUSE, RETRY_SECONDS, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from .. import JetStream, Stream
     from .connecting import ConnectionOptions
@@ -37,6 +37,9 @@ INFO_TIMEOUT: Final = 1.0
 """Seconds until a request that the server may have missed is retried."""
 BEHIND: Final = 10.0
 """Seconds for a new leader to read its log, before missing messages count as lost."""
+
+EXACT: Final = 50
+"""The places of partitions and limits are right to one part in this many."""
 
 logger = logging.getLogger("jsync.spark")
 
@@ -119,6 +122,7 @@ def holding_of(stream: Stream) -> Holding:
         created="" if info.created is None else info.created.isoformat(),
         first=max(1, state.first_seq),
         next=state.last_seq + 1,
+        messages=state.messages,
         message_bytes=state.bytes / state.messages if state.messages else 0.0,
         leader="" if info.cluster is None else info.cluster.leader or "",
         mark=mark_of(stream),
@@ -170,6 +174,51 @@ def next_message(stream: Stream, sequence: int, subjects: Sequence[str]) -> int 
             continue
         found.append(message.sequence)
     return min(found, default=None)
+
+
+def pending(stream: Stream, sequence: int, subjects: Sequence[str]) -> int:
+    """Return how many messages a stream has from `sequence` on. Blocks.
+
+    Only messages of `subjects` count, if there are any. A server that is behind the leader may
+    count too few, so the result is good for sizes, and not to decide what is read.
+    """
+    consumer = stream.create_consumer(
+        ack_policy="none",
+        deliver_policy="by_start_sequence",
+        opt_start_seq=sequence,
+        mem_storage=True,
+        num_replicas=1,
+        filter_subjects=list(subjects) or None,
+        inactive_threshold=5.0,
+    )
+    count = consumer.cached_info.num_pending
+    with contextlib.suppress(Error):
+        stream.delete_consumer(consumer.name)
+    return count
+
+
+def place_after(count: Callable[[int], int], start: int, upto: int, rows: int) -> int:
+    """Return a sequence before which about `rows` messages are, and at most so many.
+
+    Args:
+        count: Returns how many messages there are from a sequence on. It may block.
+        start: The sequence of the first message.
+        upto: The sequence after the last one.
+        rows: The messages, at least 1.
+    """
+    total = count(start)
+    low, high = start + 1, upto  # the result is not below `low`
+    enough = rows - rows // EXACT
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = total - count(middle)
+        if found > rows:
+            high = middle - 1
+        else:
+            low = middle
+            if found >= enough:
+                break
+    return low
 
 
 def read_mode(stream: Stream, wanted: ReadMode | None) -> ReadMode:
