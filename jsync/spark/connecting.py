@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import connect
+from ..contexts import connect_keywords
 from ..errors import ConfigError
-from .options import exclusive
+from .options import NATS, exclusive
 from .patience import RETRY_SECONDS
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 _SERVERS = ("nats://127.0.0.1:4222",)
 _TIMEOUT = 5.0
+_BESIDE_CONTEXT = (
+    *("nats.context", "nats.name", "nats.connectTimeout", "nats.timeout"),
+    "nats.retryTimeout",
+)
 # Tasks wait for the reconnect, each until a deadline, so start sooner than by default.
 _RECONNECT_WAIT = 0.5
 
@@ -33,6 +38,8 @@ class ConnectionOptions:
     servers: tuple[str, ...] = _SERVERS
     servers_place: tuple[str, str] | None = None
     """The place of the servers, if any: `env` or `file`, and the variable or path."""
+    context: str | None = None
+    """A context of the nats command, which each machine reads where it connects."""
     name: str = "jsync.spark"
     user: str | None = None
     secret: tuple[str, str, str] | None = None
@@ -60,6 +67,7 @@ class ConnectionOptions:
             options, "nats.servers", "nats.serversEnv", "nats.serversFile"
         )
         exclusive(options, "nats.domain", "nats.apiPrefix")
+        _check_context(options)
         secret = _secret(options)
         user = options.text("nats.user")
         if user is not None and (secret is None or secret[0] != "password"):
@@ -74,6 +82,7 @@ class ConnectionOptions:
                 if place in (None, "nats.servers")
                 else (_kind_of(place), options.text(place) or "")
             ),
+            context=options.text("nats.context"),
             name=options.text("nats.name") or cls.name,
             user=user,
             secret=secret,
@@ -94,9 +103,13 @@ class ConnectionOptions:
     @property
     def api(self) -> str:
         """The prefix of the subjects of JetStream's API."""
-        if self.domain is not None:
-            return f"$JS.{self.domain}.API"
-        return self.api_prefix or "$JS.API"
+        domain, prefix = self.domain, self.api_prefix
+        if self.context is not None:
+            found = connect_keywords(self.context, os.environ)[1]
+            domain, prefix = found.get("domain"), found.get("prefix")
+        if domain is not None:
+            return f"$JS.{domain}.API"
+        return prefix or "$JS.API"
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -105,6 +118,18 @@ class ConnectionOptions:
             if (value := getattr(self, field.name)) != field.default
         )
         return f"ConnectionOptions({shown})"
+
+
+def _check_context(options: Options) -> None:
+    """Raise `ConfigError` for an option that a context may have, beside a context."""
+    if options.text("nats.context") is None:
+        return
+    for name in NATS:
+        if name not in _BESIDE_CONTEXT and options.text(name) is not None:
+            raise ConfigError(
+                f"options nats.context and {name} exclude each other: a context has its "
+                "own servers and credentials"
+            )
 
 
 def _secret(options: Options) -> tuple[str, str, str] | None:
@@ -165,6 +190,13 @@ def dial(options: ConnectionOptions) -> Connection:
 
     Raises the errors of `connection`.
     """
+    if options.context is not None:
+        return connect(
+            context=options.context,
+            name=options.name,
+            connect_timeout=options.connect_timeout,
+            reconnect_wait=_RECONNECT_WAIT,
+        )
     secret: dict[str, Any] = {}
     if options.secret is not None:
         kind, place, where = options.secret

@@ -62,6 +62,7 @@ NATS = (
     "nats.servers",
     "nats.serversEnv",
     "nats.serversFile",
+    "nats.context",
     "nats.name",
     "nats.user",
     "nats.passwordEnv",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -206,3 +207,27 @@ def test_a_lost_leader_loses_and_repeats_no_message(
         cluster.wait_until_ready()
         assert found == list(range(1, 201, 3))
         stream.delete()
+
+
+def test_a_context_names_the_server(
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    contexts = tmp_path / "nats" / "context"
+    contexts.mkdir(parents=True)
+    (contexts / "here.json").write_text(json.dumps({"url": server.url}))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    fill(js, stream, *numbers(3))
+    given = {"nats.context": "here", "stream": stream.name}
+    reader = batch(given)
+    assert sequences(reader, reader.partitions()) == [1, 2, 3]
+    close_connections()
+    with pytest.raises(
+        errors.ConfigError, match=r"nats\.context and nats\.servers exclude"
+    ):
+        batch({**given, "nats.servers": server.url})
+    with pytest.raises(errors.ConfigError, match="nowhere"):
+        batch({**given, "nats.context": "nowhere"}).partitions()
