@@ -14,7 +14,8 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from ..errors import StreamNotFoundError
+from ..errors import APIError, StreamNotFoundError
+from ..terminal import printable
 from .at_once import ask_all, in_turn
 from .buckets import bucket_prefix
 from .connecting import ConnectionOptions, jetstream
@@ -33,6 +34,7 @@ from .source_options import SourceOptions, matches
 from .streams import (
     LossPolicy,
     check_readable,
+    logger,
     look,
     look_behind,
     pending,
@@ -79,6 +81,7 @@ class Source:
         self._modes: dict[str, ReadMode] = {}
         self._prefixes: dict[str, str] = {}
         self._holdings: dict[str, Holding] = {}
+        self._uncounted: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what only the driver needs."""
@@ -203,6 +206,8 @@ class Source:
         holding = self._holdings.get(name)
         if holding is None or self._modes.get(name) != "consumer":
             return False
+        if name in self._uncounted:
+            return False
         width = holding.next - holding.first
         filters = self._filters(self._prefixes[name])
         return bool(filters) or holding.messages < width // SPARSE
@@ -215,12 +220,24 @@ class Source:
     def count(self, name: str, span: Span) -> int:
         """Return about how many messages a read of a span gets. Blocks."""
         start = span.start or span.next
-        found = self._pending(name, start) - self._pending(name, span.next)
+        try:
+            found = self._pending(name, start) - self._pending(name, span.next)
+        except APIError as error:
+            self._uncounted.add(name)
+            logger.warning(
+                "the server does not count the messages of stream %s, so partitions and "
+                "limits are by sequences: %s",
+                *(name, printable(str(error))),
+            )
+            return span.next - start
         return min(max(0, found), span.next - start)
 
     def place_after(self, name: str, start: int, upto: int, rows: int) -> int:
         """Return a sequence before which about `rows` messages are. Blocks."""
-        return place_after(partial(self._pending, name), start, upto, rows)
+        try:
+            return place_after(partial(self._pending, name), start, upto, rows)
+        except APIError:  # a limit of consumers, reached since `count`
+            return min(upto, start + rows)
 
     def _pending(self, name: str, sequence: int) -> int:
         stream = self.jetstream().bind_stream(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from jsync.spark.connecting import close_connections
@@ -130,3 +131,18 @@ def test_an_offset_repeats_its_partitions(
     again = engine.streaming(options_of(server, gaps)).partitions(start, end)
     assert [part.value for part in again] == [part.value for part in first]
     assert len(engine.sequences(reader, again)) == 1001
+
+
+def test_a_stream_that_counts_nothing_is_read(
+    server: LocalServer, js: jsync.JetStream, mixed: jsync.Stream
+) -> None:
+    """A stream may permit no more consumers while its messages are counted."""
+    reader = engine.batch(
+        options_of(server, mixed), subjects=f"{mixed.name}.rare", minPartitions=4
+    )
+    reader.span(mixed.name)  # checks that the stream can be read
+    config = mixed.leader_info().config
+    mixed.create_consumer(ack_policy="none", mem_storage=True, inactive_threshold=600)
+    js.update_stream(msgspec.structs.replace(config, max_consumers=1))
+    parts = reader.partitions()
+    assert len(parts) == 4
