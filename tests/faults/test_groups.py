@@ -264,12 +264,16 @@ class World:
         """It wakes up with a message in its socket that belongs to another one by then."""
         self.await_done()
         pid = self.log.newest()
+        name = next(n for n in "ab" if pid in [each.pid for each in self.running[n]])
         os.kill(pid, signal.SIGSTOP)
         try:
             self.orders.publish(2)
+            if self.dice.random() < 0.5:  # the other member gets its partitions
+                self.other.delete_members(name)
             self.await_done()
         finally:
             os.kill(pid, signal.SIGCONT)
+        self.group.add_members("a", "b")
 
     def kill_the_server(self) -> None:
         self.server.kill()
