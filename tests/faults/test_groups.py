@@ -256,8 +256,9 @@ class World:
                 self.other.delete_members(name)
             self.await_done()
         finally:
+            woke = time.time_ns()
             os.kill(victim.pid, signal.SIGCONT)
-        self.frozen.setdefault(victim.pid, []).append((begun, time.time_ns()))
+        self.frozen.setdefault(victim.pid, []).append((begun, woke))
         self.group.add_members("a", "b")
 
     def freeze_an_idle_instance(self) -> None:
@@ -345,8 +346,9 @@ class World:
             instance.stop()
         finally:
             for each in self.running[name]:
+                woke = time.time_ns()
                 os.kill(each.pid, signal.SIGCONT)
-                self.frozen.setdefault(each.pid, []).append((begun, time.time_ns()))
+                self.frozen.setdefault(each.pid, []).append((begun, woke))
 
 
 def test_keys_stay_in_order_through_all_faults(

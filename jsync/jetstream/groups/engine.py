@@ -614,6 +614,10 @@ class HandoverAction(Enum):
     LEAVE = "another instance is served: it sees to that"
 
 
+NEW_SECONDS: Final = 1.0
+"""The age in seconds up to which the creator of a consumer may not have pulled yet."""
+
+
 def decide_handover(
     info: ConsumerInfo,
     pin: str,
@@ -624,22 +628,32 @@ def decide_handover(
 ) -> HandoverAction:
     """Decide on the next step by the server's info of the consumer, after `waited` seconds.
 
-    `pin` is the id that the server gave this instance, and `mine` says whether this
+    `pin` is the id that the server gave this instance, and `has_received` says whether this
     instance got a message of the consumer. A message that was returned with a delay stays
     pending, so the wait ends after `patience` seconds. A message of another instance keeps
-    the consumer until that instance has acked it. If that instance is dead, the server
-    deletes the consumer.
+    the consumer until that instance has acked it, also if it takes longer than its pin
+    lasts. If that instance is dead, the server deletes the consumer. An instance that has
+    just created the consumer is about to pull.
     """
     served = next((each.pinned_client_id for each in info.priority_groups or ()), None)
     if served and served != pin:
         return HandoverAction.LEAVE
-    if not served and info.num_waiting:
+    if not served and (info.num_waiting or _is_new(info)):
         return HandoverAction.LEAVE
     if info.num_ack_pending and not has_received:
         return HandoverAction.LEAVE
     if info.num_ack_pending and waited < patience:
         return HandoverAction.WAIT
+    if info.num_ack_pending and not served:
+        return HandoverAction.LEAVE
     return HandoverAction.DELETE
+
+
+def _is_new(info: ConsumerInfo) -> bool:
+    """Return whether the consumer was created a moment ago, by the clock of the server."""
+    if info.created is None or info.ts is None:
+        return False
+    return (info.ts - info.created).total_seconds() < NEW_SECONDS
 
 
 def is_stale(sent: float, now: float, ack_wait: float) -> bool:

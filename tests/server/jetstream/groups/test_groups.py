@@ -519,14 +519,14 @@ def test_a_member_continues_after_its_stream_is_restored(
     """The servers of a cluster also deny streams right after their start."""
     missing = threading.Event()
 
-    def put_consumer(*args: Any) -> jsync.ConsumerInfo:
+    def upsert_consumer(*args: Any) -> jsync.ConsumerInfo:
         try:
             return management.upsert_consumer(*args)
         except errors.StreamNotFoundError:
             missing.set()
             raise
 
-    monkeypatch.setattr(member_loop, "put_consumer", put_consumer)
+    monkeypatch.setattr(member_loop, "upsert_consumer", upsert_consumer)
     group.add_members("a")
     with group.join("a") as member:
         waiting = Thread(member.next, LONG)

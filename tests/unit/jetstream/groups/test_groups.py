@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -342,6 +343,11 @@ def consumer_info(pin: str | None = None, **fields: Any) -> ConsumerInfo:
     return ConsumerInfo(priority_groups=groups, **fields)
 
 
+def aged(seconds: float) -> dict[str, Any]:
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    return {"created": created, "ts": created + timedelta(seconds=seconds)}
+
+
 @pytest.mark.parametrize(
     ("info", "mine", "waited", "decision"),
     [
@@ -355,6 +361,14 @@ def consumer_info(pin: str | None = None, **fields: Any) -> ConsumerInfo:
         (consumer_info(None, num_waiting=1), True, 9.0, HandoverAction.LEAVE),
         # Another instance handles the message, so no other member may get it.
         (consumer_info(None, num_ack_pending=1), False, 9.0, HandoverAction.LEAVE),
+        # Another instance has a message for longer than its pin lasts.
+        (consumer_info(None, num_ack_pending=1), True, 0.0, HandoverAction.WAIT),
+        (consumer_info(None, num_ack_pending=1), True, 9.0, HandoverAction.LEAVE),
+        # Another instance has just created it, and is about to pull.
+        (consumer_info(None, **aged(0.9)), False, 0.0, HandoverAction.LEAVE),
+        (consumer_info(None, **aged(0.9)), True, 9.0, HandoverAction.LEAVE),
+        (consumer_info("me", **aged(0.9)), True, 0.0, HandoverAction.DELETE),
+        (consumer_info(None, **aged(1.1)), False, 0.0, HandoverAction.DELETE),
     ],
 )
 def test_a_consumer_is_deleted_once_nothing_is_pending(
