@@ -43,7 +43,9 @@ LIMIT = 180
 """The time in seconds after which the runner kills a peer that has not reported a result."""
 
 PURE_PYTHON = {"natsio", "nats-py"}
-NATSGO_JOBS = NATSC_JOBS | KV_JOBS | OBJECT_JOBS | {"ingest", "serve", "shared"}
+NATSGO_JOBS = (
+    NATSC_JOBS | KV_JOBS | OBJECT_JOBS | {"ingest", "serve", "shared", "callbacks"}
+)
 
 
 class PeerError(Exception):

@@ -17,6 +17,7 @@ ARGUMENTS = {
     "publish": "url subject size count threads",
     "read": "url subject size count",
     "readmany": "url subject size count subscriptions",
+    "callbacks": "url subject size count subscriptions",
     "request": "url subject size count",
     "lone": "url count interval size",
     "fetch": "url stream consumer count batch ack",

@@ -10,8 +10,10 @@ import threading
 import time
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice
+from itertools import count as counter, islice
+from pathlib import Path
 from statistics import median
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -89,6 +91,35 @@ def read_many(options: argparse.Namespace) -> Result:
         result = rate(each * len(subscriptions), begin, cpu)
     assert size == each * len(subscriptions) * options.size
     return result
+
+
+def callbacks(options: argparse.Namespace) -> Result:
+    """Receive messages by the callbacks of many subscriptions."""
+    each, numbers, ended = options.count // options.subscriptions, counter(1), Event()
+    last, begun = each * options.subscriptions, []
+
+    def handle(msg: jsync.Msg) -> None:
+        number = next(numbers)
+        if number == 1:
+            begun.append(now())
+        if number == last:
+            ended.set()
+
+    with connect(options) as nc:
+        for number in range(options.subscriptions):
+            nc.subscribe(f"{options.subject}.{number}", callback=handle)
+        nc.flush()
+        await_go()
+        cpu = cpu_seconds()
+        ended.wait()
+        result = rate(last, begun[0], cpu)
+        return result | {"threads": threads(), "resident_mib": resident() / 2**20}
+
+
+def threads() -> float:
+    """Return the number of threads of this process."""
+    status = Path("/proc/self/status").read_text("ascii")
+    return float(status.split("Threads:")[1].split()[0])
 
 
 def request(options: argparse.Namespace) -> Result:
@@ -725,6 +756,7 @@ JOBS: dict[str, Work] = {
     "publish": publish,
     "read": read,
     "readmany": read_many,
+    "callbacks": callbacks,
     "request": request,
     "lone": lone,
     "fetch": fetch,

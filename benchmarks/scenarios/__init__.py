@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .arrow import ARROW
 from .atomic import ATOMIC
 from .distance import DISTANCE
-from .flat import IDLE, LENGTH, SPREAD
+from .flat import CALLBACKS, IDLE, LENGTH, SPREAD
 from .groups import GROUP, REGROUP
 from .import_time import IMPORT
 from .ingest import INGEST
@@ -78,6 +78,7 @@ SCENARIOS: dict[str, Scenario] = {
     **PAYLOADS,
     **OBJECTS,
     "consumers": CONSUMERS,
+    "callbacks": CALLBACKS,
     "processes": PROCESSES,
     "kept": KEPT,
     **DISTANCE,

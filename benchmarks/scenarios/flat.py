@@ -82,6 +82,43 @@ SPREAD = Scenario(
     ],
 )
 
+
+def callback_jobs(place: Place) -> Iterator[tuple[str, Job]]:
+    count = max(10 * SUBSCRIPTIONS[-1], place.count(READ))
+    for subscriptions in (1, 1000, 10_000):
+        task = functools.partial(
+            lambda several, n: (place.server.url, "bench.many", 128, n, several),
+            subscriptions,
+        )
+        for client, command in place.clients("callbacks", task, count).items():
+            yield (
+                f"{client}, {subscriptions}",
+                functools.partial(spread, place, command, count, subscriptions),
+            )
+
+
+CALLBACKS = Scenario(
+    "Core messages to callbacks of many subscriptions in turn, 128 B",
+    [
+        *RATES,
+        Column("threads", key("threads")),
+        Column("resident MiB", key("resident_mib")),
+    ],
+    callback_jobs,
+    [
+        Bar(
+            "callbacks of 10,000 subscriptions, threads of jsync",
+            70,
+            lambda r: r["jsync, 10000"]["threads"],
+        ),
+        Bar(
+            "callbacks of 10,000 subscriptions, CPU a message: jsync / nats.go",
+            1.3,
+            lambda r: cpu(r["jsync, 10000"]) / cpu(r["nats.go, 10000"]),
+        ),
+    ],
+)
+
 # By number of messages ---------------------------------------------------------------
 
 BATCH = 500

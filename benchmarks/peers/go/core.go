@@ -1,8 +1,11 @@
 package main
 
 import (
+	"os"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -75,6 +78,45 @@ func readMany(t task) result {
 		}
 	}
 	return rate(each*subscriptions, begin, cpu)
+}
+
+// callbacks receives messages by the callbacks of many subscriptions.
+func callbacks(t task) result {
+	nc, subscriptions := t.connect(), t.number("subscriptions")
+	last := int64(t.number("count") / subscriptions * subscriptions)
+	var number atomic.Int64
+	var begin time.Time
+	ended := make(chan struct{})
+	for i := range subscriptions {
+		sub, err := nc.Subscribe(t["subject"]+"."+strconv.Itoa(i), func(*nats.Msg) {
+			switch number.Add(1) {
+			case 1:
+				begin = time.Now()
+			case last:
+				close(ended)
+			}
+		})
+		check(err)
+		check(sub.SetPendingLimits(-1, -1))
+	}
+	check(nc.Flush())
+	awaitGo()
+	cpu := cpuSeconds()
+	<-ended
+	found := rate(int(last), begin, cpu)
+	found["threads"] = status("Threads:")
+	found["resident_mib"] = status("VmRSS:") / 1024
+	return found
+}
+
+// status returns a number of this process.
+func status(name string) float64 {
+	text, err := os.ReadFile("/proc/self/status")
+	check(err)
+	_, after, _ := strings.Cut(string(text), name)
+	number, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
+	check(err)
+	return number
 }
 
 func request(t task) result {

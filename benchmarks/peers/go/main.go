@@ -33,6 +33,7 @@ var jobs = map[string]job{
 	"publish":   {"url subject size count threads", publish},
 	"read":      {"url subject size count", read},
 	"readmany":  {"url subject size count subscriptions", readMany},
+	"callbacks": {"url subject size count subscriptions", callbacks},
 	"request":   {"url subject size count", request},
 	"fetch":     {"url stream consumer count batch ack", fetch},
 	"consume":   {"url stream consumer count batch ack handler", consume},
