@@ -36,8 +36,8 @@ RETRY_INTERVAL: Final = 1.0
 SEARCH_SECONDS: Final = 30.0
 """Seconds between two searches for messages whose advisory no process has received."""
 
-RESERVED: Final = ("$JS.", "$SYS.", "$SRV.", "_INBOX.")
-"""Subjects of requests to servers and services, and of replies."""
+RESERVED: Final = ("$", "_INBOX.")
+"""The beginnings of subjects of requests to servers and services, of buckets, and of replies."""
 
 _ENDED: Final = (
     ConnectionClosedError,
@@ -264,7 +264,7 @@ class DeadLetter:
             The ack of the stream.
 
         Raises:
-            InvalidSubjectError: The letter names a subject of the server.
+            InvalidSubjectError: The letter names a subject of the server or of a bucket.
             StreamNotFoundError: The letter names a subject that no stream takes.
         """
         stored = self.message
@@ -291,7 +291,7 @@ class DeadLetter:
         if subject.startswith(RESERVED):
             raise InvalidSubjectError(
                 f"dead letter {self.message.sequence} names {subject!r}, which is reserved for "
-                "requests and replies; choose another subject to publish to"
+                "requests, replies and buckets; choose the subject to publish to"
             )
         js.stream_name_by_subject(subject)
         return subject

@@ -158,6 +158,41 @@ def test_a_failed_replay_does_not_stop_the_others(
     assert dead.info().state.messages == 2
 
 
+def test_a_replay_writes_into_no_bucket(
+    jsync: Jsync, js: library.JetStream, dead: library.Stream, unique: str
+) -> None:
+    """An old value, or one that anybody wrote into a letter, would replace the present one."""
+    kv = js.create_key_value(bucket=unique, storage="memory")
+    kv.put("k", b"new")
+    about = {
+        "Stream": f"KV_{unique}",
+        "Subject": f"$KV.{unique}.k",
+        "Sequence": "1",
+        "Consumer": "w",
+    }
+    headers = {f"Dead-Letter-{name}": value for name, value in about.items()}
+    forged = js.publish(f"dead.{unique}", b"old", headers=headers).seq
+    ended = jsync("dead", "replay", dead.name, str(forged), "--force")
+    assert ended.code == 2
+    assert kv.get("k").value == b"new"
+    chosen = jsync(
+        *("dead", "replay", dead.name, str(forged), "--force"),
+        *("--subject", f"$KV.{unique}.k"),
+    )
+    assert chosen.code == 0
+    assert kv.get("k").value == b"old"
+    js.delete_key_value(unique)
+
+
+def test_a_removed_letter_does_not_stop_a_drop(
+    jsync: Jsync, dead: library.Stream
+) -> None:
+    """The second look for a letter finds it removed, as by another program."""
+    ended = jsync("dead", "drop", dead.name, "1", "1", "3", "--force")
+    assert ended.code == 0
+    assert dead.info().state.messages == 1
+
+
 def test_dead_letters_are_dropped(jsync: Jsync, dead: library.Stream) -> None:
     assert jsync("dead", "drop", dead.name, "1").code == 2, "nobody to ask"
     assert jsync("dead", "drop", dead.name, "1", "--force").code == 0

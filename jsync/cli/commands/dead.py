@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,7 +116,7 @@ def replay(
             sequence = letter.message.sequence
             try:
                 ack = letter.replay(js, subject)
-                bound.delete_message(sequence)
+                _delete(bound, sequence)
             except errors.ConnectionError:
                 raise
             except errors.Error as error:
@@ -139,7 +140,13 @@ def drop(
         chosen = _selected(bound, letters, every)
         confirm(f"Delete {len(chosen)} dead letters of {stream}?", force=force)
         for letter in chosen:
-            bound.delete_message(letter.message.sequence)
+            _delete(bound, letter.message.sequence)
+
+
+def _delete(stream: jsync.Stream, letter: int) -> None:
+    """Delete a dead letter. It is no error that another program has removed it."""
+    with contextlib.suppress(errors.MessageNotFoundError):
+        stream.delete_message(letter)
 
 
 def _selected(
