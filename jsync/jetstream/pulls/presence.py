@@ -14,6 +14,7 @@ from ...errors import (
     PermissionsError,
     StreamNotFoundError,
 )
+from ...models import ConsumerInfo
 from ..api import CallbackRequest
 from ..steps import unwrap
 
@@ -33,8 +34,8 @@ class Presence:
     """Looks up a consumer after a sign that it is gone, such as no responders.
 
     The deletion of a consumer is announced only to clients that are connected at that moment.
-    `gone` is called on the I/O thread once two answers in a row say that the consumer, or its
-    stream, does not exist. A missing answer or any other error proves nothing.
+    `on_deleted` is called on the I/O thread once two answers in a row say that the consumer, or
+    its stream, does not exist. A missing answer or any other error proves nothing.
     """
 
     def __init__(
@@ -42,11 +43,17 @@ class Presence:
         api: API,
         name: str,
         on_deleted: Callable[[ConsumerDeletedError], object],
+        replaced: Callable[[ConsumerInfo], str | None] | None = None,
     ) -> None:
-        """Prepare a check. The `name` is the stream and the consumer, joined by a dot."""
+        """Prepare a check. The `name` is the stream and the consumer, joined by a dot.
+
+        If `replaced` is given and returns a reason for a consumer of this name, this is not
+        the consumer that was read, and counts as deleted.
+        """
         self._api = api
         self._name = name
         self._on_deleted = on_deleted
+        self._replaced = replaced
         # Guards the inquiry and the timer. Re-entrant, because a signal handler may stop
         # the pull in the middle.
         self._lock = ForkSafeRLock()
@@ -56,49 +63,57 @@ class Presence:
 
     def check(self) -> None:
         """Check whether the consumer exists, unless a request is open. Does not block."""
-        self._request(None)
+        self._request(again=False)
 
-    def _request(self, before: Exception | None) -> None:
-        """Send a request. `before` is an earlier answer that the consumer is gone."""
+    def _request(self, *, again: bool) -> None:
+        """Send a request, `again` after an answer that the consumer is gone."""
         with self._lock:
             if self._stopped or self._inquiry is not None or self._timer is not None:
                 return
             subject, then = (
                 f"CONSUMER.INFO.{self._name}",
-                partial(self._on_reply, before),
+                partial(self._on_reply, again),
             )
             # While disconnected this fails, and the next sign comes after the reconnect.
             with contextlib.suppress(Error):
                 self._inquiry = CallbackRequest(self._api, subject, None, then)
 
-    def _on_reply(self, before: Exception | None, answer: ReplyOrError) -> None:
+    def _on_reply(self, again: bool, reply: ReplyOrError) -> None:
         with self._lock:
             self._inquiry = None
+        cause: Error | None = None
         try:
-            unwrap(answer)
-        except (ConsumerNotFoundError, StreamNotFoundError) as error:
-            if before is not None:
-                call = self._on_deleted
-                self.stop()
-                gone = ConsumerDeletedError(
-                    f"consumer {self._name} does not exist any more"
-                )
-                gone.__cause__ = error
-                call(gone)
+            found = unwrap(reply)
+            replaced = self._replaced
+            if replaced is None:
                 return
-            with self._lock:
-                if not self._stopped:
-                    again = partial(self._confirm, error)
-                    self._timer = self._api.session.call_later(CONFIRM_SECONDS, again)
+            reason = replaced(ConsumerInfo.from_wire(found))
+            if reason is None:
+                return
+        except (ConsumerNotFoundError, StreamNotFoundError) as error:
+            reason, cause = "does not exist any more", error
         except PermissionsError:
             self.stop()  # this user may not send such requests
+            return
         except Error:
-            pass  # the next sign checks again
+            return  # the next sign checks again
+        if again:
+            call = self._on_deleted
+            self.stop()
+            gone = ConsumerDeletedError(f"consumer {self._name} {reason}")
+            gone.__cause__ = cause
+            call(gone)
+            return
+        with self._lock:
+            if not self._stopped:
+                self._timer = self._api.session.call_later(
+                    CONFIRM_SECONDS, self._confirm
+                )
 
-    def _confirm(self, before: Exception) -> None:
+    def _confirm(self) -> None:
         with self._lock:
             self._timer = None
-        self._request(before)
+        self._request(again=True)
 
     def reset(self) -> None:
         """Forget earlier answers and the open request, because the connection was lost."""
@@ -118,7 +133,8 @@ class Presence:
     def close_nowait(self) -> None:
         """Report nothing any more. Takes no lock, so finalisers may call it."""
         self._stopped = True
-        self._on_deleted = _nobody  # breaks the reference cycle with the owner
+        # Break the reference cycle with the owner.
+        self._on_deleted, self._replaced = _nobody, None
 
     def __repr__(self) -> str:
         return f"<Presence of {self._name}>"

@@ -165,8 +165,19 @@ class PushDelivery(Delivery):
             self._heartbeats = HeartbeatMonitor(
                 interval, monotonic(), patience or HEARTBEATS_MISSED * interval
             )
-        self._presence = Presence(self.api, self.name, self.end)
+        self._presence = Presence(self.api, self.name, self.end, self._replaced_by)
         self._watch_arrivals()
+
+    def _replaced_by(self, info: ConsumerInfo) -> str | None:
+        """Return why a consumer of this name sends us nothing, or None if it does."""
+        subject, queue = info.config.deliver_subject, info.config.deliver_group
+        if not subject:
+            return "is a pull consumer now"
+        if subject != self.subject:
+            return f"sends its messages to {subject!r} now, not to {self.subject!r}"
+        if (queue or None) != self.queue:
+            return f"sends its messages to the queue group {queue!r} now, not to {self.queue!r}"
+        return None
 
     # Gaps -----------------------------------------------------------------------------
 

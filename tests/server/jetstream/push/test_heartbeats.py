@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -137,6 +137,64 @@ def test_a_deleted_consumer_is_noticed_by_its_silence(
     with pytest.raises(errors.ConsumerDeletedError):
         sub.next(LONG)
     sub.unsubscribe()  # the consumer is gone already, which is not an error
+
+
+@pytest.mark.parametrize("how", ["another subject", "another group", "pull"])
+@pytest.mark.parametrize("heartbeat", [0.2, None])
+def test_a_replaced_consumer_ends_its_former_readers(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    heartbeat: float | None,
+    how: str,
+) -> None:
+    """A consumer of the same name exists, but sends nothing to those who read the former one."""
+    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(driver, "SILENCE_SECONDS", 0.2)
+    former = stream.create_push_consumer(
+        durable_name="pushed", deliver_subject=f"to.{unique}", idle_heartbeat=heartbeat
+    )
+    running = former.consume(Recorder())
+    former.delete()
+    if how == "pull":
+        stream.create_consumer(durable_name="pushed")
+    elif how == "another subject":
+        stream.create_push_consumer(
+            durable_name="pushed", deliver_subject=f"elsewhere.{unique}"
+        )
+    else:
+        stream.create_push_consumer(
+            durable_name="pushed", deliver_subject=f"to.{unique}", deliver_group="g"
+        )
+    with pytest.raises(errors.ConsumerDeletedError, match=" now"):
+        running.wait(LONG)
+
+
+def test_a_consumer_created_again_alike_is_read_on(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    unique: str,
+    subject: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    options: dict[str, Any] = {
+        "durable_name": "pushed",
+        "deliver_subject": f"to.{unique}",
+    }
+    handler = Recorder()
+    problems = Recorder()
+    former = stream.create_push_consumer(**options)
+    js.publish(subject, b"1")
+    with former.consume(handler, on_error=problems):
+        assert handler.get().data == b"1"
+        former.delete()
+        stream.create_push_consumer(**options)
+        assert handler.get().data == b"1"
+        js.publish(subject, b"2")
+        assert handler.get().data == b"2"
+        assert problems.waiting == 0
 
 
 def test_a_consumer_deleted_while_disconnected_ends_a_push(
