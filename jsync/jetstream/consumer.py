@@ -498,8 +498,9 @@ class Consumer(BaseConsumer):
             retrier = RetryHandler(
                 session, retry, config, self._api.timeout, pull.report
             )
-            seconds = _extension_interval(config)
-            pull.keep_alive(lambda: seconds)
+            pull.keep_alive(lambda: retrier.interval)
+            mailbox = pull.mailbox
+            retrier.follow(self._api, pull.name, lambda: mailbox.closed)
         return ConsumeContext(
             *(pull, handler, on_exception, session, self.name, workers, delay, retrier),
             done=pull.done if holds else None,

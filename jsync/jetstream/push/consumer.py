@@ -17,7 +17,6 @@ from .. import management
 from ..management import BaseConsumer
 from ..pulls.consume import ConsumeContext, check_error_policy
 from ..retries.driver import RetryHandler
-from ..retries.engine import extension_interval
 from .binding import check_not_bound, check_push
 from .driver import PushDelivery
 
@@ -136,8 +135,9 @@ class PushConsumer(BaseConsumer):
         if retry is not None:
             told = delivery.report
             retrier = RetryHandler(session, retry, info.config, self._api.timeout, told)
-            seconds = extension_interval(info.config.backoff, info.config.ack_wait)
-            delivery.keep_alive(lambda: seconds)
+            delivery.keep_alive(lambda: retrier.interval)
+            mailbox = delivery.mailbox
+            retrier.follow(self._api, delivery.name, lambda: mailbox.closed)
         return ConsumeContext(
             delivery, handler, on_exception, session, self.name, workers, delay, retrier
         )

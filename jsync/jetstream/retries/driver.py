@@ -16,10 +16,15 @@ from ...errors import (
     Error,
     InvalidHeaderError,
     MaxPayloadError,
+    PermissionsError,
     RetriesExhaustedError,
 )
 from ...headers import Headers
+from ...health import CONFIRM_SECONDS
+from ...models import ConsumerInfo
+from ..api import CallbackRequest
 from ..publishing.publish import publish
+from ..steps import unwrap
 from .engine import MessageOrigin, dead_letter_headers, extension_interval, format_error
 
 if TYPE_CHECKING:
@@ -29,6 +34,8 @@ if TYPE_CHECKING:
     from ...core.session import Session
     from ...headers import HeadersLike
     from ...models import ConsumerConfig
+    from ..api import API
+    from ..steps import ReplyOrError
     from .engine import Retry
 
 MIN_BURY_DELAY: Final = 1.0
@@ -63,6 +70,7 @@ class RetryHandler:
         self._timeout = timeout
         self._report = report
         self._told = told
+        self._config = config
         self._apply(policy, config)
 
     def _apply(self, policy: Retry, config: ConsumerConfig | None) -> None:
@@ -92,6 +100,45 @@ class RetryHandler:
                 self._policy = replace(self._wanted, attempts=most, deliveries=None)
                 self._interval = extension_interval(config.backoff, config.ack_wait)
             raise
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two requests for more time for a message.
+
+        At most `CONFIRM_SECONDS`, because another program may shorten the `ack_wait`.
+        """
+        return min(CONFIRM_SECONDS, self._interval)
+
+    def follow(self, api: API, consumer: str, is_over: Callable[[], bool]) -> None:
+        """Adapt to changes of the consumer by other programs, until `is_over` is true.
+
+        `consumer` is the stream and the consumer, joined by a dot. Does not block.
+        """
+        known = self._config
+        denied = False
+
+        def look() -> None:  # on the I/O thread
+            if is_over() or denied:
+                return
+            with contextlib.suppress(Error):  # the next look follows
+                CallbackRequest(api, f"CONSUMER.INFO.{consumer}", None, compare)
+            self._session.call_later(CONFIRM_SECONDS, look)
+
+        def compare(reply: ReplyOrError) -> None:
+            nonlocal known, denied
+            try:
+                config = ConsumerInfo.from_wire(unwrap(reply)).config
+                if config != known:
+                    known = config
+                    self.adapt(config)
+            except PermissionsError:
+                denied = True
+            except ConfigError as error:
+                self._report(error)
+            except Error:
+                pass  # unknown, so the last configuration stays valid
+
+        self._session.call_later(CONFIRM_SECONDS, look)
 
     def wrap(
         self,

@@ -136,7 +136,7 @@ def take(messages: jsync.MessagesContext, count: int) -> list[int]:
     return got
 
 
-def settled(consumer: jsync.Consumer) -> bool:
+def settled(consumer: jsync.Consumer | jsync.PushConsumer) -> bool:
     info = consumer.info()
     return info.num_ack_pending == info.num_pending == 0
 

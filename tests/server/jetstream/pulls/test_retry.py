@@ -12,6 +12,7 @@ import pytest
 
 import jsync
 from jsync import Retry, errors
+from jsync.jetstream.retries import driver
 
 from ....support.connection_faults import Events, connect
 from ....support.processes import Child
@@ -535,6 +536,66 @@ def test_retry_looks_at_the_configuration_of_a_consumer(
         unseen.consume(Failing(), retry=Retry(attempts=3))
     with pytest.raises(errors.ConsumerNotFoundError):
         js.consumer(stream.name, "nobody").consume(Failing(), retry=Retry(attempts=3))
+
+
+@pytest.fixture(params=["pull", "push"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kind of a consumer, whose configuration is looked at often."""
+    monkeypatch.setattr(driver, "CONFIRM_SECONDS", 0.1)
+    return str(request.param)
+
+
+def retried(
+    stream: jsync.Stream, kind: str
+) -> tuple[jsync.Consumer | jsync.PushConsumer, Callable[..., object]]:
+    """Create a consumer. Return it, and a call by which others change it."""
+    fields: dict[str, Any] = {"durable_name": "retried", "max_ack_pending": 1}
+    if kind == "pull":
+        return stream.create_consumer(**fields), functools.partial(
+            stream.update_consumer, **fields
+        )
+    fields["deliver_subject"] = f"{stream.name}-deliver"
+    return stream.create_push_consumer(**fields), functools.partial(
+        stream.update_push_consumer, **fields
+    )
+
+
+def test_a_lowered_max_deliver_strands_no_retried_message(
+    nc: jsync.Connection, stream: jsync.Stream, dead: jsync.Stream, kind: str
+) -> None:
+    consumer, change = retried(stream, kind)
+    handler, told = Failing(), Recorder()
+    retry = Retry(delays=[0.01], attempts=5, dead_letter=f"dead.{stream.name}")
+    with consumer.consume(handler, retry=retry, on_error=told):
+        change(max_deliver=3)
+        assert isinstance(told.get(), errors.ConfigError)
+        fill(nc, stream, 1)
+        of_kind(told, errors.RetriesExhaustedError)
+    assert handler.attempts == [1, 2]
+    assert count(dead) == 1
+
+
+def test_retried_messages_outlive_a_shortened_ack_wait(
+    nc: jsync.Connection, stream: jsync.Stream, kind: str
+) -> None:
+    consumer, change = retried(stream, kind)
+    go, attempts = threading.Event(), list[int]()
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        attempts.append(msg.metadata.num_delivered)
+        assert go.wait(SOON)
+        msg.ack()
+
+    fill(nc, stream, 1)
+    with consumer.consume(handler=handle, retry=Retry(attempts=3)):
+        wait_for(lambda: len(attempts) == 1)
+        with nc.subscribe(f"$JS.ACK.{stream.name}.retried.>") as acks:
+            change(ack_wait=1)
+            for _ in range(6):
+                acks.next(5)  # by the former `ack_wait`, one comes after 10 s
+        go.set()
+        wait_for(lambda: settled(consumer))
+    assert attempts == [1]
 
 
 def test_retry_leaves_waiting_messages_with_the_server(
