@@ -536,7 +536,7 @@ class Stream:
                 start = found.sequence
         return ArrowRange(
             self._api,
-            self.name,
+            found_end.info,
             start,
             last if end is None else min(end, last),
             columns=columns,

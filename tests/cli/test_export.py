@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet
 import pytest
 
+from jsync import errors
 from jsync.cli.commands import export
 from jsync.cli.ui.partial_file import PartialFile
 
@@ -55,6 +57,24 @@ def test_a_message_is_an_object_on_a_line(jsync: Jsync, flights: Stream) -> None
         "data": stored.data.decode(),
     }
     assert [row["sequence"] for row in found] == list(range(5, state.last_seq + 1))
+
+
+def test_a_stream_created_again_is_not_exported(
+    js: JetStream, stream: Stream, unique: str
+) -> None:
+    """The range is of the former stream, so the messages would be others."""
+    js.publish(f"{unique}.a", b"former")
+    stream.leader_info()
+    columns = stream.read_arrow(1, 1)
+    js.delete_stream(unique)
+    js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
+    js.publish(f"{unique}.a", b"present")
+    file = io.BytesIO()
+    with pytest.raises(errors.StreamNotFoundError, match="another one created"):
+        export.LineWriter(file, raw=True).run(stream, [], 1, 1)
+    assert file.getvalue() == b""
+    with pytest.raises(errors.StreamNotFoundError, match="another one created"):
+        list(columns)
 
 
 def test_a_payload_that_is_no_text_is_base64(

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 import click
 import msgspec
 
-from jsync.errors import ConfigError, Error, MessageNotFoundError
+from jsync.errors import ConfigError, Error, MessageNotFoundError, StreamNotFoundError
 
 from ..groups import ExampleCommand
 from ..params.completion import FILE, STREAM
@@ -64,9 +64,15 @@ class LineWriter:
     def run(
         self, stream: jsync.Stream, filters: list[str], start: int, end: int
     ) -> None:
+        created = stream.cached_info.created
         consumer = stream.ordered_consumer(
             filter_subjects=filters or None, opt_start_seq=start
         )
+        # Check only now: from here on, the consumer notices another stream itself.
+        if stream.info().created != created:
+            raise StreamNotFoundError(
+                f"stream {stream.name!r} was deleted, and another one created"
+            )
         write, line = self._file.write, self._line
         with consumer.messages(until_end=True) as messages:
             for msg in messages:

@@ -6,16 +6,24 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
+from time import monotonic
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ... import errors
 from ...core.subscription import subscribe
-from ...errors import APIError, BackupError, ConfigError
+from ...errors import (
+    APIError,
+    BackupError,
+    ConfigError,
+    Error,
+    StreamNotFoundError,
+)
 from ...models.info import StreamState
 from ...validation import check_optional_callable, check_seconds
 from ..features import MEMORY_BACKUP, unsupported
+from ..management import stream_info
 from ..replies import get_field
 from .engine import (
     ARCHIVE,
@@ -41,6 +49,8 @@ if TYPE_CHECKING:
 
 CHUNK_SECONDS = 30.0
 """The most seconds to wait for a chunk."""
+LOOK_SECONDS: Final = 2.0
+"""Seconds without a chunk until we check that the stream still exists."""
 _PENDING_BYTES: Final = 1 << 26
 """The buffer, far larger than the data that a server sends before it gets an ack."""
 _RETRY_HINT: Final = "begin again"
@@ -93,7 +103,7 @@ def backup(
             expected = StreamState.from_wire(state)
             digest, size, chunks = hashlib.sha256(), 0, ArchiveChunks()
             while not chunks.ended:
-                msg = _next(sub, api, reconnects, timeout)
+                msg = _next(sub, api, stream, reconnects, timeout)
                 data = chunks.take(msg)
                 if msg.reply:
                     msg.respond(b"")
@@ -157,17 +167,35 @@ def _publish(file: IO[bytes], partial: Path, path: Path) -> None:
     partial.replace(path)
 
 
-def _next(sub: Subscription, api: API, reconnects: int, timeout: float) -> Msg:
-    try:
-        msg = sub.next(timeout)
-    except errors.TimeoutError as late:
-        raise errors.TimeoutError(
-            f"the server sent no chunk of the backup within {timeout} s: {_RETRY_HINT}"
-        ) from late
+def _next(
+    sub: Subscription, api: API, stream: str, reconnects: int, timeout: float
+) -> Msg:
+    msg = None
+    deadline = monotonic() + timeout
+    while msg is None:
+        left = deadline - monotonic()
+        try:
+            msg = sub.next(max(0.0, min(left, LOOK_SECONDS)))
+        except errors.TimeoutError as late:
+            if left <= LOOK_SECONDS:
+                raise errors.TimeoutError(
+                    f"the server sent no chunk of the backup within {timeout} s: {_RETRY_HINT}"
+                ) from late
+            _check_exists(api, stream)
     # Chunks can be lost with a connection, and the server does not number the last one.
     if api.session.reconnects != reconnects:
         raise BackupError(f"the connection was lost during the backup: {_RETRY_HINT}")
     return msg
+
+
+def _check_exists(api: API, stream: str) -> None:
+    """Raise `BackupError` if the stream is gone, because no chunk of it comes any more."""
+    try:
+        stream_info(api, stream)
+    except StreamNotFoundError as error:
+        raise BackupError(f"stream {stream!r} was deleted during the backup") from error
+    except Error:
+        pass  # unknown, so a chunk may still come
 
 
 def _request_snapshot(

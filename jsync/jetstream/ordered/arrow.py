@@ -25,6 +25,7 @@ from .factory import ConsumerFactory
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ...models import StreamInfo
     from ...validation import Seconds
     from ..api import API
 
@@ -42,7 +43,7 @@ class ArrowRange:
     def __init__(
         self,
         api: API,
-        stream: str,
+        stream: StreamInfo,
         start: int,
         end: int,
         *,
@@ -55,7 +56,8 @@ class ArrowRange:
         timeout: Seconds | None,
     ) -> None:
         self._api = api
-        self._stream = stream
+        self._info = stream
+        self._stream = stream.config.name or ""
         self._names = columns
         self._max_rows = check_int(max_rows, "max_rows", 1)
         self._limits = consume_limits(max_bytes=max_bytes, idle_heartbeat=5.0)
@@ -85,6 +87,8 @@ class ArrowRange:
     def _begin(self) -> _RangePull:
         cursor = Cursor(self._config, secrets.token_hex(8))
         cursor.until = self.end
+        # A stream of this name that is created later is another one.
+        cursor.check_stream(self._info)
         factory = ConsumerFactory(self._api, self._stream, cursor)
         factory.create(deadline_after(self._timeout))
         pull = _RangePull(factory, self._limits, None)

@@ -566,6 +566,32 @@ def test_a_lost_chunk_ends_a_backup(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_deleted_stream_ends_its_backup(
+    js: jsync.JetStream, proxy: FaultProxy, unique: str, tmp_path: Path
+) -> None:
+    """The server sends nothing more, and `timeout` may be long."""
+    filled(js, unique)
+    chunks: list[bytes] = []
+
+    def keeps(frame: bytes, to: Side) -> bool:
+        subject = frame.split(b" ", 2)[1:2]
+        if to == "client" and subject and subject[0].count(b".") == 1:  # a chunk
+            chunks.append(frame)
+            return len(chunks) == 1
+        return True
+
+    def delete(done: int, total: int) -> None:
+        if not gone(js, unique):
+            js.delete_stream(unique)
+
+    with jsync.connect(proxy.url) as nc:
+        stream = nc.jetstream().stream(unique)
+        proxy.rewrite(frame_filter(keeps))
+        with pytest.raises(errors.BackupError, match="was deleted during the backup"):
+            stream.backup(tmp_path, on_progress=delete, timeout=10 * SOON)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_lost_connection_ends_a_backup(
     server: LocalServer, js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:

@@ -406,7 +406,7 @@ def test_messages_behind_a_slow_handler_are_kept_alive(
                 extended[msg.subject] = extended.get(msg.subject, 0) + 1
             go.set()
             wait_for(lambda: len(attempts) == 3)
-            wait_for(lambda: settled(consumer))  # type: ignore[arg-type]
+            wait_for(lambda: settled(consumer))
     assert attempts == [1, 1, 1]
     assert consumer.info().delivered.consumer_seq == 3
 
