@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import StreamNameInUseError, StreamNotFoundError
 from .. import management
-from .engine import bucket_exists, check_bucket, no_bucket, with_kept
+from .engine import bucket_exists, check_bucket, bucket_not_found, with_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ def update(
             api, None, {"name": stream.name, **changes}, timeout
         )
     except StreamNotFoundError as error:
-        raise no_bucket(wanted.bucket or "") from error
+        raise bucket_not_found(wanted.bucket or "") from error
 
 
 def create_or_update(
@@ -68,7 +68,7 @@ def find(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> StreamI
     try:
         return management.stream_info(api, stream, timeout=timeout)
     except StreamNotFoundError as error:
-        raise no_bucket(bucket) from error
+        raise bucket_not_found(bucket) from error
 
 
 def delete(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> None:
@@ -77,7 +77,7 @@ def delete(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> None:
     try:
         management.delete_stream(api, stream, timeout)
     except StreamNotFoundError as error:
-        raise no_bucket(bucket) from error
+        raise bucket_not_found(bucket) from error
 
 
 def names(

@@ -71,7 +71,7 @@ def check_bucket(bucket: object) -> str:
     )
 
 
-def no_bucket(bucket: str) -> BucketNotFoundError:
+def bucket_not_found(bucket: str) -> BucketNotFoundError:
     return BucketNotFoundError(
         f"no such bucket: {bucket!r}; create it, or check the account and the domain",
         code=404,
@@ -110,13 +110,13 @@ def bucket_exists(
     )
 
 
-def own_metadata(config: StreamConfig) -> dict[str, str] | None:
+def user_metadata(config: StreamConfig) -> dict[str, str] | None:
     """Return the metadata that the user gave, without the keys of the server."""
     metadata = config.metadata or {}
     return {k: v for k, v in metadata.items() if not k.startswith("_nats.")} or None
 
 
-def limit_of(value: int | None) -> int | None:
+def normalize_limit(value: int | None) -> int | None:
     """Return a limit of the stream. None: the stream has none."""
     return value if value is not None and value > 0 else None
 

@@ -22,13 +22,13 @@ from ...errors import (
 )
 from ...hints import explain_attributes, explain_keywords
 from ...validation import check_int, check_optional_callable, check_seconds
-from ..buckets.engine import no_bucket
+from ..buckets.engine import bucket_not_found
 from ..management import stream_info
 from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
 from ..stored.engine import MAX_SUBJECTS
 from ..stored.get import direct_get_of_subject, get_message, get_messages
-from ..watching.driver import open_changes
+from ..watching.driver import open_watch
 from .codecs import Coded, KeyCodec, Value, ValueCipher, ValueCodec
 from .election import Election
 from .engine import (
@@ -397,7 +397,7 @@ class KeyValue(Generic[Value]):
                 self._layout.stream, needs, deadline - monotonic()
             )
         except StreamNotFoundError as error:
-            raise no_bucket(self.bucket) from error
+            raise bucket_not_found(self.bucket) from error
 
     def _subject(self, key: str) -> str:
         if self._layout.origin is not None:
@@ -526,7 +526,7 @@ class KeyValue(Generic[Value]):
             InvalidKeyError: The key is not allowed. Nothing is sent.
         """
         plain: BucketLayout[bytes] = self._layout.with_codecs()
-        changes = open_changes(
+        changes = open_watch(
             *(self._api, plain, (self._layout.key(key),)),
             include_history=True,
             timeout=timeout,
@@ -559,7 +559,7 @@ class KeyValue(Generic[Value]):
         return self._keys(filters, timeout)
 
     def _keys(self, filters: tuple[str, ...], timeout: Seconds | None) -> Iterator[str]:
-        changes = open_changes(
+        changes = open_watch(
             *(self._api, self._layout, filters),
             headers_only=True,
             ignore_deletes=True,
@@ -605,7 +605,7 @@ class KeyValue(Generic[Value]):
                 created again, or has lost changes.
         """
         check_optional_callable(callback, "callback")
-        changes = open_changes(
+        changes = open_watch(
             *(self._api, self._layout, filters),
             include_history=include_history,
             updates_only=updates_only,
@@ -640,7 +640,7 @@ class KeyValue(Generic[Value]):
         """
         seconds = self._api.seconds(timeout)
         deadline = deadline_after(seconds)
-        changes = open_changes(
+        changes = open_watch(
             self._api, self._layout, filters, on_error=on_error, timeout=seconds
         )
         left = max(0.0, deadline - monotonic())
@@ -749,7 +749,7 @@ class KeyValue(Generic[Value]):
         try:
             info = stream_info(self._api, self._layout.stream, timeout=timeout)
         except StreamNotFoundError as error:
-            raise no_bucket(self.bucket) from error
+            raise bucket_not_found(self.bucket) from error
         return KeyValueStatus(info)
 
     def _newest(self, key: str, deadline: float) -> Entry[bytes] | None:
@@ -787,7 +787,7 @@ class KeyValue(Generic[Value]):
         except MessageNotFoundError:
             return None
         except StreamNotFoundError as error:
-            raise no_bucket(self.bucket) from error
+            raise bucket_not_found(self.bucket) from error
         return self._layout.entry(message) if message.subject == subject else None
 
     def __repr__(self) -> str:

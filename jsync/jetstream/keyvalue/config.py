@@ -21,7 +21,7 @@ from ...models import (
     SubjectTransform,
 )
 from ...models.codec import PositiveSeconds  # noqa: TC001 (a field's type)
-from ..buckets.engine import check_bucket, limit_of, own_metadata
+from ..buckets.engine import check_bucket, normalize_limit, user_metadata
 from .engine import STREAM_PREFIX
 
 MAX_HISTORY: Final = 64
@@ -116,10 +116,10 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
         return cls(
             bucket=(config.name or "").removeprefix(STREAM_PREFIX),
             description=config.description,
-            max_value_size=limit_of(config.max_msg_size),
+            max_value_size=normalize_limit(config.max_msg_size),
             history=config.max_msgs_per_subject,
             ttl=config.max_age or None,
-            max_bytes=limit_of(config.max_bytes),
+            max_bytes=normalize_limit(config.max_bytes),
             storage=config.storage,
             replicas=config.num_replicas,
             placement=config.placement,
@@ -128,7 +128,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
             sources=config.sources,
             compression=config.compression == "s2",
             limit_marker_ttl=config.subject_delete_marker_ttl or None,
-            metadata=own_metadata(config),
+            metadata=user_metadata(config),
         )
 
     def stream(self) -> StreamConfig:

@@ -23,7 +23,7 @@ from ...errors import (
     KeyNotFoundError,
 )
 from ...models.name import check_literal
-from ..buckets.engine import no_bucket
+from ..buckets.engine import bucket_not_found
 from ..retries.engine import format_error
 from ..stored.engine import LastPerSubjectReader
 from .codecs import KeyChain, Value, ValueChain, check_key_codec
@@ -321,7 +321,7 @@ class BucketLayout(Generic[Value]):
 
     def not_found_error(self) -> BucketNotFoundError:
         """Make the error for a bucket that does not exist."""
-        return no_bucket(self.bucket)
+        return bucket_not_found(self.bucket)
 
     def _key_of(self, subject: str, revision: int) -> str:
         key = subject[len(self.read) :]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...errors import CodecError
     from ...validation import Seconds
     from ..stream_end.engine import StreamEnd
-    from ..watching.driver import Changes
+    from ..watching.driver import WatchReader
     from .engine import Entry
 
 CHECK_INTERVAL = 1.0
@@ -43,7 +43,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
 
     def __init__(
         self,
-        changes: Changes[Entry[Value]],
+        changes: WatchReader[Entry[Value]],
         bucket: str,
         stored: Callable[[str], str],
         timeout: float,

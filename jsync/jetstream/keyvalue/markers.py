@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ..management import purge_stream
-from ..watching.driver import open_changes
+from ..watching.driver import open_watch
 from .engine import is_readable
 from .watch import Watch
 
@@ -31,7 +31,7 @@ def purge_markers(
     if not 0 <= older_than < 1e9:
         raise ConfigError(f"older_than has to be 0 or more, not {older_than!r}")
     limit = datetime.now(UTC) - timedelta(seconds=older_than)
-    changes = open_changes(api, layout, (), headers_only=True, timeout=timeout)
+    changes = open_watch(api, layout, (), headers_only=True, timeout=timeout)
     with Watch(changes) as watch:
         markers = [entry for entry in watch.initial() if entry.operation != "PUT"]
     removed = 0

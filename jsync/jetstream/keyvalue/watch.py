@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic
 
 from ..._fast import EntryIterator
 from ...hints import explain_attributes
-from ..watching.watch import Watching
+from ..watching.watch import BaseWatch
 from .codecs import Value
 from .engine import Entry
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @explain_attributes
-class Watch(Watching[Entry[Value]], Generic[Value]):
+class Watch(BaseWatch[Entry[Value]], Generic[Value]):
     """The changes of keys, each once and in order, whatever happens to the server.
 
     Iterate over it, from one thread, or give `KeyValue.watch` a `callback`. First come the

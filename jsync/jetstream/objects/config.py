@@ -9,7 +9,7 @@ from typing import Self
 
 from ...models import ConsumerLimits, Model, Placement, Storage, StreamConfig
 from ...models.codec import PositiveSeconds  # noqa: TC001 (a field's type)
-from ..buckets.engine import check_bucket, limit_of, own_metadata
+from ..buckets.engine import check_bucket, normalize_limit, user_metadata
 from .engine import STREAM_PREFIX
 
 
@@ -52,12 +52,12 @@ class ObjectStoreConfig(Model, kw_only=True, frozen=True):
             bucket=(config.name or "").removeprefix(STREAM_PREFIX),
             description=config.description,
             ttl=config.max_age or None,
-            max_bytes=limit_of(config.max_bytes),
+            max_bytes=normalize_limit(config.max_bytes),
             storage=config.storage,
             replicas=config.num_replicas,
             placement=config.placement,
             compression=config.compression == "s2",
-            metadata=own_metadata(config),
+            metadata=user_metadata(config),
         )
 
     def stream(self) -> StreamConfig:

@@ -25,7 +25,7 @@ from ...errors import (
     ObjectNotFoundError,
 )
 from ...headers import Headers, HeadersLike
-from ..buckets.engine import no_bucket
+from ..buckets.engine import bucket_not_found
 from ..keyvalue.engine import Entry
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ class StoreLayout:
         return info.name
 
     def not_found_error(self) -> BucketNotFoundError:
-        return no_bucket(self.bucket)
+        return bucket_not_found(self.bucket)
 
     # Infos ----------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from ..publishing.publish import RETRY_SECONDS, publish
 from ..publishing.publisher import Publisher
 from ..stored.get import direct_get_last, get_message
 from ..stream_end.engine import end_in
-from ..watching.driver import open_changes
+from ..watching.driver import open_watch
 from .engine import (
     ROLLUP,
     STREAM_PREFIX,
@@ -142,7 +142,7 @@ class ObjectRepository:
     ) -> Iterator[ObjectInfo]:
         """Iterate over the infos of the store. Messages that are no infos go to `on_bad`."""
         layout = self.layout.with_on_bad(on_bad)
-        changes = open_changes(
+        changes = open_watch(
             *(self.api, layout, ()), ignore_deletes=not deleted, timeout=timeout
         )
         with ObjectWatch(changes) as watch:

@@ -34,7 +34,7 @@ from ...validation import (
     check_seconds,
 )
 from ..management import stream_info, update_stream
-from ..watching.driver import open_changes
+from ..watching.driver import open_watch
 from .download import WINDOW_BYTES
 from .engine import (
     CHUNK_SIZE,
@@ -550,7 +550,7 @@ class ObjectStore:
         layout = objects.layout.with_on_bad(
             lambda error, _: objects.report(error, on_error)
         )
-        changes = open_changes(
+        changes = open_watch(
             *(objects.api, layout, ()),
             updates_only=check_bool(updates_only, "updates_only"),
             ignore_deletes=check_bool(ignore_deletes, "ignore_deletes"),

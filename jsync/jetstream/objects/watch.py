@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...hints import explain_attributes
-from ..watching.watch import Watching
+from ..watching.watch import BaseWatch
 from .engine import ObjectInfo
 
 
 @explain_attributes
-class ObjectWatch(Watching[ObjectInfo]):
+class ObjectWatch(BaseWatch[ObjectInfo]):
     """The changes of objects, each once and in order, also over a server's restart.
 
     Iterate over the watch from one thread, or give `ObjectStore.watch` a `callback`.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...validation import Seconds
     from ..api import API
     from .current import Applied
-    from .engine import Stored, Watched
+    from .engine import StoredEntry, WatchSource
 
 EXPIRES = 30.0
 MIN_POLL_INTERVAL = 0.1
@@ -54,9 +54,9 @@ MAX_ROUNDS = 2
 """Times that the end may move ahead of the reading before the keys are compared."""
 
 
-def open_changes(
+def open_watch(
     api: API,
-    layout: Watched[Item],
+    layout: WatchSource[Item],
     keys: tuple[str, ...],
     *,
     include_history: bool = False,
@@ -66,7 +66,7 @@ def open_changes(
     revision: int | None = None,
     on_error: Callable[[Exception], object] | None = None,
     timeout: Seconds | None = None,
-) -> Changes[Item]:
+) -> WatchReader[Item]:
     """Create a consumer for changes of `keys`, and begin to read it. Blocks."""
     starts = {
         "include_history": check_bool(include_history, "include_history"),
@@ -112,7 +112,7 @@ def open_changes(
     if not updates_only:
         latest = options["deliver_policy"] == "last_per_subject"
         initial = _initial(factory, info, start, latest=latest)
-    changes = Changes(
+    changes = WatchReader(
         factory, layout, keys, start, initial, ignore_deletes, headers_only, on_error
     )
     changes.asked_at = asked_at
@@ -125,7 +125,7 @@ def open_changes(
     return changes
 
 
-def _no_revision(layout: Watched[Item], revision: int, last: int) -> WrongRevisionError:
+def _no_revision(layout: WatchSource[Item], revision: int, last: int) -> WrongRevisionError:
     """Make the error for a revision to begin with that is not the next one at most."""
     return WrongRevisionError(
         f"bucket {layout.bucket!r} is at revision {last}, so changes from {revision} on would "
@@ -154,7 +154,7 @@ def _initial(
     )
 
 
-class Changes(Drainable, Generic[Item]):
+class WatchReader(Drainable, Generic[Item]):
     """The entries of a watch in order, and the known number of those still to come.
 
     Only one thread reads them: the user's, or the thread that `run` starts for the callback.
@@ -163,7 +163,7 @@ class Changes(Drainable, Generic[Item]):
     def __init__(
         self,
         factory: ConsumerFactory,
-        layout: Watched[Item],
+        layout: WatchSource[Item],
         keys: tuple[str, ...],
         start: int,
         initial: InitialState,
@@ -240,11 +240,11 @@ class Changes(Drainable, Generic[Item]):
             revision = self.entries.revision
         looks_ahead = self._ignore_deletes and not (initial or self._initial.done)
         if entry is not None and looks_ahead:
-            self._look_ahead(deadline)
+            self._prefetch(deadline)
             self._revision, self._held_revision = revision, self.entries.revision
         return entry
 
-    def _look_ahead(self, deadline: float | None) -> None:
+    def _prefetch(self, deadline: float | None) -> None:
         """Fetch and hold the entry that follows the next returned one, if it comes soon.
 
         Only then is it known whether the returned entry is the last initial one, because
@@ -291,18 +291,18 @@ class Changes(Drainable, Generic[Item]):
         initial entry.
         """
         entry = self.take(None, initial=initial)
-        self.given()
+        self.mark_delivered()
         if entry is None:
             raise StopIteration
         return entry
 
-    def given(self) -> None:
+    def mark_delivered(self) -> None:
         """Open `handed_over` if the entry that was handed over was the last initial one."""
         done = self._initial.done and self.entries.held is None
         if done and not self.handed_over.is_set:
             self.handed_over.set()
 
-    def _arrived(self, stored: Stored) -> Item | None:
+    def _arrived(self, stored: StoredEntry) -> Item | None:
         """Convert a stored entry for the user. None if it is to be left out."""
         entries = self.entries
         repeated = entries.repeated
@@ -311,17 +311,17 @@ class Changes(Drainable, Generic[Item]):
         if (self._ignore_deletes and stored.operation != "PUT") or (
             repeated and entries.once
         ):
-            self.given()
+            self.mark_delivered()
             return None
         if self._decoded is None:
             return cast("Item", stored)
         try:
             entry = self._decoded(stored)
         except CodecError:
-            self.given()
+            self.mark_delivered()
             raise
         if entry is None:
-            self.given()
+            self.mark_delivered()
         return entry
 
     def _fail(self, error: Exception) -> Never:
@@ -406,7 +406,7 @@ class Changes(Drainable, Generic[Item]):
         self._look_after = min(self._look_after * 2, MAX_POLL_INTERVAL)
         self._learn_end(compares=False)
         if self._initial.done:
-            self.given()
+            self.mark_delivered()
         return self._initial.done
 
     # How current it is ----------------------------------------------------------------
@@ -461,9 +461,9 @@ class Changes(Drainable, Generic[Item]):
             try:
                 self._work(callback, bad, tick)
             except Error as error:
-                self._broke(error)
+                self._thread_failed(error)
             except BaseException as error:  # noqa: BLE001 - a codec of the user, for one
-                self._broke(
+                self._thread_failed(
                     as_callback_error(f"the watch of {self._layout.bucket!r}", error)
                 )
             finally:
@@ -481,7 +481,7 @@ class Changes(Drainable, Generic[Item]):
             self._pull.stop()
             raise
 
-    def _broke(self, error: Error) -> None:
+    def _thread_failed(self, error: Error) -> None:
         """Stop the watch, because its thread ends by an error and no other reads the rest."""
         failure = self._mailbox.failure
         if not self._mailbox.closed:
@@ -523,7 +523,7 @@ class Changes(Drainable, Generic[Item]):
                     raised(entry, error)
             elif self._mailbox.closed:
                 return
-            self.given()
+            self.mark_delivered()
 
     # The end --------------------------------------------------------------------------
 
@@ -562,4 +562,4 @@ class Changes(Drainable, Generic[Item]):
 
     def __repr__(self) -> str:
         state = "ended" if self.closed else "at work"
-        return f"<Changes of {self._layout.bucket!r} at {self.revision}, {state}>"
+        return f"<WatchReader of {self._layout.bucket!r} at {self.revision}, {state}>"

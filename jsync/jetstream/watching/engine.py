@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 """The type of entries for the reader of a watch."""
 
 
-class Stored(Protocol):
+class StoredEntry(Protocol):
     """An entry in the form of the stream."""
 
     @property
@@ -32,12 +32,12 @@ class Stored(Protocol):
         """`PUT`, or the operation of a delete marker."""
 
 
-class Watched(Protocol[Item]):
+class WatchSource(Protocol[Item]):
     """A stream in which the last message of each subject is an entry."""
 
     @property
     def make(self) -> Callable[..., Any]:
-        """The callable that makes a `Stored` from its fields, which are keywords."""
+        """The callable that makes a `StoredEntry` from its fields, which are keywords."""
 
     @property
     def stream(self) -> str:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...validation import Seconds
-    from .driver import Changes
+    from .driver import WatchReader
 
 
-class Watching(StopOnExit, NotCopyable, Generic[Item]):
-    """The base of all watches. Its `Changes` does the reading."""
+class BaseWatch(StopOnExit, NotCopyable, Generic[Item]):
+    """The base of all watches. Its `WatchReader` does the reading."""
 
     def __init__(
         self,
-        changes: Changes[Item],
+        changes: WatchReader[Item],
         callback: Callable[[Item], object] | None = None,
     ) -> None:
         # A separate object, because the connection refers to it and must not keep the
@@ -124,7 +124,7 @@ class Watching(StopOnExit, NotCopyable, Generic[Item]):
             deadline = deadline_after(timeout)
         changes = self._changes
         entry = changes.take(deadline)
-        changes.given()
+        changes.mark_delivered()
         if entry is not None:
             return entry
         if changes.closed:
