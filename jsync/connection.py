@@ -21,7 +21,7 @@ from .core.events import ConnectionEvents
 from .core.io_thread import IOThread
 from .core.options import Options
 from .core.requests import request, request_many
-from .core.servers import parse_servers
+from .core.server_address import parse_servers
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
 from .core.subscription import Subscription, subscribe
 from .errors import ConfigError, ConnectionClosedError, DrainTimeoutError

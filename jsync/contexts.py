@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from .core.proxies import parse_proxy
-from .core.servers import parse_servers
+from .core.server_address import parse_servers
 from .errors import ConfigError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..errors import AuthenticationError, ConfigError
 from ..validation import check_callable
 
 if TYPE_CHECKING:
-    from .servers import ServerAddress
+    from .server_address import ServerAddress
 
 Secret: TypeAlias = str | Callable[[], str]
 """A secret, or a callable that fetches it for each connection."""

@@ -37,7 +37,7 @@ from .handshake import Handshake, HandshakeState as HandshakeState, NextStep
 from .network_stream import CancelledError, NetworkStream, is_literal, resolve, wait
 from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
-from .servers import parse_servers, without_dot
+from .server_address import parse_servers, without_dot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .addresses import Address
     from .protocol import ServerInfo
     from .proxies import Dialer, Proxy
-    from .servers import ServerAddress
+    from .server_address import ServerAddress
     from .session import Session
     from .timers import Timers
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ..errors import AuthenticationError, ConfigError
 from ..validation import check_seconds
-from .servers import ServerAddress, parse_server
+from .server_address import ServerAddress, parse_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

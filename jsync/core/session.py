@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .network_stream import NetworkStream
     from .options import Options
     from .pool import ServerPool
-    from .servers import ServerAddress
+    from .server_address import ServerAddress
 
 logger = logging.getLogger("jsync.connection")
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ConfigError, ProtocolError, TLSError, WebSocketError
 from ..terminal import printable
-from .servers import without_dot
+from .server_address import without_dot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .servers import ServerAddress
+    from .server_address import ServerAddress
 
 HttpHeaders: TypeAlias = Mapping[str, str | Sequence[str]]
 

@@ -14,13 +14,13 @@ from ..errors import (
     NoRespondersError,
     ServiceReplyError,
 )
+from .bound_handler import RAW
 from .engine import (
     DEFAULT_PREFIX,
     check_prefix,
     control_subject,
     error_of,
 )
-from .handler import RAW
 from .messages import ServiceInfo, ServicePing, ServiceStats
 
 if TYPE_CHECKING:

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from .._fast import Msg
     from ..core.session import Session
+    from .bound_handler import BoundHandler
     from .engine import ThreadCounters
-    from .handler import BoundHandler
     from .messages import EndpointInfo, EndpointStats, ServiceInfo
 
 MAX_PENDING_CONTROL = 10_000

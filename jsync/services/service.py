@@ -11,6 +11,7 @@ from .._fast import check_subscribe_subject
 from ..core.resources import NotCopyable
 from ..handlers.context import wrap_in_context
 from ..validation import check_bool, check_count, check_optional_callable, check_seconds
+from .bound_handler import bind_handler
 from .engine import (
     DEFAULT_PREFIX,
     DEFAULT_QUEUE,
@@ -22,7 +23,6 @@ from .engine import (
     endpoint_subject,
     group_prefix,
 )
-from .handler import bind_handler
 from .messages import EndpointInfo, ServiceInfo
 from .runner import ServiceRunner
 

@@ -17,9 +17,9 @@ import msgspec
 
 from ..errors import WorkerError
 from ..health import ALIVE_SECONDS, FRESH_SECONDS, REPORT_SECONDS
-from .engine import HEARTBEAT_SECONDS, START_SECONDS, ProcessPool, ProcessState
 from .metrics import HandlerMetrics, WorkerReport, prometheus_text
 from .process import REPORT_VARIABLE, STOP_SIGNALS
+from .process_pool import HEARTBEAT_SECONDS, START_SECONDS, ProcessPool, ProcessState
 from .sources import SLOT_VARIABLE
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ import click
 
 import jsync
 from jsync.worker import (
-    engine,
     http as web,
     logs as worker_logs,
     process,
+    process_pool,
     reload as watched,
     supervisor,
 )
@@ -65,13 +65,13 @@ class _Logs(logging.Handler):
 @click.option(
     "--start-timeout",
     type=DURATION,
-    default=engine.START_SECONDS,
+    default=process_pool.START_SECONDS,
     help="Time for a process to start, without the time in which no server answers. Default: 5m.",
 )
 @click.option(
     "--heartbeat-timeout",
     type=DURATION,
-    default=engine.HEARTBEAT_SECONDS,
+    default=process_pool.HEARTBEAT_SECONDS,
     help="Time without a sign of life until a process is replaced. Default: 1m.",
 )
 @click.option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import StreamNameInUseError, StreamNotFoundError
 from .. import management
-from .engine import bucket_exists, check_bucket, bucket_not_found, with_kept
+from .engine import bucket_exists, bucket_not_found, check_bucket, with_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

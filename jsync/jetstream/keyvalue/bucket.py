@@ -40,7 +40,7 @@ from .engine import (
 from .lease import check_ttl
 from .live_view import LiveView
 from .lock import Lock
-from .markers import MARKER_RETENTION, purge_markers
+from .purge_deletes import MARKER_RETENTION, purge_markers
 from .status import KeyValueStatus
 from .watch import Watch
 

@@ -19,7 +19,7 @@ from ...errors import (
     Error,
     ObjectIncompleteError,
 )
-from .digest import BackgroundDigest
+from .background_digest import BackgroundDigest
 from .engine import digest_text
 from .marks import claim
 from .rename import object_exists

@@ -125,7 +125,9 @@ def open_watch(
     return changes
 
 
-def _no_revision(layout: WatchSource[Item], revision: int, last: int) -> WrongRevisionError:
+def _no_revision(
+    layout: WatchSource[Item], revision: int, last: int
+) -> WrongRevisionError:
     """Make the error for a revision to begin with that is not the next one at most."""
     return WrongRevisionError(
         f"bucket {layout.bucket!r} is at revision {last}, so changes from {revision} on would "

@@ -10,7 +10,7 @@ import nkeys
 import pytest
 
 from jsync.core.auth import Authenticator
-from jsync.core.servers import ServerAddress, parse_server
+from jsync.core.server_address import ServerAddress, parse_server
 from jsync.errors import AuthenticationError, ConfigError
 
 if TYPE_CHECKING:

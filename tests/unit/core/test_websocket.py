@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from jsync._fast import Parser, WriteBuffer
-from jsync.core.servers import parse_server
+from jsync.core.server_address import parse_server
 from jsync.core.websocket import (
     Deflater,
     Inflater,

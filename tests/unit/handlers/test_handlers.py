@@ -12,7 +12,7 @@ import pytest
 import jsync
 from jsync import errors
 from jsync.handlers.context import wrap_in_context
-from jsync.services.handler import bind_handler
+from jsync.services.bound_handler import bind_handler
 from jsync.testing import message
 from jsync.worker.routes import adapt_handler
 

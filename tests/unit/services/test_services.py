@@ -11,6 +11,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.services.bound_handler import bind_handler
 from jsync.services.engine import (
     TRANSITIONS,
     EndpointCounters,
@@ -27,7 +28,6 @@ from jsync.services.engine import (
     group_prefix,
     sanitize_error,
 )
-from jsync.services.handler import bind_handler
 from jsync.services.messages import (
     EndpointInfo,
     EndpointStats,

@@ -17,7 +17,9 @@ import jsync
 from jsync import errors
 from jsync.testing import message
 from jsync.worker import process as worker_process, supervisor
-from jsync.worker.engine import (
+from jsync.worker.http import parse_address
+from jsync.worker.metrics import HandlerMetrics, WorkerReport, prometheus_text
+from jsync.worker.process_pool import (
     HEALTHY_SECONDS,
     INITIAL_BACKOFF,
     MAX_BACKOFF,
@@ -26,8 +28,6 @@ from jsync.worker.engine import (
     ProcessPool,
     ProcessState,
 )
-from jsync.worker.http import parse_address
-from jsync.worker.metrics import HandlerMetrics, WorkerReport, prometheus_text
 from jsync.worker.routes import adapt_handler
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import jsync
 from jsync import errors
 from jsync.core.callbacks import ThreadFactory
 from jsync.headers import Headers
+from jsync.jetstream.objects.background_digest import INLINE_CHUNKS, BackgroundDigest
 from jsync.jetstream.objects.chunk_index import SCAN_LIMIT, ChunkIndex
 from jsync.jetstream.objects.config import ObjectStoreConfig
-from jsync.jetstream.objects.digest import INLINE_CHUNKS, BackgroundDigest
 from jsync.jetstream.objects.engine import (
     StoreLayout,
     check_object,
