@@ -1,4 +1,7 @@
-"""Build a Go program that uses nats.go, and send it requests line by line."""
+"""Build a Go program that uses nats.go, and send it requests line by line.
+
+`python -m tests.interop.go_program` builds it and the `nats` command, before any test needs them.
+"""
 
 from __future__ import annotations
 
@@ -92,3 +95,8 @@ class GoClient:
     ) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+if __name__ == "__main__":
+    build()
+    nats_command()
