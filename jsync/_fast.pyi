@@ -757,6 +757,22 @@ class EntryIterator(Generic[_Item]):
     def __next__(self) -> _Item: ...
 
 @final
+class HandoffQueue(Generic[_Item]):
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def __class_getitem__(cls, item: object) -> type[HandoffQueue[Any]]: ...
+    def put(self, item: _Item) -> None:
+        """Add an object, and wake the threads that wait. Never blocks.
+
+        Finalizers and signal handlers may call it.
+        """
+    def get(self, timeout: float | None = None) -> _Item:
+        """Remove and return the first object, after up to `timeout` seconds.
+
+        Raises `queue.Empty` if none came in time.
+        """
+
+@final
 class Waiter(Sink):
     def __init__(
         self,

@@ -9,6 +9,8 @@ of this file list the parts, lowest first.
         platform           clock, sockets, mutex and fork counter of the operating system
         locks              sections and atomics, which replace the GIL where there is none
         wait               waiting without the GIL, until a wake-up, a deadline or Ctrl-C
+        greenlets          waiting in a greenlet of gevent
+        handoff_queue      a queue between threads: HandoffQueue
         finalizer          `__del__` methods that lose no Ctrl-C
     wire/  the bytes of the protocol
         subject            the rules of subjects, and numbers as NATS writes them
@@ -74,6 +76,8 @@ from copy import copy as copy_of
 from datetime import UTC as _UTC, datetime, timedelta
 from enum import StrEnum
 from os import strerror, urandom
+from queue import Empty
+from sys import exc_info, modules
 
 from .validation import check_seconds
 from .errors import (
@@ -133,6 +137,8 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 include "_fast_parts/runtime/platform.pxi"
 include "_fast_parts/runtime/locks.pxi"
 include "_fast_parts/runtime/wait.pxi"
+include "_fast_parts/runtime/greenlets.pxi"
+include "_fast_parts/runtime/handoff_queue.pxi"
 include "_fast_parts/runtime/finalizer.pxi"
 include "_fast_parts/wire/subject.pxi"
 include "_fast_parts/wire/header.pxi"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import warnings
 import weakref
 from dataclasses import replace
@@ -19,6 +18,7 @@ from .contexts import connect_keywords
 from .core.clock import deadline_after
 from .core.events import ConnectionEvents
 from .core.io_thread import IOThread
+from .core.monkey import check_supported
 from .core.options import Options
 from .core.requests import request, request_many
 from .core.server_address import parse_servers
@@ -278,7 +278,7 @@ def connect(
         ConnectionError: The server cannot be reached.
         ConfigError: An option has a value that is not allowed.
     """
-    _refuse_gevent()
+    check_supported()
     options = Options(
         servers=servers,
         name=name,
@@ -377,18 +377,6 @@ def _in_context(
         given.update(("tls_ca", "tls_cert", "tls_key"))
     added = {name: value for name, value in stored.items() if name not in given}
     return replace(options, **added), jetstream
-
-
-def _refuse_gevent() -> None:
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None and any(
-        monkey.is_module_patched(module) for module in ("socket", "thread", "select")
-    ):
-        raise ConfigError(
-            "gevent has patched sockets or threads in this process: jsync waits on real "
-            "threads, which would stop every greenlet. Use it in a process of its own, or "
-            "patch with socket=False, thread=False, select=False"
-        )
 
 
 class Connection(CorePublisher):

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 from . import errors
 from ._server_config import entries_of
+from .core.monkey import original
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,6 +56,9 @@ _STORE_DIRS: Final = frozenset(
     }
 )
 """The configuration keys for the directory of JetStream."""
+_waitpid = original(
+    "os", "waitpid"
+)  # that of gevent does not see that a process stopped
 
 
 class LocalServer:
@@ -213,7 +217,7 @@ class LocalServer:
         else:
             self._signal(signal.SIGSTOP)
             # Some threads of the server keep running for a moment after the signal.
-            os.waitpid(self.pid, os.WUNTRACED)
+            _waitpid(self.pid, os.WUNTRACED)
         self._paused = True
 
     def resume(self) -> None:

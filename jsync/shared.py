@@ -8,6 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from .connection import DEFAULT_SERVER, connect
+from .core.monkey import lock_for_waits
 from .core.sync import ForkSafeRLock
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class _SharedConnection:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
-        self._lock = ForkSafeRLock()
+        self._lock = lock_for_waits()
         self._connection: Connection | None = None
         self._attempts = 0
         self._error: Exception | None = None

@@ -10,8 +10,10 @@ import threading
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from .. import errors
+from .._fast import HandoffQueue
 from ..errors import CallbackError
 from .events import BackgroundError
+from .monkey import NativeThread, is_patched, main_hub, start_greenlet
 from .sync import ForkSafeRLock, WeakCollection
 
 if TYPE_CHECKING:
@@ -31,14 +33,23 @@ class ThreadFactory:
 
     The I/O thread blocks all signals. Without this, a thread that it starts would block
     them too, and so would every process that user code starts on that thread.
+
+    If gevent has patched the process, user code runs in greenlets of its main thread.
     """
 
     def __init__(self) -> None:
+        self._hub = main_hub()
         if sys.platform != "win32":  # on Windows, threads have no mask
             self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
     def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
-        """Start a daemon thread."""
+        """Start a daemon thread, for code of the user."""
+        if self._hub is not None:
+            return start_greenlet(self._hub, name, run)
+        return self.start_native(name, run)
+
+    def start_native(self, name: str, run: Callable[[], object]) -> threading.Thread:
+        """Start a daemon thread that is no greenlet, for code that blocks or computes."""
 
         def unmask_and_run() -> None:
             if sys.platform != "win32":
@@ -46,7 +57,10 @@ class ThreadFactory:
             run()
 
         thread = threading.Thread(target=unmask_and_run, name=name, daemon=True)
-        thread.start()
+        if is_patched():
+            NativeThread(thread.run, name).start()
+        else:
+            thread.start()
         return thread
 
 
@@ -69,9 +83,7 @@ class CallbackExecutor:
         self._later = later
         self._thread_factory = thread_factory
         self._on_error = on_error
-        self._queue: queue.SimpleQueue[Callable[[], object] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: HandoffQueue[Callable[[], object] | None] = HandoffQueue()
         # Re-entrant: a signal handler may interrupt `submit_unbounded` and submit as well.
         self._lock = ForkSafeRLock()
         self._started = False
@@ -100,7 +112,7 @@ class CallbackExecutor:
         """Schedule `callback(*args)`. Return False if it is not called. Never blocks."""
         if callback is None:
             return False
-        if self._queue.qsize() >= MAX_WAITING:
+        if len(self._queue) >= MAX_WAITING:
             logger.error(
                 "%s: dropped a call of %r: too many callbacks wait for one that has not "
                 "returned",
@@ -125,7 +137,7 @@ class CallbackExecutor:
 
     def _retry_start(self) -> None:
         with self._lock:
-            starts = not self._closed and not self._started and self._queue.qsize() > 0
+            starts = not self._closed and not self._started and len(self._queue) > 0
             self._started = self._started or starts
         if starts:
             self._start()
@@ -171,7 +183,7 @@ class CallbackExecutor:
         """Accept no more calls. Submitted ones are still made. Does not wait."""
         with self._lock:
             self._closed = True
-            starts = not self._started and self._queue.qsize() > 0
+            starts = not self._started and len(self._queue) > 0
             self._started = self._started or starts
             self._queue.put(None)
         if starts:
@@ -211,9 +223,7 @@ def call_with_timeout(
     An exception of the user code is raised here. SystemExit and other exceptions that
     would end the thread of the caller are wrapped in a `CallbackError`.
     """
-    done: queue.SimpleQueue[tuple[Result, None] | tuple[None, Exception]] = (
-        queue.SimpleQueue()
-    )
+    done: HandoffQueue[tuple[Result, None] | tuple[None, Exception]] = HandoffQueue()
 
     def run() -> None:
         try:
@@ -225,7 +235,7 @@ def call_with_timeout(
 
     thread_factory.start(f"jsync-{what}", run)
     try:
-        result, raised = done.get(timeout=max(0.0, seconds))
+        result, raised = done.get(max(0.0, seconds))
     except queue.Empty:
         raise errors.TimeoutError(
             f"{what} took longer than the {seconds:.1f} s that were left"

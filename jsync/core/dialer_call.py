@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import ConfigError, Error
 from .callbacks import as_callback_error
+from .monkey import original
 from .sync import ForkSafeRLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .callbacks import ThreadFactory
-
-
 Result = TypeVar("Result")
+
+NativeSocket: type[socket.socket] = original("socket", "socket")
+"""The class of sockets that any thread may use, unlike the sockets of gevent."""
 
 
 class DialerCall(Generic[Result]):
-    """One call of a dialer or of the system's resolver, on another thread.
+    """One call of a dialer or of the system's resolver, on a thread that `start` starts.
 
     It calls `wake` at its end. A socket that is returned after `discard_result` is closed.
     """
@@ -28,7 +29,7 @@ class DialerCall(Generic[Result]):
         self,
         kind: str,
         call: Callable[[], Result],
-        thread_factory: ThreadFactory,
+        start: Callable[[str, Callable[[], object]], object],
         wake: Callable[[], object],
     ) -> None:
         self._kind = kind
@@ -39,7 +40,7 @@ class DialerCall(Generic[Result]):
         self._error: Exception | None = None
         self._discarded = False
         self.done = False
-        thread_factory.start(f"jsync-{kind}", self._run)
+        start(f"jsync-{kind}", self._run)
 
     def _run(self) -> None:
         result: Result | None = None
@@ -56,7 +57,7 @@ class DialerCall(Generic[Result]):
             discarded = self._discarded
         if not discarded:
             self._wake()
-        elif isinstance(result, socket.socket):
+        elif isinstance(result, NativeSocket):
             result.close()
 
     def result(self) -> Result:
@@ -71,7 +72,7 @@ class DialerCall(Generic[Result]):
         with self._lock:
             self._discarded = True
             result = self._result
-        if isinstance(result, socket.socket):
+        if isinstance(result, NativeSocket):
             result.close()
 
 
@@ -80,7 +81,7 @@ def check_socket(sock: object) -> socket.socket:
 
     Raises `ConfigError` if it is not a connected stream socket without TLS.
     """
-    if not isinstance(sock, socket.socket):
+    if not isinstance(sock, socket.socket | NativeSocket):
         raise ConfigError(
             f"the dialer has to return a connected socket, not {type(sock).__name__}"
         )
@@ -93,4 +94,6 @@ def check_socket(sock: object) -> socket.socket:
     if sock.type != socket.SOCK_STREAM or sock.fileno() < 0:
         sock.close()
         raise ConfigError("the dialer has to return a connected stream socket")
+    if not isinstance(sock, NativeSocket):
+        return NativeSocket(fileno=sock.detach())
     return sock

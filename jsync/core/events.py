@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import threading
-from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from .. import errors
+from .._fast import HandoffQueue
 from ..errors import ConnectionClosedError
 from ..validation import MAX_SECONDS, check_seconds
 from .resources import CloseOnExit
@@ -22,9 +20,6 @@ if TYPE_CHECKING:
 
     from ..validation import Seconds
 
-WAIT_SLICE: Final = 0.1
-"""Seconds of one wait of the main thread. The wait does not end at a signal that another
-thread gets, nor at Ctrl-C once a library such as polars has replaced the handler."""
 MAX_EVENTS = 10_000
 """The most events that are buffered for a slow reader."""
 
@@ -100,7 +95,7 @@ class ConnectionEvents(CloseOnExit):
     def __init__(self, owner: object, check_process: Callable[[], object]) -> None:
         self._owner: object | None = owner  # keeps the open connection alive
         self._check_process = check_process
-        self._queue: queue.SimpleQueue[ConnectionEvent | None] = queue.SimpleQueue()
+        self._queue: HandoffQueue[ConnectionEvent | None] = HandoffQueue()
         # Re-entrant: a finaliser may interrupt `_put` and report an error.
         self._lock = ForkSafeRLock()
         self._dropped = 0
@@ -112,7 +107,7 @@ class ConnectionEvents(CloseOnExit):
             return
         last = isinstance(event, Closed)
         with self._lock:
-            if not last and self._queue.qsize() >= MAX_EVENTS:
+            if not last and len(self._queue) >= MAX_EVENTS:
                 self._dropped += 1
                 return
             if self._dropped:
@@ -136,19 +131,13 @@ class ConnectionEvents(CloseOnExit):
         wait = MAX_SECONDS
         if timeout is not None:
             wait = min(max(0.0, check_seconds(timeout, "timeout")), wait)
-        deadline = monotonic() + wait
-        main = threading.current_thread() is threading.main_thread()
-        longest = WAIT_SLICE if main else MAX_SECONDS
         self._check_process()
         if self._ended:
             raise ConnectionClosedError("no event follows: the connection is closed")
-        while True:
-            left = deadline - monotonic()
-            with contextlib.suppress(queue.Empty):
-                event = self._queue.get(timeout=max(0.0, min(left, longest)))
-                break
-            if left <= longest:
-                raise errors.TimeoutError(f"no event within {wait} s")
+        try:
+            event = self._queue.get(wait)
+        except queue.Empty:
+            raise errors.TimeoutError(f"no event within {wait} s") from None
         if event is None:
             self._ended = True
             self._queue.put(None)  # wakes another waiting thread
@@ -176,5 +165,5 @@ class ConnectionEvents(CloseOnExit):
             raise StopIteration from None
 
     def __repr__(self) -> str:
-        state = "ended" if self._ended else f"{self._queue.qsize()} waiting"
+        state = "ended" if self._ended else f"{len(self._queue)} waiting"
         return f"<ConnectionEvents {state}>"

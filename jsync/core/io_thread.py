@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import queue
 import random
 import signal
 import sys
@@ -15,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from .. import errors
-from .._fast import Event, JetStreamMailbox, Mailbox, Msg, Waiter
+from .._fast import Event, HandoffQueue, JetStreamMailbox, Mailbox, Msg, Waiter
 from ..errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -34,6 +36,7 @@ from .callbacks import as_callback_error, call_with_timeout
 from .dialer_call import DialerCall, check_socket
 from .events import LameDuck, ServersDiscovered
 from .handshake import Handshake, HandshakeState as HandshakeState, NextStep
+from .monkey import NativeThread, is_patched, native_ident
 from .network_stream import CancelledError, NetworkStream, is_literal, resolve, wait
 from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
@@ -98,11 +101,17 @@ class _Call:
     """A call of user code on another thread."""
 
     started: float
-    returned: threading.Event
+    returned: HandoffQueue[None] = field(default_factory=HandoffQueue)
+    """Wakes the I/O thread when the call returns."""
+    has_ended: bool = False
 
-    @property
-    def has_ended(self) -> bool:
-        return self.returned.is_set()
+    def end(self) -> None:
+        self.has_ended = True
+        self.returned.put(None)
+
+    def wait(self, seconds: float) -> None:
+        with contextlib.suppress(queue.Empty):
+            self.returned.get(max(0.0, seconds))
 
 
 class IOThread:
@@ -115,9 +124,14 @@ class IOThread:
         options = session.options
         self._session = session
         # Set this before anything can raise: a traceback may show a half-made object.
-        self._thread = threading.Thread(
-            target=self._run, name=f"{session.name}-io", daemon=True
-        )
+        name = f"{session.name}-io"
+        self._thread: threading.Thread | NativeThread
+        if is_patched():
+            self._thread = NativeThread(self._run, name)
+        else:
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._ident: int | None = None
+        """The number of the thread, while it runs."""
         self._options = options
         self._io_loop = session.io_loop
         self._write_buffer = session.write_buffer
@@ -180,7 +194,7 @@ class IOThread:
 
     @property
     def is_current(self) -> bool:
-        return threading.current_thread() is self._thread
+        return native_ident() == self._ident
 
     @property
     def is_leaving(self) -> bool:
@@ -241,6 +255,7 @@ class IOThread:
         if sys.platform != "win32":
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._io_loop.bind_to_thread()
+        self._ident = native_ident()
         error: Exception | None = None
         try:
             if not self._stopping:
@@ -255,6 +270,7 @@ class IOThread:
             self._io_loop.finish()
             self._drop_stream()
             self._session.waker.close()
+            self._ident = None
 
     def _run_until_closed(self) -> Exception | None:
         """Connect, serve, reconnect. Return the cause of the end, or None after `stop`."""
@@ -348,18 +364,18 @@ class IOThread:
         hanging = [call for call in self._hanging.get(what, ()) if not call.has_ended]
         if hanging:
             pause = hanging[-1].started + HANGING_SECONDS * len(hanging) - monotonic()
-            hanging[-1].returned.wait(max(0.0, min(pause, seconds)))
+            hanging[-1].wait(min(pause, seconds))
             if pause >= seconds and not hanging[-1].has_ended:
                 raise errors.TimeoutError(
                     f"{what} has not returned from an earlier call"
                 )
-        started = _Call(monotonic(), threading.Event())
+        started = _Call(monotonic())
 
         def call() -> Result:
             try:
                 return function()
             finally:
-                started.returned.set()
+                started.end()
 
         left = deadline - monotonic()
         try:
@@ -487,7 +503,7 @@ class IOThread:
         dialing = DialerCall(
             "dialer",
             lambda: check_socket(dialer(host, port, timeout)),
-            self._session.thread_factory,
+            self._session.thread_factory.start,
             self._io_loop.interrupt,
         )
         try:
@@ -511,7 +527,7 @@ class IOThread:
                 resolving = DialerCall(
                     "resolver",
                     lambda: resolve(host, port),
-                    self._session.thread_factory,
+                    self._session.thread_factory.start_native,
                     self._io_loop.interrupt,
                 )
             except RuntimeError:  # no thread can be started

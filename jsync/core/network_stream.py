@@ -7,7 +7,6 @@ so that `close()` ends any of its waits, except the one in `resolve`.
 from __future__ import annotations
 
 import contextlib
-import select
 import socket
 import sys
 from time import monotonic
@@ -17,6 +16,7 @@ from .. import errors
 from .._fast import os_strerror
 from ..errors import ConfigError, TLSError
 from .addresses import in_order
+from .monkey import original
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,8 +70,9 @@ def _poll(fds: dict[int, int], seconds: float) -> set[int]:
         # Use `select`, where a failed connection is an exception. WSAPoll reports one only
         # since version 2004 of Windows 10.
         writers = [fd for fd, events in fds.items() if events & POLLOUT]
-        return set().union(*select.select(readers, writers, writers, seconds))
-    poll = select.poll()
+        select = original("select", "select")
+        return set().union(*select(readers, writers, writers, seconds))
+    poll = original("select", "poll")()
     for fd, events in fds.items():
         poll.register(fd, events)
     return {fd for fd, _ in poll.poll(seconds * 1000)}
@@ -89,7 +90,8 @@ def is_literal(host: str) -> bool:
 def resolve(host: str, port: int) -> list[Address]:
     """Return the IPv4 and IPv6 addresses of a host. Blocks."""
     try:
-        return [*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        getaddrinfo = original("socket", "getaddrinfo")
+        return [*getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     except OSError as error:
         raise errors.ConnectionError(
             f"cannot resolve {host!r}: {error.strerror or error}"
@@ -139,7 +141,7 @@ class NetworkStream:
             sock: socket.socket | None = None
             try:
                 # `socket` raises if the kernel lacks the family, or has no descriptors.
-                sock = socket.socket(family, kind, proto)
+                sock = original("socket", "socket")(family, kind, proto)
                 _connect_socket(sock, address, share, waker, cancelled)
             except OSError as error:
                 if sock is not None:

@@ -661,7 +661,7 @@ cdef bint wait_for_wake(
     `piggyback` means that the request is in the write buffer, and leaves as the caller
     parks.
     """
-    if for_one and read_for(write_buffer, park, deadline):
+    if for_one and hub_here() is None and read_for(write_buffer, park, deadline):
         return True
     if held:
         return park_leave(park) if PARALLEL else False

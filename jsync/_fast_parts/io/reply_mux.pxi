@@ -43,7 +43,11 @@ cdef class Waiter(Sink):
         self.result = msg
         store_int(&self.settled, True)
         if io_loop.chaining and self.park.waiting and not self.park.reading:
-            chain_add(&self.write_buffer.chain, &self.link, &self.park)
+            if self.park.sleeper.hub == NULL:
+                chain_add(&self.write_buffer.chain, &self.link, &self.park)
+            else:
+                chain_note(&self.write_buffer.chain, &self.link, &self.park)
+                park_wake(&self.park)
         else:
             park_wake(&self.park)
         return 0

@@ -42,10 +42,6 @@ cdef enum FlushMode:  # when a frame leaves
 
 cdef tuple WRITE_STATES = ("paused", "direct", "handed", "closed")
 
-cdef struct WriterWait:  # a thread that waits for room, on that thread's stack
-    PyThread_type_lock lock
-    WriterWait* next
-
 
 cdef int check_buffer(object data) except -1:
     if not PyObject_CheckBuffer(data):
@@ -80,7 +76,7 @@ cdef class WriteBuffer:
     cdef int64_t last_write, lazy_since, write_timeout
     cdef int64_t poll_deadline  # when the poll of the I/O thread ends, NEVER: unknown
     cdef size_t limit, hold_limit
-    cdef WriterWait* waiting_writers
+    cdef WaitNode* waiting_writers
     cdef object error
     cdef object fault  # the error of sending, if it is not a number in `failure`
     cdef unsigned long io_thread
@@ -209,7 +205,7 @@ cdef class WriteBuffer:
             if ok:
                 old, self.fill = self.fill, kept
                 memset(&kept, 0, sizeof(FrameBuffer))
-                self.wake_writers()
+                wait_queue_wake(&self.waiting_writers)
         note_size(&self.most_payload, most)
         pthread_mutex_unlock(&self.mutex)
         frames_free(&kept)
@@ -325,7 +321,7 @@ cdef class WriteBuffer:
         self.flush_requested = False
         note_int(&self.choked, False)
         note_time(&self.lazy_since, 0)
-        self.wake_writers()
+        wait_queue_wake(&self.waiting_writers)
         pthread_mutex_unlock(&self.mutex)
         self.swap_fault(None)
         if not kept:
@@ -355,7 +351,7 @@ cdef class WriteBuffer:
         wire_reset(&self.wire)
         self.encrypted = 0
         self.records_due = False
-        self.wake_writers()
+        wait_queue_wake(&self.waiting_writers)
         pthread_mutex_unlock(&self.mutex)
         del before, io_loop, requester, reporter  # after the mutex is released
         return lost
@@ -1010,7 +1006,7 @@ cdef class WriteBuffer:
             self.drained = self.drain.size = self.drain.run_count = 0
         # Not at the first free byte, because each wake-up costs a switch of threads.
         if self.waiting_writers != NULL and self.pending_now() <= self.limit // 2:
-            self.wake_writers()
+            wait_queue_wake(&self.waiting_writers)
 
     cdef bint keep_resendable(self) noexcept nogil:
         """Keep in `fill` what lasts: of `drain` the frames not sent whole, then `fill`."""
@@ -1079,9 +1075,7 @@ cdef class WriteBuffer:
         self, size_t size, int64_t deadline, Section* here, PyObject* owner
     ) except -1:
         """Park outside the section until there may be room. Releases the mutex."""
-        cdef WriterWait me
-        cdef WriterWait** at
-        cdef int waiting = True
+        cdef WaitNode* me
         cdef bint wake
         pthread_mutex_unlock(&self.mutex)
         if PyThread_get_thread_ident() == load_ident(&self.io_thread):
@@ -1094,17 +1088,14 @@ cdef class WriteBuffer:
                 f"the write buffer was full for {self.write_timeout / 1e9:g} s: "
                 "the server reads too slowly"
             )
-        me.lock = PyThread_allocate_lock()
-        if me.lock == NULL:
-            raise MemoryError
-        PyThread_acquire_lock_timed(me.lock, 0, 0)
+        me = wait_node_new()
         pthread_mutex_lock(&self.mutex)
         if self.state == CLOSED or self.state == PAUSED or self.has_room(size):
             pthread_mutex_unlock(&self.mutex)
-            PyThread_free_lock(me.lock)
+            wait_node_free(me)
             return 0
         me.next = self.waiting_writers
-        self.waiting_writers = &me
+        self.waiting_writers = me
         wake = not self.flush_requested
         self.flush_requested = True
         pthread_mutex_unlock(&self.mutex)
@@ -1113,17 +1104,12 @@ cdef class WriteBuffer:
         if here != NULL:
             leave(here)
         try:
-            lock_wait(me.lock, deadline, &waiting)
+            sleeper_wait(&me.sleeper, deadline, &me.waiting)
         finally:
             pthread_mutex_lock(&self.mutex)
-            at = &self.waiting_writers
-            while at[0] != NULL:
-                if at[0] == &me:
-                    at[0] = me.next
-                    break
-                at = &at[0].next
+            wait_queue_remove(&self.waiting_writers, me)
             pthread_mutex_unlock(&self.mutex)
-            PyThread_free_lock(me.lock)
+            wait_node_free(me)
             if here != NULL:
                 enter(here, owner)
         return 0
@@ -1140,15 +1126,6 @@ cdef class WriteBuffer:
         if self.state == PAUSED:
             return pending + size <= self.hold_limit
         return pending + size <= self.limit or pending == 0
-
-    cdef void wake_writers(self) noexcept nogil:
-        cdef WriterWait* one = self.waiting_writers
-        self.waiting_writers = NULL
-        while one != NULL:
-            # Its memory is the stack of its thread. It may be read until the mutex is
-            # released, because the thread takes itself off the list before it leaves.
-            PyThread_release_lock(one.lock)
-            one = one.next
 
     cdef inline void wake_reader(self) noexcept:
         """Have the I/O thread read, because the caller waits for that and does not read."""

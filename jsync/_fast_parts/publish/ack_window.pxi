@@ -211,8 +211,7 @@ cdef class AckWindow(PendingAcks):
 
     cdef int send(self, PubAckFuture future) except -1:
         cdef int64_t deadline
-        cdef LargeWaiter me
-        cdef bint queued = False
+        cdef LargeWaiter* me = NULL
         cdef Section here
         # First, because without a GIL another thread may have held the section at the fork.
         check_fork(self.write_buffer.generation)
@@ -221,9 +220,8 @@ cdef class AckWindow(PendingAcks):
             if self.send_now(future, NULL, &here):
                 return 0
             deadline = jsync_now() + self.stall_timeout
-            me.next = NULL
             try:
-                while not self.send_now(future, &me, &here):
+                while not self.send_now(future, me, &here):
                     if jsync_now() >= deadline:
                         raise StallTimeoutError(
                             "the message was not published: "
@@ -231,13 +229,12 @@ cdef class AckWindow(PendingAcks):
                         )
                     check_may_wait(self.write_buffer)
                     # Small messages of other threads would take the room each time.
-                    if not queued and future.cost() > self.limit // 8:
-                        self.queue(&me)
-                        queued = True
+                    if me == NULL and future.cost() > self.limit // 8:
+                        me = self.queue()
                     self.wait_among(&self.stalled, deadline, &here)
             finally:
-                if queued:
-                    self.leave_queue(&me)
+                if me != NULL:
+                    self.leave_queue(me)
             return 0
         finally:
             leave(&here)

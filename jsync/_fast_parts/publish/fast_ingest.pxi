@@ -171,7 +171,7 @@ cdef class IngestWriter:
             check_fork(self.write_buffer.generation)
             if self.owner or self.writing:
                 self.refuse()
-            self.owner = PyThread_get_thread_ident()
+            self.owner = caller_ident()
             return self
         finally:
             leave(&here)
@@ -308,7 +308,7 @@ cdef class IngestWriter:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
+            if self.writing or self.owner and self.owner != caller_ident():
                 self.refuse()
             if subject is self.subject:
                 s = PyUnicode_AsUTF8AndSize(subject, &size)
@@ -397,7 +397,7 @@ cdef class IngestWriter:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
+            if self.writing or self.owner and self.owner != caller_ident():
                 self.refuse()
             if self.rows == NULL:
                 self.rows = <PublishFrame*>PyMem_RawMalloc(

@@ -12,7 +12,7 @@ cdef struct Slot:
     uint64_t token           # of the last use: uses times the window, plus the number
     uint32_t before, after   # neighbours in the order of publishing, or the next free one
 
-cdef struct LargeWaiter:  # a message that waits for much room, on its thread's stack
+cdef struct LargeWaiter:  # a message that waits for much room, off the greenlets' stacks
     LargeWaiter* next
 
 
@@ -142,11 +142,16 @@ cdef class PendingAcks(Sink):
         return self.bytes + future.cost() <= self.limit or self.bytes == 0
 
     @cython.final
-    cdef void queue(self, LargeWaiter* me) noexcept:
+    cdef LargeWaiter* queue(self) except NULL:
+        """Return a place behind the others that wait. `leave_queue` frees it."""
         cdef LargeWaiter** at = &self.large_waiters
+        cdef LargeWaiter* me = <LargeWaiter*>PyMem_RawCalloc(1, sizeof(LargeWaiter))
+        if me == NULL:
+            raise MemoryError
         while at[0] != NULL:
             at = &at[0].next
         at[0] = me
+        return me
 
     @cython.final
     cdef void leave_queue(self, LargeWaiter* me) noexcept:
@@ -154,4 +159,5 @@ cdef class PendingAcks(Sink):
         while at[0] != me:
             at = &at[0].next
         at[0] = me.next
+        PyMem_RawFree(me)
         wait_queue_wake(&self.stalled)

@@ -1,6 +1,7 @@
 # How a thread waits: parked on a lock of the interpreter, without the GIL, until it is
 # woken, its deadline passes, or a signal handler raises. A thread that waits alone reads
-# the socket meanwhile: see `IOLoop.read_until`.
+# the socket meanwhile: see `IOLoop.read_until`. A greenlet of gevent waits as
+# `greenlets.pxi` says.
 
 cdef extern from "pythread.h":
     ctypedef void* PyThread_type_lock
@@ -29,9 +30,65 @@ cdef int remember_main_thread() except -1:
     global main_thread
     import threading
     main_thread = threading.main_thread().ident
+    monkey = modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
+        # That was the number of a greenlet.
+        from gevent.hub import MAIN_THREAD_IDENT
+        main_thread = MAIN_THREAD_IDENT
     return 0
 
 remember_main_thread()
+
+cdef struct HubWakeups:  # the greenlets of a hub that were woken and do not run yet
+    pthread_mutex_t mutex
+    Sleeper* first
+    Sleeper* last
+    Py_ssize_t length
+    int notify_fd
+    bint notified   # since the hub has last looked
+    int generation  # the forks before it was made
+
+cdef struct Sleeper:  # a thread or a greenlet that waits for one wake-up
+    PyThread_type_lock lock  # of a thread: held, so that acquiring it waits
+    HubWakeups* hub          # of a greenlet: NULL if a thread waits
+    PyObject* greenlet
+    Sleeper* next            # in `hub`
+    bint queued
+
+
+cdef int sleeper_arm(Sleeper* sleeper) except -1:
+    """Prepare for one wake-up, before any other thread sees the sleeper."""
+    if hub_arm(sleeper):
+        return 0
+    sleeper.hub = NULL
+    if sleeper.lock == NULL:
+        sleeper.lock = PyThread_allocate_lock()
+        if sleeper.lock == NULL:
+            raise MemoryError
+        PyThread_acquire_lock_timed(sleeper.lock, 0, 0)
+    return 0
+
+
+cdef inline void sleeper_wake(Sleeper* sleeper) noexcept nogil:
+    if sleeper.hub == NULL:
+        PyThread_release_lock(sleeper.lock)
+    else:
+        hub_add(sleeper)
+
+
+cdef void sleeper_disarm(Sleeper* sleeper) noexcept:
+    """Forget a wake-up that was not used. No other thread sees the sleeper any more."""
+    if sleeper.hub == NULL:
+        PyThread_acquire_lock_timed(sleeper.lock, 0, 0)  # take the waker's release back
+    else:
+        hub_discard(sleeper)
+
+
+cdef void sleeper_free(Sleeper* sleeper) noexcept:
+    if sleeper.lock != NULL:
+        PyThread_free_lock(sleeper.lock)
+        sleeper.lock = NULL
+
 
 cdef enum:  # values of `Park.waiting` without a GIL
     AWAKE
@@ -41,16 +98,14 @@ cdef enum:  # values of `Park.waiting` without a GIL
     WAKING   # a waker is at work on it
 
 cdef struct Park:
-    PyThread_type_lock lock  # held, so that acquiring it waits until a wake-up releases it
-    int waiting              # only the thread that changes it from not 0 releases the lock
-    bint reading             # it waits in a poll of `notify_fd` instead of on the lock
-    int notify_fd            # -1 while the waiting thread itself may be the waker
+    Sleeper sleeper
+    int waiting    # only the thread that changes it from not 0 wakes the sleeper
+    bint reading   # it waits in a poll of `notify_fd` instead
+    int notify_fd  # -1 while the waiting thread itself may be the waker
 
 
 cdef void park_free(Park* park) noexcept:
-    if park.lock != NULL:
-        PyThread_free_lock(park.lock)
-        park.lock = NULL
+    sleeper_free(&park.sleeper)
 
 
 cdef inline void park_wake(Park* park) noexcept nogil:
@@ -59,7 +114,7 @@ cdef inline void park_wake(Park* park) noexcept nogil:
     elif park.waiting:
         park.waiting = False
         if not park.reading:
-            PyThread_release_lock(park.lock)
+            sleeper_wake(&park.sleeper)
         elif park.notify_fd >= 0:
             notify(park.notify_fd)
 
@@ -70,7 +125,7 @@ cdef void park_unpark(Park* park) noexcept nogil:
     while how == ASLEEP or how == POLLING or how == READING:
         if replace_int(&park.waiting, how, WAKING):
             if how == ASLEEP:
-                PyThread_release_lock(park.lock)
+                sleeper_wake(&park.sleeper)
             elif how == POLLING:
                 notify(park.notify_fd)
             store_int(&park.waiting, AWAKE)
@@ -84,18 +139,21 @@ cdef inline void notify(int fd) noexcept nogil:
     c_write(fd, &one, sizeof(one))
 
 
-cdef bint lock_wait(
-    PyThread_type_lock lock, int64_t deadline, int* waiting,
+cdef bint sleeper_wait(
+    Sleeper* sleeper, int64_t deadline, int* waiting,
     WriteBuffer write_buffer = None, bint piggyback = False,
 ) except -1:
-    """Acquire `lock`, True, or give up at the deadline or once `waiting` is unset.
+    """Wait for the wake-up, True, or give up at the deadline or once `waiting` is unset.
 
-    Once the GIL has been given up, the next thread in the chain of `write_buffer` is woken,
-    and with `piggyback` the I/O thread sends what waits in `write_buffer`. Raises what a
-    signal handler raises, such as KeyboardInterrupt. The GIL is held before and after.
+    The waker unsets `waiting` first. Once the GIL has been given up, the next thread in
+    the chain of `write_buffer` is woken, and with `piggyback` the I/O thread sends what
+    waits there. Raises what a signal handler raises, such as KeyboardInterrupt. The GIL is
+    held before and after.
     """
     cdef PyLockStatus status
     cdef int64_t us, longest = MAX_SLICE_US
+    if sleeper.hub != NULL:
+        return greenlet_wait(sleeper, deadline, waiting, write_buffer, piggyback)
     if PyThread_get_thread_ident() == main_thread:
         longest = SIGNAL_SLICE_US
     while True:
@@ -117,7 +175,7 @@ cdef bint lock_wait(
                 chain_pass(&write_buffer.chain)
                 if piggyback:
                     write_buffer.request_flush()
-            status = PyThread_acquire_lock_timed(lock, us, 1)
+            status = PyThread_acquire_lock_timed(sleeper.lock, us, 1)
         if status == PY_LOCK_ACQUIRED:
             return True
 
@@ -128,11 +186,7 @@ cdef int park_arm(Park* park) except -1:
     Without a GIL this comes before the last look at that state, or both are in the section
     of the waking thread. With a GIL nothing runs in between in any case.
     """
-    if park.lock == NULL:
-        park.lock = PyThread_allocate_lock()
-        if park.lock == NULL:
-            raise MemoryError
-        PyThread_acquire_lock_timed(park.lock, 0, 0)
+    sleeper_arm(&park.sleeper)
     store_int(&park.waiting, ASLEEP)
     return 0
 
@@ -142,7 +196,7 @@ cdef bint park_wait(
 ) except -1:
     """Wait for a wake-up, True, or the deadline, False. Spurious wake-ups may happen.
 
-    See `lock_wait` for `write_buffer` and `piggyback`.
+    See `sleeper_wait` for `write_buffer` and `piggyback`.
 
     With a GIL the caller's check of its predicate and the setting of `waiting` are one
     step, so that no wake-up is lost. Without a GIL the caller has armed the park.
@@ -150,7 +204,7 @@ cdef bint park_wait(
     if not PARALLEL:
         park_arm(park)
     try:
-        if lock_wait(park.lock, deadline, &park.waiting, write_buffer, piggyback):
+        if sleeper_wait(&park.sleeper, deadline, &park.waiting, write_buffer, piggyback):
             if PARALLEL:
                 park_settle(park)
             return True
@@ -166,7 +220,7 @@ cdef bint park_leave(Park* park) noexcept:
         return False
     if PARALLEL:
         park_settle(park)
-    PyThread_acquire_lock_timed(park.lock, 0, 0)  # take the waker's release back
+    sleeper_disarm(&park.sleeper)
     return True
 
 
@@ -218,7 +272,7 @@ cdef inline bint park_end_reading(Park* park) noexcept:
             return False
         park_settle(park)
         # If the waker came before the reading, it has released the lock.
-        PyThread_acquire_lock_timed(park.lock, 0, 0)
+        sleeper_disarm(&park.sleeper)
         return True
     woken = not park.waiting
     park.waiting = park.reading = False
@@ -256,10 +310,15 @@ cdef struct WakeChain:
     int eager  # so many threads wake the next one as soon as they run, not when they wait
 
 
-cdef void chain_add(WakeChain* chain, ChainLink* link, Park* park) noexcept:
-    """Have a waiting thread woken in its turn."""
+cdef inline void chain_note(WakeChain* chain, ChainLink* link, Park* park) noexcept:
+    """Note that a thread or a greenlet is about to run: it calls `chain_leave`."""
     note_int(&chain.resuming, chain.resuming + 1)
     link.park = park
+
+
+cdef void chain_add(WakeChain* chain, ChainLink* link, Park* park) noexcept:
+    """Have a waiting thread woken in its turn."""
+    chain_note(chain, link, park)
     link.next = NULL
     pthread_mutex_lock(&chain.mutex)
     link.queued = True
@@ -275,7 +334,7 @@ cdef void chain_add(WakeChain* chain, ChainLink* link, Park* park) noexcept:
 cdef void chain_wake_and_unlock(WakeChain* chain) noexcept nogil:
     """Wake the first thread in the chain, which is not empty."""
     cdef ChainLink* link = chain.first
-    cdef PyThread_type_lock lock = link.park.lock
+    cdef PyThread_type_lock lock = link.park.sleeper.lock
     chain.first = link.next
     note_int(&chain.length, chain.length - 1)
     link.queued = False
@@ -367,24 +426,56 @@ cdef void chain_leave(WakeChain* chain, ChainLink* link) noexcept:
         sched_yield()
 
 
-cdef struct WaitNode:  # a waiting thread, on the stack of that thread
-    PyThread_type_lock lock
+cdef struct WaitNode:  # a waiting thread, with memory that greenlets do not move
+    Sleeper sleeper
     int waiting
     WaitNode* next
 
 
-cdef void wait_queue_wake(WaitNode** queue) noexcept:
+cdef WaitNode* wait_node_new() except NULL:
+    """Return a node that is armed. `wait_node_free` frees it."""
+    cdef WaitNode* node = <WaitNode*>PyMem_RawCalloc(1, sizeof(WaitNode))
+    if node == NULL:
+        raise MemoryError
+    try:
+        sleeper_arm(&node.sleeper)
+    except BaseException:
+        PyMem_RawFree(node)
+        raise
+    node.waiting = True
+    return node
+
+
+cdef void wait_node_free(WaitNode* node) noexcept:
+    """Free a node that is in no queue any more."""
+    sleeper_disarm(&node.sleeper)
+    sleeper_free(&node.sleeper)
+    PyMem_RawFree(node)
+
+
+cdef void wait_queue_wake(WaitNode** queue) noexcept nogil:
     """Wake all threads that wait there.
 
     The GIL keeps them, and their memory, where they are. Without a GIL the section of the
-    queue's owner does that, because both sides are in it.
+    queue's owner does that, or its mutex, because both sides are in it.
     """
     cdef WaitNode* one = queue[0]
+    cdef WaitNode* next
     queue[0] = NULL
     while one != NULL:
+        next = one.next
         store_int(&one.waiting, False)
-        PyThread_release_lock(one.lock)
-        one = one.next
+        sleeper_wake(&one.sleeper)
+        one = next
+
+
+cdef void wait_queue_remove(WaitNode** queue, WaitNode* node) noexcept nogil:
+    """Take a thread out of the queue, if it is there."""
+    while queue[0] != NULL:
+        if queue[0] == node:
+            queue[0] = node.next
+            return
+        queue = &queue[0].next
 
 
 cdef int wait_queue_wait(
@@ -394,25 +485,14 @@ cdef int wait_queue_wait(
 
     The section `here` of the queue's owner is left meanwhile, as signal handlers may run.
     """
-    cdef WaitNode me
-    cdef WaitNode** at
-    me.lock = PyThread_allocate_lock()
-    if me.lock == NULL:
-        raise MemoryError
-    PyThread_acquire_lock_timed(me.lock, 0, 0)
-    me.waiting = True
+    cdef WaitNode* me = wait_node_new()
     me.next = queue[0]
-    queue[0] = &me
+    queue[0] = me
     leave(here)
     try:
-        lock_wait(me.lock, deadline, &me.waiting)
+        sleeper_wait(&me.sleeper, deadline, &me.waiting)
     finally:
         enter(here, <PyObject*>owner)
-        at = queue
-        while me.waiting and at[0] != NULL:
-            if at[0] == &me:
-                at[0] = me.next
-                break
-            at = &at[0].next
-        PyThread_free_lock(me.lock)
+        wait_queue_remove(queue, me)
+        wait_node_free(me)
     return 0

@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ... import errors
@@ -277,7 +277,7 @@ class _Restore:
                 # The update can be repeated, and may have been done.
                 if monotonic() > deadline:
                     raise
-                sleep(_POLL_DELAYS[-1])
+                self._api.session.sleep(_POLL_DELAYS[-1])
 
     def _stop(self, subject: str) -> None:
         """Make the server end the restore, by a chunk without the reply subject it needs."""
@@ -291,8 +291,8 @@ class _Restore:
         """
         wait = min(self._timeout, _MAX_CLEANUP_SECONDS)
         for pause in (0.0,) if ended else _POLL_DELAYS:
-            sleep(pause)
             try:
+                self._api.session.sleep(pause)
                 info = stream_info(self._api, self._stream, timeout=wait)
                 if (info.config.metadata or {}).get(UNFINISHED) != self._mark:
                     return True  # another stream of this name

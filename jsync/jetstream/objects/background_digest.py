@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from ..._fast import safe_finalizer
+from ..._fast import HandoffQueue, safe_finalizer
 
 if TYPE_CHECKING:
     from ...core.callbacks import ThreadFactory
@@ -25,7 +24,7 @@ class BackgroundDigest:
     The queues are implemented in C, so Ctrl-C cannot leave a lock behind.
     """
 
-    _waiting: SimpleQueue[Data | None] | None = None
+    _waiting: HandoffQueue[Data | None] | None = None
     """Set on the class, so that `__del__` finds it if Ctrl-C has interrupted `__init__`."""
 
     def __init__(self, spawner: ThreadFactory, name: str) -> None:
@@ -33,8 +32,8 @@ class BackgroundDigest:
         self._name = name
         self._hash = hashlib.sha256()
         self._chunks = 0
-        self._room: SimpleQueue[None] = SimpleQueue()
-        self._done: SimpleQueue[bytes] = SimpleQueue()
+        self._room: HandoffQueue[None] = HandoffQueue()
+        self._done: HandoffQueue[bytes] = HandoffQueue()
 
     def update(self, chunk: Data) -> None:
         """Add a chunk. Blocks while `MAX_QUEUED` chunks wait to be hashed."""
@@ -50,7 +49,7 @@ class BackgroundDigest:
         self._waiting.put(chunk)
 
     def _start(self) -> None:
-        waiting: SimpleQueue[Data | None] = SimpleQueue()
+        waiting: HandoffQueue[Data | None] = HandoffQueue()
         # Local names, so that the thread keeps no reference to this object.
         digest, room, done = self._hash, self._room, self._done
 
@@ -62,7 +61,7 @@ class BackgroundDigest:
 
         for _ in range(MAX_QUEUED):
             room.put(None)
-        self._spawner.start(self._name, work)
+        self._spawner.start_native(self._name, work)
         self._waiting = waiting
 
     def digest(self) -> bytes:

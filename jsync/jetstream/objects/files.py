@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..._fast import safe_finalizer
-from ...core.sync import ForkSafeRLock
+from ...core.monkey import lock_for_waits
 from ...errors import (
     ConfigError,
     DigestMismatchError,
@@ -61,7 +61,7 @@ class ObjectReader(_File):
         self._info = info
         self._ahead = READ_AHEAD if ahead is None else ahead
         self._download = Download(objects, info, timeout)
-        self._lock = ForkSafeRLock()
+        self._lock = lock_for_waits()
         self._start_check()
         self._failure: ObjectReadError | None = None
         self._position = 0

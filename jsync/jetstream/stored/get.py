@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from math import inf
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -402,7 +402,7 @@ def _await_server(
         raise DirectGetError(
             f"no server that has stream {stream} answers", status=503
         ) from nobody
-    sleep(RETRY_SECONDS)
+    api.session.sleep(RETRY_SECONDS)
 
 
 def delete_message(
