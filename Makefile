@@ -16,7 +16,7 @@ SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(l
 # The scripts read it, and variables of the command line such as QUICK=1.
 export VENV
 
-.PHONY: help demo quick quick-tests test pythons bulk rest fault fault-spark unsteady interop websocket sparks oldest \
+.PHONY: help demo quick quick-tests test pythons bulk rest fault fault-spark unsteady interop websocket gevent sparks oldest \
 	image lint types docs servers jars dist bench sanitize tsan wine fuzz mutation clean
 
 help:
@@ -98,6 +98,9 @@ interop: need-go need-clients $(VENV)/.test ## the tests beside all other client
 websocket: $(VENV)/.test ## the server tests whose outcome depends on the line, over WebSocket
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 8 --dist loadfile \
 		-m '$(if $(QUICK),quick and )not bulk and not fault and not tcp_only' tests/server
+gevent: $(VENV)/.test ## quick tests of what greenlets wait for, in a process that gevent has patched
+	scripts/run-tests gevent $(VENV) -p tests.support.under_gevent -p no:xdist -m 'quick and not threads_only' \
+		$(addprefix tests/server/,core services jetstream/keyvalue jetstream/publishing jetstream/pulls jetstream/test_context.py)
 
 sparks: need-java $(VENV)/.test $(VENV)/.spark jars $(DELTA) $(DELTA_STORAGE) $(ICEBERG) ## tests on Spark 4.0 to 4.2, before a release; QUICK=1: on 4.0
 	scripts/test-sparks $(if $(QUICK),4.0)
@@ -120,7 +123,6 @@ docs: $(VENV)/.test ## the documentation, into .cache/site; fails on a warning
 
 servers: $(SERVERS) ## a nats-server of each line, for the tests of versions
 jars: $(AVRO)
-
 dist: $(VENV)/bin/python ## sdist, wheel, their checks, and the tests on the installed wheel
 	$(PIP) --group dist
 	scripts/dist $(PYTHONS)

@@ -145,7 +145,7 @@ tests -m "$plain" -k 'not cost_of_reading' \
 #   time zones in nats-server for Windows: a test of test_publish_options
 #   speed: a test of test_connect starts a process, which took 200 s on a machine under load
 # Other files have not been made portable yet.
-tests -m "$plain and not hypothesis" -k 'not cron_pattern_has_the_given_zone and not patched_by_gevent' \
+tests -m "$plain and not hypothesis" -k 'not cron_pattern_has_the_given_zone' \
   tests/unit/fast/test_ack_subject.py tests/unit/core/test_auth.py \
   tests/unit/jetstream/atomic/test_batch.py tests/unit/jetstream/stored/test_direct.py \
   tests/unit/fast/test_encode.py tests/unit/jetstream/keyvalue/test_entries.py \

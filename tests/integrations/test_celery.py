@@ -43,7 +43,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-@pytest.mark.parametrize("pool", ["solo", "threads", "prefork"])
+@pytest.mark.parametrize("pool", ["solo", "threads", "prefork", "gevent"])
 def test_tasks_groups_and_chords_run_in_each_pool(
     app: Celery, workers: Workers, pool: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import queue
 import sys
 import threading
@@ -10,6 +11,8 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from jsync.core.monkey import is_patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +90,8 @@ def wait_until_blocked(
 
 def whereabouts(thread: threading.Thread) -> object:
     """Return a value that changes when a thread runs, or None if the thread is running or ready."""
+    if is_patched():
+        return whereabouts_of_greenlet(thread)
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return None
@@ -99,6 +104,17 @@ def whereabouts(thread: threading.Thread) -> object:
             return None
         switches = status[status.index("\nvoluntary_ctxt_switches") :]
     return frame.f_code, frame.f_lasti, switches
+
+
+def whereabouts_of_greenlet(thread: threading.Thread) -> object:
+    from greenlet import greenlet  # noqa: PLC0415 (only where gevent is installed)
+
+    # The number of a thread is the address of its greenlet.
+    for found in gc.get_objects():
+        if id(found) == thread.ident and isinstance(found, greenlet):
+            frame = found.gr_frame  # None if it runs or has ended
+            return frame and (frame.f_code, frame.f_lasti)
+    return None
 
 
 class Recorder:

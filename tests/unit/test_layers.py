@@ -34,7 +34,7 @@ DOORS = {
         "worker.http",
     },
     "ssl": {"core.tls", "core.options", "connection"},
-    "select": {"cli.ui.keyboard", "cli.ui.stdin", "core.network_stream"},
+    "select": {"cli.ui.keyboard", "cli.ui.stdin"},
     "signal": {
         "cli",
         "cli.commands.local_server",

@@ -380,6 +380,7 @@ def test_the_error_of_a_sentinel_ends_request_many(
 # The reading thread -------------------------------------------------------------------
 
 
+@pytest.mark.threads_only(reason="the hub waits for a greenlet")
 def test_a_thread_that_waits_alone_reads_by_itself(nc: jsync.Connection) -> None:
     nc.request("$JS.API.INFO")
     held, release = threading.Event(), threading.Event()
