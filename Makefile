@@ -132,7 +132,6 @@ bench: $(VENV)/.test ## the figures beside other clients, with a table and a cha
 
 sanitize: $(VENV)/.test ## the tests of the extension and two fault campaigns under ASAN and UBSAN
 	tests/sanitize.sh $(VENV) -n 4
-
 tsan: $(VENV)/.test ## the tests in which threads meet, under ThreadSanitizer, without the GIL
 	tests/tsan.sh $(VENV)
 wine: need-wine $(VENV)/.test ## tests on a Windows Python, under wine; a third of them by QUICK=1

@@ -279,8 +279,8 @@ def test_ctrl_c_ends_a_waiting_main_greenlet(server: LocalServer, unique: str) -
         sub = nc.subscribe(name)
         other = gevent.spawn(nc.subscribe(name + ".other").next, 20)
         gevent.sleep(0.01)
-        print("waiting", flush=True)
         try:
+            print("waiting", flush=True)
             sub.next(timeout=60)
         except KeyboardInterrupt:
             print("interrupted")
