@@ -31,6 +31,14 @@ format = "jdbc"
 from = "messages"
 options = {{ url = "{url}", dbtable = "messages" }}
 """
+BUCKET = """
+[steps]
+entries = "select concat('k.', sequence) as key, subject as value from messages"
+[sinks.bucket]
+format = "jetstream"
+from = "entries"
+options = {{ bucket = "{bucket}", "nats.servers" = "{url}" }}
+"""
 STREAMING = """
 [streaming]
 checkpoint = "{checkpoint}"
@@ -43,7 +51,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "pipeline.toml"
 
 
-def test_a_pipeline_writes_orc_and_a_database(
+def test_a_pipeline_writes_files_rows_and_keys(
     file: Path,
     spark: SparkSession,
     server: LocalServer,
@@ -60,9 +68,13 @@ from = "messages"
 path = "{file.parent}/files"
 """
     fill(js, stream, *numbers(10))
-    file.write_text(source + orc + DATABASE.format(url=url))
+    entries = js.create_key_value(bucket=stream.name, storage="memory")
+    bucket = BUCKET.format(bucket=entries.bucket, url=server.url)
+    file.write_text(source + orc + DATABASE.format(url=url) + bucket)
     done = pipeline.run(file, spark=spark, quiet=True)
-    assert [sink["rows"] for sink in done.sinks] == [10, 10]
+    assert [sink["rows"] for sink in done.sinks] == [10, 10, 10]
+    assert set(entries.keys()) == {f"k.{number}" for number in range(1, 11)}
+    js.delete_key_value(entries.bucket)
     assert spark.read.orc(f"{file.parent}/files").count() == 10
     fill(js, stream, *numbers(5))
     streaming = STREAMING.format(checkpoint=file.parent / "checkpoint")
