@@ -59,30 +59,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .data_source import JetStreamDataSource as JetStreamDataSource
-    from .monitoring.board import statuses as statuses
+    from .monitoring.board import query_statuses as query_statuses
     from .monitoring.figures import (
-        QueryFigures as QueryFigures,
-        StreamFigures as StreamFigures,
+        QueryMetrics as QueryMetrics,
+        StreamMetrics as StreamMetrics,
     )
     from .monitoring.monitor import Monitor as Monitor, monitor as monitor
 
 _HOMES = {
     "JetStreamDataSource": "data_source",
     "Monitor": "monitoring.monitor",
-    "QueryFigures": "monitoring.figures",
-    "StreamFigures": "monitoring.figures",
+    "QueryMetrics": "monitoring.figures",
+    "StreamMetrics": "monitoring.figures",
     "monitor": "monitoring.monitor",
-    "statuses": "monitoring.board",
+    "query_statuses": "monitoring.board",
 }
 
 __all__ = [
     "JetStreamDataSource",
     "Monitor",
-    "QueryFigures",
-    "StreamFigures",
+    "QueryMetrics",
+    "StreamMetrics",
     "monitor",
     "register",
-    "statuses",
+    "query_statuses",
 ]
 
 

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
     Batch = TypeVar("Batch")
 
-ASKERS: Final = 16
+MAX_THREADS: Final = 16
 """The most threads that send requests in parallel."""
 PREFETCH: Final = 8
 """Streams that a partition opens before their turn."""
 
 
-def ask_all(
+def map_parallel(
     ask: Callable[[Key], Answer], keys: Sequence[Key]
 ) -> Iterator[tuple[Key, Answer]]:
     """Yield each key with its answer, in order. Blocks.
@@ -34,14 +34,14 @@ def ask_all(
     if len(keys) < 2:
         yield from ((key, ask(key)) for key in keys)
         return
-    with ThreadPoolExecutor(min(ASKERS, len(keys)), "jsync-spark-ask") as pool:
+    with ThreadPoolExecutor(min(MAX_THREADS, len(keys)), "jsync-spark-ask") as pool:
         try:
             yield from zip(keys, pool.map(ask, keys), strict=True)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def in_turn(
+def read_ahead(
     read: Callable[[Key], Generator[Batch]], keys: Iterable[Key]
 ) -> Iterator[Batch]:
     """Yield the batches of each key, in order, while other threads open the next keys.

@@ -156,7 +156,7 @@ def _kind_of(name: str) -> str:
 _open: dict[tuple[int, ConnectionOptions], Connection] = {}
 
 
-def connection(options: ConnectionOptions) -> Connection:
+def get_connection(options: ConnectionOptions) -> Connection:
     """Return this process's connection with these options. Blocks while it is made.
 
     It stays open for the next task of the same Python worker. Raises the errors of
@@ -165,7 +165,7 @@ def connection(options: ConnectionOptions) -> Connection:
     key = os.getpid(), options
     nc = _open.get(key)
     if nc is None or nc.is_closed:
-        nc = _open[key] = dial(options)
+        nc = _open[key] = open_connection(options)
     return nc
 
 
@@ -177,18 +177,18 @@ def close_connections() -> None:
             nc.close()
 
 
-def jetstream(options: ConnectionOptions) -> JetStream:
+def get_jetstream(options: ConnectionOptions) -> JetStream:
     """Return JetStream on this process's connection. Blocks while that is made."""
-    nc = connection(options)
+    nc = get_connection(options)
     return nc.jetstream(
         domain=options.domain, prefix=options.api_prefix, timeout=options.timeout
     )
 
 
-def dial(options: ConnectionOptions) -> Connection:
+def open_connection(options: ConnectionOptions) -> Connection:
     """Open a connection that the caller closes. Blocks.
 
-    Raises the errors of `connection`.
+    Raises the errors of `get_connection`.
     """
     if options.context is not None:
         return connect(

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .offsets import Holding
+    from .offsets import StreamBounds
 
 
-class Coverage:
+class RangeProgress:
     """The progress of reading a range."""
 
     def __init__(self, start: int, end: int) -> None:
@@ -33,7 +33,7 @@ class Coverage:
         """Return whether sequences are missing in these `rows`, which end at `last`."""
         return last - self.position > rows
 
-    def took(self, rows: int, last: int) -> None:
+    def advance(self, rows: int, last: int) -> None:
         """Count `rows` that have come, up to the sequence `last`."""
         self._rows += rows
         self.position = last
@@ -43,7 +43,9 @@ class Coverage:
         """The number of sequences of the whole range that have not come."""
         return self.end - self._start + 1 - self._rows
 
-    def confirmed(self, before: Holding, found: int | None, after: Holding) -> bool:
+    def confirmed(
+        self, before: StreamBounds, found: int | None, after: StreamBounds
+    ) -> bool:
         """Return whether the stream's leader confirms that the range has no more messages.
 
         The caller has requested the stream's state, then the first message after the

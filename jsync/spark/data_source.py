@@ -65,7 +65,7 @@ class JetStreamDataSource(DataSource):
         return Options(chosen, None if table else purpose)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .source import FilteringReader, JetStreamReader  # noqa: PLC0415
+        from .source import JetStreamReader, PushdownReader  # noqa: PLC0415
         from .source_options import SourceOptions  # noqa: PLC0415
 
         options = self._chosen(schema, "read")
@@ -75,7 +75,7 @@ class JetStreamDataSource(DataSource):
             return TableReader(options, schema)
         # Spark loads this module only in the process that pushes filters down.
         wanted = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
-        reader = FilteringReader if wanted else JetStreamReader
+        reader = PushdownReader if wanted else JetStreamReader
         return reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

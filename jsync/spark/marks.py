@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .. import Stream
 
-SKEW: Final = timedelta(seconds=5)
+MAX_CLOCK_SKEW: Final = timedelta(seconds=5)
 """The most that the clocks of successive leaders of a stream may differ."""
 _TICK: Final = timedelta(microseconds=1)
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("jsync.spark")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StreamFingerprint:
     """A sequence of a stream, and the time at which its message was stored."""
 
     sequence: int
@@ -35,7 +35,7 @@ class Mark:
     """ISO 8601, in microseconds."""
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Mark:
+    def from_json(cls, given: Mapping[str, Any]) -> StreamFingerprint:
         """Read a mark. Raises `KeyError`, `TypeError` or `ValueError` if it is invalid."""
         return cls(
             int(given["sequence"]), datetime.fromisoformat(given["time"]).isoformat()
@@ -49,15 +49,15 @@ class Mark:
         return datetime.fromisoformat(self.time)
 
 
-def mark_of(stream: Stream) -> Mark | None:
+def fingerprint_of(stream: Stream) -> StreamFingerprint | None:
     """Return the last message by the stream's cached info, or None if it never had one."""
     state = stream.cached_info.state
     if not state.last_seq or state.last_ts is None:
         return None
-    return Mark(state.last_seq, state.last_ts.isoformat())
+    return StreamFingerprint(state.last_seq, state.last_ts.isoformat())
 
 
-def contradiction(stream: Stream, mark: Mark) -> str | None:
+def find_mismatch(stream: Stream, mark: StreamFingerprint) -> str | None:
     """Describe how the stream contradicts a mark, or return None. Blocks.
 
     This costs no request while the mark is the last message, and otherwise one to the
@@ -68,12 +68,12 @@ def contradiction(stream: Stream, mark: Mark) -> str | None:
         stream: The stream, whose info was just fetched.
         mark: The last message that the stream had earlier.
     """
-    if mark == mark_of(stream):
+    if mark == fingerprint_of(stream):
         return None
     try:
         message = stream.get_message(mark.sequence, direct=False)
     except MessageNotFoundError:
-        later = first_after(stream, mark, SKEW)
+        later = first_after(stream, mark, MAX_CLOCK_SKEW)
         if later is None or later > mark.sequence:
             return None
         found = f"sequence {later} is later than that"
@@ -95,7 +95,7 @@ def contradiction(stream: Stream, mark: Mark) -> str | None:
 
 
 def first_after(
-    stream: Stream, mark: Mark, later: timedelta = timedelta()
+    stream: Stream, mark: StreamFingerprint, later: timedelta = timedelta()
 ) -> int | None:
     """Return the first sequence that was stored after a mark. Blocks.
 

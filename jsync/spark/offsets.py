@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import CheckpointError
-from .marks import Mark
+from .marks import StreamFingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ STREAM_ROWS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class StreamBounds:
     """The extent of a stream, as its leader reports it."""
 
     stream: str
@@ -56,7 +56,7 @@ class Holding:
     """The messages that the stream has. There may be gaps between their sequences."""
     leader: str = ""
     """The name of the leader. Empty outside a cluster."""
-    mark: Mark | None = None
+    mark: StreamFingerprint | None = None
     """The last message. None if the stream never had one."""
     is_bucket: bool = False
     """A newer revision of a key replaces an older one, so messages may go before they are
@@ -64,7 +64,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetRange:
     """The part of one stream that a batch reads: from `start` to before `next`."""
 
     created: str
@@ -72,7 +72,7 @@ class Span:
     """None: the batch starts at the end of the offset before, if Spark passes that one."""
     next: int
     parts: int = 0
-    mark: Mark | None = None
+    mark: StreamFingerprint | None = None
     """The stream's last message when the span was planned."""
     pack: int | None = None
     """The number of the partition that the stream shares with others. None: no sharing."""
@@ -100,17 +100,17 @@ class Span:
         return found
 
 
-Spans = dict[str, Span]
+StreamOffsets = dict[str, OffsetRange]
 
 
-def to_json(spans: Mapping[str, Span]) -> dict[str, Any]:
+def to_json(spans: Mapping[str, OffsetRange]) -> dict[str, Any]:
     return {
         "v": VERSION,
         "streams": {name: span.to_json() for name, span in spans.items()},
     }
 
 
-def from_json(offset: Mapping[str, Any]) -> Spans:
+def from_json(offset: Mapping[str, Any]) -> StreamOffsets:
     """Read an offset. Raises `CheckpointError` if it is invalid."""
     version = offset.get("v")
     if isinstance(version, int) and version > VERSION:
@@ -120,12 +120,12 @@ def from_json(offset: Mapping[str, Any]) -> Spans:
         )
     try:
         return {
-            str(name): Span(
+            str(name): OffsetRange(
                 str(span["created"]),
                 int(span["from"]) if "from" in span else None,
                 int(span["next"]),
                 int(span["parts"]),
-                Mark.from_json(span["mark"]) if "mark" in span else None,
+                StreamFingerprint.from_json(span["mark"]) if "mark" in span else None,
                 int(span["pack"]) if "pack" in span else None,
                 tuple(map(int, span.get("edges", ()))),
             )
@@ -135,7 +135,7 @@ def from_json(offset: Mapping[str, Any]) -> Spans:
         raise CheckpointError(f"not an offset of JetStream: {offset!r}") from error
 
 
-def complete(span: Span, before: Span | None) -> Span:
+def with_start(span: OffsetRange, before: OffsetRange | None) -> OffsetRange:
     """Return the span with its start, taken from the offset before if it has none."""
     if span.start is not None or before is None:
         return span
@@ -145,7 +145,9 @@ def complete(span: Span, before: Span | None) -> Span:
 # Lost messages ------------------------------------------------------------------------
 
 
-def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
+def describe_loss(
+    created: str, start: int, upto: int, holding: StreamBounds
+) -> str | None:
     """Describe the lost messages from `start` to before `upto`, or return None."""
     if holding.created != created:
         return (
@@ -162,7 +164,7 @@ def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
     )
 
 
-def beyond(start: int, holding: Holding) -> str | None:
+def check_start(start: int, holding: StreamBounds) -> str | None:
     """Describe why reading cannot start beyond the end of a stream, or return None."""
     if start <= holding.next:
         return None
@@ -172,7 +174,7 @@ def beyond(start: int, holding: Holding) -> str | None:
     )
 
 
-def behind(upto: int, holding: Holding) -> str | None:
+def check_truncated(upto: int, holding: StreamBounds) -> str | None:
     """Describe how the stream ends before `upto`, which it had reached, or return None."""
     if holding.next >= upto:
         return None
@@ -182,7 +184,7 @@ def behind(upto: int, holding: Holding) -> str | None:
     )
 
 
-def resumed(span: Span, holding: Holding, unread: int | None) -> int:
+def resume_offset(span: OffsetRange, holding: StreamBounds, unread: int | None) -> int:
     """Return the sequence to continue from after a loss.
 
     Args:
@@ -200,7 +202,7 @@ def resumed(span: Span, holding: Holding, unread: int | None) -> int:
 # How far the next batch goes ----------------------------------------------------------
 
 
-def admitted(backlogs: Mapping[str, int], limit: int | None) -> dict[str, int]:
+def rate_limit(backlogs: Mapping[str, int], limit: int | None) -> dict[str, int]:
     """Return how many messages each backlog gives, in proportion, to reach `limit` together.
 
     Each backlog gives at least one message, so that no stream waits forever. The sum may
@@ -221,7 +223,7 @@ def admitted(backlogs: Mapping[str, int], limit: int | None) -> dict[str, int]:
     return shares
 
 
-def rows_of(
+def rows_for_bytes(
     limit_bytes: int, backlogs: Mapping[str, int], sizes: Mapping[str, float]
 ) -> int:
     """Return about how many messages have `limit_bytes` together, at least 1."""
@@ -230,7 +232,7 @@ def rows_of(
     return max(1, int(limit_bytes * total / size)) if size else max(1, total)
 
 
-def parts_of(
+def partition_counts(
     counts: Mapping[str, int],
     least: int | None,
     most_rows: int | None,
@@ -257,7 +259,7 @@ def parts_of(
     return parts
 
 
-def packs_of(
+def pack_streams(
     counts: Mapping[str, int],
     parts: Mapping[str, int],
     least: int | None,
@@ -288,8 +290,8 @@ def packs_of(
     return found
 
 
-def planned(
-    spans: Mapping[str, Span],
+def plan_partitions(
+    spans: Mapping[str, OffsetRange],
     least: int | None,
     most_rows: int | None,
     most: int | None = None,
@@ -298,7 +300,7 @@ def planned(
     rows: Mapping[str, int] | None = None,
     bytes_of: Mapping[str, float] | None = None,
     most_bytes: int = MAX_BYTES,
-) -> Spans:
+) -> StreamOffsets:
     """Return the spans with the partitions in which they are read.
 
     Args:
@@ -320,9 +322,9 @@ def planned(
     counts |= {name: max(1, count) for name, count in (rows or {}).items()}
     if least is not None and least_rows is not None:
         least = max(1, min(least, sum(counts.values()) // least_rows))
-    parts = parts_of(counts, least, most_rows, most, bytes_of, most_bytes)
+    parts = partition_counts(counts, least, most_rows, most, bytes_of, most_bytes)
     # A limit on the rows of a partition prevents sharing, unless partitions are limited.
-    packs = {} if most_rows and not most else packs_of(counts, parts, least, most)
+    packs = {} if most_rows and not most else pack_streams(counts, parts, least, most)
     return {
         name: replace(span, parts=parts[name], pack=packs.get(name))
         for name, span in spans.items()
@@ -330,7 +332,7 @@ def planned(
 
 
 def packed(
-    spans: Mapping[str, Span], part: Callable[[str, Span, int, int], Part]
+    spans: Mapping[str, OffsetRange], part: Callable[[str, OffsetRange, int, int], Part]
 ) -> list[list[Part]]:
     """Return the parts of each partition, in the order of the streams.
 
@@ -342,7 +344,7 @@ def packed(
     found: list[list[Part]] = []
     packs: dict[int, list[Part]] = {}
     for name, span in spans.items():
-        for start, end in split(
+        for start, end in split_range(
             span.start or span.next, span.next, span.parts, span.edges
         ):
             made = part(name, span, start, end)
@@ -356,7 +358,7 @@ def packed(
     return found
 
 
-def split(
+def split_range(
     start: int, upto: int, parts: int, within: Sequence[int] = ()
 ) -> list[tuple[int, int]]:
     """Split `start` to before `upto` into ranges whose ends are both included.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS: Final = 30.0
 """The default of `nats.retryTimeout`, enough for a restart or an election."""
-PAUSE: Final = 0.1
+RETRY_INTERVAL: Final = 0.1
 
 AWAY: Final = (
     ConnectionLostError,
@@ -44,7 +44,7 @@ def is_away(error: Exception) -> bool:
     return isinstance(error, AWAY) or type(error) is errors.ConnectionError
 
 
-def patiently(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
+def retry_until_available(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
     """Return the result of `ask`, and retry while the servers cannot answer. Blocks.
 
     Args:
@@ -65,4 +65,4 @@ def patiently(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
             if not is_away(error) or monotonic() >= until:
                 raise
             closed = False
-            sleep(PAUSE)
+            sleep(RETRY_INTERVAL)

@@ -24,7 +24,7 @@ _LATEST: Final = datetime.max.replace(tzinfo=UTC) - CLOCK_SLACK
 
 
 @dataclass(frozen=True)
-class Narrowing:
+class PushedFilters:
     """The limits within which wanted rows can be. None is no limit."""
 
     streams: frozenset[str] | None = None
@@ -35,7 +35,7 @@ class Narrowing:
     since: datetime | None = None
     until: datetime | None = None
 
-    def by(self, kind: str, column: str, value: Any) -> Narrowing:
+    def with_filter(self, kind: str, column: str, value: Any) -> PushedFilters:
         """Return these limits with one more filter of Spark, whose class is called `kind`."""
         match column, kind, value:
             case "stream", "EqualTo", str():
@@ -60,13 +60,13 @@ class Narrowing:
                 return self._time(kind, value)
         return self
 
-    def _in_streams(self, names: Iterable[Any]) -> Narrowing:
+    def _in_streams(self, names: Iterable[Any]) -> PushedFilters:
         wanted = frozenset(names)
         return replace(
             self, streams=wanted if self.streams is None else self.streams & wanted
         )
 
-    def _of_subjects(self, wanted: Iterable[Any]) -> Narrowing:
+    def _of_subjects(self, wanted: Iterable[Any]) -> PushedFilters:
         subjects = tuple(dict.fromkeys(wanted))
         if not all(
             isinstance(subject, str) and is_plain(subject) for subject in subjects
@@ -74,14 +74,14 @@ class Narrowing:
             return self
         return self._of_patterns(subjects)
 
-    def _of_patterns(self, patterns: tuple[str, ...]) -> Narrowing:
+    def _of_patterns(self, patterns: tuple[str, ...]) -> PushedFilters:
         if self.subjects is not None:
             patterns = intersections(self.subjects, patterns)
         if len(patterns) > MAX_SUBJECTS:
             return self
         return replace(self, subjects=patterns)
 
-    def _sequence(self, kind: str, value: int) -> Narrowing:
+    def _sequence(self, kind: str, value: int) -> PushedFilters:
         match kind:
             case "EqualTo":
                 return self._within(value, value)
@@ -95,11 +95,11 @@ class Narrowing:
                 return self._within(1, value)
         return self
 
-    def _within(self, first: int, last: int | None) -> Narrowing:
+    def _within(self, first: int, last: int | None) -> PushedFilters:
         ends = [end for end in (self.last, last) if end is not None]
         return replace(self, first=max(self.first, first), last=min(ends, default=None))
 
-    def _time(self, kind: str, value: datetime) -> Narrowing:
+    def _time(self, kind: str, value: datetime) -> PushedFilters:
         moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
         since = until = None
         if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):

@@ -21,16 +21,16 @@ from .. import errors
 from ..errors import Error, StreamNotFoundError
 from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
-from .coverage import Coverage
-from .offsets import lost
-from .patience import PAUSE, is_away, patiently
-from .streams import LossPolicy, has_followers, logger, look, next_message
+from .coverage import RangeProgress
+from .offsets import describe_loss
+from .patience import RETRY_INTERVAL, is_away, retry_until_available
+from .streams import LossPolicy, fetch_bounds, has_followers, logger, next_message
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from .. import JetStream, Stream
-    from .offsets import Holding
+    from .offsets import StreamBounds
     from .source_options import ReadMode
 
 INACTIVE_THRESHOLD: Final = 30.0
@@ -41,7 +41,7 @@ SIZE_HEADER: Final = "Nats-Msg-Size"
 
 
 @dataclass(frozen=True)
-class RangeToRead:
+class InputRange:
     """A range of a stream, both ends included."""
 
     stream: str
@@ -59,7 +59,7 @@ class RangeReader:
     def __init__(
         self,
         js: JetStream,
-        part: RangeToRead,
+        part: InputRange,
         *,
         columns: list[str],
         subjects: tuple[str, ...],
@@ -72,7 +72,7 @@ class RangeReader:
         self._subjects = subjects
         self._policy = policy
         self._retry_seconds = retry_seconds
-        self._coverage = Coverage(part.start, part.end)
+        self._coverage = RangeProgress(part.start, part.end)
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         """Yield record batches of `columns`, one of which is `sequence`. Blocks.
@@ -106,14 +106,14 @@ class RangeReader:
                         f"{stream.name} do not arrive, although its leader has not "
                         f"removed them"
                     )
-                sleep(PAUSE)
+                sleep(RETRY_INTERVAL)
             self._report_missing(stream)
         except StreamNotFoundError:
             name = self._part.stream
             self._policy.found(name, f"stream {name} was deleted while it was read")
 
-    def _look(self) -> tuple[Stream, Holding]:
-        return look(self._js, self._part.stream, self._retry_seconds)
+    def _look(self) -> tuple[Stream, StreamBounds]:
+        return fetch_bounds(self._js, self._part.stream, self._retry_seconds)
 
     def _read(self, stream: Stream) -> Iterator[pyarrow.RecordBatch]:
         """Yield the batches from the position on, without a retry."""
@@ -132,7 +132,7 @@ class RangeReader:
                     if has_gap:
                         missing = first_missing(coverage.position, sequences)
                         self._is_there(missing, holding)
-                coverage.took(batch.num_rows, last)
+                coverage.advance(batch.num_rows, last)
                 yield batch
 
     def _pulled(self, stream: Stream, start: int) -> Generator[pyarrow.RecordBatch]:
@@ -174,13 +174,13 @@ class RangeReader:
 
     # Missing messages -----------------------------------------------------------------
 
-    def _is_there(self, start: int, holding: Holding) -> bool:
+    def _is_there(self, start: int, holding: StreamBounds) -> bool:
         """Return whether this is still the same stream. Report a loss from `start` on.
 
         Messages before the first sequence of the stream may have been lost.
         """
         part = self._part
-        loss = lost(part.created, start, part.end + 1, holding)
+        loss = describe_loss(part.created, start, part.end + 1, holding)
         if loss is not None:
             self._policy.found(part.stream, loss)
         return holding.created == part.created
@@ -206,7 +206,7 @@ class RangeReader:
         if before.created == self._part.created:
             found = None
             if self._part.mode == "direct" or has_followers(stream):
-                found = patiently(
+                found = retry_until_available(
                     lambda: next_message(stream, start, self._subjects),
                     self._retry_seconds,
                 )

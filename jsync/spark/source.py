@@ -16,31 +16,31 @@ from pyspark.sql.datasource import (
 
 from ..errors import APIError, StreamNotFoundError
 from ..terminal import printable
-from .at_once import ask_all, in_turn
+from .at_once import map_parallel, read_ahead
 from .buckets import bucket_prefix
-from .connecting import ConnectionOptions, jetstream
+from .connecting import ConnectionOptions, get_jetstream
 from .offsets import (
-    Holding,
-    Span,
-    beyond,
-    lost,
+    OffsetRange,
+    StreamBounds,
+    check_start,
+    describe_loss,
     packed,
-    planned,
+    plan_partitions,
 )
-from .patience import patiently
-from .pushdown import Narrowing
+from .patience import retry_until_available
+from .pushdown import PushedFilters
 from .schema import COLUMNS, ENTRY_COLUMNS, arrow_schema, check_schema
 from .source_options import SourceOptions, matches
 from .streams import (
     LossPolicy,
     check_readable,
+    fetch_bounds,
+    fetch_bounds_at_least,
     logger,
-    look,
-    look_behind,
     pending,
     place_after,
     read_mode,
-    sequence_at,
+    resolve_offset,
 )
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .. import JetStream, Stream
-    from .offsets import Spans
+    from .offsets import StreamOffsets
     from .options import Options
-    from .reading import RangeToRead
-    from .source_options import Place, ReadMode
+    from .reading import InputRange
+    from .source_options import OffsetSpec, ReadMode
 
     Answer = TypeVar("Answer")
 
@@ -66,7 +66,7 @@ COUNTED: Final = 10_000
 """Sequences of a sparse span from which on its messages are counted."""
 
 
-class Source:
+class SourceScan:
     """The common part of batches and streams. Spark sends it to the executors."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Source:
         self.policy = LossPolicy(fail=self.options.fail_on_loss)
         self._modes: dict[str, ReadMode] = {}
         self._prefixes: dict[str, str] = {}
-        self._holdings: dict[str, Holding] = {}
+        self._holdings: dict[str, StreamBounds] = {}
         self._uncounted: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Source:
         return {**self.__dict__, "_holdings": {}}
 
     def jetstream(self) -> JetStream:
-        return jetstream(self.connection)
+        return get_jetstream(self.connection)
 
     @property
     def retry_seconds(self) -> float:
@@ -97,7 +97,7 @@ class Source:
 
     def patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Return the result of `ask`, and retry while the servers cannot answer. Blocks."""
-        return patiently(ask, self.retry_seconds)
+        return retry_until_available(ask, self.retry_seconds)
 
     def streams(self) -> tuple[str, ...]:
         """Return the streams to read now. Blocks with a pattern, to request their names.
@@ -140,16 +140,18 @@ class Source:
         """Return whether the options choose a stream of this name."""
         return self.options.reads(name)
 
-    def look(self, name: str) -> tuple[Stream, Holding]:
+    def look(self, name: str) -> tuple[Stream, StreamBounds]:
         """Return a stream and its extent. Check once that it can be read. Blocks."""
-        stream, holding = look(self.jetstream(), name, self.retry_seconds)
+        stream, holding = fetch_bounds(self.jetstream(), name, self.retry_seconds)
         self._check(stream)
         self._holdings[name] = holding
         return stream, holding
 
-    def look_behind(self, name: str, created: str, upto: int) -> tuple[Stream, Holding]:
-        """Do as `look`, but first wait a while until the leader reaches `upto`. Blocks."""
-        stream, holding = look_behind(
+    def look_behind(
+        self, name: str, created: str, upto: int
+    ) -> tuple[Stream, StreamBounds]:
+        """Do as `fetch_bounds`, but first wait a while until the leader reaches `upto`. Blocks."""
+        stream, holding = fetch_bounds_at_least(
             self.jetstream(), name, created, upto, self.retry_seconds
         )
         self._check(stream)
@@ -175,16 +177,18 @@ class Source:
         """
         return self.subjects or tuple(prefix + key for key in self.options.keys)
 
-    def sequence_at(self, stream: Stream, holding: Holding, place: Place) -> int:
+    def sequence_at(
+        self, stream: Stream, holding: StreamBounds, place: OffsetSpec
+    ) -> int:
         """Return the sequence of a place in a stream. Blocks if the place is a time."""
-        return sequence_at(stream, holding, place, self.retry_seconds)
+        return resolve_offset(stream, holding, place, self.retry_seconds)
 
-    def planned(self, spans: Spans) -> Spans:
+    def planned(self, spans: StreamOffsets) -> StreamOffsets:
         """Return the spans with the partitions that the options define."""
         options = self.options
         sparse = [name for name, span in spans.items() if self._is_wide(name, span)]
-        rows = dict(ask_all(lambda name: self.count(name, spans[name]), sparse))
-        found = planned(
+        rows = dict(map_parallel(lambda name: self.count(name, spans[name]), sparse))
+        found = plan_partitions(
             spans,
             options.min_partitions,
             options.rows_per_partition,
@@ -197,7 +201,9 @@ class Source:
             most_bytes=options.partition_bytes,
         )
         split = [name for name in rows if found[name].parts > 1]
-        for name, edges in ask_all(lambda name: self._edges(name, found[name]), split):
+        for name, edges in map_parallel(
+            lambda name: self._edges(name, found[name]), split
+        ):
             found[name] = replace(found[name], edges=edges)
         return found
 
@@ -212,12 +218,12 @@ class Source:
         filters = self._filters(self._prefixes[name])
         return bool(filters) or holding.messages < width // SPARSE
 
-    def _is_wide(self, name: str, span: Span) -> bool:
+    def _is_wide(self, name: str, span: OffsetRange) -> bool:
         """Return whether the messages of a span are counted to plan its partitions."""
         width = span.next - (span.start or span.next)
         return width >= COUNTED and self.is_sparse(name)
 
-    def count(self, name: str, span: Span) -> int:
+    def count(self, name: str, span: OffsetRange) -> int:
         """Return about how many messages a read of a span gets. Blocks."""
         start = span.start or span.next
         try:
@@ -244,7 +250,7 @@ class Source:
         subjects = self._filters(self._prefixes[name])
         return self.patiently(lambda: pending(stream, sequence, subjects))
 
-    def _edges(self, name: str, span: Span) -> tuple[int, ...]:
+    def _edges(self, name: str, span: OffsetRange) -> tuple[int, ...]:
         """Return where the partitions of a span begin, with about as many messages each."""
         start, edges = span.start or span.next, []
         rows = self.count(name, span)
@@ -255,25 +261,25 @@ class Source:
             rows -= part
         return tuple(edge for edge in edges if edge < span.next)
 
-    def partitions(self, spans: Spans) -> list[InputPartition]:
-        """Return the partitions for the executors. `look` has checked each stream before."""
-        from .reading import RangeToRead  # noqa: PLC0415
+    def partitions(self, spans: StreamOffsets) -> list[InputPartition]:
+        """Return the partitions for the executors. `fetch_bounds` has checked each stream before."""
+        from .reading import InputRange  # noqa: PLC0415
 
-        def part(name: str, span: Span, start: int, end: int) -> RangeToRead:
+        def part(name: str, span: OffsetRange, start: int, end: int) -> InputRange:
             mode, prefix = self._modes[name], self._prefixes[name]
-            return RangeToRead(name, span.created, start, end, mode, prefix)
+            return InputRange(name, span.created, start, end, mode, prefix)
 
         return [InputPartition(parts) for parts in packed(spans, part)]
 
-    def read(self, parts: Sequence[RangeToRead]) -> Iterator[pyarrow.RecordBatch]:
+    def read(self, parts: Sequence[InputRange]) -> Iterator[pyarrow.RecordBatch]:
         """Yield the record batches of a partition, in the schema of Spark. Blocks."""
         if len(parts) == 1:
             yield from self._read(parts[0])
             return
         self.patiently(self.jetstream)  # connect once, before the threads start
-        yield from in_turn(self._read, parts)
+        yield from read_ahead(self._read, parts)
 
-    def _read(self, part: RangeToRead) -> Generator[pyarrow.RecordBatch]:
+    def _read(self, part: InputRange) -> Generator[pyarrow.RecordBatch]:
         from .columns import conform, entries, message_columns  # noqa: PLC0415
         from .reading import RangeReader  # noqa: PLC0415
 
@@ -300,25 +306,27 @@ class JetStreamReader(DataSourceReader):
     """A batch that reads the current messages of the streams, or a part of them."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._source = Source(options, schema, streaming=False)
+        self._source = SourceScan(options, schema, streaming=False)
 
     def partitions(self) -> Sequence[InputPartition]:
         source = self._source
         self._source.jetstream()
-        spans = dict(ask_all(self.span, source.streams()))
+        spans = dict(map_parallel(self.span, source.streams()))
         return source.partitions(source.planned(spans))
 
-    def span(self, name: str) -> Span:
+    def span(self, name: str) -> OffsetRange:
         """Return the part of a stream that the options define."""
         source, options = self._source, self._source.options
         stream, holding = source.look(name)
         start = source.sequence_at(stream, holding, options.starting.of(name))
         end = source.sequence_at(stream, holding, options.ending.of(name))
         upto = min(holding.next, end)
-        loss = beyond(start, holding) or lost(holding.created, start, upto, holding)
+        loss = check_start(start, holding) or describe_loss(
+            holding.created, start, upto, holding
+        )
         if loss is not None:
             self._source.policy.found(name, loss)
-        return Span(holding.created, min(max(start, holding.first), upto), upto)
+        return OffsetRange(holding.created, min(max(start, holding.first), upto), upto)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         # Without partitions, Spark passes one with the value None.
@@ -326,22 +334,22 @@ class JetStreamReader(DataSourceReader):
             yield from self._source.read(partition.value)
 
 
-class FilteringReader(JetStreamReader):
+class PushdownReader(JetStreamReader):
     """A batch that gets the filters of the query, to read less.
 
     Spark refuses a reader with `pushFilters` while filter pushdown is disabled, so this is a
     separate class.
     """
 
-    _narrowing = Narrowing()
+    _narrowing = PushedFilters()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read by the filters. Return all of them, so that Spark still checks rows."""
-        narrowing = Narrowing(subjects=self._source.subjects or None)
+        narrowing = PushedFilters(subjects=self._source.subjects or None)
         for one in filters:
             match getattr(one, "attribute", ()), getattr(one, "value", None):
                 case (str(column),), value:
-                    narrowing = narrowing.by(type(one).__name__, column, value)
+                    narrowing = narrowing.with_filter(type(one).__name__, column, value)
         self._narrowing = narrowing
         self._source.subjects = narrowing.subjects or ()
         return filters
@@ -349,11 +357,11 @@ class FilteringReader(JetStreamReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [] if self._narrowing.subjects == () else super().partitions()
 
-    def span(self, name: str) -> Span:
+    def span(self, name: str) -> OffsetRange:
         span, narrowing = super().span(name), self._narrowing
         stream, holding = self._source.look(name)
         if narrowing.streams is not None and name not in narrowing.streams:
-            return Span(span.created, span.next, span.next)
+            return OffsetRange(span.created, span.next, span.next)
         start, upto = max(span.start or 1, narrowing.first), span.next
         if narrowing.last is not None:
             upto = min(upto, narrowing.last + 1)
@@ -363,4 +371,4 @@ class FilteringReader(JetStreamReader):
         if narrowing.until is not None:
             until = self._source.sequence_at(stream, holding, narrowing.until)
             upto = min(upto, until)
-        return Span(span.created, min(start, upto), upto)
+        return OffsetRange(span.created, min(start, upto), upto)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .options import Options
 
-Place: TypeAlias = int | datetime | Literal["earliest", "latest"]
+OffsetSpec: TypeAlias = int | datetime | Literal["earliest", "latest"]
 """A sequence, a time, or an end of the stream."""
 ReadMode: TypeAlias = Literal["consumer", "direct"]
 
@@ -43,17 +43,17 @@ TRIGGER_DELAY: Final = 900.0
 
 
 @dataclass(frozen=True)
-class Places:
+class OffsetSpecs:
     """A place in each stream."""
 
-    named: dict[str, Place]
-    others: Place
+    named: dict[str, OffsetSpec]
+    others: OffsetSpec
     """The place in streams that are not named."""
 
-    def of(self, stream: str) -> Place:
+    def of(self, stream: str) -> OffsetSpec:
         return self.named.get(stream, self.others)
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: OffsetSpec) -> bool:
         return place == self.others or place in self.named.values()
 
 
@@ -70,8 +70,8 @@ class SourceOptions:
     """Keys of the bucket, or patterns. Empty: all keys."""
     is_table: bool
     """Read only the last message of each subject, or the value of each key."""
-    starting: Places
-    ending: Places
+    starting: OffsetSpecs
+    ending: OffsetSpecs
     """Exclusive, as with Spark's other sources."""
     max_rows: int | None
     """The most messages of a micro-batch."""
@@ -117,12 +117,12 @@ class SourceOptions:
         def reads(name: str) -> bool:
             return name in streams if pattern is None else matches(pattern, name)
 
-        first: Place = "latest" if streaming else "earliest"
+        first: OffsetSpec = "latest" if streaming else "earliest"
         starting = _places(options, "starting", streams, first, reads)
         if streaming:
             if name := exclusive(options, "endingOffsets", "endingTimestamp"):
                 raise ConfigError(f"option {name} is for a batch: a stream has no end")
-            ending = Places({}, "latest")
+            ending = OffsetSpecs({}, "latest")
         else:
             if starting.has("latest"):
                 raise ConfigError(
@@ -263,17 +263,17 @@ def _places(
     options: Options,
     which: Literal["starting", "ending"],
     streams: tuple[str, ...],
-    default: Place,
+    default: OffsetSpec,
     reads: Callable[[str], bool],
-) -> Places:
+) -> OffsetSpecs:
     """Return the place in each stream, from `...Offsets` or `...Timestamp`."""
     name = exclusive(options, f"{which}Offsets", f"{which}Timestamp")
     text = None if name is None else options.text(name)
     if name is None or text is None:
-        return Places({}, default)
+        return OffsetSpecs({}, default)
     place = moment if name.endswith("Timestamp") else _place
     if not text.startswith("{"):
-        return Places({}, place(name, text))
+        return OffsetSpecs({}, place(name, text))
     try:
         given = json.loads(text)
     except ValueError as error:
@@ -283,10 +283,10 @@ def _places(
     if other := [stream for stream in given if not reads(stream)]:
         raise ConfigError(f"option {name} names stream {other[0]}, which is not read")
     named = {stream: place(name, str(where)) for stream, where in given.items()}
-    return Places(named, default)
+    return OffsetSpecs(named, default)
 
 
-def _place(name: str, text: str) -> Place:
+def _place(name: str, text: str) -> OffsetSpec:
     match text.lower():
         case "earliest":
             return "earliest"

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ..errors import CheckpointError, ConfigError, StreamNotFoundError
-from .at_once import ask_all
-from .marks import Mark, contradiction, first_after
+from .at_once import map_parallel
+from .marks import StreamFingerprint, find_mismatch, first_after
 from .offsets import (
-    Holding,
-    Span,
-    admitted,
-    behind,
-    beyond,
-    complete,
+    OffsetRange,
+    StreamBounds,
+    check_start,
+    check_truncated,
+    describe_loss,
     from_json,
-    lost,
-    resumed,
-    rows_of,
+    rate_limit,
+    resume_offset,
+    rows_for_bytes,
     to_json,
+    with_start,
 )
-from .source import Source
+from .source import SourceScan
 from .streams import logger
 
 try:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .. import Stream
-    from .offsets import Spans
+    from .offsets import StreamOffsets
     from .options import Options
 
     Answer = TypeVar("Answer")
@@ -63,15 +63,15 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._source = Source(options, schema, streaming=True)
+        self._source = SourceScan(options, schema, streaming=True)
         # The start of each stream in this process, by name and by `found`, see `_begin`.
-        self._begun: dict[tuple[str, bool], Span] = {}
+        self._begun: dict[tuple[str, bool], OffsetRange] = {}
         # The last offset that Spark got. Before 4.2 it does not pass the one to continue from.
         self._last: dict[str, Any] | None = None
-        self._heads: Spans = {}  # the last known ends of the streams
+        self._heads: StreamOffsets = {}  # the last known ends of the streams
         # The marks of the last offset that Spark got.
-        self._planned: dict[str, Mark | None] = {}
-        self._targets: dict[str, Holding] | None = None
+        self._planned: dict[str, StreamFingerprint | None] = {}
+        self._targets: dict[str, StreamBounds] | None = None
         self._last_batch: float | None = None
         self._has_warned = False
 
@@ -85,7 +85,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         return to_json(dict(self._ask_all(self._begin, self._source.streams())))
 
-    def _begin(self, name: str, *, found: bool = False) -> Span:
+    def _begin(self, name: str, *, found: bool = False) -> OffsetRange:
         """Return the start of a stream that the query does not know yet.
 
         One stream may need the start for both values of `found`, because it can appear
@@ -103,13 +103,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if found and name not in starting.named:
                 place = "earliest"
             start = self._source.sequence_at(stream, holding, place)
-            loss = beyond(start, holding) or lost(
+            loss = check_start(start, holding) or describe_loss(
                 holding.created, start, holding.next, holding
             )
             if loss is not None:
                 self._source.policy.found(name, loss)
             start = min(max(start, holding.first), holding.next)
-            begun = Span(holding.created, start, start, mark=holding.mark)
+            begun = OffsetRange(holding.created, start, start, mark=holding.mark)
             self._begun[name, found] = begun
         return self._begun[name, found]
 
@@ -128,7 +128,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         the query has read from it before.
         """
 
-        def look(name: str) -> Holding | None:
+        def look(name: str) -> StreamBounds | None:
             try:
                 return self._source.look(name)[1]
             except StreamNotFoundError:
@@ -166,7 +166,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._last = end
         return end
 
-    def _known(self, offset: dict[str, Any]) -> Spans:
+    def _known(self, offset: dict[str, Any]) -> StreamOffsets:
         """Read an offset. Raises `CheckpointError` if it has streams that are not read."""
         spans = from_json(offset)
         left = [name for name in spans if not self._source.reads(name)]
@@ -177,7 +177,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         return spans
 
-    def _advanced(self, before: Spans, *, limited: bool, warn: bool) -> Spans:
+    def _advanced(
+        self, before: StreamOffsets, *, limited: bool, warn: bool
+    ) -> StreamOffsets:
         """Return the end of the next batch, or `before` if no batch is to begin.
 
         Args:
@@ -185,15 +187,15 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             limited: Apply the limits of the options.
             warn: Log a warning if a limit leaves messages to the next batch.
         """
-        places: Spans = {}
-        marks: dict[str, Mark | None] = {}
+        places: StreamOffsets = {}
+        marks: dict[str, StreamFingerprint | None] = {}
         backlogs: dict[str, int] = {}
         sizes: dict[str, float] = {}
         is_found = self._source.options.pattern is not None
 
-        def look(name: str) -> tuple[Span, Span, Holding | None]:
+        def look(name: str) -> tuple[OffsetRange, OffsetRange, StreamBounds | None]:
             known = before.get(name) or self._begin(name, found=is_found)
-            return (known, *self._resumed(name, known))
+            return (known, *self._resume_range(name, known))
 
         found = self._ask_all(look, self._names(before))
         for name, (known, place, holding) in found:
@@ -211,11 +213,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         moved = before.keys() != places.keys() or any(
             span is not before[name] for name, span in places.items()
         )
-        if not moved and (not any(shares.values()) or self._waits(places, backlogs)):
+        if not moved and (
+            not any(shares.values()) or self._should_delay(places, backlogs)
+        ):
             return before
         self._last_batch = monotonic()
         after = {
-            name: Span(
+            name: OffsetRange(
                 span.created, span.next, span.next + shares[name], mark=marks[name]
             )
             for name, span in places.items()
@@ -237,19 +241,23 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 left,
             )
 
-    def _names(self, before: Spans) -> list[str]:
+    def _names(self, before: StreamOffsets) -> list[str]:
         """Return the streams of the next batch, with a pattern also new streams."""
         if self._source.options.pattern is None:
             return list(self._source.options.streams)
         new = self._source.later_streams() if self._targets is None else self._targets
         return list(dict.fromkeys([*before, *new]))
 
-    def _counts(self, places: Spans, backlogs: dict[str, int]) -> dict[str, int]:
+    def _counts(
+        self, places: StreamOffsets, backlogs: dict[str, int]
+    ) -> dict[str, int]:
         """Return how many messages each backlog has, and not only sequences. Blocks."""
 
         def count(name: str) -> int:
             start = places[name].next
-            return self._source.count(name, Span("", start, start + backlogs[name]))
+            return self._source.count(
+                name, OffsetRange("", start, start + backlogs[name])
+            )
 
         sparse = [
             name
@@ -259,14 +267,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {**backlogs, **dict(self._ask_all(count, sparse))}
 
     def _limited(
-        self, places: Spans, backlogs: dict[str, int], sizes: dict[str, float]
+        self, places: StreamOffsets, backlogs: dict[str, int], sizes: dict[str, float]
     ) -> dict[str, int]:
         """Return how many sequences each stream goes on, within the limits. Blocks."""
-        shares = self._shares(backlogs, sizes)
+        shares = self._allocate(backlogs, sizes)
         if sum(shares.values()) >= sum(backlogs.values()):
             return shares
         counts = self._counts(places, backlogs)
-        rows = self._shares(counts, sizes)
+        rows = self._allocate(counts, sizes)
         for name, left in backlogs.items():
             start = places[name].next
             if counts[name] == left:  # a message has each sequence
@@ -278,7 +286,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 shares[name] = end - start
         return shares
 
-    def _waits(self, places: Spans, backlogs: dict[str, int]) -> bool:
+    def _should_delay(self, places: StreamOffsets, backlogs: dict[str, int]) -> bool:
         """Return whether a batch of so few messages waits for more."""
         options = self._source.options
         if options.min_rows is None or self._targets is not None:
@@ -291,7 +299,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 return False
         return monotonic() - self._last_batch < options.max_delay
 
-    def _resumed(self, name: str, span: Span) -> tuple[Span, Holding | None]:
+    def _resume_range(
+        self, name: str, span: OffsetRange
+    ) -> tuple[OffsetRange, StreamBounds | None]:
         """Return the span to continue from, and the stream's extent, None if it is missing.
 
         A loss is reported to the policy.
@@ -299,39 +309,41 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         source = self._source
         try:
             stream, holding = source.look_behind(name, span.created, span.reached)
-            self._heads[name] = Span(holding.created, holding.next, holding.next)
-            loss = lost(span.created, span.next, holding.next, holding)
+            self._heads[name] = OffsetRange(holding.created, holding.next, holding.next)
+            loss = describe_loss(span.created, span.next, holding.next, holding)
             unread = None
-            if altered := self._altered(stream, span, holding):
-                loss, unread = altered, self._unread(stream, span)
+            if altered := self._find_mismatch(stream, span, holding):
+                loss, unread = altered, self._first_unread(stream, span)
         except StreamNotFoundError:
             source.policy.found(name, _gone(name))
             return span, None
         if loss is None:
             return span, holding
-        place = resumed(span, holding, unread)
+        place = resume_offset(span, holding, unread)
         source.policy.found(name, loss, place)
-        return Span(holding.created, place, place), holding
+        return OffsetRange(holding.created, place, place), holding
 
-    def _altered(self, stream: Stream, span: Span, holding: Holding) -> str | None:
+    def _find_mismatch(
+        self, stream: Stream, span: OffsetRange, holding: StreamBounds
+    ) -> str | None:
         """Describe how the stream was recreated or restored from older data, or return None."""
         if holding.created != span.created:
-            return lost(span.created, span.next, holding.next, holding)
-        if loss := behind(span.reached, holding):
+            return describe_loss(span.created, span.next, holding.next, holding)
+        if loss := check_truncated(span.reached, holding):
             return loss
         mark = span.mark
         if mark is None:
             return None
-        return self._source.patiently(lambda: contradiction(stream, mark))
+        return self._source.patiently(lambda: find_mismatch(stream, mark))
 
-    def _unread(self, stream: Stream, span: Span) -> int | None:
+    def _first_unread(self, stream: Stream, span: OffsetRange) -> int | None:
         """Return the first message of an altered stream that the query has not read."""
         mark = span.mark
         if mark is None:
             return None
         return self._source.patiently(lambda: first_after(stream, mark))
 
-    def _backlog(self, span: Span, holding: Holding) -> int:
+    def _backlog(self, span: OffsetRange, holding: StreamBounds) -> int:
         upto = holding.next
         if self._targets is not None:
             target = self._targets.get(holding.stream)
@@ -340,15 +352,15 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             upto = min(upto, target.next)
         return max(0, upto - span.next)
 
-    def _shares(
+    def _allocate(
         self, backlogs: dict[str, int], sizes: dict[str, float]
     ) -> dict[str, int]:
         options = self._source.options
         limit = options.max_rows
         if options.max_bytes is not None:
-            rows = rows_of(options.max_bytes, backlogs, sizes)
+            rows = rows_for_bytes(options.max_bytes, backlogs, sizes)
             limit = rows if limit is None else min(limit, rows)
-        return admitted(backlogs, limit)
+        return rate_limit(backlogs, limit)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the streams, for the progress of the query."""
@@ -368,12 +380,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         there = {
             name: span
             for name, known in self._known(end).items()
-            for span in [complete(known, before.get(name))]
+            for span in [with_start(known, before.get(name))]
             if span.start is not None and span.start < span.next
         }
 
-        def look(name: str) -> Span:
-            return self._there(name, there[name], before.get(name))
+        def look(name: str) -> OffsetRange:
+            return self._available(name, there[name], before.get(name))
 
         spans = dict(self._ask_all(look, list(there)))
         if any(not span.parts for span in spans.values()):
@@ -398,7 +410,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         self._last = offset
 
-    def _there(self, name: str, span: Span, before: Span | None) -> Span:
+    def _available(
+        self, name: str, span: OffsetRange, before: OffsetRange | None
+    ) -> OffsetRange:
         """Return the part of a span that still exists: all of it, unless loss is allowed."""
         source = self._source
         assert span.start is not None
@@ -407,13 +421,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         except StreamNotFoundError:
             source.policy.found(name, _gone(name))
             return replace(span, start=span.next)
-        loss = lost(span.created, span.start, span.next, holding)
+        loss = describe_loss(span.created, span.start, span.next, holding)
         upto = holding.next
         # Do not check again what this process has just planned.
         if span.mark is None or self._planned.get(name) != span.mark:
             for known in filter(None, (before, span)):
-                if altered := self._altered(stream, known, holding):
-                    unread = self._unread(stream, known)
+                if altered := self._find_mismatch(stream, known, holding):
+                    unread = self._first_unread(stream, known)
                     loss, upto = altered, upto if unread is None else unread
                     break
         if loss is None:
@@ -430,7 +444,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> Iterator[tuple[str, Answer]]:
         """Call `ask` for all these streams, in parallel. Blocks."""
         self._source.jetstream()  # connect once, for all threads
-        return ask_all(ask, names)
+        return map_parallel(ask, names)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         yield from self._source.read(partition.value)

@@ -21,17 +21,17 @@ from ..errors import (
 )
 from ..terminal import printable
 from .buckets import STREAM_PREFIX
-from .connecting import connection
-from .marks import mark_of
-from .offsets import Holding
-from .patience import PAUSE, RETRY_SECONDS, patiently
+from .connecting import get_connection
+from .marks import fingerprint_of
+from .offsets import StreamBounds
+from .patience import RETRY_INTERVAL, RETRY_SECONDS, retry_until_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .. import JetStream, Stream
     from .connecting import ConnectionOptions
-    from .source_options import Place, ReadMode
+    from .source_options import OffsetSpec, ReadMode
 
 INFO_TIMEOUT: Final = 1.0
 """Seconds until a request that the server may have missed is retried."""
@@ -44,7 +44,7 @@ EXACT: Final = 50
 logger = logging.getLogger("jsync.spark")
 
 
-def find(js: JetStream, name: str) -> Stream:
+def get_stream(js: JetStream, name: str) -> Stream:
     """Return a stream, with info from its leader. Blocks.
 
     Raises:
@@ -86,38 +86,38 @@ def _names(js: JetStream) -> list[str]:
         return []
 
 
-def look(
+def fetch_bounds(
     js: JetStream, name: str, seconds: float = RETRY_SECONDS
-) -> tuple[Stream, Holding]:
+) -> tuple[Stream, StreamBounds]:
     """Return a stream and its extent. Blocks, and retries up to `seconds`.
 
     Raises `StreamNotFoundError` if the stream does not exist.
     """
-    stream = patiently(lambda: find(js, name), seconds)
-    return stream, holding_of(stream)
+    stream = retry_until_available(lambda: get_stream(js, name), seconds)
+    return stream, bounds_of(stream)
 
 
-def look_behind(
+def fetch_bounds_at_least(
     js: JetStream,
     name: str,
     created: str,
     upto: int,
     seconds: float = RETRY_SECONDS,
-) -> tuple[Stream, Holding]:
-    """Do as `look`, but first wait a while until the leader reaches `upto`. Blocks."""
+) -> tuple[Stream, StreamBounds]:
+    """Do as `fetch_bounds`, but first wait a while until the leader reaches `upto`. Blocks."""
     until = monotonic() + BEHIND
     while True:
-        stream, holding = look(js, name, seconds)
+        stream, holding = fetch_bounds(js, name, seconds)
         behind = holding.created == created and holding.next < upto
         if not behind or monotonic() >= until:
             return stream, holding
-        sleep(PAUSE)
+        sleep(RETRY_INTERVAL)
 
 
-def holding_of(stream: Stream) -> Holding:
+def bounds_of(stream: Stream) -> StreamBounds:
     info = stream.cached_info
     state = info.state
-    return Holding(
+    return StreamBounds(
         stream=stream.name,
         created="" if info.created is None else info.created.isoformat(),
         first=max(1, state.first_seq),
@@ -125,14 +125,17 @@ def holding_of(stream: Stream) -> Holding:
         messages=state.messages,
         message_bytes=state.bytes / state.messages if state.messages else 0.0,
         leader="" if info.cluster is None else info.cluster.leader or "",
-        mark=mark_of(stream),
+        mark=fingerprint_of(stream),
         is_bucket=stream.name.startswith(STREAM_PREFIX)
         and bool(stream.config.max_msgs_per_subject),
     )
 
 
-def sequence_at(
-    stream: Stream, holding: Holding, place: Place, seconds: float = RETRY_SECONDS
+def resolve_offset(
+    stream: Stream,
+    holding: StreamBounds,
+    place: OffsetSpec,
+    seconds: float = RETRY_SECONDS,
 ) -> int:
     """Return the sequence of a place. If it is a time, blocks and retries up to `seconds`.
 
@@ -145,7 +148,7 @@ def sequence_at(
         return holding.next
     if isinstance(place, datetime):
         try:
-            found = patiently(
+            found = retry_until_available(
                 lambda: stream.get_message(start_time=place, direct=False), seconds
             )
         except MessageNotFoundError:
@@ -281,14 +284,14 @@ def _pull_once(subject: str, options: ConnectionOptions) -> None:
     while True:
         left = deadline - monotonic()
         try:
-            connection(options).request(
+            get_connection(options).request(
                 subject, b'{"batch":1,"no_wait":true}', timeout=min(left, INFO_TIMEOUT)
             )
         except (errors.TimeoutError, NoRespondersError) as error:
             if left <= INFO_TIMEOUT:
                 raise
             if isinstance(error, NoRespondersError):  # it comes immediately
-                sleep(PAUSE)
+                sleep(RETRY_INTERVAL)
         else:
             return
 

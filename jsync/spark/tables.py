@@ -21,12 +21,12 @@ from ..errors import (
     UnsupportedFeatureError,
 )
 from ..subjects import has_wildcard
-from .at_once import ask_all
+from .at_once import map_parallel
 from .buckets import bucket_prefix, operation_of
-from .offsets import Span, packed
+from .offsets import OffsetRange, packed
 from .schema import arrow_schema
-from .source import Source
-from .streams import look
+from .source import SourceScan
+from .streams import fetch_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,21 +62,21 @@ class TableReader(DataSourceReader):
     """A batch with a row for each subject of the streams, or for each key of a bucket."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._source = Source(options, schema, streaming=False)
+        self._source = SourceScan(options, schema, streaming=False)
 
     # On the driver --------------------------------------------------------------------
 
     def partitions(self) -> Sequence[InputPartition]:
         source = self._source
         source.jetstream()
-        found = dict(ask_all(self._listed, source.streams()))
+        found = dict(map_parallel(self._listed, source.streams()))
         # Split the list of subjects as if each were a message of a stream.
         spans = {
-            name: Span(listed.created, 1, 1 + len(listed.subjects))
+            name: OffsetRange(listed.created, 1, 1 + len(listed.subjects))
             for name, listed in found.items()
         }
 
-        def part(name: str, span: Span, start: int, end: int) -> SubjectsToRead:
+        def part(name: str, span: OffsetRange, start: int, end: int) -> SubjectsToRead:
             listed = found[name]
             some = listed.subjects[start - 1 : end]
             return SubjectsToRead(name, span.created, some, listed.page, listed.prefix)
@@ -86,7 +86,7 @@ class TableReader(DataSourceReader):
     def _listed(self, name: str) -> SubjectsToRead:
         """Return all subjects of a stream, or those of the keys with a value. Blocks."""
         source, js = self._source, self._source.jetstream()
-        stream, holding = look(js, name, source.retry_seconds)
+        stream, holding = fetch_bounds(js, name, source.retry_seconds)
         prefix, bucket = "", source.options.bucket
         if bucket is None:
             subjects = source.patiently(lambda: self._subjects(stream))
@@ -137,7 +137,7 @@ class TableReader(DataSourceReader):
         if part.prefix:
             wanted = message_columns(schema.names)
         try:
-            stream, holding = look(js, name, source.retry_seconds)
+            stream, holding = fetch_bounds(js, name, source.retry_seconds)
             if holding.created != part.created:
                 source.policy.found(
                     name, f"stream {name} was recreated during the read"

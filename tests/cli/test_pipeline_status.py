@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.spark.monitoring.board import note, open_board
-from jsync.spark.monitoring.figures import QueryFigures
+from jsync.spark.monitoring.board import open_status_bucket, write_status
+from jsync.spark.monitoring.figures import QueryMetrics
 
 from .support import Jsync
 
@@ -36,8 +36,8 @@ DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 def test_an_unreadable_entry_hides_no_query(
     server: LocalServer, js: package.JetStream, unique: str, bad: bytes
 ) -> None:
-    board = open_board(js, unique)
-    note(board, QueryFigures(id="good"))
+    board = open_status_bucket(js, unique)
+    write_status(board, QueryMetrics(id="good"))
     board.put("bad", bad)
     found = Jsync(server)("pipeline", "status", "--bucket", unique, "--json").json
     assert [query["id"] for query in found] == ["good"]

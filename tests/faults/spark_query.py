@@ -30,7 +30,7 @@ from jsync.spark import source_stream
 from jsync.spark.options import Options
 from jsync.spark.schema import source_schema
 from jsync.spark.sink import writer
-from jsync.spark.sink.writer import Sink
+from jsync.spark.sink.writer import SinkWriter
 from jsync.spark.source_stream import JetStreamStreamReader
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Driver:
     def _write(self, batch: int, rows: list[int]) -> None:
         """Write the rows into the sink, after a shuffle into two tasks."""
         options = Options(self._run.write, "write")
-        sink = Sink(options, WRITTEN, overwrite=False, streaming=True)
+        sink = SinkWriter(options, WRITTEN, overwrite=False, streaming=True)
         self._dice.shuffle(rows)
         half = self._dice.randrange(len(rows) + 1)
         reports = self._tasks(
@@ -212,13 +212,13 @@ class Driver:
         sink.commit_batch(reports, batch, last=False)
 
     def _writing(
-        self, sink: Sink, batch: int, number: int, rows: list[int]
+        self, sink: SinkWriter, batch: int, number: int, rows: list[int]
     ) -> Callable[[], TaskReport]:
         pickled = pickle.dumps(sink)
 
         def write() -> TaskReport:
             self._task.partition = number
-            sink: Sink = pickle.loads(pickled)
+            sink: SinkWriter = pickle.loads(pickled)
             return sink.write_task(self._columns(rows), KEY, batch)
 
         return write

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from jsync.spark.pipeline.starting import TOO_LATE, started
+from jsync.spark.pipeline.starting import TOO_LATE, start_with_retry
 
 from ..support.servers import wait_for
 
@@ -144,7 +144,7 @@ def patiently(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     deadline = time.monotonic() + LONG
     while True:
         try:
-            return started(start)
+            return start_with_retry(start)
         except PySparkException as error:
             if TOO_LATE not in str(error) or time.monotonic() > deadline:
                 raise

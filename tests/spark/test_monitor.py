@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import jsync as library
 from jsync import errors
-from jsync.spark import QueryFigures, monitor, statuses
+from jsync.spark import QueryMetrics, monitor, query_statuses
 
 from ..cli.support import Jsync
 from ..support.servers import wait_for
@@ -33,10 +33,10 @@ def place(server: LocalServer) -> dict[str, str]:
     return {"nats.servers": server.url}
 
 
-def the(watching: Monitor, name: str) -> QueryFigures:
+def the(watching: Monitor, name: str) -> QueryMetrics:
     """Return the figures of a query, or empty ones before the first measurement."""
     found = (each for each in watching.queries() if each.name == name)
-    return next(found, QueryFigures(id="none"))
+    return next(found, QueryMetrics(id="none"))
 
 
 def named(frame: DataFrame, name: str, batches: Batches) -> Any:
@@ -64,7 +64,7 @@ def test_query_lag_is_reported_in_messages_and_seconds(
     caplog.set_level(logging.INFO, "jsync.spark.monitor")
     fill(js, stream, *numbers(12))
     frame = reading.stream(stream, startingOffsets="earliest", maxOffsetsPerTrigger=5)
-    told: list[QueryFigures] = []
+    told: list[QueryMetrics] = []
     bucket = f"{unique}progress"
     with monitor(
         spark,
@@ -94,7 +94,7 @@ def test_query_lag_is_reported_in_messages_and_seconds(
             assert f'jsync_spark_rows_total{{query="{unique}"}} 5\n' in text
             assert f'jsync_spark_query_running{{query="{unique}"}} 1\n' in text
             assert get(watching.port, "/readyz") == "ok\n"
-            (kept,) = statuses(js, bucket)
+            (kept,) = query_statuses(js, bucket)
             assert (kept.id, kept.state, kept.lag) == (str(query.id), "running", 10)
         finally:
             query.stop()
@@ -153,7 +153,7 @@ def test_duplicates_and_dead_letters_count_over_all_runs(
         "queryName": unique,
     }
     bucket = f"{unique}progress"
-    found = QueryFigures(id="none")
+    found = QueryMetrics(id="none")
     try:
         for start, malformed, totals in ((1, 1, (1, 0)), (5, 2, (1, 2))):
             fill(js, stream, *numbers(3, start), b"no number")

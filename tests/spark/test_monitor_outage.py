@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import jsync
-from jsync.spark import monitor, statuses
+from jsync.spark import monitor, query_statuses
 from jsync.spark.monitoring.board import BUCKET
 
 from ..support.servers import monitor as page, wait_for
@@ -125,7 +125,7 @@ def test_counters_wait_for_those_of_earlier_runs(
             await_measurement(found)
             assert 'jsync_spark_rows_total{query="q"} 97' in found.prometheus_text()
             assert 'jsync_spark_batches_total{query="q"} 10' in found.prometheus_text()
-        (kept,) = statuses(js)
+        (kept,) = query_statuses(js)
     assert (kept.rows, kept.batches, kept.malformed, kept.batch) == (97, 10, 4, 0)
 
 
@@ -178,5 +178,5 @@ def test_a_key_of_others_hides_no_query(js: jsync.JetStream, unique: str) -> Non
     for key in ("a$b", "a.>", "q2", "AAA"):
         with contextlib.suppress(jsync.errors.Error):
             js.publish(f"$KV.{unique}.{key}", b'{"id": 1}')
-    assert [query.id for query in statuses(js, unique)] == ["q1"]
+    assert [query.id for query in query_statuses(js, unique)] == ["q1"]
     js.delete_key_value(unique)

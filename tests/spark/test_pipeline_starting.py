@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from jsync.spark.pipeline.starting import RETRYING, has_not_begun, started
+from jsync.spark.pipeline.starting import RETRYING, has_not_begun, start_with_retry
 
 LATE = "Python worker failed to connect back."
 
@@ -18,10 +18,10 @@ def test_only_a_late_worker_justifies_another_start() -> None:
             raise error
         return "a query"
 
-    assert started(start) == "a query"
+    assert start_with_retry(start) == "a query"
     errors[:] = [PySparkException("there is no stream A"), None]
     with pytest.raises(PySparkException, match="no stream A"):
-        started(start)
+        start_with_retry(start)
 
 
 def test_a_late_start_is_repeated_until_it_works() -> None:
@@ -33,7 +33,7 @@ def test_a_late_start_is_repeated_until_it_works() -> None:
             raise left.pop()
         return "a query"
 
-    assert started(start, say=said.append) == "a query"
+    assert start_with_retry(start, say=said.append) == "a query"
     assert said == [RETRYING] * 50
 
 
@@ -45,10 +45,10 @@ def test_a_stop_or_the_time_ends_late_starts() -> None:
         raise PySparkException(LATE)
 
     with pytest.raises(PySparkException, match="connect back"):
-        started(start, is_stopped=lambda: len(asked) == 3)
+        start_with_retry(start, is_stopped=lambda: len(asked) == 3)
     assert len(asked) == 3
     with pytest.raises(PySparkException, match="connect back"):
-        started(start, seconds=0)
+        start_with_retry(start, seconds=0)
     assert len(asked) == 4
 
 
@@ -61,5 +61,5 @@ def test_a_job_that_has_begun_is_not_repeated() -> None:
             raise error
 
     with pytest.raises(PySparkException, match="Job aborted"):
-        started(start, is_retried=has_not_begun)
+        start_with_retry(start, is_retried=has_not_begun)
     assert len(errors) == 1

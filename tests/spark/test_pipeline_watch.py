@@ -10,14 +10,14 @@ from py4j.protocol import Py4JError
 
 from jsync.spark.pipeline.batch import _JobWatcher
 from jsync.spark.pipeline.report import Report
-from jsync.spark.pipeline.stopping import Stop
+from jsync.spark.pipeline.stopping import StopRequest
 
 from ..support.servers import wait_for
 
 
 @pytest.mark.parametrize("error", [Py4JError("no answer"), BrokenPipeError()])
 def test_a_watch_outlasts_calls_that_fail(error: Exception) -> None:
-    context, stop = Mock(), Stop()
+    context, stop = Mock(), StopRequest()
     context.statusTracker.side_effect = error
     context.cancelJobGroup.side_effect = error
     with _JobWatcher(Mock(sparkContext=context), "w", stop, Report(quiet=True)):

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 import jsync
 from jsync import errors
-from jsync.spark.sink.fence import Begun, encode
+from jsync.spark.sink.fence import BatchStarted, encode
 
 from .sink_support import numbers, stored, write
 
@@ -31,7 +31,7 @@ def entry_of(js: jsync.JetStream, key: str, bucket: str = "jsync_spark") -> Any:
     return json.loads(message.data)
 
 
-def put_entry(js: jsync.JetStream, key: str, entry: Begun) -> None:
+def put_entry(js: jsync.JetStream, key: str, entry: BatchStarted) -> None:
     js.publish(f"$KV.jsync_spark.{key}", encode(entry))
 
 
@@ -304,7 +304,7 @@ def test_an_interrupted_job_continues_while_ids_are_remembered(
     job = f"half-{stream.name}"
     options = {"stream": stream.name, "delivery": "exactly-once", "jobId": job}
     write(numbers(spark, stream, 0), server, **options)
-    put_entry(js, f"job.{job}.begun", Begun(0, "another", 0))
+    put_entry(js, f"job.{job}.begun", BatchStarted(0, "another", 0))
     with js.publisher() as publisher:
         for number in range(0, 3000, 2):
             subject = f"{stream.name}.{number % 3}"
@@ -322,7 +322,7 @@ def test_a_job_interrupted_long_ago_raises_with_advice(
     job = f"late-{stream.name}"
     options = {"stream": stream.name, "delivery": "exactly-once", "jobId": job}
     write(numbers(spark, stream, 0), server, **options)
-    put_entry(js, f"job.{job}.begun", Begun(0, "another", 0))
+    put_entry(js, f"job.{job}.begun", BatchStarted(0, "another", 0))
     js.publish(f"{stream.name}.0", b"0", msg_id="n0")
     begun = js.stream("KV_jsync_spark").get_message(
         last_by_subject=f"$KV.jsync_spark.job.{job}.begun"
@@ -352,7 +352,7 @@ def test_a_job_without_stored_rows_may_start_anytime(
     job = f"none-{stream.name}"
     options = {"stream": stream.name, "delivery": "exactly-once", "jobId": job}
     write(numbers(spark, stream, 0), server, **options)
-    put_entry(js, f"job.{job}.begun", Begun(0, "another", 0))
+    put_entry(js, f"job.{job}.begun", BatchStarted(0, "another", 0))
     write(numbers(spark, stream, 100), server, **options)
     assert len(stored(stream, "data")) == 100
     assert entry_of(js, f"job.{job}.begun")["run"] != "another"

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from jsync import errors
 from jsync.spark.options import Options
 from jsync.spark.sink.entries import WRITE, EntryPlan
-from jsync.spark.sink.sending import Sending
+from jsync.spark.sink.sending import TaskPublisher
 from jsync.spark.sink.settings import SinkSettings
 from jsync.spark.sink.target import target_of
 
@@ -64,7 +64,7 @@ class Task:
         plan = self._plan.messages
         target = target_of(settings, plan, config)
         self._prefix = target.prefix
-        self._sending = Sending(
+        self._sending = TaskPublisher(
             js, settings, plan, target, timeout=5.0, max_payload=1 << 20
         )
 

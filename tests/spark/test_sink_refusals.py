@@ -17,7 +17,7 @@ from jsync.spark.connecting import close_connections
 from jsync.spark.options import Options
 from jsync.spark.sink.columns import ColumnPlan
 from jsync.spark.sink.report import TaskReport
-from jsync.spark.sink.sending import Sending
+from jsync.spark.sink.sending import TaskPublisher
 from jsync.spark.sink.settings import SinkSettings
 from jsync.spark.sink.target import target_of
 from jsync.spark.sink.writer import JetStreamWriter
@@ -50,7 +50,7 @@ def task_of(
     is_named: bool = True,
     prefix: str = "",
     timeout: float = 1.0,
-) -> Sending:
+) -> TaskPublisher:
     """Return a task that writes into the stream, and makes dead letters.
 
     Args:
@@ -69,10 +69,12 @@ def task_of(
     settings = SinkSettings.of(Options(given, "write"))
     plan = ColumnPlan.of([*FIELDS, ("msg_id", "string"), ("ttl", "int")])
     target = target_of(settings, plan, stream.info().config) if is_named else None
-    return Sending(js, settings, plan, target, timeout=timeout, max_payload=1 << 20)
+    return TaskPublisher(
+        js, settings, plan, target, timeout=timeout, max_payload=1 << 20
+    )
 
 
-def send(task: Sending, rows: pa.RecordBatch) -> None:
+def send(task: TaskPublisher, rows: pa.RecordBatch) -> None:
     task.publish(rows)
     task.close()
 

@@ -142,7 +142,7 @@ def test_the_driver_reports_a_missing_permission_without_secrets(
     assert b"HUSH" in pickle.dumps(allowed)
     for user in ("all", "some"):
         options = ConnectionOptions.of(Options({**given, "nats.user": user}))
-        connecting.connection(options).close()
+        connecting.get_connection(options).close()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import jsync
 from jsync import errors
 from jsync.spark.data_source import JetStreamDataSource
 from jsync.spark.options import Options
-from jsync.spark.source import FilteringReader, JetStreamReader
+from jsync.spark.source import JetStreamReader, PushdownReader
 
 from ..support.servers import wait_for
 from .engine import SCHEMA, batch, latest, sequences, streaming
@@ -147,7 +147,7 @@ def test_uncountable_moments_lie_before_or_after_all_messages(
         reader = batch(options, **nothing)
         assert sequences(reader, reader.partitions()) == []
     ends = [datetime.fromisoformat(each) for each in (early, late)]
-    filtered = FilteringReader(Options(options), SCHEMA)
+    filtered = PushdownReader(Options(options), SCHEMA)
     filtered.pushFilters(
         [GreaterThan(("timestamp",), ends[0]), LessThan(("timestamp",), ends[1])]
     )
@@ -266,14 +266,14 @@ def test_pushed_filters_narrow_the_requests(
         EqualTo(("stream",), stream.name),
         LessThan(("timestamp",), stream.get_message(1).timestamp + timedelta(hours=1)),
     ]
-    reader = FilteringReader(
+    reader = PushdownReader(
         Options({**options, "subjects": f"{stream.name}.*"}), SCHEMA
     )
     assert list(reader.pushFilters(filters)) == filters
     expected = [number for number in range(41, 51) if number % 3 != 0]
     assert sequences(reader, reader.partitions()) == expected
     for nowhere in (EqualTo(("subject",), "elsewhere"), EqualTo(("stream",), "OTHER")):
-        reader = FilteringReader(
+        reader = PushdownReader(
             Options({**options, "subjects": f"{stream.name}.*"}), SCHEMA
         )
         reader.pushFilters([nowhere])

@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING
 
 import jsync
-from jsync.spark.monitoring.figures import QueryFigures, StreamFigures
-from jsync.spark.monitoring.lags import measure
-from jsync.spark.streams import look
+from jsync.spark.monitoring.figures import QueryMetrics, StreamMetrics
+from jsync.spark.monitoring.lags import measure_lag
+from jsync.spark.streams import fetch_bounds
 
 from ..support.connection_faults import FakeServer
 from ..support.fake_jetstream import Said, lying
@@ -48,15 +48,15 @@ def answering(*answers: Said) -> Iterator[jsync.JetStream]:
 def test_a_batch_ends_where_its_leader_says() -> None:
     """A leader that was cut off does not know of the last messages."""
     with answering(said(7, 60.0), said(9, 0.1)) as js:
-        assert look(js, "S", 5)[1].next == 10
+        assert fetch_bounds(js, "S", 5)[1].next == 10
 
 
 def test_an_old_word_is_no_lag() -> None:
-    place = StreamFigures(created="2026-01-31T12:00:00+00:00", next=8)
-    query = QueryFigures(id="q", streams={"S": place})
+    place = StreamMetrics(created="2026-01-31T12:00:00+00:00", next=8)
+    query = QueryMetrics(id="q", streams={"S": place})
     with answering(said(7, 60.0)) as js:
-        assert measure(js, query) is not None
+        assert measure_lag(js, query) is not None
     assert query.lag is None
     with answering(said(7, 0.1)) as js:
-        assert measure(js, query) is None
+        assert measure_lag(js, query) is None
     assert query.lag == 0

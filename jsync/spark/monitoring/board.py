@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ...errors import BucketNotFoundError, InvalidKeyError, KeyNotFoundError
-from .figures import QueryFigures
-from .lags import measure
+from .figures import QueryMetrics
+from .lags import measure_lag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ _KEPT: Final = 30 * 86400.0
 """Seconds after which the bucket forgets a query that no longer runs."""
 
 
-def statuses(js: JetStream, bucket: str = BUCKET) -> list[QueryFigures]:
+def query_statuses(js: JetStream, bucket: str = BUCKET) -> list[QueryMetrics]:
     """Read the figures of all queries that a monitor has noted. Blocks.
 
     The lag is measured now, so it is right even if the driver of a query is gone.
@@ -41,24 +41,24 @@ def statuses(js: JetStream, bucket: str = BUCKET) -> list[QueryFigures]:
         return []
     found = sorted(_entries(store), key=lambda query: query.label)
     for query in found:
-        measure(js, query)
+        measure_lag(js, query)
     return found
 
 
-def _entries(store: KeyValue[bytes]) -> Iterator[QueryFigures]:
+def _entries(store: KeyValue[bytes]) -> Iterator[QueryMetrics]:
     for key in store.keys(">"):
-        query = read(store, key)
+        query = read_status(store, key)
         if query is not None:
             yield query
 
 
-def read(store: KeyValue[bytes], query: str) -> QueryFigures | None:
+def read_status(store: KeyValue[bytes], query: str) -> QueryMetrics | None:
     """Return the figures of a query, or None if the bucket has none. Blocks.
 
     Keys and values of other programs in the bucket count as None.
     """
     try:
-        return msgspec.json.decode(store.get(query).value, type=QueryFigures)
+        return msgspec.json.decode(store.get(query).value, type=QueryMetrics)
     except (
         InvalidKeyError,
         KeyNotFoundError,
@@ -69,12 +69,12 @@ def read(store: KeyValue[bytes], query: str) -> QueryFigures | None:
         return None
 
 
-def note(store: KeyValue[bytes], query: QueryFigures) -> None:
+def write_status(store: KeyValue[bytes], query: QueryMetrics) -> None:
     """Put the figures of a query into the bucket. Blocks."""
     store.put(query.id, msgspec.json.encode(query))
 
 
-def open_board(js: JetStream, bucket: str) -> KeyValue[bytes]:
+def open_status_bucket(js: JetStream, bucket: str) -> KeyValue[bytes]:
     """Return the bucket, and create it if there is none. Blocks."""
     try:
         return js.key_value(bucket)

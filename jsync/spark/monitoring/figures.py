@@ -21,7 +21,7 @@ _LAST: Final = (
     *("name", "time", "batch", "input_rate", "processed_rate", "streams"),
     *("dead_letters", "duplicates", "collisions"),
 )
-"""Attributes of `QueryFigures` that keep their values until a run reports new ones."""
+"""Attributes of `QueryMetrics` that keep their values until a run reports new ones."""
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class Position(msgspec.Struct, frozen=True):
     """The first sequence that the query has not read."""
 
 
-class StreamFigures(msgspec.Struct, kw_only=True):
+class StreamMetrics(msgspec.Struct, kw_only=True):
     """The lag of a query behind a stream."""
 
     created: str
@@ -44,7 +44,7 @@ class StreamFigures(msgspec.Struct, kw_only=True):
     """The age in seconds of the first unread message. None: unknown."""
 
 
-class QueryFigures(msgspec.Struct, kw_only=True):
+class QueryMetrics(msgspec.Struct, kw_only=True):
     """The progress and the lag of a streaming query."""
 
     id: str
@@ -70,7 +70,7 @@ class QueryFigures(msgspec.Struct, kw_only=True):
     """Rows per second that came, in the last micro-batch with rows."""
     processed_rate: float | None = None
     """Rows per second that Spark processed, in the last micro-batch with rows."""
-    streams: dict[str, StreamFigures] = {}
+    streams: dict[str, StreamMetrics] = {}
     malformed: int = 0
     """Messages that an observed column `malformed` has counted."""
     dead_letters: int | None = None
@@ -106,7 +106,7 @@ class QueryFigures(msgspec.Struct, kw_only=True):
         ages = [each.lag_seconds for each in self.streams.values()]
         return max((age for age in ages if age is not None), default=None)
 
-    def add(self, before: QueryFigures) -> None:
+    def add(self, before: QueryMetrics) -> None:
         """Add the earlier runs, and keep what this run has told."""
         self.batches += before.batches
         self.rows += before.rows
@@ -129,13 +129,13 @@ class QueryFigures(msgspec.Struct, kw_only=True):
             self.input_rate = _finite(report["inputRowsPerSecond"])
             self.processed_rate = _finite(report["processedRowsPerSecond"])
         self.malformed += malformed(report)
-        found: dict[str, StreamFigures] = {}
+        found: dict[str, StreamMetrics] = {}
         for stream, place in positions(report):
             if stream in found and found[stream].next <= place.next:
                 continue  # two sources read the stream, and the other one is behind
             known = self.streams.get(stream)
             lag = (known.lag, known.lag_seconds) if known else (None, None)
-            found[stream] = StreamFigures(
+            found[stream] = StreamMetrics(
                 created=place.created, next=place.next, lag=lag[0], lag_seconds=lag[1]
             )
         self.streams = found or self.streams
@@ -182,11 +182,11 @@ def malformed(report: Mapping[str, Any]) -> int:
 def positions(report: Mapping[str, Any]) -> Iterator[tuple[str, Position]]:
     """Yield the end of a micro-batch in each stream of each JetStream source."""
     for source in report["sources"]:
-        for name, span in spans(source.get("endOffset")).items():
+        for name, span in parse_offsets(source.get("endOffset")).items():
             yield name, Position(str(span.get("created", "")), int(span["next"]))
 
 
-def spans(offset: Any) -> Mapping[str, Mapping[str, Any]]:
+def parse_offsets(offset: Any) -> Mapping[str, Mapping[str, Any]]:
     """Return the streams in an offset. Empty if the source is not JetStream."""
     if isinstance(offset, str):
         try:
@@ -203,7 +203,7 @@ def _finite(rate: float | None) -> float | None:
 
 # Prometheus ---------------------------------------------------------------------------
 
-# Name, type, help, attribute of `QueryFigures`.
+# Name, type, help, attribute of `QueryMetrics`.
 _METRICS: Final = (
     ("batches_total", "counter", "Micro-batches with rows.", "batches"),
     ("rows_total", "counter", "Rows of micro-batches.", "rows"),
@@ -220,7 +220,7 @@ _METRICS: Final = (
 )
 _SUMS: Final = frozenset({"batches", "rows", MALFORMED})
 """Counters that would restart without the earlier runs."""
-# Name, help, attribute of `StreamFigures`.
+# Name, help, attribute of `StreamMetrics`.
 _LAGS: Final = (
     ("lag_messages", "Unread messages of the stream.", "lag"),
     ("lag_seconds", "Age of the first unread message.", "lag_seconds"),
@@ -228,7 +228,7 @@ _LAGS: Final = (
 )
 
 
-def prometheus_text(queries: Iterable[QueryFigures]) -> str:
+def prometheus_text(queries: Iterable[QueryMetrics]) -> str:
     """Write figures in Prometheus' text format 0.0.4, labelled by query and stream."""
     text = PrometheusText("jsync_spark_")
     by_label = {each.label: each for each in queries}

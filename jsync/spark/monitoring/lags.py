@@ -14,10 +14,10 @@ from ...errors import (
 
 if TYPE_CHECKING:
     from ... import JetStream, Stream
-    from .figures import QueryFigures, StreamFigures
+    from .figures import QueryMetrics, StreamMetrics
 
 
-def measure(js: JetStream, query: QueryFigures) -> Error | None:
+def measure_lag(js: JetStream, query: QueryMetrics) -> Error | None:
     """Measure the lag of a query in each of its streams. Blocks.
 
     Costs a request to the leader of each stream, and a second one if there are unread
@@ -42,7 +42,7 @@ def measure(js: JetStream, query: QueryFigures) -> Error | None:
 
 
 def _lag(
-    js: JetStream, name: str, place: StreamFigures
+    js: JetStream, name: str, place: StreamMetrics
 ) -> tuple[int | None, float | None]:
     stream = js.bind_stream(name)
     info = stream.leader_info()

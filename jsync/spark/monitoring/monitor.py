@@ -21,15 +21,15 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from ...errors import ConfigError, Error
 from ...terminal import printable
 from ...worker import http as web
-from ..connecting import ConnectionOptions, dial
+from ..connecting import ConnectionOptions, open_connection
 from ..errors import explain
 from ..options import Options
 from ..sink.bucket import Bucket
 from ..sink.fence import UNREADABLE, Committed, decode
 from ..sink.settings import FENCE_BUCKET
-from .board import BUCKET, note, open_board, read
-from .figures import QueryFigures, prometheus_text
-from .lags import measure
+from .board import BUCKET, open_status_bucket, read_status, write_status
+from .figures import QueryMetrics, prometheus_text
+from .lags import measure_lag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ def monitor(
     fence_bucket: str = FENCE_BUCKET,
     http: str | None = None,
     interval: float = INTERVAL,
-    on_progress: Callable[[QueryFigures], object] | None = None,
+    on_progress: Callable[[QueryMetrics], object] | None = None,
 ) -> Monitor:
     """Watch the streaming queries of a session: lag, rates and counts. Blocks to connect.
 
@@ -129,15 +129,15 @@ class Monitor:
         spark: SparkSession,
         interval: float,
         fence_bucket: str,
-        on_progress: Callable[[QueryFigures], object] | None,
+        on_progress: Callable[[QueryMetrics], object] | None,
     ) -> None:
         self._spark = spark
         self._interval = interval
         self._fence_bucket = fence_bucket
         self._on_progress = on_progress
         self._listener = _Listener()
-        self._queries: dict[str, QueryFigures] = {}  # used by the thread alone
-        self._shown: dict[str, QueryFigures] = {}  # copies, replaced as a whole
+        self._queries: dict[str, QueryMetrics] = {}  # used by the thread alone
+        self._shown: dict[str, QueryMetrics] = {}  # copies, replaced as a whole
         self._closing = threading.Event()
         self._is_closed = False
         self._thread = threading.Thread(
@@ -175,7 +175,7 @@ class Monitor:
         if self._nc is not None and not self._nc.is_closed:
             return
         options = self._options
-        self._nc = nc = dial(options)
+        self._nc = nc = open_connection(options)
         self._js = nc.jetstream(
             domain=options.domain, prefix=options.api_prefix, timeout=options.timeout
         )
@@ -189,12 +189,12 @@ class Monitor:
         """Return the bucket of this connection, or None if the monitor keeps nothing."""
         self._connect()
         if self._board is None and self._bucket is not None:
-            self._board = open_board(self._js, self._bucket)
+            self._board = open_status_bucket(self._js, self._bucket)
         return self._board
 
     # Results --------------------------------------------------------------------------
 
-    def queries(self) -> list[QueryFigures]:
+    def queries(self) -> list[QueryMetrics]:
         """Return the figures of each query that this monitor has seen, as last measured.
 
         Call it from any thread. It does not block.
@@ -256,7 +256,7 @@ class Monitor:
             return key  # only to wake the thread
         query = self._queries.get(key)
         if query is None:
-            query = self._queries[key] = QueryFigures(id=key, is_complete=False)
+            query = self._queries[key] = QueryMetrics(id=key, is_complete=False)
             try:
                 self._complete(query)
             except Error as failure:
@@ -275,28 +275,28 @@ class Monitor:
                 )
         return key
 
-    def _complete(self, query: QueryFigures) -> KeyValue[bytes] | None:
+    def _complete(self, query: QueryMetrics) -> KeyValue[bytes] | None:
         """Add the earlier runs once, and return the bucket, see `_open_board`."""
         board = self._open_board()
         if not query.is_complete:
-            before = None if board is None else read(board, query.id)
+            before = None if board is None else read_status(board, query.id)
             if before is not None:
                 query.add(before)
             query.is_complete = True
         return board
 
-    def _measure(self, query: QueryFigures) -> None:
+    def _measure(self, query: QueryMetrics) -> None:
         self._measured = {query.id: monotonic(), **self._measured}
         failure: Error | None
         try:
             self._connect()
-            failure = measure(self._js, query)
+            failure = measure_lag(self._js, query)
             if failure is None:
                 query.time = datetime.now(UTC).isoformat(timespec="milliseconds")
             self._count(query)
             board = self._complete(query)
             if board is not None:
-                note(board, query)
+                write_status(board, query)
             if failure is None:
                 self._measured = {**self._measured, query.id: monotonic()}
         except Error as error:
@@ -319,7 +319,7 @@ class Monitor:
             except Exception:
                 logger.exception("on_progress of a monitor raised")
 
-    def _count(self, query: QueryFigures) -> None:
+    def _count(self, query: QueryMetrics) -> None:
         """Read the counts that the query's sinks have reported to the fence."""
         try:
             bucket = Bucket(self._js, self._fence_bucket)
@@ -400,6 +400,6 @@ class _Listener(StreamingQueryListener):
         self.running = self.running - {key}
 
 
-def _copy(query: QueryFigures) -> QueryFigures:
+def _copy(query: QueryMetrics) -> QueryMetrics:
     streams = {name: msgspec.structs.replace(s) for name, s in query.streams.items()}
     return msgspec.structs.replace(query, streams=streams)

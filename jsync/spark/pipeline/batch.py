@@ -18,9 +18,9 @@ from pyspark.sql import (
 from .checks import jetstream_options
 from .config import ConsoleSink, FileSink, FormatSink, JetStreamSink
 from .merging import merger
-from .starting import has_not_begun, started
+from .starting import has_not_begun, start_with_retry
 from .tasks import running_tasks
-from .views import FILES, failures, harmless, refusals
+from .views import FILES, escape_rows, failures, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .config import Pipeline, Sink
-    from .problems import Problems
+    from .problems import Diagnostics
     from .report import Report
-    from .stopping import Stop
+    from .stopping import StopRequest
 
 _POLL = 0.1
 
@@ -39,8 +39,8 @@ def run_batch(
     spark: SparkSession,
     pipeline: Pipeline,
     views: Mapping[str, DataFrame],
-    problems: Problems,
-    stop: Stop,
+    problems: Diagnostics,
+    stop: StopRequest,
     report: Report,
 ) -> list[dict[str, Any]]:
     """Write every sink, and return a summary for each.
@@ -60,7 +60,7 @@ def run_batch(
             refusals(problems, ("sinks", name)),
             _JobWatcher(spark, name, stop, report),
         ):
-            started(
+            start_with_retry(
                 functools.partial(_write, pipeline, sink, view),
                 is_retried=has_not_begun,
                 is_stopped=stop.is_asked,
@@ -87,7 +87,7 @@ class _JobWatcher:
     """
 
     def __init__(
-        self, spark: SparkSession, name: str, stop: Stop, report: Report
+        self, spark: SparkSession, name: str, stop: StopRequest, report: Report
     ) -> None:
         self._context = spark.sparkContext
         self._name = name
@@ -136,7 +136,7 @@ def _write(pipeline: Pipeline, sink: Sink, view: DataFrame) -> None:
         case FormatSink():
             write_rows(view, sink, sink.mode)
         case ConsoleSink():
-            harmless(view).show(sink.rows, truncate=sink.truncate)
+            escape_rows(view).show(sink.rows, truncate=sink.truncate)
 
 
 def write_rows(rows: DataFrame, sink: FormatSink, mode: str) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..options import Purpose
     from .config import Pipeline, Sink, Source, ViewStep, Watermark
     from .positions import Key
-    from .problems import Problems
+    from .problems import Diagnostics
 
 MESSAGE_COLUMNS = ("stream", "subject", "sequence", "timestamp", "headers", "data")
 AVAILABLE_NOW = "available-now"
@@ -47,9 +47,9 @@ _INTERVAL = re.compile(
 )
 
 
-def check(pipeline: Pipeline, problems: Problems) -> None:
+def validate(pipeline: Pipeline, problems: Diagnostics) -> None:
     """Check the whole pipeline, and add all faults to `problems`."""
-    _Checks(pipeline, problems).run()
+    PipelineValidator(pipeline, problems).run()
 
 
 def jetstream_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
@@ -91,8 +91,8 @@ def _offered(source: JetStreamSource) -> list[str]:
     return [name for name in MESSAGE_COLUMNS if name != "headers" or with_headers]
 
 
-class _Checks:
-    def __init__(self, pipeline: Pipeline, problems: Problems) -> None:
+class PipelineValidator:
+    def __init__(self, pipeline: Pipeline, problems: Diagnostics) -> None:
         self._pipeline = pipeline
         self._problems = problems
         self._streams = pipeline.streaming is not None

@@ -15,14 +15,14 @@ _LONG_LIMIT: Final = 2**63
 
 
 @dataclass
-class Kind:
+class InferredType:
     """The type of a value, as far as samples show it."""
 
     name: str = "null"
     """`null`, `boolean`, `bigint`, `double`, `string`, `array`, `struct` or `decimal`."""
-    items: Kind | None = None
+    items: InferredType | None = None
     """The type of the items of an array."""
-    fields: dict[str, Kind] = field(default_factory=dict)
+    fields: dict[str, InferredType] = field(default_factory=dict)
     """The fields of a struct, in the order in which they first appeared."""
     present: int = 0
     """The number of samples that have the value."""
@@ -30,7 +30,7 @@ class Kind:
     def ddl(self) -> str:
         """Return the type in Spark's DDL."""
         if self.name == "array":
-            return f"array<{(self.items or Kind()).ddl()}>"
+            return f"array<{(self.items or InferredType()).ddl()}>"
         if self.name == "struct" and self.fields:
             inner = (f"{quoted(n)}: {kind.ddl()}" for n, kind in self.fields.items())
             return f"struct<{', '.join(inner)}>"
@@ -49,12 +49,12 @@ class Kind:
         elif self.name != name:
             self.name = _wider(self.name, name)
         if self.name == "array" and isinstance(value, list):
-            self.items = self.items or Kind()
+            self.items = self.items or InferredType()
             for item in value:
                 self.items.add(item)
         if self.name == "struct" and isinstance(value, dict):
             for key, item in value.items():
-                self.fields.setdefault(key, Kind()).add(item)
+                self.fields.setdefault(key, InferredType()).add(item)
 
 
 def quoted(name: str) -> str:
@@ -94,7 +94,7 @@ class Inference:
     samples: int = 0
     malformed: int = 0
     """Samples that are not a JSON object."""
-    payload: Kind = field(default_factory=lambda: Kind("struct"))
+    payload: InferredType = field(default_factory=lambda: InferredType("struct"))
 
     @property
     def schema(self) -> str:

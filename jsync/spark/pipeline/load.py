@@ -25,8 +25,8 @@ from .config import (
     Watermark,
 )
 from .formats import PACKAGES, is_format
-from .positions import Key, Positions
-from .problems import Problems, file_error, nearest
+from .positions import Key, KeyLines
+from .problems import Diagnostics, file_error, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ _VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)\})")
 
 def load(
     path: Path, environment: Mapping[str, str] = os.environ
-) -> tuple[Pipeline | None, Problems]:
+) -> tuple[Pipeline | None, Diagnostics]:
     """Read the file. If it has problems, the pipeline is None.
 
     `${NAME}` in a value other than SQL is replaced by the environment variable NAME. Raises
@@ -67,7 +67,7 @@ def load(
     except tomllib.TOMLDecodeError as error:
         message, line = _toml_error(str(error), text)
         raise file_error(path, [(line, message)]) from None
-    problems = Problems(path, Positions(text))
+    problems = Diagnostics(path, KeyLines(text))
     reader = _FileReader(problems, environment)
     pipeline = reader.pipeline(document, path.stem)
     return (None if problems else pipeline), problems
@@ -82,7 +82,7 @@ def _toml_error(message: str, text: str) -> tuple[str, int]:
 
 
 class _FileReader:
-    def __init__(self, problems: Problems, environment: Mapping[str, str]) -> None:
+    def __init__(self, problems: Diagnostics, environment: Mapping[str, str]) -> None:
         self._problems = problems
         self._environment = environment
 

@@ -24,7 +24,7 @@ class _Statement(NamedTuple):
     """The content of the file up to the statement's end."""
 
 
-class Positions:
+class KeyLines:
     """The lines of the keys in `text`, which must be TOML. Lines count from 1."""
 
     def __init__(self, text: str) -> None:

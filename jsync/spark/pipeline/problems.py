@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from .positions import Key, Positions
+    from .positions import Key, KeyLines
 
 
-class Problems:
+class Diagnostics:
     """The problems found so far. Every check adds to them, and none stops at the first."""
 
-    def __init__(self, path: Path, positions: Positions) -> None:
+    def __init__(self, path: Path, positions: KeyLines) -> None:
         self._path = path
         self._positions = positions
         self._found: set[tuple[int, str]] = set()

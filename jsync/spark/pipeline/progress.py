@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..monitoring.figures import malformed, spans
+from ..monitoring.figures import malformed, parse_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,7 +86,7 @@ def lag(report: Mapping[str, Any]) -> int | None:
 
 def _next(offset: Any) -> dict[str, int] | None:
     """Return the next sequence of each stream, or None if the offset is not of JetStream."""
-    return {name: span["next"] for name, span in spans(offset).items()} or None
+    return {name: span["next"] for name, span in parse_offsets(offset).items()} or None
 
 
 def table(summaries: list[dict[str, Any]]) -> str:

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import ConfigError
-from ..connecting import ConnectionOptions, jetstream
+from ..connecting import ConnectionOptions, get_jetstream
 from ..options import Options, moment, refused
 from ..sink.settings import SinkSettings
-from ..streams import find, look, sequence_at
+from ..streams import fetch_bounds, get_stream, resolve_offset
 from .checks import jetstream_options
 from .config import JetStreamSink, JetStreamSource
 from .problems import nearest
 
 if TYPE_CHECKING:
     from ... import JetStream, Stream
-    from ..source_options import Place
+    from ..source_options import OffsetSpec
     from .config import Pipeline
 
 _PLACES = (
@@ -47,7 +47,9 @@ class ReplayRange:
     """Write to this stream, not to the one of the sink."""
 
 
-def replayed(pipeline: Pipeline, wanted: ReplayRange, *, again: bool) -> Pipeline:
+def replay_pipeline(
+    pipeline: Pipeline, wanted: ReplayRange, *, again: bool
+) -> Pipeline:
     """Return the pipeline as a batch that replays a range into one sink. Blocks.
 
     The range has a fixed end and gives the job its name, so a replay that is restarted with
@@ -67,7 +69,7 @@ def replayed(pipeline: Pipeline, wanted: ReplayRange, *, again: bool) -> Pipelin
     assert isinstance(source, JetStreamSource)
     sink = _sink(pipeline, wanted)
     given = Options(jetstream_options(pipeline, source.options), "read")
-    js = jetstream(ConnectionOptions.of(given))
+    js = get_jetstream(ConnectionOptions.of(given))
     places = _places(js, given, wanted)
     options = {**_kept(source), **places}
     if wanted.subjects:
@@ -159,7 +161,7 @@ def _stream_of(target: Options) -> Stream:
     """Return the stream of an exactly-once sink. Raises `StreamNotFoundError`."""
     name = target.text("stream")
     assert name is not None
-    return find(jetstream(ConnectionOptions.of(target)), name)
+    return get_stream(get_jetstream(ConnectionOptions.of(target)), name)
 
 
 def _kept(source: JetStreamSource) -> dict[str, str]:
@@ -168,16 +170,18 @@ def _kept(source: JetStreamSource) -> dict[str, str]:
 
 def _places(js: JetStream, given: Options, wanted: ReplayRange) -> dict[str, str]:
     """Return the range as sequences of each stream, so that it does not change."""
-    first: Place = "earliest" if wanted.start is None else _place("start", wanted.start)
-    last: Place = "latest" if wanted.end is None else _place("end", wanted.end)
+    first: OffsetSpec = (
+        "earliest" if wanted.start is None else _place("start", wanted.start)
+    )
+    last: OffsetSpec = "latest" if wanted.end is None else _place("end", wanted.end)
     names = given.list("streams") or given.list("stream")
     if not names:
         raise ConfigError("a replay needs a source with stream or streams")
     starts, ends = {}, {}
     for name in names:
-        stream, holding = look(js, name)
-        start = sequence_at(stream, holding, first)
-        ends[name] = min(holding.next, sequence_at(stream, holding, last))
+        stream, holding = fetch_bounds(js, name)
+        start = resolve_offset(stream, holding, first)
+        ends[name] = min(holding.next, resolve_offset(stream, holding, last))
         starts[name] = min(max(start, holding.first), ends[name])
     return {
         "startingOffsets": json.dumps(starts),
@@ -185,7 +189,7 @@ def _places(js: JetStream, given: Options, wanted: ReplayRange) -> dict[str, str
     }
 
 
-def _place(name: str, text: str) -> Place:
+def _place(name: str, text: str) -> OffsetSpec:
     """Parse a sequence or a time. Raises `ConfigError`."""
     is_sequence = text.isascii() and text.isdigit()
     if is_sequence and int(text):
@@ -204,7 +208,7 @@ def _check_window(
     window = out.config.duplicate_window or 120.0
     now = out.cached_info.ts
     for source, start in json.loads(places["startingOffsets"]).items():
-        stream, holding = look(js, source)
+        stream, holding = fetch_bounds(js, source)
         if start >= holding.next or now is None:
             continue
         first = stream.get_message(sequence=start, next_by_subject=">", direct=False)

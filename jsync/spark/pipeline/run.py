@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import register
 from ..connecting import close_connections
-from .checks import check as check_file, jetstream_options, malformed_view
+from .checks import jetstream_options, malformed_view, validate
 from .load import load
 from .report import Report
 from .stopping import stop_signals
-from .surroundings import check_surroundings
+from .surroundings import preflight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .config import Pipeline, Streaming
     from .local_mode import Choice
-    from .problems import Problems
+    from .problems import Diagnostics
 
 
 class Result(NamedTuple):
@@ -142,12 +142,12 @@ def replay(
         StreamNotFoundError: The stream of the source or of the sink does not exist.
         PipelineError: The replay failed.
     """
-    from .replaying import ReplayRange, range_of, replayed  # noqa: PLC0415
+    from .replaying import ReplayRange, range_of, replay_pipeline  # noqa: PLC0415
 
     pipeline, problems = _checked(Path(path), offline=False)
     wanted = ReplayRange(sink, source, tuple(subjects), start, end, stream)
     try:
-        chosen = replayed(pipeline, wanted, again=again)
+        chosen = replay_pipeline(pipeline, wanted, again=again)
     finally:
         close_connections()
     report = Report(quiet=quiet)
@@ -159,7 +159,7 @@ def replay(
 
 def _run(
     pipeline: Pipeline,
-    problems: Problems,
+    problems: Diagnostics,
     report: Report,
     spark: SparkSession | None,
     master: str | None,
@@ -211,12 +211,12 @@ def _watched(
     return monitor(spark, jetstream_options(pipeline, {}), http=streaming.http)
 
 
-def _checked(path: Path, *, offline: bool) -> tuple[Pipeline, Problems]:
+def _checked(path: Path, *, offline: bool) -> tuple[Pipeline, Diagnostics]:
     pipeline, problems = load(path)
     if pipeline is not None:
-        check_file(pipeline, problems)
+        validate(pipeline, problems)
         if not offline and not problems:
-            check_surroundings(pipeline, problems)
+            preflight(pipeline, problems)
     problems.raise_any()
     assert pipeline is not None
     return pipeline, problems

@@ -21,14 +21,14 @@ class SQLError(Exception):
         self.line = line
 
 
-class Reads(NamedTuple):
+class TableReference(NamedTuple):
     """A name that a query reads from, and the line where it does."""
 
     name: str
     line: int
 
 
-def reads(query: str) -> list[Reads]:
+def reads(query: str) -> list[TableReference]:
     """Return the views that `query` reads. Raises `SQLError` unless it is one query.
 
     Tables with a database and files by their path are left out, because Spark finds them.
@@ -44,7 +44,7 @@ def reads(query: str) -> list[Reads]:
         kind = tree.key.upper()
         raise SQLError(f"a step is a query that begins with SELECT or WITH, not {kind}")
     own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    found: dict[str, Reads] = {}
+    found: dict[str, TableReference] = {}
     for table in tree.find_all(exp.Table):
         name = table.name
         if (
@@ -54,7 +54,7 @@ def reads(query: str) -> list[Reads]:
         ):
             continue
         line = table.this.meta.get("line", 1)
-        found.setdefault(name.lower(), Reads(name, line))
+        found.setdefault(name.lower(), TableReference(name, line))
     return list(found.values())
 
 

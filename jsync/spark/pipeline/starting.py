@@ -36,7 +36,7 @@ def has_not_begun(error: BaseException) -> bool:
     return is_late(error) and _BEGUN not in str(error)
 
 
-def started(
+def start_with_retry(
     start: Callable[[], T],
     *,
     is_retried: Callable[[BaseException], bool] = is_late,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-class Stop:
+class StopRequest:
     """The requested end of a pipeline: none, in order, or immediate."""
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Stop:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Stop]:
+def stop_signals() -> Iterator[StopRequest]:
     """Handle SIGINT and SIGTERM during the block, instead of Python and Spark.
 
     Only the main thread can set handlers. On other threads, the handlers do not change.
     """
-    stop = Stop()
+    stop = StopRequest()
     before: dict[signal.Signals, Callable[..., object] | int | None] = {}
     if threading.current_thread() is threading.main_thread():
         for each in (signal.SIGINT, signal.SIGTERM):

@@ -19,9 +19,9 @@ from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, FormatSink, JetStreamSink, JetStreamSource
 from .merging import merger
 from .progress import SinkProgress
-from .starting import RETRYING, START_SECONDS, is_late, started
+from .starting import RETRYING, START_SECONDS, is_late, start_with_retry
 from .tasks import running_tasks
-from .views import FILES, failures, harmless, one_batch_a_run, refusals
+from .views import FILES, escape_rows, failures, one_batch_a_run, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from .config import Pipeline, Sink
-    from .problems import Problems
+    from .problems import Diagnostics
     from .report import Report
-    from .stopping import Stop
+    from .stopping import StopRequest
 
 _POLL = 0.25
 _TASKS_EVERY = 1.0
@@ -49,8 +49,8 @@ _IDLE = "Waiting for data to arrive"
 def run_streaming(
     pipeline: Pipeline,
     views: Mapping[str, DataFrame],
-    problems: Problems,
-    stop: Stop,
+    problems: Diagnostics,
+    stop: StopRequest,
     report: Report,
     pause: Path,
 ) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def run_streaming(
         sink = pipeline.sinks[name]
         view = views[sink.view.lower()]
         start = functools.partial(_begin, pipeline, name, sink, view, stop)
-        return started(start, is_stopped=stop.is_asked, say=report.say)
+        return start_with_retry(start, is_stopped=stop.is_asked, say=report.say)
 
     # One micro-batch may be the repetition of an interrupted one.
     for _ in range(2 if one_batch_a_run(pipeline) else 1):
@@ -100,7 +100,7 @@ def run_streaming(
 
 
 def _begin(
-    pipeline: Pipeline, name: str, sink: Sink, view: DataFrame, stop: Stop
+    pipeline: Pipeline, name: str, sink: Sink, view: DataFrame, stop: StopRequest
 ) -> StreamingQuery:
     """Start a query and wait until its sources have begun. Raises its error if it fails."""
     query = _start(pipeline, name, sink, view)
@@ -117,7 +117,7 @@ def _start(
     streaming = pipeline.streaming
     assert streaming is not None
     if isinstance(sink, ConsoleSink):
-        view = harmless(view)
+        view = escape_rows(view)
     writer = view.writeStream.queryName(name).option(
         "checkpointLocation", f"{streaming.checkpoint.rstrip('/')}/{name}"
     )
@@ -139,7 +139,7 @@ def _start(
             return writer.options(numRows=sink.rows, truncate=sink.truncate).start()
 
 
-def _await_offsets(query: StreamingQuery, stop: Stop) -> None:
+def _await_offsets(query: StreamingQuery, stop: StopRequest) -> None:
     """Wait until the sources of a query have begun, so that queries start one by one.
 
     Spark's runners of Python sources share a map without a lock. Two that begin at the same
@@ -202,7 +202,7 @@ def _follow(
     queries: dict[str, StreamingQuery],
     progress: Mapping[str, SinkProgress],
     tasks: _Tasks,
-    stop: Stop,
+    stop: StopRequest,
     report: Report,
     begin: Callable[[str], StreamingQuery],
 ) -> bool:
@@ -291,7 +291,7 @@ def _can_pause(pipeline: Pipeline) -> bool:
 
 
 def _stop_at_boundary(
-    queries: Mapping[str, StreamingQuery], stop: Stop, *, paused: bool
+    queries: Mapping[str, StreamingQuery], stop: StopRequest, *, paused: bool
 ) -> None:
     """Stop each query between two micro-batches, or all on a second requested stop.
 

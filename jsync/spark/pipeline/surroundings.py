@@ -12,14 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError, Error, StreamNotFoundError
 from ..buckets import STREAM_PREFIX
-from ..connecting import ConnectionOptions, connection, jetstream
-from ..monitoring.figures import spans
+from ..connecting import ConnectionOptions, get_connection, get_jetstream
+from ..monitoring.figures import parse_offsets
 from ..options import Options
 from ..sink.columns import ColumnPlan
 from ..sink.settings import SinkSettings
 from ..sink.target import target_of
 from ..source_options import SourceOptions
-from ..streams import find
+from ..streams import get_stream
 from .checks import adds_to_files, jetstream_options
 from .config import (
     FileSink,
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from ..options import Purpose
     from .config import Pipeline, Streaming
     from .positions import Key
-    from .problems import Problems
+    from .problems import Diagnostics
 
 _PLAN = ColumnPlan(("subject", "data"))
 """Columns that every stream permits, because only Spark knows the real ones."""
 
 
-def check_surroundings(pipeline: Pipeline, problems: Problems) -> None:
+def preflight(pipeline: Pipeline, problems: Diagnostics) -> None:
     """Add to `problems` what is missing or cannot be reached. Blocks."""
-    with _Servers(pipeline, problems) as servers:
+    with _ServerChecks(pipeline, problems) as servers:
         for name, source in pipeline.sources.items():
             if isinstance(source, JetStreamSource):
                 servers.check(source.options, ("sources", name))
@@ -83,7 +83,7 @@ def _unread(pipeline: Pipeline, streaming: Streaming, sink: str) -> list[str]:
     last = max(numbered, key=lambda path: int(os.path.basename(path)))
     try:
         with open(last, encoding="utf-8") as file:
-            read = {name for line in file for name in spans(line)}
+            read = {name for line in file for name in parse_offsets(line)}
     except (OSError, UnicodeDecodeError):
         return []
     sources = [
@@ -98,14 +98,14 @@ def _unread(pipeline: Pipeline, streaming: Streaming, sink: str) -> list[str]:
     )
 
 
-def _check_source(place: str, key: Key, problems: Problems) -> None:
+def _check_source(place: str, key: Key, problems: Diagnostics) -> None:
     path = _local(place)
     if path is not None and not glob.glob(path):
         problems.add(key, f"there is nothing at {place}")
 
 
 def _check_sink(
-    sink: FileSink, key: Key, pipeline: Pipeline, problems: Problems
+    sink: FileSink, key: Key, pipeline: Pipeline, problems: Diagnostics
 ) -> None:
     path = _local(sink.path)
     there = path is not None and os.path.exists(path)
@@ -121,7 +121,7 @@ def _check_path(
     sink: FileSink | FormatSink,
     key: Key,
     pipeline: Pipeline,
-    problems: Problems,
+    problems: Diagnostics,
 ) -> None:
     path = _local(place)
     merges = isinstance(sink, FormatSink) and bool(sink.merge_on)
@@ -139,7 +139,7 @@ def _local(path: str) -> str | None:
     return path if len(parts.scheme) < 2 else None
 
 
-def _check_writable(path: str, key: Key, problems: Problems) -> None:
+def _check_writable(path: str, key: Key, problems: Diagnostics) -> None:
     """Check that Spark can create the directories that are missing."""
     local = _local(path)
     if local is None:
@@ -153,10 +153,10 @@ def _check_writable(path: str, key: Key, problems: Problems) -> None:
         problems.add(key, f"this user may not write to {directory}")
 
 
-class _Servers:
+class _ServerChecks:
     """The servers of the pipeline, with one connection for each."""
 
-    def __init__(self, pipeline: Pipeline, problems: Problems) -> None:
+    def __init__(self, pipeline: Pipeline, problems: Diagnostics) -> None:
         self._pipeline = pipeline
         self._problems = problems
         self._reached: dict[ConnectionOptions, bool] = {}
@@ -167,7 +167,7 @@ class _Servers:
     def __exit__(self, *_: object) -> None:
         for options, reached in self._reached.items():
             if reached:
-                connection(options).close()
+                get_connection(options).close()
 
     def check(self, given: Mapping[str, str], key: Key, *, sink: bool = False) -> None:
         """Check that the streams in these options exist, and permit the read or write."""
@@ -176,14 +176,14 @@ class _Servers:
         server = ConnectionOptions.of(options)
         if not self._reach(server, key):
             return
-        js = jetstream(server)
+        js = get_jetstream(server)
         named = "streams" if options.text("streams") else "stream"
         names = options.list(named)
         if bucket := options.text("bucket"):
             named, names = "bucket", (STREAM_PREFIX + bucket,)
         for name in names:
             try:
-                stream = find(js, name)
+                stream = get_stream(js, name)
                 if sink:
                     settings = SinkSettings.of(options)
                     target_of(settings, _PLAN, stream.config)
@@ -198,7 +198,7 @@ class _Servers:
     def _reach(self, server: ConnectionOptions, key: Key) -> bool:
         if server not in self._reached:
             try:
-                connection(server)
+                get_connection(server)
             except Error as error:
                 self._reached[server] = False
                 own = "servers" if self._pipeline.nats else ""

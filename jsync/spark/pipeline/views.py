@@ -30,7 +30,7 @@ from .formats import missing_driver, missing_format
 from .local_mode import cores_of, partitions
 from .merging import check_merge
 from .schemas import MESSAGE_TYPES, conflicts
-from .starting import started
+from .starting import start_with_retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from .config import Pipeline, Sink, Source, Watermark
     from .positions import Key
-    from .problems import Problems
+    from .problems import Diagnostics
     from .report import Report
-    from .stopping import Stop
+    from .stopping import StopRequest
 
 FILES = {
     "parquet": "parquet",
@@ -73,8 +73,8 @@ DEAD = ("stream", "subject", "sequence", "timestamp", "data")
 def make_views(
     spark: SparkSession,
     pipeline: Pipeline,
-    problems: Problems,
-    stop: Stop,
+    problems: Diagnostics,
+    stop: StopRequest,
     report: Report,
     pause: Path,
 ) -> dict[str, DataFrame]:
@@ -87,7 +87,7 @@ def make_views(
     for name, source in pipeline.sources.items():
         read = functools.partial(_read, spark, pipeline, name, source, pause)
         with failures(f"source {name}", stop), refusals(problems, ("sources", name)):
-            frame = started(read, is_stopped=stop.is_asked, say=report.say)
+            frame = start_with_retry(read, is_stopped=stop.is_asked, say=report.say)
             views[name.lower()] = _view(
                 _silenced(pipeline, name, frame), name, source.watermark
             )
@@ -98,7 +98,7 @@ def make_views(
                 failures(f"source {name}", stop),
                 refusals(problems, ("sources", name)),
             ):
-                found = started(read, is_stopped=stop.is_asked, say=report.say)
+                found = start_with_retry(read, is_stopped=stop.is_asked, say=report.say)
                 letters = _malformed(found, source)
                 views[dead.lower()] = _view(
                     _silenced(pipeline, name, letters), dead, None
@@ -112,7 +112,9 @@ def make_views(
     return views
 
 
-def check_formats(spark: SparkSession, pipeline: Pipeline, problems: Problems) -> None:
+def check_formats(
+    spark: SparkSession, pipeline: Pipeline, problems: Diagnostics
+) -> None:
     """Add the formats to the problems that Spark does not have, and missing drivers."""
     tables: list[tuple[str, str, Source | Sink]]
     tables = [("sources", *each) for each in pipeline.sources.items()]
@@ -138,7 +140,7 @@ def check_files(
     spark: SparkSession,
     pipeline: Pipeline,
     views: Mapping[str, DataFrame],
-    problems: Problems,
+    problems: Diagnostics,
 ) -> None:
     """Compare the views with the Parquet files that sinks add to, before any row is read.
 
@@ -168,7 +170,7 @@ def check_files(
 
 
 @contextmanager
-def refusals(problems: Problems, key: Key) -> Iterator[None]:
+def refusals(problems: Diagnostics, key: Key) -> Iterator[None]:
     """Add Spark's errors about a plan to the problems, at the SQL's line if it is known."""
     try:
         yield
@@ -178,7 +180,7 @@ def refusals(problems: Problems, key: Key) -> Iterator[None]:
 
 
 @contextmanager
-def failures(what: str, stop: Stop) -> Iterator[None]:
+def failures(what: str, stop: StopRequest) -> Iterator[None]:
     """Raise `PipelineError` for an error of Spark, but not after a requested end.
 
     Args:
@@ -193,7 +195,7 @@ def failures(what: str, stop: Stop) -> Iterator[None]:
             raise PipelineError(f"{what}: {message}") from error
 
 
-def harmless(frame: DataFrame) -> DataFrame:
+def escape_rows(frame: DataFrame) -> DataFrame:
     """Return the rows for a console, without characters that a terminal obeys."""
     names = frame.columns
     # Two columns may have the same name.

@@ -4,7 +4,7 @@ Spark repeats a batch with the same id if it ended before its commit. It repeats
 failed, or the whole batch in another run of the query. A stream drops rows that it has
 already, as long as it remembers their ids. In addition, the fence's bucket has up to three
 entries for the last batch: it is stored completely (`Committed`), a run has begun it
-(`Begun`), and a task of this run has begun (`Tasked`). A commit also notes the stream's
+(`BatchStarted`), and a task of this run has begun (`TaskStarted`). A commit also notes the stream's
 last message, so that the next batch detects a stream that was recreated or restored.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from ..marks import Mark  # noqa: TC001 (msgspec reads the annotation)
+from ..marks import StreamFingerprint  # noqa: TC001 (msgspec reads the annotation)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -75,7 +75,7 @@ class Committed(msgspec.Struct, frozen=True, tag="committed"):
     """The stream that was written. None in entries of older versions."""
     created: str = ""
     """When that stream was created."""
-    mark: Mark | None = None
+    mark: StreamFingerprint | None = None
     """The stream's last message at the commit."""
     totals: Totals | None = None
     """None in entries of older versions."""
@@ -83,7 +83,7 @@ class Committed(msgspec.Struct, frozen=True, tag="committed"):
     """See `Begun.since`."""
 
 
-class Begun(msgspec.Struct, frozen=True, tag="begun"):
+class BatchStarted(msgspec.Struct, frozen=True, tag="begun"):
     """Some rows of the batch may be stored."""
 
     batch: int
@@ -96,7 +96,7 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     entries of older versions."""
 
 
-class Tasked(msgspec.Struct, frozen=True, tag="task"):
+class TaskStarted(msgspec.Struct, frozen=True, tag="task"):
     """A task of a run has begun."""
 
     batch: int
@@ -105,61 +105,61 @@ class Tasked(msgspec.Struct, frozen=True, tag="task"):
     """The start of the task's first attempt, by the server's clock. None: this entry's time."""
 
 
-Entry: TypeAlias = Committed | Begun | Tasked
+Entry: TypeAlias = Committed | BatchStarted | TaskStarted
 
 
-class Standing(Enum):
+class BatchStatus(Enum):
     """The state of a batch when one of its tasks is about to publish."""
 
     NEW = "nothing of it is stored"
-    SHARED = "other tasks of this run have begun it, this one has not"
+    IN_PROGRESS = "other tasks of this run have begun it, this one has not"
     RETRIED = "a task of this run has been here before, and failed"
     REPLAYED = "another run has begun it, and ended before its commit"
     COMMITTED = "all of it is stored: nothing is to be published"
-    BEHIND = "a later batch is stored or begun: this is an older checkpoint"
+    SUPERSEDED = "a later batch is stored or begun: this is an older checkpoint"
 
 
-ENDS = frozenset({Standing.COMMITTED, Standing.BEHIND})
+TERMINAL = frozenset({BatchStatus.COMMITTED, BatchStatus.SUPERSEDED})
 """States in which nothing is published."""
-TIMED = frozenset({Standing.RETRIED, Standing.REPLAYED})
+REPLAY = frozenset({BatchStatus.RETRIED, BatchStatus.REPLAYED})
 """States in which rows may be stored, so the stream must still remember their ids."""
 
 
-UNSEEN = frozenset({Standing.NEW, Standing.REPLAYED, Standing.COMMITTED})
+UNCHECKED = frozenset({BatchStatus.NEW, BatchStatus.REPLAYED, BatchStatus.COMMITTED})
 """States in which no task of this run has checked yet that the stream has its old rows."""
 
 
 @dataclass(frozen=True)
-class Attempt:
+class TaskAttempt:
     """One task about to publish."""
 
     batch: int
     run: str
 
 
-def standing(
-    attempt: Attempt,
+def batch_status(
+    attempt: TaskAttempt,
     committed: Committed | None,
-    begun: Begun | None,
-    task: Tasked | None,
+    begun: BatchStarted | None,
+    task: TaskStarted | None,
     last_sequence: int,
-) -> Standing:
+) -> BatchStatus:
     """Return the state of the batch, by the entries and by the stream's last sequence."""
     if committed is not None and committed.batch >= attempt.batch:
         if committed.batch > attempt.batch:
-            return Standing.BEHIND
-        return Standing.COMMITTED
+            return BatchStatus.SUPERSEDED
+        return BatchStatus.COMMITTED
     if begun is None or begun.batch < attempt.batch:
-        return Standing.NEW
+        return BatchStatus.NEW
     if begun.batch > attempt.batch:
-        return Standing.BEHIND
+        return BatchStatus.SUPERSEDED
     if begun.run != attempt.run:
         if begun.last_sequence == last_sequence:
-            return Standing.NEW  # no message was published since
-        return Standing.REPLAYED
+            return BatchStatus.NEW  # no message was published since
+        return BatchStatus.REPLAYED
     if task is None or (task.batch, task.run) != (attempt.batch, attempt.run):
-        return Standing.SHARED
-    return Standing.RETRIED
+        return BatchStatus.IN_PROGRESS
+    return BatchStatus.RETRIED
 
 
 def seconds_left(since: float, now: float, replay_seconds: float) -> float:
@@ -172,7 +172,7 @@ def total(digests: Iterable[Digest]) -> Digest:
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Committed | Begun | Tasked)
+_decoder = msgspec.json.Decoder(Committed | BatchStarted | TaskStarted)
 
 
 def encode(entry: Entry) -> bytes:

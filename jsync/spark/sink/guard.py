@@ -15,26 +15,26 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ...terminal import printable
-from ..marks import contradiction
-from ..offsets import behind
-from ..patience import RETRY_SECONDS, patiently
-from ..streams import find, holding_of, look_behind
+from ..marks import find_mismatch
+from ..offsets import check_truncated
+from ..patience import RETRY_SECONDS, retry_until_available
+from ..streams import bounds_of, fetch_bounds_at_least, get_stream
 from .bucket import Bucket
 from .fence import (
-    ENDS,
-    TIMED,
+    REPLAY,
+    TERMINAL,
+    UNCHECKED,
     UNREADABLE,
-    UNSEEN,
-    Attempt,
-    Begun,
+    BatchStarted,
+    BatchStatus,
     Committed,
-    Standing,
-    Tasked,
+    TaskAttempt,
+    TaskStarted,
     Totals,
+    batch_status,
     decode,
     encode,
     seconds_left,
-    standing,
 )
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from .bucket import Value
     from .fence import Entry
     from .report import BatchReport
-    from .target import Target
+    from .target import SinkTarget
 
-    Kind = TypeVar("Kind", Committed, Begun, Tasked)
+    Kind = TypeVar("Kind", Committed, BatchStarted, TaskStarted)
 
 QUERY: Final = "query."
 """The prefix of the key of each streaming query."""
@@ -54,16 +54,16 @@ QUERY: Final = "query."
 logger = logging.getLogger("jsync.spark")
 
 
-class Guard:
+class BatchFence:
     """Checks that one task may publish, and notes that it has begun."""
 
     def __init__(
         self,
         js: JetStream,
         bucket: str,
-        target: Target,
+        target: SinkTarget,
         key: str,
-        attempt: Attempt,
+        attempt: TaskAttempt,
         partition: int,
     ) -> None:
         self._js = js
@@ -73,10 +73,10 @@ class Guard:
         self._attempt = attempt
         self._partition = partition
         self._until: float | None = None
-        self._begun: Begun | None = None
+        self._begun: BatchStarted | None = None
         self._task_revision = 0  # of the first attempt of the task
 
-    def enter(self) -> Standing:
+    def check_in(self) -> BatchStatus:
         """Return the state of the batch, and note that this task has begun. Blocks.
 
         Raises:
@@ -84,47 +84,51 @@ class Guard:
             ReplayWindowExceededError: The stream may have forgotten ids of the batch.
             DataLossError: The stream no longer has rows that were stored before.
         """
-        return patiently(self._enter, self._target.ack_timeout)
+        return retry_until_available(self._enter, self._target.ack_timeout)
 
-    def _enter(self) -> Standing:
+    def _enter(self) -> BatchStatus:
         bucket = Bucket(self._js, self._bucket_name)
         attempt, key = self._attempt, self._key
         while True:
             committed, _ = _read(bucket, f"{key}.committed", Committed)
-            begun, begun_at = _read(bucket, f"{key}.begun", Begun)
-            task, task_at = _read(bucket, self._task_key, Tasked)
-            last = find(self._js, self._target.stream).cached_info.state.last_seq
-            where = standing(attempt, committed, begun, task, last)
-            if committed is not None and where in UNSEEN:
+            begun, begun_at = _read(bucket, f"{key}.begun", BatchStarted)
+            task, task_at = _read(bucket, self._task_key, TaskStarted)
+            last = get_stream(self._js, self._target.stream).cached_info.state.last_seq
+            where = batch_status(attempt, committed, begun, task, last)
+            if committed is not None and where in UNCHECKED:
                 self._check_fence(committed)
                 self._check_sink(committed)
             try:
-                if where is Standing.NEW:
+                if where is BatchStatus.NEW:
                     since = _since(committed, begun, last)
-                    entry = Begun(attempt.batch, attempt.run, last, since)
+                    entry = BatchStarted(attempt.batch, attempt.run, last, since)
                     _put(bucket, f"{key}.begun", entry, begun_at)
                     continue  # now note the task
-                if where is Standing.SHARED:
-                    noted = Tasked(attempt.batch, attempt.run)
+                if where is BatchStatus.IN_PROGRESS:
+                    noted = TaskStarted(attempt.batch, attempt.run)
                     self._task_revision = _put(bucket, self._task_key, noted, task_at)
-                if where is Standing.RETRIED:
+                if where is BatchStatus.RETRIED:
                     assert task is not None
                     assert task_at is not None
                     # An earlier attempt that still runs detects this one by the revision.
                     time = task_at.time if task.time is None else task.time
-                    noted = Tasked(attempt.batch, attempt.run, time)
+                    noted = TaskStarted(attempt.batch, attempt.run, time)
                     _put(bucket, self._task_key, noted, task_at)
             except WrongLastSequenceError:
                 continue  # another task was faster
             break
-        if where is Standing.BEHIND:
+        if where is BatchStatus.SUPERSEDED:
             raise _behind(self._bucket_name, key, attempt.batch)
         self._begun = begun
-        if where in TIMED:
-            entered = task_at if where is Standing.RETRIED else begun_at
+        if where in REPLAY:
+            entered = task_at if where is BatchStatus.RETRIED else begun_at
             assert entered is not None
             time = entered.time
-            if where is Standing.RETRIED and task is not None and task.time is not None:
+            if (
+                where is BatchStatus.RETRIED
+                and task is not None
+                and task.time is not None
+            ):
                 time = task.time
             left = seconds_left(time, bucket.now(), self._target.replay_seconds)
             self._until = monotonic() + left
@@ -136,7 +140,7 @@ class Guard:
         return f"{self._key}.task.{self._partition}"
 
     @property
-    def timed(self) -> bool:
+    def is_replay(self) -> bool:
         """True if some of the rows may be stored already, so that `check` can raise."""
         return self._until is not None
 
@@ -171,7 +175,9 @@ class Guard:
             begun.last_sequence if begun.since is None else begun.since
         ):
             return False
-        _, task_at = _read(Bucket(self._js, self._bucket_name), self._task_key, Tasked)
+        _, task_at = _read(
+            Bucket(self._js, self._bucket_name), self._task_key, TaskStarted
+        )
         # Another attempt of the task may have stored its rows in the meantime.
         return task_at is not None and task_at.revision == revision
 
@@ -202,16 +208,16 @@ class Guard:
             # stream.
             return
         upto = 1 if mark is None else mark.sequence + 1
-        stream, holding = look_behind(self._js, name, created, upto)
+        stream, holding = fetch_bounds_at_least(self._js, name, created, upto)
         if holding.created != created:
             loss: str | None = (
                 f"stream {name} was recreated, or restored from a backup: it was created "
                 f"at {holding.created}, and the stream of the last write at {created}"
             )
         else:
-            loss = behind(upto, holding)
+            loss = check_truncated(upto, holding)
             if loss is None and mark is not None:
-                loss = contradiction(stream, mark)
+                loss = find_mismatch(stream, mark)
         if loss is not None:
             raise DataLossError(
                 f"{loss}. Rows up to batch {committed.batch} of {self._key} may be missing "
@@ -279,8 +285,8 @@ def commit(
             totals=(before or Totals()) + report.totals(),
         )
         if fenced is not None:
-            holding = holding_of(find(js, fenced))
-            begun, _ = _read(bucket, f"{key}.begun", Begun)
+            holding = bounds_of(get_stream(js, fenced))
+            begun, _ = _read(bucket, f"{key}.begun", BatchStarted)
             entry = msgspec.structs.replace(
                 entry,
                 stream=fenced,
@@ -294,7 +300,7 @@ def commit(
         except WrongLastSequenceError:
             put()  # another run was faster, or only the answer was lost
 
-    patiently(put, retry_seconds)
+    retry_until_available(put, retry_seconds)
 
 
 def _behind(bucket_name: str, key: str, batch: int) -> CheckpointError:
@@ -362,7 +368,7 @@ def _put(bucket: Bucket, key: str, entry: Entry, before: Value | None) -> int:
     return bucket.put(key, encode(entry), revision=revision)
 
 
-def _since(committed: Committed | None, begun: Begun | None, last: int) -> int:
+def _since(committed: Committed | None, begun: BatchStarted | None, last: int) -> int:
     """Return the last sequence of the stream before the first batch of a query or job."""
     for known in (committed, begun):
         if known is not None and known.since is not None:
@@ -370,4 +376,4 @@ def _since(committed: Committed | None, begun: Begun | None, last: int) -> int:
     return last
 
 
-__all__ = ["ENDS", "Guard", "commit"]
+__all__ = ["TERMINAL", "BatchFence", "commit"]

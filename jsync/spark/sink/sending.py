@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from ... import FastIngest, JetStream, PubAckFuture
     from .columns import ColumnPlan
     from .settings import SinkSettings
-    from .target import Target
+    from .target import SinkTarget
 
     Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
 CALLBACK_SECONDS: Final = 30.0
 FEW_ATTEMPTS: Final = 2
 """Attempts for a message without an answer, if perhaps no stream has its subject."""
-HALF: Final = 500
+CHECK_ROWS: Final = 500
 """Half of the rows that `publish_arrow` checks before it sends the first of them."""
 
 
@@ -56,7 +56,7 @@ class Confirmed(NamedTuple):
     """The last sequence of an earlier message with the id of one of these rows."""
 
 
-class Way(Protocol):
+class RowPublisher(Protocol):
     """A way to publish to a stream."""
 
     def publish(self, rows: Rows, **columns: Any) -> None: ...
@@ -65,7 +65,7 @@ class Way(Protocol):
         """Stop without waiting. Return how many rows are known to be stored."""
 
 
-class ByIngest:
+class IngestPublisher:
     """A fast ingest for all rows of the task (ADR-50)."""
 
     def __init__(self, js: JetStream, ack_timeout: float) -> None:
@@ -86,7 +86,7 @@ class ByIngest:
         return f"<ByIngest {self._ingest!r}>"
 
 
-class ByPublisher:
+class AckPublisher:
     """A publisher, whose acks report duplicates and refusals row by row."""
 
     def __init__(
@@ -95,7 +95,7 @@ class ByPublisher:
         dead: DeadLetters | None,
         *,
         expectations: Expectations | None,
-        target: Target | None,
+        target: SinkTarget | None,
         names_stream: bool,
         resend: bool,
         timeout: float,
@@ -222,7 +222,7 @@ class ByPublisher:
         return f"<ByPublisher {self._publisher!r}>"
 
 
-class Sending:
+class TaskPublisher:
     """Publishes all rows of a task. `close` waits until they are confirmed."""
 
     def __init__(
@@ -230,7 +230,7 @@ class Sending:
         js: JetStream,
         settings: SinkSettings,
         plan: ColumnPlan,
-        target: Target | None,
+        target: SinkTarget | None,
         *,
         timeout: float,
         max_payload: int,
@@ -256,16 +256,16 @@ class Sending:
         self._columns["subject"] = plan.subject or " subject"
         if settings.exactly_once and target is not None:
             self._columns.setdefault("expected_stream", target.stream)
-        self._way: Way = (
-            ByIngest(js, timeout)
+        self._way: RowPublisher = (
+            IngestPublisher(js, timeout)
             if target is not None and target.ingest
             else self._by_publisher()
         )
 
-    def _by_publisher(self) -> ByPublisher:
+    def _by_publisher(self) -> AckPublisher:
         # Without an id in each row, no message may be sent twice.
         resend = self._settings.exactly_once
-        return ByPublisher(
+        return AckPublisher(
             self._js,
             self._dead,
             target=self._target,
@@ -349,7 +349,7 @@ class Sending:
                 if rest.num_rows == 1:
                     self._add_dead(error, rest.to_pylist()[0])
                 else:
-                    half = min(HALF, rest.num_rows // 2)
+                    half = min(CHECK_ROWS, rest.num_rows // 2)
                     todo += [rest.slice(half), rest.slice(0, half)]
 
     def _add_dead(self, error: Exception, row: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ MIN_WINDOW: Final = 4.0
 
 
 @dataclass(frozen=True)
-class Target:
+class SinkTarget:
     """The facts about a stream that a task needs to write into it."""
 
     stream: str
@@ -55,7 +55,9 @@ class Target:
         return self.window - 2 * self.ack_timeout
 
 
-def target_of(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> Target:
+def target_of(
+    settings: SinkSettings, plan: ColumnPlan, config: StreamConfig
+) -> SinkTarget:
     """Check the stream's configuration. Raises `ConfigError` if it forbids the write."""
     name = config.name or ""
     if config.mirror is not None:
@@ -82,7 +84,7 @@ def target_of(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) ->
             f"stream {name} does not take {settings.subject!r}, but "
             f"{', '.join(config.subjects or ()) or 'nothing'}"
         )
-    return Target(
+    return SinkTarget(
         name,
         window,
         _ingest(settings, plan, config),

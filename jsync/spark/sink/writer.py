@@ -14,21 +14,21 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 
 from ...errors import ConfigError, PermissionsError
 from ...terminal import printable
-from ..connecting import connection, jetstream
-from ..patience import patiently
+from ..connecting import get_connection, get_jetstream
+from ..patience import retry_until_available
 from ..schema import options_of
 from ..server_columns import given_by_servers
-from ..streams import find
+from ..streams import get_stream
 from .bucket import open_bucket
 from .columns import ColumnPlan
 from .entries import EntryPlan
-from .fence import ENDS, Attempt, Digest
-from .guard import Guard, commit
+from .fence import TERMINAL, Digest, TaskAttempt
+from .guard import BatchFence, commit
 from .report import BatchReport, TaskReport
 from .rows import as_batches, digest
-from .sending import Sending
+from .sending import TaskPublisher
 from .settings import SinkSettings
-from .target import Target, target_of
+from .target import SinkTarget, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -54,7 +54,7 @@ SLICE: Final = 1000
 logger = logging.getLogger("jsync.spark")
 
 
-class Sink:
+class SinkWriter:
     """One write: a batch of a query, or the whole of a batch job."""
 
     def __init__(
@@ -85,20 +85,20 @@ class Sink:
         self._streaming = streaming
         self._replicas = 1
         settings.check(self._plan, overwrite=overwrite, streaming=streaming)
-        self._target: Target | None = None
+        self._target: SinkTarget | None = None
         if not streaming:
-            jetstream(settings.connection)  # raises immediately for a wrong address
+            get_jetstream(settings.connection)  # raises immediately for a wrong address
         self._patiently(self._look)
         if overwrite:
             self._patiently(self._purge)
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        return patiently(ask, self.settings.connection.retry_timeout)
+        return retry_until_available(ask, self.settings.connection.retry_timeout)
 
     def _look(self) -> None:
         """Check with the server that the write is possible, and open the fence."""
         settings = self.settings
-        js = jetstream(settings.connection)
+        js = get_jetstream(settings.connection)
         self._target = self._find_target(js)
         if settings.fence_bucket is not None:
             open_bucket(js, settings.fence_bucket, replicas=self._replicas)
@@ -107,9 +107,9 @@ class Sink:
 
     def _purge(self) -> None:
         assert self.settings.stream is not None
-        jetstream(self.settings.connection).stream(self.settings.stream).purge()
+        get_jetstream(self.settings.connection).stream(self.settings.stream).purge()
 
-    def _find_target(self, js: JetStream) -> Target | None:
+    def _find_target(self, js: JetStream) -> SinkTarget | None:
         settings = self.settings
         name = settings.stream
         if name is None and settings.subject is not None:
@@ -123,7 +123,7 @@ class Sink:
                 what = "publisher=ingest" if settings.publisher == "ingest" else "ttl"
                 raise ConfigError(f"{what} needs the option stream, to be checked")
             return None
-        config = find(js, name).config
+        config = get_stream(js, name).config
         self._replicas = config.num_replicas or 1
         return target_of(settings, self._plan, config)
 
@@ -149,11 +149,11 @@ class Sink:
                 ),
                 batches,
             )
-        js = self._patiently(lambda: jetstream(self.settings.connection))
+        js = self._patiently(lambda: get_jetstream(self.settings.connection))
         guard = None
         if self.settings.exactly_once:
             guard = self._guard(js, key, batch)
-            if guard.enter() in ENDS:
+            if guard.check_in() in TERMINAL:
                 return self._skip(batches, key)
         return self._send(js, batches, key, guard)
 
@@ -171,17 +171,17 @@ class Sink:
             [name for name in batch.schema.names if name not in self._left_out]
         )
 
-    def _guard(self, js: JetStream, key: str, batch: int) -> Guard:
+    def _guard(self, js: JetStream, key: str, batch: int) -> BatchFence:
         context = TaskContext.get()
         assert context is not None
         assert self._target is not None
         assert self.settings.fence_bucket is not None
-        return Guard(
+        return BatchFence(
             js,
             self.settings.fence_bucket,
             self._target,
             key,
-            Attempt(batch, self.run),
+            TaskAttempt(batch, self.run),
             context.partitionId(),
         )
 
@@ -196,9 +196,9 @@ class Sink:
         js: JetStream,
         batches: Iterable[pa.RecordBatch],
         key: str,
-        guard: Guard | None,
+        guard: BatchFence | None,
     ) -> TaskReport:
-        sending = Sending(
+        sending = TaskPublisher(
             js,
             self.settings,
             self._plan,
@@ -208,7 +208,7 @@ class Sink:
                 if self._target
                 else self.settings.connection.retry_timeout
             ),
-            max_payload=connection(self.settings.connection).max_payload,
+            max_payload=get_connection(self.settings.connection).max_payload,
         )
         rows, found = 0, Digest()
         try:
@@ -217,7 +217,7 @@ class Sink:
                 if guard is not None:
                     self._check_ids(batch)
                     found += digest(batch, self._plan)
-                if guard is None or not guard.timed:
+                if guard is None or not guard.is_replay:
                     sending.publish(batch)
                     continue
                 for at in range(0, batch.num_rows, SLICE):
@@ -269,7 +269,7 @@ class Sink:
         bucket = self.settings.fence_bucket
         if bucket is not None and key is not None:
             fenced = self.settings.stream if self.settings.exactly_once else None
-            connect = functools.partial(jetstream, self.settings.connection)
+            connect = functools.partial(get_jetstream, self.settings.connection)
             commit(
                 connect,
                 bucket,
@@ -301,7 +301,7 @@ class JetStreamWriter(DataSourceArrowWriter):
     """Writes a DataFrame."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        self._sink = Sink(options, schema, overwrite=overwrite, streaming=False)
+        self._sink = SinkWriter(options, schema, overwrite=overwrite, streaming=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         sink = self._sink
@@ -325,7 +325,7 @@ class JetStreamStreamWriter(StreamWriter):
     """
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        self._sink = Sink(options, schema, overwrite=overwrite, streaming=True)
+        self._sink = SinkWriter(options, schema, overwrite=overwrite, streaming=True)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         context = TaskContext.get()

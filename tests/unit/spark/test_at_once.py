@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.spark.at_once import PREFETCH, ask_all, in_turn
+from jsync.spark.at_once import PREFETCH, map_parallel, read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,9 +22,9 @@ def test_answers_to_simultaneous_requests_come_in_order() -> None:
         together.wait(FAR)
         return number * 10
 
-    assert list(ask_all(ask, [3, 1, 2])) == [(3, 30), (1, 10), (2, 20)]
-    assert list(ask_all(lambda n: n, [1])) == [(1, 1)]
-    assert list(ask_all(ask, [])) == []
+    assert list(map_parallel(ask, [3, 1, 2])) == [(3, 30), (1, 10), (2, 20)]
+    assert list(map_parallel(lambda n: n, [1])) == [(1, 1)]
+    assert list(map_parallel(ask, [])) == []
 
 
 def test_an_error_ends_the_rest_in_its_turn() -> None:
@@ -33,7 +33,7 @@ def test_an_error_ends_the_rest_in_its_turn() -> None:
             raise LookupError("two")
         return number
 
-    answers = ask_all(ask, [1, 2, 3])
+    answers = map_parallel(ask, [1, 2, 3])
     assert next(answers) == (1, 1)
     with pytest.raises(LookupError, match="two"):
         next(answers)
@@ -57,7 +57,7 @@ class Streams:
 
 def test_streams_are_read_in_turn_with_bounded_prefetch() -> None:
     streams = Streams()
-    batches = in_turn(streams.read, range(20))
+    batches = read_ahead(streams.read, range(20))
     assert next(batches) == (0, 0)
     assert streams.given.keys() <= set(range(PREFETCH + 1))
     rest = list(batches)
@@ -67,7 +67,7 @@ def test_streams_are_read_in_turn_with_bounded_prefetch() -> None:
 
 def test_a_stream_that_was_begun_holds_one_batch() -> None:
     streams = Streams()
-    batches = in_turn(streams.read, range(20))
+    batches = read_ahead(streams.read, range(20))
     for _ in range(3):
         next(batches)
     assert {given for key, given in streams.given.copy().items() if key} <= {1}
@@ -75,7 +75,7 @@ def test_a_stream_that_was_begun_holds_one_batch() -> None:
 
 def test_an_early_stop_closes_the_started_readers() -> None:
     streams = Streams()
-    batches = in_turn(streams.read, range(20))
+    batches = read_ahead(streams.read, range(20))
     next(batches)
     batches.close()  # type: ignore[attr-defined]
     assert streams.closed == streams.given.keys()
@@ -87,7 +87,7 @@ def test_a_failing_stream_fails_in_its_turn() -> None:
             raise LookupError("one")
         yield key
 
-    batches = in_turn(read, [0, 1, 2])
+    batches = read_ahead(read, [0, 1, 2])
     assert next(batches) == 0
     with pytest.raises(LookupError, match="one"):
         next(batches)

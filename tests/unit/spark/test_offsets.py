@@ -6,26 +6,26 @@ import pytest
 from hypothesis import given, strategies as st
 
 from jsync.errors import CheckpointError
-from jsync.spark.coverage import Coverage
-from jsync.spark.marks import Mark
+from jsync.spark.coverage import RangeProgress
+from jsync.spark.marks import StreamFingerprint
 from jsync.spark.offsets import (
     MAX_ROWS,
     VERSION,
-    Holding,
-    Span,
-    admitted,
-    behind,
-    beyond,
-    complete,
+    OffsetRange,
+    StreamBounds,
+    check_start,
+    check_truncated,
+    describe_loss,
     from_json,
-    lost,
     packed,
-    parts_of,
-    planned,
-    resumed,
-    rows_of,
-    split,
+    partition_counts,
+    plan_partitions,
+    rate_limit,
+    resume_offset,
+    rows_for_bytes,
+    split_range,
     to_json,
+    with_start,
 )
 
 OLD = "2026-01-01T00:00:00+00:00"
@@ -34,26 +34,26 @@ NEW = "2026-02-01T00:00:00+00:00"
 
 def holding(
     first: int, following: int, created: str = OLD, leader: str = ""
-) -> Holding:
-    return Holding("A", created, first, following, leader=leader)
+) -> StreamBounds:
+    return StreamBounds("A", created, first, following, leader=leader)
 
 
 def test_an_offset_of_a_newer_version_is_refused() -> None:
-    offset = {**to_json({"A": Span(OLD, 1, 5, 2)}), "v": VERSION + 1}
+    offset = {**to_json({"A": OffsetRange(OLD, 1, 5, 2)}), "v": VERSION + 1}
     with pytest.raises(CheckpointError, match="written by a newer jsync"):
         from_json(offset)
 
 
 def test_an_offset_comes_back_from_json() -> None:
     spans = {
-        "A": Span(OLD, 1, 5, 2),
-        "B": Span(NEW, None, 9),
-        "C": Span(NEW, 1, 5, 1, mark=Mark(7, NEW), pack=3),
+        "A": OffsetRange(OLD, 1, 5, 2),
+        "B": OffsetRange(NEW, None, 9),
+        "C": OffsetRange(NEW, 1, 5, 1, mark=StreamFingerprint(7, NEW), pack=3),
     }
     assert from_json(to_json(spans)) == spans
     assert [span.reached for span in spans.values()] == [5, 9, 8]
-    assert complete(spans["B"], Span(NEW, 2, 4)) == Span(NEW, 4, 9)
-    assert complete(spans["A"], Span(OLD, 0, 3)) == spans["A"]
+    assert with_start(spans["B"], OffsetRange(NEW, 2, 4)) == OffsetRange(NEW, 4, 9)
+    assert with_start(spans["A"], OffsetRange(OLD, 0, 3)) == spans["A"]
 
 
 @pytest.mark.parametrize(
@@ -69,32 +69,32 @@ def test_an_offset_comes_back_from_json() -> None:
     ],
 )
 def test_the_lost_messages_of_a_range(
-    start: int, upto: int, stream: Holding, loss: str | None
+    start: int, upto: int, stream: StreamBounds, loss: str | None
 ) -> None:
-    found = lost(OLD, start, upto, stream)
+    found = describe_loss(OLD, start, upto, stream)
     assert found is None if loss is None else loss in (found or "")
 
 
 def test_where_to_go_on_behind_a_loss() -> None:
-    span = Span(OLD, 1, 10)
-    assert resumed(span, holding(1, 20), None) == 10
-    assert resumed(span, holding(15, 20), None) == 15
-    assert resumed(span, holding(3, 20, NEW), None) == 3
-    assert resumed(span, holding(1, 7), None) == 7
+    span = OffsetRange(OLD, 1, 10)
+    assert resume_offset(span, holding(1, 20), None) == 10
+    assert resume_offset(span, holding(15, 20), None) == 15
+    assert resume_offset(span, holding(3, 20, NEW), None) == 3
+    assert resume_offset(span, holding(1, 7), None) == 7
     # The stream is new, or in an older state: reading resumes at messages not seen yet.
-    assert resumed(span, holding(1, 20, NEW), 6) == 6
-    assert resumed(span, holding(1, 20), 6) == 6
-    assert resumed(span, holding(8, 20), 6) == 8
-    assert resumed(span, holding(1, 20), 15) == 10
-    assert behind(10, holding(1, 7)) == (
+    assert resume_offset(span, holding(1, 20, NEW), 6) == 6
+    assert resume_offset(span, holding(1, 20), 6) == 6
+    assert resume_offset(span, holding(8, 20), 6) == 8
+    assert resume_offset(span, holding(1, 20), 15) == 10
+    assert check_truncated(10, holding(1, 7)) == (
         "stream A ends at sequence 6, but reached 9 before"
     )
-    assert behind(10, holding(1, 10)) is None
+    assert check_truncated(10, holding(1, 10)) is None
 
 
 def test_a_place_that_a_stream_has_not_reached() -> None:
-    assert beyond(10, holding(1, 10)) is None
-    assert beyond(11, holding(1, 10)) == (
+    assert check_start(10, holding(1, 10)) is None
+    assert check_start(11, holding(1, 10)) == (
         "stream A has no sequence 11 to begin with: the next message will have sequence 10"
     )
 
@@ -106,7 +106,7 @@ def test_a_place_that_a_stream_has_not_reached() -> None:
 def test_the_limit_is_used_up_without_starving_streams(
     backlogs: dict[str, int], limit: int
 ) -> None:
-    shares = admitted(backlogs, limit)
+    shares = rate_limit(backlogs, limit)
     assert all(0 <= shares[name] <= count for name, count in backlogs.items())
     assert all(shares[name] for name, count in backlogs.items() if count)
     assert sum(shares.values()) < limit + len(backlogs)
@@ -115,7 +115,7 @@ def test_the_limit_is_used_up_without_starving_streams(
 
 @given(st.integers(1, 10**12), st.integers(0, 10**9), st.integers(0, 300))
 def test_ranges_are_the_whole_in_order(start: int, count: int, parts: int) -> None:
-    found = split(start, start + count, parts)
+    found = split_range(start, start + count, parts)
     assert sum(end - low + 1 for low, end in found) == count
     assert len(found) == (min(count, max(parts, 1)))
     position = start
@@ -125,16 +125,18 @@ def test_ranges_are_the_whole_in_order(start: int, count: int, parts: int) -> No
 
 
 def test_partitions_are_as_many_as_asked_for() -> None:
-    assert parts_of({"A": 0, "B": 10}, None, None) == {"A": 0, "B": 1}
-    assert parts_of({"A": MAX_ROWS + 1}, None, None) == {"A": 2}
-    assert parts_of({"A": 100}, None, 30) == {"A": 4}
-    assert parts_of({"A": 75, "B": 25}, 4, None) == {"A": 3, "B": 1}
-    assert parts_of({"A": 2}, 8, None) == {"A": 2}
-    assert parts_of({"A": 75, "B": 25}, None, 5, 6) == {"A": 4, "B": 1}
-    assert planned({"A": Span(OLD, 1, 101)}, 3, None) == {"A": Span(OLD, 1, 101, 3)}
+    assert partition_counts({"A": 0, "B": 10}, None, None) == {"A": 0, "B": 1}
+    assert partition_counts({"A": MAX_ROWS + 1}, None, None) == {"A": 2}
+    assert partition_counts({"A": 100}, None, 30) == {"A": 4}
+    assert partition_counts({"A": 75, "B": 25}, 4, None) == {"A": 3, "B": 1}
+    assert partition_counts({"A": 2}, 8, None) == {"A": 2}
+    assert partition_counts({"A": 75, "B": 25}, None, 5, 6) == {"A": 4, "B": 1}
+    assert plan_partitions({"A": OffsetRange(OLD, 1, 101)}, 3, None) == {
+        "A": OffsetRange(OLD, 1, 101, 3)
+    }
 
 
-def packs(spans: dict[str, Span]) -> list[list[str]]:
+def packs(spans: dict[str, OffsetRange]) -> list[list[str]]:
     """Return the streams of each shared partition."""
     found: dict[int, list[str]] = {}
     for name, span in spans.items():
@@ -144,14 +146,16 @@ def packs(spans: dict[str, Span]) -> list[list[str]]:
 
 
 def test_small_streams_share_partitions_in_order() -> None:
-    spans = {f"S{n}": Span(OLD, 1, 11) for n in range(200)}
-    shared = packs(planned(spans, None, None))
+    spans = {f"S{n}": OffsetRange(OLD, 1, 11) for n in range(200)}
+    shared = packs(plan_partitions(spans, None, None))
     assert [name for names in shared for name in names] == list(spans)
     assert len(shared) == 4
     assert {len(names) for names in shared} <= {49, 50, 51}
     # A large stream has a partition for itself, and an empty stream has none.
-    mixed = planned(
-        {**spans, "L": Span(OLD, 1, 100_001), "E": Span(OLD, 5, 5)}, 1, None
+    mixed = plan_partitions(
+        {**spans, "L": OffsetRange(OLD, 1, 100_001), "E": OffsetRange(OLD, 5, 5)},
+        1,
+        None,
     )
     assert (mixed["L"].pack, mixed["L"].parts) == (None, 1)
     assert (mixed["E"].pack, mixed["E"].parts) == (None, 0)
@@ -166,8 +170,8 @@ def test_small_streams_share_partitions_in_order() -> None:
 def test_partitions_are_between_the_least_and_the_most(
     counts: list[int], least: int | None, most: int | None
 ) -> None:
-    spans = {f"S{n}": Span(OLD, 1, 1 + count) for n, count in enumerate(counts)}
-    found = planned(spans, least, None, most)
+    spans = {f"S{n}": OffsetRange(OLD, 1, 1 + count) for n, count in enumerate(counts)}
+    found = plan_partitions(spans, least, None, most)
     shared = packs(found)
     alone = sum(span.parts for span in found.values() if span.pack is None)
     assert all(found[name].parts == 1 for names in shared for name in names)
@@ -181,23 +185,23 @@ def test_partitions_are_between_the_least_and_the_most(
 
 
 def test_bytes_are_about_so_many_rows() -> None:
-    assert rows_of(1000, {"A": 50}, {"A": 100.0}) == 10
-    assert rows_of(1000, {"A": 10, "B": 10}, {"A": 100.0, "B": 300.0}) == 5
-    assert rows_of(1, {"A": 50}, {"A": 100.0}) == 1
-    assert rows_of(1000, {"A": 50}, {"A": 0.0}) == 50
+    assert rows_for_bytes(1000, {"A": 50}, {"A": 100.0}) == 10
+    assert rows_for_bytes(1000, {"A": 10, "B": 10}, {"A": 100.0, "B": 300.0}) == 5
+    assert rows_for_bytes(1, {"A": 50}, {"A": 100.0}) == 1
+    assert rows_for_bytes(1000, {"A": 50}, {"A": 0.0}) == 50
 
 
 # Checking a range ----------------------------------------------------------------------
 
 
 def test_rows_without_a_gap_leave_nothing_open() -> None:
-    coverage = Coverage(5, 20)
+    coverage = RangeProgress(5, 20)
     assert not coverage.has_gap(6, 10)
-    coverage.took(6, 10)
+    coverage.advance(6, 10)
     assert coverage.has_gap(5, 16)
-    coverage.took(5, 16)
+    coverage.advance(5, 16)
     assert not coverage.is_complete()
-    coverage.took(4, 20)
+    coverage.advance(4, 20)
     assert coverage.is_complete()
     assert coverage.missing == 1
 
@@ -218,9 +222,9 @@ def test_rows_without_a_gap_leave_nothing_open() -> None:
     ],
 )
 def test_only_a_complete_leader_confirms_a_complete_range(
-    before: Holding, found: int | None, after: Holding, confirmed: bool
+    before: StreamBounds, found: int | None, after: StreamBounds, confirmed: bool
 ) -> None:
-    assert Coverage(11, 20).confirmed(before, found, after) is confirmed
+    assert RangeProgress(11, 20).confirmed(before, found, after) is confirmed
 
 
 @given(
@@ -231,9 +235,9 @@ def test_only_a_complete_leader_confirms_a_complete_range(
 def test_packed_parts_have_each_sequence_once(
     counts: dict[str, int], least: int | None, most: int | None
 ) -> None:
-    spans = {name: Span(OLD, 1, 1 + count) for name, count in counts.items()}
+    spans = {name: OffsetRange(OLD, 1, 1 + count) for name, count in counts.items()}
     partitions = packed(
-        planned(spans, least, None, most), lambda name, _, *ends: (name, *ends)
+        plan_partitions(spans, least, None, most), lambda name, _, *ends: (name, *ends)
     )
     assert all(partitions)
     found: dict[str, list[tuple[int, int]]] = {}
@@ -249,23 +253,23 @@ def test_packed_parts_have_each_sequence_once(
 
 
 def test_a_replaced_revision_is_not_lost() -> None:
-    there = Holding("KV_b", OLD, 8, 20, is_bucket=True)
-    assert lost(OLD, 5, 9, there) is None
-    assert "was recreated" in (lost(NEW, 5, 9, there) or "")
+    there = StreamBounds("KV_b", OLD, 8, 20, is_bucket=True)
+    assert describe_loss(OLD, 5, 9, there) is None
+    assert "was recreated" in (describe_loss(NEW, 5, 9, there) or "")
 
 
 @pytest.mark.parametrize(
     ("count", "parts"), [(5, 1), (999, 1), (1000, 1), (2500, 2), (4000, 4), (9000, 4)]
 )
 def test_few_messages_stay_in_one_partition(count: int, parts: int) -> None:
-    spans = {"A": Span(OLD, 1, 1 + count)}
-    found = planned(spans, 4, None, None, 1000)
+    spans = {"A": OffsetRange(OLD, 1, 1 + count)}
+    found = plan_partitions(spans, 4, None, None, 1000)
     assert found["A"].parts == parts
     assert found["A"].pack is None
 
 
 def test_few_messages_of_many_streams_share_a_partition() -> None:
-    spans = {name: Span(OLD, 1, 11) for name in "ABC"}
-    packs = [span.pack for span in planned(spans, 3, None, None, 1000).values()]
+    spans = {name: OffsetRange(OLD, 1, 11) for name in "ABC"}
+    packs = [span.pack for span in plan_partitions(spans, 3, None, None, 1000).values()]
     assert packs == [0, 0, 0]
-    assert [s.pack for s in planned(spans, 3, None).values()] == [None] * 3
+    assert [s.pack for s in plan_partitions(spans, 3, None).values()] == [None] * 3

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync.errors import ConfigError
-from jsync.spark.connecting import ConnectionOptions, connection
+from jsync.spark.connecting import ConnectionOptions, get_connection
 from jsync.spark.options import NATS, Options
 from jsync.spark.source_options import SourceOptions, matches
 
@@ -116,7 +116,7 @@ def test_servers_can_be_at_a_place(
     for given in ({"serversFile": str(place)}, {"serversEnv": "SERVERS"}):
         options = connecting(**given)
         assert server.url not in repr(options)
-        connection(options).close()
+        get_connection(options).close()
     with pytest.raises(ConfigError, match=r"serversEnv exclude each other"):
         connecting(servers="nats://a", serversEnv="SERVERS")
 
@@ -345,9 +345,9 @@ def test_a_missing_secret_is_reported_by_its_place(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match="variable NOWHERE is not set where this runs"
     ):
-        connection(connecting(tokenEnv="NOWHERE"))
+        get_connection(connecting(tokenEnv="NOWHERE"))
     with pytest.raises(ConfigError, match=r"nothing cannot be read: No such file"):
-        connection(connecting(tokenFile=str(tmp_path / "nothing")))
+        get_connection(connecting(tokenFile=str(tmp_path / "nothing")))
 
 
 def test_every_option_of_a_connection_is_used() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from jsync import errors
 from jsync.spark import patience
-from jsync.spark.patience import patiently
+from jsync.spark.patience import retry_until_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,20 +34,20 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_server_that_is_away_is_asked_again() -> None:
     ask, left = asked(errors.ConnectionLostError("lost"), errors.TimeoutError(), "here")
-    assert patiently(ask) == "here"
+    assert retry_until_available(ask) == "here"
     assert not left
 
 
 def test_a_server_that_refuses_connections_is_asked_again() -> None:
     ask, left = asked(errors.ConnectionError("connection refused"), "here")
-    assert patiently(ask) == "here"
+    assert retry_until_available(ask) == "here"
     assert not left
 
 
 def test_a_rejected_client_does_not_try_again() -> None:
     ask, left = asked(errors.AuthenticationError("wrong password"), "never asked for")
     with pytest.raises(errors.AuthenticationError):
-        patiently(ask)
+        retry_until_available(ask)
     assert left == ["never asked for"]
 
 
@@ -55,7 +55,7 @@ def test_a_connection_that_stays_closed_is_not_awaited() -> None:
     closed = errors.ConnectionClosedError("closed")
     ask, left = asked(closed, closed, "never asked for")
     with pytest.raises(errors.ConnectionClosedError):
-        patiently(ask)
+        retry_until_available(ask)
     assert left == ["never asked for"]
 
 
@@ -66,12 +66,12 @@ def test_a_closed_connection_may_be_replaced() -> None:
         errors.ConnectionClosedError("closed again"),
         "here",
     )
-    assert patiently(ask) == "here"
+    assert retry_until_available(ask) == "here"
     assert not left
 
 
 def test_after_its_time_the_last_error_is_raised() -> None:
     ask, left = asked(errors.TimeoutError("late"), "never asked for")
     with pytest.raises(errors.TimeoutError):
-        patiently(ask, seconds=0)
+        retry_until_available(ask, seconds=0)
     assert left

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from jsync.spark.pushdown import CLOCK_SLACK, Narrowing
+from jsync.spark.pushdown import CLOCK_SLACK, PushedFilters
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def narrowed(*filters: tuple[str, str, Any], subjects: Any = None) -> Narrowing:
-    found = Narrowing(subjects=subjects)
+def narrowed(*filters: tuple[str, str, Any], subjects: Any = None) -> PushedFilters:
+    found = PushedFilters(subjects=subjects)
     for kind, column, value in filters:
-        found = found.by(kind, column, value)
+        found = found.with_filter(kind, column, value)
     return found
 
 
@@ -63,7 +63,7 @@ def narrowed(*filters: tuple[str, str, Any], subjects: Any = None) -> Narrowing:
 def test_filters_say_where_to_look(
     filters: list[tuple[str, str, Any]], expected: dict[str, Any]
 ) -> None:
-    assert narrowed(*filters) == Narrowing(**expected)
+    assert narrowed(*filters) == PushedFilters(**expected)
 
 
 def test_filters_look_within_the_subjects_of_the_options() -> None:

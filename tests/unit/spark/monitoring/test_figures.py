@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from jsync.spark.monitoring.figures import QueryFigures, StreamFigures, prometheus_text
+from jsync.spark.monitoring.figures import QueryMetrics, StreamMetrics, prometheus_text
 
 
 def report(batch: int, rows: int, **streams: int) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def report(batch: int, rows: int, **streams: int) -> dict[str, Any]:
 
 
 def test_reports_add_up_and_keep_the_last_place() -> None:
-    query = QueryFigures(id="q")
+    query = QueryMetrics(id="q")
     query.take(report(0, 10, A=11))
     query.streams["A"].lag = 4
     query.take(report(1, 5, A=16, B=2))
@@ -42,7 +42,7 @@ def test_reports_add_up_and_keep_the_last_place() -> None:
 
 
 def test_the_slower_of_two_sources_gives_the_place() -> None:
-    query = QueryFigures(id="q")
+    query = QueryMetrics(id="q")
     given = report(0, 1, A=20)
     given["sources"] += report(0, 1, A=7)["sources"]
     query.take(given)
@@ -50,11 +50,11 @@ def test_the_slower_of_two_sources_gives_the_place() -> None:
 
 
 def test_a_log_line_shows_the_known_figures() -> None:
-    query = QueryFigures(id="q", name="hours", rows=1500, processed_rate=50.4)
+    query = QueryMetrics(id="q", name="hours", rows=1500, processed_rate=50.4)
     query.streams = {
-        "A": StreamFigures(created="t", next=1, lag=1200, lag_seconds=2.34),
-        "B": StreamFigures(created="t", next=1, lag=0, lag_seconds=0.0),
-        "C": StreamFigures(created="t", next=1),
+        "A": StreamMetrics(created="t", next=1, lag=1200, lag_seconds=2.34),
+        "B": StreamMetrics(created="t", next=1, lag=0, lag_seconds=0.0),
+        "C": StreamMetrics(created="t", next=1),
     }
     query.duplicates, query.malformed = 0, 3
     assert query.line() == (
@@ -65,8 +65,8 @@ def test_a_log_line_shows_the_known_figures() -> None:
 
 
 def test_prometheus_gets_known_figures_with_escaped_labels() -> None:
-    query = QueryFigures(id="q", name='a"b\\c\nd', rows=7, duplicates=1)
-    query.streams = {"A": StreamFigures(created="t", next=8, lag=3)}
+    query = QueryMetrics(id="q", name='a"b\\c\nd', rows=7, duplicates=1)
+    query.streams = {"A": StreamMetrics(created="t", next=8, lag=3)}
     lines = prometheus_text([query]).splitlines()
     labels = r'query="a\"b\\c\nd"'
     assert f"jsync_spark_rows_total{{{labels}}} 7" in lines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync.errors import PipelineFileError
-from jsync.spark.pipeline.checks import check, source_columns
+from jsync.spark.pipeline.checks import source_columns, validate
 from jsync.spark.pipeline.config import JetStreamSource
 from jsync.spark.pipeline.load import load
 
@@ -35,7 +35,7 @@ def problems(directory: Path, *parts: str) -> str:
     path.write_text("\n".join(parts))
     pipeline, found = load(path)
     if pipeline is not None:
-        check(pipeline, found)
+        validate(pipeline, found)
     try:
         found.raise_any()
     except PipelineFileError as refused:

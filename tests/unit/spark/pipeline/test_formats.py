@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync.errors import PipelineFileError
-from jsync.spark.pipeline.checks import check
+from jsync.spark.pipeline.checks import validate
 from jsync.spark.pipeline.config import FormatSink
 from jsync.spark.pipeline.formats import (
     is_format,
@@ -42,7 +42,7 @@ def loaded(directory: Path, *parts: str) -> Pipeline:
     path.write_text("\n".join(parts))
     pipeline, problems = load(path)
     if pipeline is not None:
-        check(pipeline, problems)
+        validate(pipeline, problems)
     problems.raise_any()
     assert pipeline is not None
     return pipeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jsync.spark.pipeline.positions import Positions
+from jsync.spark.pipeline.positions import KeyLines
 
 FILE = """\
 # A comment, name = "no"
@@ -56,7 +56,7 @@ from x
     ],
 )
 def test_a_key_stands_where_its_statement_begins(key: list[str], line: int) -> None:
-    assert Positions(FILE).line(key) == line
+    assert KeyLines(FILE).line(key) == line
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_key_stands_where_its_statement_begins(key: list[str], line: int) -> N
     ],
 )
 def test_a_missing_key_belongs_to_the_table_above(key: list[str], line: int) -> None:
-    assert Positions(FILE).line(key) == line
+    assert KeyLines(FILE).line(key) == line
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_a_missing_key_belongs_to_the_table_above(key: list[str], line: int) -> 
 def test_a_text_line_is_found_in_the_file(
     key: list[str], text_line: int, line: int
 ) -> None:
-    assert Positions(FILE).text_line(key, text_line) == line
+    assert KeyLines(FILE).text_line(key, text_line) == line
 
 
 def test_lines_end_as_they_do_on_windows() -> None:
-    positions = Positions(FILE.replace("\n", "\r\n"))
+    positions = KeyLines(FILE.replace("\n", "\r\n"))
     assert positions.line(["steps", "second"]) == 22
     assert positions.text_line(["steps", "first"], 2) == 21

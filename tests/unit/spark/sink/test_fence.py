@@ -9,64 +9,112 @@ import pytest
 from hypothesis import given, strategies as st
 
 from jsync.spark.sink.fence import (
-    ENDS,
-    TIMED,
-    Attempt,
-    Begun,
+    REPLAY,
+    TERMINAL,
+    BatchStarted,
+    BatchStatus,
     Committed,
     Digest,
-    Standing,
-    Tasked,
+    TaskAttempt,
+    TaskStarted,
+    batch_status,
     decode,
     encode,
     seconds_left,
-    standing,
     total,
 )
 
 if TYPE_CHECKING:
     from random import Random
 
-HERE = Attempt(batch=7, run="new")
+HERE = TaskAttempt(batch=7, run="new")
 NOTHING = Digest()
 
 
 @pytest.mark.parametrize(
     ("committed", "begun", "task", "last", "where"),
     [
-        (None, None, None, 0, Standing.NEW),
-        (Committed(6, NOTHING), Begun(6, "old", 0), None, 50, Standing.NEW),
-        (None, Begun(6, "new", 0), Tasked(6, "new"), 50, Standing.NEW),
-        (None, Begun(7, "new", 50), None, 60, Standing.SHARED),
-        (None, Begun(7, "new", 50), Tasked(6, "new"), 60, Standing.SHARED),
-        (None, Begun(7, "new", 50), Tasked(7, "old"), 60, Standing.SHARED),
-        (None, Begun(7, "new", 50), Tasked(7, "new"), 60, Standing.RETRIED),
+        (None, None, None, 0, BatchStatus.NEW),
+        (Committed(6, NOTHING), BatchStarted(6, "old", 0), None, 50, BatchStatus.NEW),
+        (None, BatchStarted(6, "new", 0), TaskStarted(6, "new"), 50, BatchStatus.NEW),
+        (None, BatchStarted(7, "new", 50), None, 60, BatchStatus.IN_PROGRESS),
+        (
+            None,
+            BatchStarted(7, "new", 50),
+            TaskStarted(6, "new"),
+            60,
+            BatchStatus.IN_PROGRESS,
+        ),
+        (
+            None,
+            BatchStarted(7, "new", 50),
+            TaskStarted(7, "old"),
+            60,
+            BatchStatus.IN_PROGRESS,
+        ),
+        (
+            None,
+            BatchStarted(7, "new", 50),
+            TaskStarted(7, "new"),
+            60,
+            BatchStatus.RETRIED,
+        ),
         # This holds even if nothing was stored since, because its messages may be on their way.
-        (None, Begun(7, "new", 50), Tasked(7, "new"), 50, Standing.RETRIED),
-        (None, Begun(7, "old", 50), None, 60, Standing.REPLAYED),
-        (None, Begun(7, "old", 50), Tasked(7, "new"), 60, Standing.REPLAYED),
-        (None, Begun(7, "old", 50), None, 50, Standing.NEW),
-        (Committed(7, NOTHING), None, None, 60, Standing.COMMITTED),
-        (Committed(7, NOTHING), Begun(7, "old", 50), None, 50, Standing.COMMITTED),
-        (Committed(8, NOTHING), Begun(8, "old", 50), None, 50, Standing.BEHIND),
-        (None, Begun(8, "old", 50), None, 50, Standing.BEHIND),
-        (Committed(6, NOTHING), Begun(9, "new", 50), None, 50, Standing.BEHIND),
+        (
+            None,
+            BatchStarted(7, "new", 50),
+            TaskStarted(7, "new"),
+            50,
+            BatchStatus.RETRIED,
+        ),
+        (None, BatchStarted(7, "old", 50), None, 60, BatchStatus.REPLAYED),
+        (
+            None,
+            BatchStarted(7, "old", 50),
+            TaskStarted(7, "new"),
+            60,
+            BatchStatus.REPLAYED,
+        ),
+        (None, BatchStarted(7, "old", 50), None, 50, BatchStatus.NEW),
+        (Committed(7, NOTHING), None, None, 60, BatchStatus.COMMITTED),
+        (
+            Committed(7, NOTHING),
+            BatchStarted(7, "old", 50),
+            None,
+            50,
+            BatchStatus.COMMITTED,
+        ),
+        (
+            Committed(8, NOTHING),
+            BatchStarted(8, "old", 50),
+            None,
+            50,
+            BatchStatus.SUPERSEDED,
+        ),
+        (None, BatchStarted(8, "old", 50), None, 50, BatchStatus.SUPERSEDED),
+        (
+            Committed(6, NOTHING),
+            BatchStarted(9, "new", 50),
+            None,
+            50,
+            BatchStatus.SUPERSEDED,
+        ),
     ],
 )
 def test_the_entries_say_where_a_batch_stands(
     committed: Committed | None,
-    begun: Begun | None,
-    task: Tasked | None,
+    begun: BatchStarted | None,
+    task: TaskStarted | None,
     last: int,
-    where: Standing,
+    where: BatchStatus,
 ) -> None:
-    assert standing(HERE, committed, begun, task, last) is where
+    assert batch_status(HERE, committed, begun, task, last) is where
 
 
 def test_every_standing_publishes_immediately_in_time_or_never() -> None:
-    at_once = {Standing.NEW, Standing.SHARED}
-    assert at_once | TIMED | ENDS == set(Standing)
-    assert len(at_once) + len(TIMED) + len(ENDS) == len(Standing)
+    at_once = {BatchStatus.NEW, BatchStatus.IN_PROGRESS}
+    assert at_once | REPLAY | TERMINAL == set(BatchStatus)
+    assert len(at_once) + len(REPLAY) + len(TERMINAL) == len(BatchStatus)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +166,8 @@ def test_other_rows_have_another_digest() -> None:
 def test_entries_are_json_that_comes_back() -> None:
     for entry in (
         Committed(3, Digest(1, 2, 3, "a", "é"), {"rows": 1}),
-        Begun(3, "run", 9),
-        Tasked(3, "run"),
+        BatchStarted(3, "run", 9),
+        TaskStarted(3, "run"),
     ):
         assert decode(encode(entry)) == entry
     assert b'"type":"committed"' in encode(Committed(3, NOTHING))

@@ -13,7 +13,7 @@ from jsync.errors import ConfigError
 from jsync.spark.options import Options
 from jsync.spark.sink.columns import ColumnPlan
 from jsync.spark.sink.settings import FENCE_BUCKET, SinkSettings
-from jsync.spark.sink.target import Target, subjects_pattern, target_of
+from jsync.spark.sink.target import SinkTarget, subjects_pattern, target_of
 
 PLAIN = ColumnPlan(("subject", "data"))
 WITH_ID = ColumnPlan(("subject", "data", "msg_id"))
@@ -167,7 +167,7 @@ def test_a_stream_unfit_for_the_write_is_refused(
 
 @pytest.mark.parametrize("window", [4.0, 60.0, 120.0, 3600.0])
 def test_a_replay_ends_before_ids_can_be_forgotten(window: float) -> None:
-    target = Target("ORDERS", window, False, None)
+    target = SinkTarget("ORDERS", window, False, None)
     assert target.replay_seconds + 2 * target.ack_timeout <= window
     assert target.replay_seconds >= window / 2
     assert target.ack_timeout < window
