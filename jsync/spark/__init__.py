@@ -32,17 +32,17 @@ data the server sends no payloads. The names of its options are not case-sensiti
 The map, lowest first:
 
     options       names and parsing of the options
-    connecting    one connection per process, from the `nats.*` options
+    connection    one connection per process, from the `nats.*` options
     buckets       the messages of a key-value bucket
     schema        the columns of the source
     columns       record batches for Spark
-    patience      retries while a server does not answer
-    marks         detection of streams that were restored from older data
+    retry         retries while a server does not answer
+    fingerprint   detection of streams that were restored from older data
     offsets       the position of a query in its streams
-    coverage      the progress in a range, and its missing messages
-    streams       the state of streams, as their leaders report it
-    reading       a range of a stream, on an executor
-    source        batches, and `source_stream` micro-batches
+    range_progress  the progress in a range, and its missing messages
+    stream_state  the state of streams, as their leaders report it
+    range_reader  a range of a stream, on an executor
+    source        batches, and `micro_batch` micro-batches
     tables        batches of the last message of each subject or key
     sink          writing
     data_source   the entry point that Spark calls
@@ -59,20 +59,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .data_source import JetStreamDataSource as JetStreamDataSource
-    from .monitoring.board import query_statuses as query_statuses
-    from .monitoring.figures import (
+    from .monitoring.metrics import (
         QueryMetrics as QueryMetrics,
         StreamMetrics as StreamMetrics,
     )
     from .monitoring.monitor import Monitor as Monitor, monitor as monitor
+    from .monitoring.status_store import query_statuses as query_statuses
 
 _HOMES = {
     "JetStreamDataSource": "data_source",
     "Monitor": "monitoring.monitor",
-    "QueryMetrics": "monitoring.figures",
-    "StreamMetrics": "monitoring.figures",
+    "QueryMetrics": "monitoring.metrics",
+    "StreamMetrics": "monitoring.metrics",
     "monitor": "monitoring.monitor",
-    "query_statuses": "monitoring.board",
+    "query_statuses": "monitoring.status_store",
 }
 
 __all__ = [

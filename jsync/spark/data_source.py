@@ -79,7 +79,7 @@ class JetStreamDataSource(DataSource):
         return reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from .source_stream import JetStreamStreamReader  # noqa: PLC0415
+        from .micro_batch import JetStreamStreamReader  # noqa: PLC0415
 
         return JetStreamStreamReader(self._chosen(schema, "read"), schema)
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..errors import CheckpointError
-from .marks import StreamFingerprint
+from .fingerprint import StreamFingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

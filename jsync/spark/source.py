@@ -16,9 +16,8 @@ from pyspark.sql.datasource import (
 
 from ..errors import APIError, StreamNotFoundError
 from ..terminal import printable
-from .at_once import map_parallel, read_ahead
 from .buckets import bucket_prefix
-from .connecting import ConnectionOptions, get_jetstream
+from .connection import ConnectionOptions, get_jetstream
 from .offsets import (
     OffsetRange,
     StreamBounds,
@@ -27,11 +26,12 @@ from .offsets import (
     packed,
     plan_partitions,
 )
-from .patience import retry_until_available
+from .parallel import map_parallel, read_ahead
 from .pushdown import PushedFilters
+from .retry import retry_until_available
 from .schema import COLUMNS, ENTRY_COLUMNS, arrow_schema, check_schema
 from .source_options import SourceOptions, matches
-from .streams import (
+from .stream_state import (
     LossPolicy,
     check_readable,
     fetch_bounds,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .. import JetStream, Stream
     from .offsets import StreamOffsets
     from .options import Options
-    from .reading import InputRange
+    from .range_reader import InputRange
     from .source_options import OffsetSpec, ReadMode
 
     Answer = TypeVar("Answer")
@@ -263,7 +263,7 @@ class SourceScan:
 
     def partitions(self, spans: StreamOffsets) -> list[InputPartition]:
         """Return the partitions for the executors. `fetch_bounds` has checked each stream before."""
-        from .reading import InputRange  # noqa: PLC0415
+        from .range_reader import InputRange  # noqa: PLC0415
 
         def part(name: str, span: OffsetRange, start: int, end: int) -> InputRange:
             mode, prefix = self._modes[name], self._prefixes[name]
@@ -281,7 +281,7 @@ class SourceScan:
 
     def _read(self, part: InputRange) -> Generator[pyarrow.RecordBatch]:
         from .columns import conform, entries, message_columns  # noqa: PLC0415
-        from .reading import RangeReader  # noqa: PLC0415
+        from .range_reader import RangeReader  # noqa: PLC0415
 
         schema = arrow_schema(self.schema)
         if part.prefix:

@@ -21,12 +21,12 @@ from ..errors import (
     UnsupportedFeatureError,
 )
 from ..subjects import has_wildcard
-from .at_once import map_parallel
 from .buckets import bucket_prefix, operation_of
 from .offsets import OffsetRange, packed
+from .parallel import map_parallel
 from .schema import arrow_schema
 from .source import SourceScan
-from .streams import fetch_bounds
+from .stream_state import fetch_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.spark.monitoring.board import open_status_bucket, write_status
-from jsync.spark.monitoring.figures import QueryMetrics
+from jsync.spark.monitoring.metrics import QueryMetrics
+from jsync.spark.monitoring.status_store import open_status_bucket, write_status
 
 from .support import Jsync
 

@@ -26,12 +26,12 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from jsync import errors
-from jsync.spark import source_stream
+from jsync.spark import micro_batch
+from jsync.spark.micro_batch import JetStreamStreamReader
 from jsync.spark.options import Options
 from jsync.spark.schema import source_schema
 from jsync.spark.sink import writer
 from jsync.spark.sink.writer import SinkWriter
-from jsync.spark.source_stream import JetStreamStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -138,7 +138,7 @@ class Driver:
         self._checkpoint = Checkpoint(Path(run.checkpoint))
         self._task = Task()
         writer.TaskContext = self._task  # type: ignore[attr-defined, assignment]
-        source_stream.LIMITS = not run.is_old
+        micro_batch.LIMITS = not run.is_old
         self._reader = JetStreamStreamReader(Options(run.read, "read"), COLUMNS)
         self._results = Path(tempfile.mkdtemp(dir=run.checkpoint))
 

@@ -26,7 +26,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.spark.sink.fence import Committed, decode
+from jsync.spark.sink.fence_state import Committed, decode
 
 from .spark_query import AGAIN, BAD, KEY, PERMANENT, Checkpoint, Outcome, Run
 

@@ -14,7 +14,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.spark.connecting import close_connections
+from jsync.spark.connection import close_connections
 
 from .support import Batches, Reading
 

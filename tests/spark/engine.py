@@ -6,10 +6,10 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from jsync.spark.micro_batch import JetStreamStreamReader
 from jsync.spark.options import Options
 from jsync.spark.schema import source_schema
 from jsync.spark.source import JetStreamReader
-from jsync.spark.source_stream import JetStreamStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from jsync.spark.pipeline.starting import TOO_LATE, start_with_retry
+from jsync.spark.pipeline.start_retry import TOO_LATE, start_with_retry
 
 from ..support.servers import wait_for
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..support.imports import below, imported
 
 FOUND_BY_NAME = "import pyspark_jetstream"
-PLANS = "import jsync.spark.source_stream, jsync.spark.source, jsync.spark.sink.writer"
+PLANS = "import jsync.spark.micro_batch, jsync.spark.source, jsync.spark.sink.writer"
 
 # They take longer than all that a planning process needs.
 NEVER = ("jsync.cli", "sqlglot", "click", "rich", "pyarrow", "numpy", "pandas")

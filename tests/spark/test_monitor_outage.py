@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsync
 from jsync.spark import monitor, query_statuses
-from jsync.spark.monitoring.board import BUCKET
+from jsync.spark.monitoring.status_store import BUCKET
 
 from ..support.servers import monitor as page, wait_for
 from ..support.threads import SOON

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from jsync.spark.pipeline.starting import RETRYING, has_not_begun, start_with_retry
+from jsync.spark.pipeline.start_retry import RETRYING, has_not_begun, start_with_retry
 
 LATE = "Python worker failed to connect back."
 

@@ -9,8 +9,8 @@ import pytest
 from py4j.protocol import Py4JError
 
 from jsync.spark.pipeline.batch import _JobWatcher
-from jsync.spark.pipeline.report import Report
-from jsync.spark.pipeline.stopping import StopRequest
+from jsync.spark.pipeline.console import Report
+from jsync.spark.pipeline.signals import StopRequest
 
 from ..support.servers import wait_for
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 import jsync
 from jsync import errors
-from jsync.spark.sink.fence import BatchStarted, encode
+from jsync.spark.sink.fence_state import BatchStarted, encode
 
 from .sink_support import numbers, stored, write
 

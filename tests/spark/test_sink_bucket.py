@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from jsync import errors
 from jsync.spark.options import Options
 from jsync.spark.sink.entries import WRITE, EntryPlan
-from jsync.spark.sink.sending import TaskPublisher
-from jsync.spark.sink.settings import SinkSettings
+from jsync.spark.sink.options import SinkSettings
+from jsync.spark.sink.publishers import TaskPublisher
 from jsync.spark.sink.target import target_of
 
 from .sink_support import run, write

@@ -10,9 +10,9 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.spark.sink.batch_fence import commit
 from jsync.spark.sink.bucket import open_bucket
-from jsync.spark.sink.fence import Committed, decode
-from jsync.spark.sink.guard import commit
+from jsync.spark.sink.fence_state import Committed, decode
 from jsync.spark.sink.report import BatchReport, TaskReport
 
 from ..support.campaign import seeded

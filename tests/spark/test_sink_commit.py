@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
+from jsync.spark.sink.batch_fence import commit
 from jsync.spark.sink.bucket import Bucket, open_bucket
-from jsync.spark.sink.fence import Digest
-from jsync.spark.sink.guard import commit
+from jsync.spark.sink.fence_state import Digest
 from jsync.spark.sink.report import BatchReport, TaskReport
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import jsync
 from jsync import errors
-from jsync.spark.connecting import close_connections
+from jsync.spark.connection import close_connections
 from jsync.spark.options import Options
 from jsync.spark.sink.columns import ColumnPlan
+from jsync.spark.sink.options import SinkSettings
+from jsync.spark.sink.publishers import TaskPublisher
 from jsync.spark.sink.report import TaskReport
-from jsync.spark.sink.sending import TaskPublisher
-from jsync.spark.sink.settings import SinkSettings
 from jsync.spark.sink.target import target_of
 from jsync.spark.sink.writer import JetStreamWriter
 

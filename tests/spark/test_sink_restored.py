@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jsync
-from jsync.spark.sink.fence import Committed, Digest, encode
+from jsync.spark.sink.fence_state import Committed, Digest, encode
 
 from ..support.campaign import seeded
 from .campaign import KILLS

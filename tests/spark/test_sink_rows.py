@@ -20,11 +20,11 @@ from pyspark.sql.types import (
 
 import jsync
 from jsync import errors
-from jsync.spark import connecting
-from jsync.spark.connecting import ConnectionOptions
+from jsync.spark import connection
+from jsync.spark.connection import ConnectionOptions
 from jsync.spark.options import Options
 from jsync.spark.sink.columns import ColumnPlan
-from jsync.spark.sink.fence import Digest
+from jsync.spark.sink.fence_state import Digest
 from jsync.spark.sink.report import BatchReport, TaskReport
 from jsync.spark.sink.rows import as_batches, digest
 from jsync.spark.sink.writer import JetStreamWriter
@@ -142,7 +142,7 @@ def test_the_driver_reports_a_missing_permission_without_secrets(
     assert b"HUSH" in pickle.dumps(allowed)
     for user in ("all", "some"):
         options = ConnectionOptions.of(Options({**given, "nats.user": user}))
-        connecting.get_connection(options).close()
+        connection.get_connection(options).close()
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_the_writer_rejects_bad_options_when_created(
     data = StructType([StructField("data", BinaryType())])
     with pytest.raises(errors.Error, match=what):
         JetStreamWriter(Options(given), data, overwrite=False)
-    connecting.close_connections()
+    connection.close_connections()

@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
+from jsync.spark.sink.batch_fence import commit
 from jsync.spark.sink.bucket import open_bucket
-from jsync.spark.sink.guard import commit
 from jsync.spark.sink.report import BatchReport, TaskReport
 
 from ..support.servers import wait_for

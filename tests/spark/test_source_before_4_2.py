@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.spark import source_stream
+from jsync.spark import micro_batch
 
 from .engine import sequences, streaming
 from .support import fill, numbers
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import jsync
-    from jsync.spark.source_stream import JetStreamStreamReader
+    from jsync.spark.micro_batch import JetStreamStreamReader
 
 
 @pytest.fixture(autouse=True)
 def _before_4_2(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_stream, "LIMITS", False)
+    monkeypatch.setattr(micro_batch, "LIMITS", False)
 
 
 class OldSpark:

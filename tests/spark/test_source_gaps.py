@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from jsync.spark.connecting import close_connections
+from jsync.spark.connection import close_connections
 
 from . import engine
 

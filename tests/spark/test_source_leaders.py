@@ -7,9 +7,9 @@ import json
 from typing import TYPE_CHECKING
 
 import jsync
-from jsync.spark.monitoring.figures import QueryMetrics, StreamMetrics
-from jsync.spark.monitoring.lags import measure_lag
-from jsync.spark.streams import fetch_bounds
+from jsync.spark.monitoring.lag import measure_lag
+from jsync.spark.monitoring.metrics import QueryMetrics, StreamMetrics
+from jsync.spark.stream_state import fetch_bounds
 
 from ..support.connection_faults import FakeServer
 from ..support.fake_jetstream import Said, lying

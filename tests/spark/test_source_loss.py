@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.spark import reading, streams
+from jsync.spark import range_reader, stream_state
 
 from .engine import batch, latest, sequences, streaming
 from .support import fill, numbers
@@ -269,7 +269,7 @@ def test_the_leader_not_the_consumer_ends_a_range(
         return read_arrow(self, start, min(end, 10 * len(asked)), **more)
 
     monkeypatch.setattr(jsync.Stream, "read_arrow", lagging)
-    monkeypatch.setattr(reading, "has_followers", lambda _: True)
+    monkeypatch.setattr(range_reader, "has_followers", lambda _: True)
     assert sequences(reader, planned) == list(range(1, 29))
     assert asked == [1, 11, 21]
 
@@ -287,7 +287,7 @@ def test_missing_messages_after_the_consumer_ends_are_lost(
         return read_arrow(self, start, min(end, 10), **more)
 
     monkeypatch.setattr(jsync.Stream, "read_arrow", lagging)
-    monkeypatch.setattr(reading, "has_followers", lambda _: True)
+    monkeypatch.setattr(range_reader, "has_followers", lambda _: True)
     reader = batch(options)
     (part,) = reader.partitions()
     found = reader.read(part)
@@ -307,11 +307,11 @@ def test_a_leader_that_stays_behind_has_lost_messages(
     reader = streaming(options)
     end = latest(reader, reader.initialOffset())
     end["streams"][stream.name]["next"] = 13  # from a leader that is gone
-    monkeypatch.setattr(streams, "sleep", lambda _: fill(js, stream, *numbers(2)))
+    monkeypatch.setattr(stream_state, "sleep", lambda _: fill(js, stream, *numbers(2)))
     assert latest(reader, end) == end
     assert stream.info().state.last_seq == 12  # the reader has waited once
     end["streams"][stream.name]["next"] = 30
-    monkeypatch.setattr(streams, "BEHIND", 0.0)
+    monkeypatch.setattr(stream_state, "BEHIND", 0.0)
     with pytest.raises(
         errors.DataLossError, match="ends at sequence 12, but reached 29"
     ):

@@ -13,8 +13,8 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.spark import marks, streams
-from jsync.spark.connecting import close_connections
+from jsync.spark import fingerprint, stream_state
+from jsync.spark.connection import close_connections
 
 from ..support.campaign import seeded
 from .campaign import KILLS
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def restorable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Restorable]:
     # With a single server, the reader does not need to wait for a leader that is behind.
-    monkeypatch.setattr(streams, "BEHIND", 0.0)
+    monkeypatch.setattr(stream_state, "BEHIND", 0.0)
     restorable = Restorable(tmp_path)
     yield restorable
     close_connections()
@@ -125,7 +125,7 @@ def test_a_restore_is_noticed_without_the_last_message(
     restorable: Restorable, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Messages before the last one were stored later than it."""
-    monkeypatch.setattr(marks, "SKEW", timedelta())
+    monkeypatch.setattr(fingerprint, "MAX_CLOCK_SKEW", timedelta())
     end = read_then_restore(restorable, back=20, read=50, after=60)
     with filled(restorable, 0, 1) as stream:
         if gone == "deleted":
@@ -183,7 +183,7 @@ def test_read_messages_that_go_are_no_restore(
     more: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(marks, "SKEW", timedelta())
+    monkeypatch.setattr(fingerprint, "MAX_CLOCK_SKEW", timedelta())
     fill(js, stream, *numbers(10))
     reader = streaming(options)
     end = latest(reader, reader.initialOffset())

@@ -10,7 +10,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.spark.connecting import close_connections
+from jsync.spark.connection import close_connections
 
 from ..support.accounts import Permissions, password_config
 from .campaign import KILLS

@@ -10,11 +10,11 @@ import nats
 import pytest
 
 from jsync import errors
-from jsync.spark.connecting import close_connections
+from jsync.spark.connection import close_connections
+from jsync.spark.micro_batch import JetStreamStreamReader
 from jsync.spark.options import Options
 from jsync.spark.schema import bucket_schema, source_schema
 from jsync.spark.source import JetStreamReader
-from jsync.spark.source_stream import JetStreamStreamReader
 from jsync.spark.tables import TableReader
 
 from ..support.servers import wait_for

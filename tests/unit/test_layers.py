@@ -43,7 +43,7 @@ DOORS = {
         "core.io_thread",
         "core.callbacks",
         "server",
-        "spark.pipeline.stopping",
+        "spark.pipeline.signals",
         "worker.process",
         "worker.supervisor",
     },

@@ -21,15 +21,15 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from ...errors import ConfigError, Error
 from ...terminal import printable
 from ...worker import http as web
-from ..connecting import ConnectionOptions, open_connection
+from ..connection import ConnectionOptions, open_connection
 from ..errors import explain
 from ..options import Options
 from ..sink.bucket import Bucket
-from ..sink.fence import UNREADABLE, Committed, decode
-from ..sink.settings import FENCE_BUCKET
-from .board import BUCKET, open_status_bucket, read_status, write_status
-from .figures import QueryMetrics, prometheus_text
-from .lags import measure_lag
+from ..sink.fence_state import UNREADABLE, Committed, decode
+from ..sink.options import FENCE_BUCKET
+from .lag import measure_lag
+from .metrics import QueryMetrics, prometheus_text
+from .status_store import BUCKET, open_status_bucket, read_status, write_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,12 +7,12 @@ The functions `run` and `check` do the same, and `main` is the command line. The
 the file to the rows:
 
     config       the contents of the file, as msgspec Structs
-    positions    the line of a key                     (pure)
-    problems     all problems, each with its line      (pure)
+    toml_lines   the line of a key                     (pure)
+    diagnostics  all problems, each with its line      (pure)
     sql          analysis of SQL without Spark         (pure)
     load         TOML into the Structs
-    checks       names, options, schemas, SQL
-    surroundings the server, its streams, files
+    validator    names, options, schemas, SQL
+    preflight    the server, its streams, files
     local_mode   the settings for Spark in local mode  (pure)
     class_archive  the classes of Spark's JVM, kept for the next start
     session      Spark itself, if no session is given
@@ -20,11 +20,11 @@ the file to the rows:
     batch        sinks, one after the other
     streaming    sinks, a query for each
     replaying    a part of a stream, written again
-    stopping     Ctrl-C and SIGTERM
+    signals      Ctrl-C and SIGTERM
     progress     rows, rate and lag                    (pure)
     inference    the schema of JSON payloads from samples (pure)
     samples      samples of a stream
-    report       the progress line
+    console      the progress line
     run command  the functions and the command line
 """
 

@@ -15,11 +15,11 @@ from pyspark.sql import (
     functions as F,  # noqa: N812 (Spark's own name for it)
 )
 
-from .checks import jetstream_options
 from .config import ConsoleSink, FileSink, FormatSink, JetStreamSink
 from .merging import merger
-from .starting import has_not_begun, start_with_retry
+from .start_retry import has_not_begun, start_with_retry
 from .tasks import running_tasks
+from .validator import jetstream_options
 from .views import FILES, escape_rows, failures, refusals
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from .config import Pipeline, Sink
-    from .problems import Diagnostics
-    from .report import Report
-    from .stopping import StopRequest
+    from .console import Report
+    from .diagnostics import Diagnostics
+    from .signals import StopRequest
 
 _POLL = 0.1
 

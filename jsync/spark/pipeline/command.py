@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING
 
 from ...errors import Error, PipelineFileError
+from .console import write
 from .progress import table
-from .report import write
 from .run import check, explain, replay, run
 
 if TYPE_CHECKING:

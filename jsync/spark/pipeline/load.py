@@ -24,9 +24,9 @@ from .config import (
     ViewStep,
     Watermark,
 )
+from .diagnostics import Diagnostics, file_error, nearest
 from .formats import PACKAGES, is_format
-from .positions import Key, KeyLines
-from .problems import Diagnostics, file_error, nearest
+from .toml_lines import Key, KeyLines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

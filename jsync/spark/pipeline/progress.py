@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..monitoring.figures import malformed, parse_offsets
+from ..monitoring.metrics import malformed, parse_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ..connecting import ConnectionOptions
+from ..connection import ConnectionOptions
 from ..options import Options
-from .checks import jetstream_options
 from .config import JetStreamSink, JetStreamSource
+from .validator import jetstream_options
 
 if TYPE_CHECKING:
     from .config import Pipeline

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import ConfigError
-from ..connecting import ConnectionOptions, get_jetstream
+from ..connection import ConnectionOptions, get_jetstream
 from ..options import Options, moment, refused
-from ..sink.settings import SinkSettings
-from ..streams import fetch_bounds, get_stream, resolve_offset
-from .checks import jetstream_options
+from ..sink.options import SinkSettings
+from ..stream_state import fetch_bounds, get_stream, resolve_offset
 from .config import JetStreamSink, JetStreamSource
-from .problems import nearest
+from .diagnostics import nearest
+from .validator import jetstream_options
 
 if TYPE_CHECKING:
     from ... import JetStream, Stream

@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import register
-from ..connecting import close_connections
-from .checks import jetstream_options, malformed_view, validate
+from ..connection import close_connections
+from .console import Report
 from .load import load
-from .report import Report
-from .stopping import stop_signals
-from .surroundings import preflight
+from .preflight import preflight
+from .signals import stop_signals
+from .validator import jetstream_options, malformed_view, validate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .config import Pipeline, Streaming
+    from .diagnostics import Diagnostics
     from .local_mode import Choice
-    from .problems import Diagnostics
 
 
 class Result(NamedTuple):

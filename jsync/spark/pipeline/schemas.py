@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import sql
-from .checks import source_columns
 from .config import JetStreamSource
+from .validator import source_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

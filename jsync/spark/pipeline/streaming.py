@@ -13,14 +13,14 @@ from py4j.protocol import Py4JError
 from ...errors import PipelineError
 from ..errors import explain
 from ..options import Options
-from ..sink.settings import SinkSettings
+from ..sink.options import SinkSettings
 from .batch import write_rows
-from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, FormatSink, JetStreamSink, JetStreamSource
 from .merging import merger
 from .progress import SinkProgress
-from .starting import RETRYING, START_SECONDS, is_late, start_with_retry
+from .start_retry import RETRYING, START_SECONDS, is_late, start_with_retry
 from .tasks import running_tasks
+from .validator import AVAILABLE_NOW, jetstream_options
 from .views import FILES, escape_rows, failures, one_batch_a_run, refusals
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from .config import Pipeline, Sink
-    from .problems import Diagnostics
-    from .report import Report
-    from .stopping import StopRequest
+    from .console import Report
+    from .diagnostics import Diagnostics
+    from .signals import StopRequest
 
 _POLL = 0.25
 _TASKS_EVERY = 1.0

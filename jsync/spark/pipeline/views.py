@@ -15,9 +15,15 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType, Varian
 from ...errors import PipelineError
 from ...terminal import printable
 from ..errors import explain
-from ..monitoring.figures import MALFORMED
-from ..source_stream import LIMITS
-from .checks import (
+from ..micro_batch import LIMITS
+from ..monitoring.metrics import MALFORMED
+from .config import FileSink, FileSource, FormatSink, FormatSource, JetStreamSource
+from .formats import missing_driver, missing_format
+from .local_mode import cores_of, partitions
+from .merging import check_merge
+from .schemas import MESSAGE_TYPES, conflicts
+from .start_retry import start_with_retry
+from .validator import (
     AVAILABLE_NOW,
     adds_to_files,
     jetstream_options,
@@ -25,12 +31,6 @@ from .checks import (
     reads,
     source_columns,
 )
-from .config import FileSink, FileSource, FormatSink, FormatSource, JetStreamSource
-from .formats import missing_driver, missing_format
-from .local_mode import cores_of, partitions
-from .merging import check_merge
-from .schemas import MESSAGE_TYPES, conflicts
-from .starting import start_with_retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from .config import Pipeline, Sink, Source, Watermark
-    from .positions import Key
-    from .problems import Diagnostics
-    from .report import Report
-    from .stopping import StopRequest
+    from .console import Report
+    from .diagnostics import Diagnostics
+    from .signals import StopRequest
+    from .toml_lines import Key
 
 FILES = {
     "parquet": "parquet",

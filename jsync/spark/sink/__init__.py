@@ -3,15 +3,15 @@
 The map, lowest first:
 
     columns     the columns of a frame, as parts of a message   (pure)
-    settings    the options of a write
+    options     the options of a write
     target      checks of the stream that is written
-    fence       the decisions about the replay of a batch       (pure)
+    fence_state  the decisions about the replay of a batch       (pure)
     report      the results of a task, and of a batch
     bucket      a key-value bucket (ADR-8), for the fence
-    guard       the fence, with its entries on the server
-    dead        rows that no stream takes
+    batch_fence  the fence, with its entries on the server
+    dead_letters  rows that no stream takes
     rows        the rows of Spark as record batches
-    sending     the publishing of one task's rows
+    publishers  the publishing of one task's rows
     writer      the writers that Spark calls
 """
 

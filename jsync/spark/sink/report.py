@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from .fence import Digest, Totals, total
+from .fence_state import Digest, Totals, total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

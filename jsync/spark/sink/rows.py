@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .fence import Digest
+from .fence_state import Digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

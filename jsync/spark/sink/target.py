@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ..buckets import bucket_prefix
-from ..patience import RETRY_SECONDS
+from ..retry import RETRY_SECONDS
 from .entries import subjects_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ...models import StreamConfig
     from .columns import ColumnPlan
-    from .settings import SinkSettings
+    from .options import SinkSettings
 
 DEFAULT_API: Final = "$JS.API"
 MIN_WINDOW: Final = 4.0

@@ -14,20 +14,20 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 
 from ...errors import ConfigError, PermissionsError
 from ...terminal import printable
-from ..connecting import get_connection, get_jetstream
-from ..patience import retry_until_available
+from ..connection import get_connection, get_jetstream
+from ..retry import retry_until_available
 from ..schema import options_of
 from ..server_columns import given_by_servers
-from ..streams import get_stream
+from ..stream_state import get_stream
+from .batch_fence import BatchFence, commit
 from .bucket import open_bucket
 from .columns import ColumnPlan
 from .entries import EntryPlan
-from .fence import TERMINAL, Digest, TaskAttempt
-from .guard import BatchFence, commit
+from .fence_state import TERMINAL, Digest, TaskAttempt
+from .options import SinkSettings
+from .publishers import TaskPublisher
 from .report import BatchReport, TaskReport
 from .rows import as_batches, digest
-from .sending import TaskPublisher
-from .settings import SinkSettings
 from .target import SinkTarget, target_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from jsync.errors import CheckpointError
-from jsync.spark.coverage import RangeProgress
-from jsync.spark.marks import StreamFingerprint
+from jsync.spark.fingerprint import StreamFingerprint
 from jsync.spark.offsets import (
     MAX_ROWS,
     VERSION,
@@ -27,6 +26,7 @@ from jsync.spark.offsets import (
     to_json,
     with_start,
 )
+from jsync.spark.range_progress import RangeProgress
 
 OLD = "2026-01-01T00:00:00+00:00"
 NEW = "2026-02-01T00:00:00+00:00"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync.errors import ConfigError
-from jsync.spark.connecting import ConnectionOptions, get_connection
+from jsync.spark.connection import ConnectionOptions, get_connection
 from jsync.spark.options import NATS, Options
 from jsync.spark.source_options import SourceOptions, matches
 

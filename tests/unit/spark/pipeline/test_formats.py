@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync.errors import PipelineFileError
-from jsync.spark.pipeline.checks import validate
 from jsync.spark.pipeline.config import FormatSink
 from jsync.spark.pipeline.formats import (
     is_format,
@@ -17,6 +16,7 @@ from jsync.spark.pipeline.formats import (
 )
 from jsync.spark.pipeline.load import load
 from jsync.spark.pipeline.merging import statement
+from jsync.spark.pipeline.validator import validate
 
 if TYPE_CHECKING:
     from pathlib import Path

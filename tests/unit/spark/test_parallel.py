@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.spark.at_once import PREFETCH, map_parallel, read_ahead
+from jsync.spark.parallel import PREFETCH, map_parallel, read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Generator

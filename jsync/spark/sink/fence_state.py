@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from ..marks import StreamFingerprint  # noqa: TC001 (msgspec reads the annotation)
+from ..fingerprint import StreamFingerprint  # noqa: TC001 (msgspec reads the annotation)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from .columns import OPTIONS
-from .dead import (
+from .dead_letters import (
     UNSENDABLE,
     UNTIL_TIMEOUT,
     DeadLetters,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ... import FastIngest, JetStream, PubAckFuture
     from .columns import ColumnPlan
-    from .settings import SinkSettings
+    from .options import SinkSettings
     from .target import SinkTarget
 
     Rows: TypeAlias = "pa.RecordBatch | pa.Table"

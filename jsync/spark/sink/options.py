@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ...errors import ConfigError
 from ..buckets import check_bucket
-from ..connecting import ConnectionOptions
+from ..connection import ConnectionOptions
 from ..options import exclusive
 
 if TYPE_CHECKING:

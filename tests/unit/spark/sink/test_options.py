@@ -12,7 +12,7 @@ from jsync import StreamConfig
 from jsync.errors import ConfigError
 from jsync.spark.options import Options
 from jsync.spark.sink.columns import ColumnPlan
-from jsync.spark.sink.settings import FENCE_BUCKET, SinkSettings
+from jsync.spark.sink.options import FENCE_BUCKET, SinkSettings
 from jsync.spark.sink.target import SinkTarget, subjects_pattern, target_of
 
 PLAIN = ColumnPlan(("subject", "data"))

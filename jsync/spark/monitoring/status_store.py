@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ...errors import BucketNotFoundError, InvalidKeyError, KeyNotFoundError
-from .figures import QueryMetrics
-from .lags import measure_lag
+from .lag import measure_lag
+from .metrics import QueryMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

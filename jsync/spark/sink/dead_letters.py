@@ -19,7 +19,7 @@ from ...errors import (
     WrongLastMsgIDError,
     WrongLastSequenceError,
 )
-from ..patience import RETRY_SECONDS
+from ..retry import RETRY_SECONDS
 
 if TYPE_CHECKING:
     from ... import JetStream

@@ -21,16 +21,16 @@ from ..errors import (
 )
 from ..terminal import printable
 from .buckets import STREAM_PREFIX
-from .connecting import get_connection
-from .marks import fingerprint_of
+from .connection import get_connection
+from .fingerprint import fingerprint_of
 from .offsets import StreamBounds
-from .patience import RETRY_INTERVAL, RETRY_SECONDS, retry_until_available
+from .retry import RETRY_INTERVAL, RETRY_SECONDS, retry_until_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .. import JetStream, Stream
-    from .connecting import ConnectionOptions
+    from .connection import ConnectionOptions
     from .source_options import OffsetSpec, ReadMode
 
 INFO_TIMEOUT: Final = 1.0

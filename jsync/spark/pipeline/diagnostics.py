@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from .positions import Key, KeyLines
+    from .toml_lines import Key, KeyLines
 
 
 class Diagnostics:

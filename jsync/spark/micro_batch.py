@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ..errors import CheckpointError, ConfigError, StreamNotFoundError
-from .at_once import map_parallel
-from .marks import StreamFingerprint, find_mismatch, first_after
+from .fingerprint import StreamFingerprint, find_mismatch, first_after
 from .offsets import (
     OffsetRange,
     StreamBounds,
@@ -24,8 +23,9 @@ from .offsets import (
     to_json,
     with_start,
 )
+from .parallel import map_parallel
 from .source import SourceScan
-from .streams import logger
+from .stream_state import logger
 
 try:
     from pyspark.sql.streaming.datasource import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from jsync.spark.monitoring.figures import QueryMetrics, StreamMetrics, prometheus_text
+from jsync.spark.monitoring.metrics import QueryMetrics, StreamMetrics, prometheus_text
 
 
 def report(batch: int, rows: int, **streams: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jsync.spark.pipeline.positions import KeyLines
+from jsync.spark.pipeline.toml_lines import KeyLines
 
 FILE = """\
 # A comment, name = "no"

@@ -15,12 +15,12 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ...terminal import printable
-from ..marks import find_mismatch
+from ..fingerprint import find_mismatch
 from ..offsets import check_truncated
-from ..patience import RETRY_SECONDS, retry_until_available
-from ..streams import bounds_of, fetch_bounds_at_least, get_stream
+from ..retry import RETRY_SECONDS, retry_until_available
+from ..stream_state import bounds_of, fetch_bounds_at_least, get_stream
 from .bucket import Bucket
-from .fence import (
+from .fence_state import (
     REPLAY,
     TERMINAL,
     UNCHECKED,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ... import JetStream
     from .bucket import Value
-    from .fence import Entry
+    from .fence_state import Entry
     from .report import BatchReport
     from .target import SinkTarget
 

@@ -14,7 +14,7 @@ from ...errors import (
 
 if TYPE_CHECKING:
     from ... import JetStream, Stream
-    from .figures import QueryMetrics, StreamMetrics
+    from .metrics import QueryMetrics, StreamMetrics
 
 
 def measure_lag(js: JetStream, query: QueryMetrics) -> Error | None:

@@ -21,10 +21,10 @@ from .. import errors
 from ..errors import Error, StreamNotFoundError
 from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
-from .coverage import RangeProgress
 from .offsets import describe_loss
-from .patience import RETRY_INTERVAL, is_away, retry_until_available
-from .streams import LossPolicy, fetch_bounds, has_followers, logger, next_message
+from .range_progress import RangeProgress
+from .retry import RETRY_INTERVAL, is_away, retry_until_available
+from .stream_state import LossPolicy, fetch_bounds, has_followers, logger, next_message
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

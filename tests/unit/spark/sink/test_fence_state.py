@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, strategies as st
 
-from jsync.spark.sink.fence import (
+from jsync.spark.sink.fence_state import (
     REPLAY,
     TERMINAL,
     BatchStarted,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...worker import http
-from ..connecting import ConnectionOptions
+from ..connection import ConnectionOptions
 from ..options import Options
-from ..sink.settings import SinkSettings
+from ..sink.options import SinkSettings
 from ..source_options import SourceOptions
 from . import sql
 from .config import (
@@ -26,16 +26,16 @@ from .config import (
     JetStreamSink,
     JetStreamSource,
 )
+from .diagnostics import nearest
 from .formats import BATCH_ONLY, MERGED
-from .problems import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..options import Purpose
     from .config import Pipeline, Sink, Source, ViewStep, Watermark
-    from .positions import Key
-    from .problems import Diagnostics
+    from .diagnostics import Diagnostics
+    from .toml_lines import Key
 
 MESSAGE_COLUMNS = ("stream", "subject", "sequence", "timestamp", "headers", "data")
 AVAILABLE_NOW = "available-now"

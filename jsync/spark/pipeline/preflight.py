@@ -12,15 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError, Error, StreamNotFoundError
 from ..buckets import STREAM_PREFIX
-from ..connecting import ConnectionOptions, get_connection, get_jetstream
-from ..monitoring.figures import parse_offsets
+from ..connection import ConnectionOptions, get_connection, get_jetstream
+from ..monitoring.metrics import parse_offsets
 from ..options import Options
 from ..sink.columns import ColumnPlan
-from ..sink.settings import SinkSettings
+from ..sink.options import SinkSettings
 from ..sink.target import target_of
 from ..source_options import SourceOptions
-from ..streams import get_stream
-from .checks import adds_to_files, jetstream_options
+from ..stream_state import get_stream
 from .config import (
     FileSink,
     FileSource,
@@ -30,6 +29,7 @@ from .config import (
     JetStreamSource,
 )
 from .schemas import conflicts, known_types, parquet_types
+from .validator import adds_to_files, jetstream_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from ..options import Purpose
     from .config import Pipeline, Streaming
-    from .positions import Key
-    from .problems import Diagnostics
+    from .diagnostics import Diagnostics
+    from .toml_lines import Key
 
 _PLAN = ColumnPlan(("subject", "data"))
 """Columns that every stream permits, because only Spark knows the real ones."""

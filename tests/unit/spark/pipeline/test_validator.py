@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync.errors import PipelineFileError
-from jsync.spark.pipeline.checks import source_columns, validate
 from jsync.spark.pipeline.config import JetStreamSource
 from jsync.spark.pipeline.load import load
+from jsync.spark.pipeline.validator import source_columns, validate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from .. import connect
 from ..contexts import connect_keywords
 from ..errors import ConfigError
 from .options import NATS, exclusive
-from .patience import RETRY_SECONDS
+from .retry import RETRY_SECONDS
 
 if TYPE_CHECKING:
     from .. import Connection, JetStream

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from jsync.spark.pipeline.report import Report
+from jsync.spark.pipeline.console import Report
 
 if TYPE_CHECKING:
     import pytest

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync import errors
-from jsync.spark import patience
-from jsync.spark.patience import retry_until_available
+from jsync.spark import retry
+from jsync.spark.retry import retry_until_available
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def asked(*answers: Exception | str) -> tuple[Callable[[], str], list[Exception 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE", 0)
+    monkeypatch.setattr(retry, "RETRY_INTERVAL", 0)
 
 
 def test_a_server_that_is_away_is_asked_again() -> None:
