@@ -249,6 +249,17 @@ def test_an_interrupted_export_continues_after_its_last_message(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_export_continues_within_its_first_line(
+    jsync: Jsync, half_a_megabyte: Stream, tmp_path: Path
+) -> None:
+    path, part = tmp_path / "x.ndjson", tmp_path / "x.ndjson.partial"
+    whole = jsync("export", half_a_megabyte.name).output
+    part.write_text(whole[:348])  # of a process that was killed during its first write
+    command = ("export", half_a_megabyte.name, "-o", str(path), "--resume")
+    assert jsync(*command).code == 0
+    assert path.read_text() == whole
+
+
 def test_an_export_continues_only_files_of_its_stream(
     jsync: Jsync,
     js: JetStream,

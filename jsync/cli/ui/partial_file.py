@@ -117,6 +117,7 @@ def last_line(file: IO[bytes]) -> bytes | None:
     end = _line_end(file, file.seek(0, os.SEEK_END))
     file.truncate(end)
     if end == 0:
+        file.seek(0)
         return None
     start = _line_end(file, end - 1)
     file.seek(start)
