@@ -263,3 +263,10 @@ def test_mutation_breaks_each_part_and_tests_find_it() -> None:
     parts |= {ROOT / "jsync" / name for name in PARTS}
     assert {path.relative_to(ROOT) for path in parts} - broken == set()
     assert [one.name for one in breaks if not one.found_by] == []
+
+
+def test_each_break_still_fits_the_package() -> None:
+    for one in read_breaks():
+        assert (ROOT / one.file).read_text().count(one.before) == 1, one.name
+        for test in one.found_by:
+            assert (ROOT / test.partition("::")[0]).exists(), test
