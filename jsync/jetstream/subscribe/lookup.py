@@ -49,6 +49,7 @@ class DeliveryOptions(NamedTuple):
     max_pending_messages: int
     max_pending_bytes: int
     heartbeat_patience: float | None
+    workers: int | None
 
 
 def subscribe(
@@ -87,6 +88,7 @@ def subscribe_ordered(
         find_stream(api, request, timeout),
         request.config,
         callback=options.callback,
+        workers=options.workers,
         on_error=options.on_error,
         timeout=timeout,
         heartbeat_patience=options.heartbeat_patience,
@@ -196,6 +198,7 @@ def _open_subscription(
         subject,
         queue=request.queue,
         callback=options.callback,
+        workers=options.workers,
         manual_ack=options.manual_ack,
         on_error=options.on_error,
         max_pending_messages=options.max_pending_messages,

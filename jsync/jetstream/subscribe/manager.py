@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ...hints import reject_keywords
-from ...validation import check_heartbeat_patience
+from ...validation import check_heartbeat_patience, check_workers
 from .lookup import DeliveryOptions, pull_subscribe, subscribe, subscribe_ordered
 from .options import (
     MAX_PENDING,
@@ -58,6 +58,7 @@ class SubscribeManager:
         *,
         callback: Callable[[JetStreamMsg], object] | None = None,
         ordered: bool = False,
+        workers: int | None = None,
         consumer: str | None = None,
         bind: bool = False,
         keep: bool | None = None,
@@ -114,6 +115,8 @@ class SubscribeManager:
             callback: Called with each message, one at a time, on the connection's
                 callback pool: see `callback_threads` of `jsync.connect`.
             ordered: Read in exact order.
+            workers: Threads that call this callback alone, instead of the pool. With
+                several, the order of the messages is lost, so `ordered` allows one.
             consumer: The name of an existing consumer.
             bind: The `durable` consumer must exist.
             keep: Whether a durable consumer that this call creates stays on the server
@@ -147,6 +150,7 @@ class SubscribeManager:
         heartbeat_patience = check_heartbeat_patience(
             heartbeat_patience, "heartbeat_patience"
         )
+        check_workers(workers, called)
         options = DeliveryOptions(
             called,
             manual_ack,
@@ -154,6 +158,7 @@ class SubscribeManager:
             pending_msgs_limit,
             pending_bytes_limit,
             heartbeat_patience,
+            workers,
         )
         args = SubscribeArgs(
             subject,
@@ -174,6 +179,8 @@ class SubscribeManager:
             keep,
         )
         if ordered or ordered_consumer:
+            if workers is not None and workers > 1:
+                raise ConfigError("ordered reads have one thread: leave out workers")
             request = resolve_ordered(args)
             return subscribe_ordered(self._api, request, options, timeout)
         return subscribe(self._api, resolve_push(args), options, timeout)
@@ -191,6 +198,7 @@ class SubscribeManager:
         *,
         callback: Callable[[JetStreamMsg], object] | None = None,
         queue: str | None = None,
+        workers: int | None = None,
         on_error: Callable[[Exception], object] | None = None,
         timeout: Seconds | None = None,
     ) -> PushSubscription:
@@ -211,6 +219,7 @@ class SubscribeManager:
             callback: Called with each message, one at a time, on the connection's
                 callback pool: see `callback_threads` of `jsync.connect`.
             queue: The name of the queue group.
+            workers: Threads that call this callback alone, instead of the pool.
             on_error: Called on the connection's callback thread. Default: the
                 connection's `on_error`.
             timeout: Seconds to wait for each request. Default: the context's.
@@ -226,6 +235,7 @@ class SubscribeManager:
             queue=queue,
             cb=cb,
             callback=callback,
+            workers=workers,
             manual_ack=manual_ack,
             ordered_consumer=ordered_consumer,
             pending_msgs_limit=pending_msgs_limit,

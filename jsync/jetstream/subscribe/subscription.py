@@ -311,6 +311,7 @@ def open_subscription(
     *,
     queue: str | None = None,
     callback: Callable[[JetStreamMsg], object] | None = None,
+    workers: int | None = None,
     manual_ack: bool = False,
     on_error: Callable[[Exception], object] | None = None,
     max_pending_messages: int | None = None,
@@ -330,10 +331,13 @@ def open_subscription(
         on_error=on_error,
         max_messages=max_pending_messages or options.max_pending_messages,
         max_bytes=max_pending_bytes or options.max_pending_bytes,
+        readers=workers or 1,
         raises=callback is None,
     )
     delivery.expected = name
-    sub = PushSubscription(delivery, callback, manual_ack=manual_ack, timeout=timeout)
+    sub = PushSubscription(
+        delivery, callback, manual_ack=manual_ack, timeout=timeout, workers=workers
+    )
     delivery.open()
     return sub
 
@@ -344,6 +348,7 @@ def open_ordered(
     config: ConsumerConfig,
     *,
     callback: Callable[[JetStreamMsg], object] | None = None,
+    workers: int | None = None,
     on_error: Callable[[Exception], object] | None = None,
     timeout: Seconds | None = None,
     heartbeat_patience: float | None = None,
@@ -361,7 +366,9 @@ def open_ordered(
     delivery = OrderedPush(
         ConsumerFactory(api, stream, cursor), on_error=on_error, raises=callback is None
     )
-    sub = PushSubscription(delivery, callback, manual_ack=True, timeout=timeout)
+    sub = PushSubscription(
+        delivery, callback, manual_ack=True, timeout=timeout, workers=workers
+    )
     delivery.begin(api.seconds(timeout), heartbeat_patience)
     sub._begin()
     try:

@@ -7,6 +7,8 @@ anything.
 from __future__ import annotations
 
 import inspect
+import queue
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,6 +51,34 @@ def test_creation_gives_an_iterator_next_or_a_callback(
         assert [sub.next(SOON).data, next(iter(sub)).data] == [b"0", b"1"]
     handled = Recorder()
     with js.subscribe(subject, callback=handled):
+        assert [handled.get().data for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_workers_of_a_subscription_call_it_at_once(
+    js: jsync.JetStream, subject: str
+) -> None:
+    both = threading.Barrier(2)
+    names: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def meet(_: jsync.JetStreamMsg) -> None:
+        both.wait(SOON)
+        names.put(threading.current_thread().name)
+
+    fill(js, subject, 2)
+    with js.subscribe(subject, callback=meet, workers=2):
+        called = {names.get(timeout=SOON) for _ in range(2)}
+    assert len(called) == 2
+    assert not any("-pool-" in name for name in called)
+
+
+def test_an_ordered_subscription_has_one_worker(
+    js: jsync.JetStream, subject: str
+) -> None:
+    with pytest.raises(errors.ConfigError, match="ordered reads have one thread"):
+        js.subscribe(subject, callback=print, ordered=True, workers=2)
+    fill(js, subject, 3)
+    handled = Recorder()
+    with js.subscribe(subject, callback=handled, ordered=True, workers=1):
         assert [handled.get().data for _ in range(3)] == [b"0", b"1", b"2"]
 
 

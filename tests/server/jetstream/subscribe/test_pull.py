@@ -82,6 +82,7 @@ def test_a_refused_fetch_waits_for_one_message(
         sub = nc.jetstream().pull_subscribe_bind("worker", stream.name)
         # While more messages are requested than wait, the server refuses another pull.
         other = consumer.fetch(10, timeout=LONG)
+        wait_for(lambda: waiting(stream) == 1)
         fetching = Thread(sub.fetch, 5, LONG)
         wait_for(lambda: waiting(stream) == 2)
         assert wire.payload("CONSUMER.MSG.NEXT")["batch"] == 1
