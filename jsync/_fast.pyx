@@ -77,7 +77,7 @@ from datetime import UTC as _UTC, datetime, timedelta
 from enum import StrEnum
 from os import strerror, urandom
 from queue import Empty
-from sys import exc_info, modules
+from sys import exc_info, modules as _modules
 
 from .validation import check_seconds
 from .errors import (

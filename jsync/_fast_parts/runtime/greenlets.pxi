@@ -13,7 +13,7 @@
 cdef enum:
     MAX_TIMER_SECONDS = 86_400
 
-cdef dict loaded_modules = modules
+cdef dict loaded_modules = _modules
 cdef object find_hub = None  # functions of gevent and greenlet, once these are imported
 cdef object current_greenlet = None
 

@@ -12,7 +12,7 @@ cdef class HandoffQueue:
     cdef object items
     cdef WaitNode* waiting
 
-    def __init__(self) -> None:
+    def __cinit__(self):
         self.items = deque()
 
     def __class_getitem__(cls, item: object) -> "type[HandoffQueue]":

@@ -30,7 +30,7 @@ cdef int remember_main_thread() except -1:
     global main_thread
     import threading
     main_thread = threading.main_thread().ident
-    monkey = modules.get("gevent.monkey")
+    monkey = _modules.get("gevent.monkey")
     if monkey is not None and monkey.is_module_patched("threading"):
         # That was the number of a greenlet.
         from gevent.hub import MAIN_THREAD_IDENT
