@@ -758,8 +758,6 @@ class EntryIterator(Generic[_Item]):
 
 @final
 class HubQueue:
-    """The greenlets of one hub of gevent that wait or were woken."""
-
     def __init__(self, hub: Any) -> None: ...
     def close(self) -> None: ...
     def switch_to_woken(self) -> None: ...
@@ -768,16 +766,8 @@ class HubQueue:
 class HandoffQueue(Generic[_Item]):
     def __len__(self) -> int: ...
     def __class_getitem__(cls, item: object) -> type[HandoffQueue[Any]]: ...
-    def put(self, item: _Item) -> None:
-        """Add an object, and wake the threads that wait. Never blocks.
-
-        Finalizers and signal handlers may call it.
-        """
-    def get(self, timeout: float | None = None) -> _Item:
-        """Remove and return the first object, after up to `timeout` seconds.
-
-        Raises `queue.Empty` if none came in time.
-        """
+    def put(self, item: _Item) -> None: ...
+    def get(self, timeout: float | None = None) -> _Item: ...
 
 @final
 class Waiter(Sink):
