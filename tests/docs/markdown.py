@@ -49,8 +49,13 @@ class Block:
 
     @property
     def is_script(self) -> bool:
-        """Whether the block must run as the main program of a process."""
-        return '__name__ == "__main__"' in self.text
+        """Whether the block must run as the main program of a process.
+
+        In the process of the tests, `patch_all` would patch the tests that follow, too.
+        """
+        return any(
+            text in self.text for text in ('__name__ == "__main__"', "patch_all()")
+        )
 
     @property
     def is_tests(self) -> bool:
