@@ -171,7 +171,8 @@ class Subscription(BaseSubscription[Msg]):
         if self._callback is None or self._session.is_drained_by(self._threads):
             return
         if self._mailbox.claim_first() is not None:
-            return  # no message came, so nothing was started
+            self._finished.set()  # no message came, so nothing was started
+            return
         self._wait_for_callback(deadline, timeout)
 
     def _start(self) -> None:

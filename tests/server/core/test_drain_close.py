@@ -62,6 +62,16 @@ def slow(handled: list[int], number: int) -> None:
     handled.append(number)
 
 
+def test_an_idle_subscription_is_drained_twice(
+    nc: jsync.Connection, unique: str
+) -> None:
+    """The second drain waits for no callback, because no message has come."""
+    subscription = nc.subscribe(unique, callback=print)
+    subscription.drain(timeout=LONG)
+    subscription.drain(timeout=SOON)
+    nc.drain(timeout=SOON)
+
+
 def test_drain_sends_what_callbacks_publish_to_the_last(
     server: LocalServer, unique: str
 ) -> None:
