@@ -146,7 +146,9 @@ class CallbackPool:
 
     def _report_exhaustion(self, waiting: int, seconds: float) -> None:
         first = self.queue.first()
-        label = "" if first is None or first.task is None else first.task.label
+        # Another thread may take the mailbox now, and end its task.
+        task: PoolTask | None = None if first is None else first.task
+        label = "a subscription" if task is None else task.label
         bound = self._growth.max_threads
         self._report(
             CallbackPoolExhaustedError(
@@ -175,6 +177,9 @@ class CallbackPool:
                 self._growth.threads.discard(number)
             if self._closed:
                 self._look()
+            elif not self.queue.calm():
+                # One came while this thread was leaving, and counted as a busy one.
+                self._soon(self._look)
 
     def _turn(self, mailbox: Mailbox) -> None:
         task: PoolTask = mailbox.task
