@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from jsync.errors import PipelineError, PipelineFileError
 from jsync.server import LocalServer
-from jsync.spark import pipeline, statuses
+from jsync.spark import pipeline, query_statuses
 from jsync.spark.pipeline import streaming
 
 from ..cli.support import Jsync
@@ -543,7 +543,7 @@ def test_a_streaming_pipeline_continues_at_its_end(
     assert (second["rows"], second["lag"]) == (20, 0)
     found = sorted(row["amount"] for row in rows(tmp_path / "files"))
     assert found == list(range(1, 121))
-    (query,) = [each for each in statuses(js) if stream.name in each.streams]
+    (query,) = [each for each in query_statuses(js) if stream.name in each.streams]
     assert (query.name, query.state, query.rows) == ("files", "ended", 120)
     assert (query.lag, query.lag_seconds) == (0, 0.0)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from jsync.spark import statuses
+from jsync.spark import query_statuses
 from jsync.spark.pipeline import Inference, samples
 
 from ..groups import CommandGroup
@@ -18,7 +18,7 @@ from ..ui.errors import print_error
 from ..ui.output import echo, write_json, write_table
 
 if TYPE_CHECKING:
-    from jsync.spark import QueryFigures
+    from jsync.spark import QueryMetrics
 
     from ..params.settings import Settings
 
@@ -209,7 +209,7 @@ def status(settings: Settings, bucket: str, streams: bool) -> None:
     right for a query that no longer runs, too.
     """
     with settings.connect() as nc:
-        found = statuses(settings.jetstream(nc), bucket)
+        found = query_statuses(settings.jetstream(nc), bucket)
     if settings.json:
         write_json([_document(query) for query in found])
     elif not found:
@@ -268,7 +268,7 @@ def infer(settings: Settings, stream: str, subject: str | None, count: int) -> N
     echo(found.schema)
 
 
-def _row(query: QueryFigures) -> list[object]:
+def _row(query: QueryMetrics) -> list[object]:
     return [
         *(query.label, query.state, query.batch, query.rows),
         *(query.lag, query.lag_seconds, query.processed_rate),
@@ -276,14 +276,14 @@ def _row(query: QueryFigures) -> list[object]:
     ]
 
 
-def _streams(query: QueryFigures) -> list[list[object]]:
+def _streams(query: QueryMetrics) -> list[list[object]]:
     return [
         [query.label, name, each.next, each.lag, each.lag_seconds]
         for name, each in sorted(query.streams.items())
     ]
 
 
-def _document(query: QueryFigures) -> dict[str, object]:
+def _document(query: QueryMetrics) -> dict[str, object]:
     document = {"query": query.label, **msgspec.to_builtins(query)}
     return {**document, "lag": query.lag, "lag_seconds": query.lag_seconds}
 
