@@ -101,6 +101,17 @@ def lock_for_waits() -> AbstractContextManager[object]:
     return lock
 
 
+def _end_hub() -> None:
+    """End the hub that code of the user, such as a log handler, has made for this thread."""
+    from gevent._hub_local import (  # noqa: PLC0415 (imported already)
+        get_hub_if_exists,
+    )
+
+    hub = get_hub_if_exists()
+    if hub is not None:
+        hub.destroy(destroy_loop=True)
+
+
 class NativeThread:
     """A thread of the operating system, also where gevent has patched `threading`."""
 
@@ -122,6 +133,7 @@ class NativeThread:
         try:
             self._target()
         finally:
+            _end_hub()
             self._is_alive = False
             self._ended.put(None)
 

@@ -16,14 +16,18 @@ cdef enum:
 cdef dict loaded_modules = _modules
 cdef object find_hub = None  # functions of gevent and greenlet, once these are imported
 cdef object current_greenlet = None
+# Each thread has its queue here, because gevent may keep a hub that has ended in memory.
+cdef object queue_of_thread = None
 
 
 cdef int find_gevent() except -1:
-    global find_hub, current_greenlet
+    global find_hub, current_greenlet, queue_of_thread
     # While it is being imported, there is no hub.
     if getattr(loaded_modules["gevent.hub"], "get_hub", None) is not None:
         from gevent._hub_local import get_hub_if_exists
+        from gevent.monkey import get_original
         from greenlet import getcurrent
+        queue_of_thread = get_original("_thread", "_local")()
         current_greenlet = getcurrent
         find_hub = get_hub_if_exists
     return 0
@@ -59,7 +63,7 @@ cdef unsigned long caller_ident() except? 0:
 cdef class HubQueue:
     """Those greenlets of one hub that wait, and those that were woken."""
 
-    cdef HubWakeups wakeups
+    cdef HubWakeups* wakeups
     cdef int[2] fds
     cdef Py_ssize_t waiting
     cdef object hub
@@ -67,22 +71,31 @@ cdef class HubQueue:
 
     def __cinit__(self):
         self.fds[0] = self.fds[1] = -1
+        self.wakeups = <HubWakeups*>PyMem_RawCalloc(1, sizeof(HubWakeups))
+        if self.wakeups == NULL:
+            raise MemoryError
+        self.wakeups.references = 1
+        self.wakeups.notify_fd = -1
+        self.wakeups.generation = jsync_forks
         pthread_mutex_init(&self.wakeups.mutex, NULL)
 
     def __init__(self, hub: object) -> None:
-        self.wakeups.generation = jsync_forks
         self.hub = hub
         if jsync_notifier(self.fds) != 0:
             error = jsync_errno()
             raise OSError(error, os_strerror(error))
         self.wakeups.notify_fd = self.fds[1]
-        # Without a reference, the loop may end unless a greenlet waits here.
-        self.watcher = hub.loop.io(self.fds[0], 1, ref=False)
-        self.watcher.start(self.switch_to_woken)
+        self.watcher = hub.loop.io(self.fds[0], 1)
 
     def __dealloc__(self):
+        if self.wakeups == NULL:
+            return
+        if self.wakeups.generation == jsync_forks:
+            pthread_mutex_lock(&self.wakeups.mutex)
+            self.wakeups.notify_fd = -1
+            pthread_mutex_unlock(&self.wakeups.mutex)
         close_notifier(self.fds)
-        pthread_mutex_destroy(&self.wakeups.mutex)
+        hub_release(self.wakeups)
 
     def __repr__(self) -> str:
         return f"<HubQueue, {self.waiting} greenlets wait>"
@@ -94,10 +107,18 @@ cdef class HubQueue:
         close_notifier(self.fds)
 
     cdef int count(self, int more) except -1:
-        """Keep the event loop running while a greenlet waits."""
+        """Watch the descriptor while a greenlet waits.
+
+        A watcher that is active keeps the event loop running, and it keeps the hub in
+        memory even after the hub has ended.
+        """
         self.waiting += more
-        if self.wakeups.generation == jsync_forks:
-            self.watcher.ref = self.waiting > 0
+        if self.wakeups.generation != jsync_forks:
+            return 0
+        if self.waiting == 0:
+            self.watcher.stop()
+        elif self.waiting == more:
+            self.watcher.start(self.switch_to_woken)
         return 0
 
     def switch_to_woken(self) -> None:
@@ -118,7 +139,7 @@ cdef class HubQueue:
             pthread_mutex_lock(&self.wakeups.mutex)
             sleeper = self.wakeups.first
             if sleeper != NULL:
-                hub_remove(&self.wakeups, sleeper)
+                hub_remove(self.wakeups, sleeper)
             pthread_mutex_unlock(&self.wakeups.mutex)
             if sleeper == NULL:
                 return
@@ -130,25 +151,40 @@ cdef class HubQueue:
 
 
 cdef HubQueue queue_of(object hub):
-    cdef HubQueue queue = getattr(hub, "_jsync_queue", None)
+    cdef HubQueue queue = getattr(queue_of_thread, "queue", None)
     if queue is not None and queue.wakeups.generation != jsync_forks:
         queue.close()
         queue = None
-    if queue is None:
-        hub._jsync_queue = queue = HubQueue(hub)
+    if queue is None or queue.hub is not hub:
+        queue_of_thread.queue = queue = HubQueue(hub)
     return queue
 
 
 cdef bint hub_arm(Sleeper* sleeper) except -1:
     """Prepare for one wake-up of the calling greenlet. False if the caller is none."""
+    cdef HubWakeups* wakeups
     hub = hub_here()
     if hub is None:
         return False
     greenlet = current_greenlet()
+    wakeups = queue_of(hub).wakeups
+    if sleeper.hub != wakeups:
+        wakeups.references += 1
+        hub_release(sleeper.hub)
+        sleeper.hub = wakeups
     sleeper.queued = False
     sleeper.greenlet = <PyObject*>greenlet
-    sleeper.hub = &queue_of(hub).wakeups
     return True
+
+
+cdef void hub_release(HubWakeups* hub) noexcept:
+    """Drop a reference. The GIL guards the count: without a GIL no sleeper has a hub."""
+    if hub == NULL:
+        return
+    hub.references -= 1
+    if hub.references == 0:
+        pthread_mutex_destroy(&hub.mutex)
+        PyMem_RawFree(hub)
 
 
 cdef void hub_add(Sleeper* sleeper) noexcept nogil:
@@ -166,7 +202,7 @@ cdef void hub_add(Sleeper* sleeper) noexcept nogil:
             hub.last.next = sleeper
         hub.last = sleeper
         hub.length += 1
-        if not hub.notified:
+        if not hub.notified and hub.notify_fd >= 0:
             hub.notified = True
             notify(hub.notify_fd)
     pthread_mutex_unlock(&hub.mutex)

@@ -40,11 +40,12 @@ cdef int remember_main_thread() except -1:
 remember_main_thread()
 
 cdef struct HubWakeups:  # the greenlets of a hub that were woken and do not run yet
+    int references  # of its `HubQueue` and of sleepers, which may last longer
     pthread_mutex_t mutex
     Sleeper* first
     Sleeper* last
     Py_ssize_t length
-    int notify_fd
+    int notify_fd   # -1 once the hub has ended
     bint notified   # since the hub has last looked
     int generation  # the forks before it was made
 
@@ -60,6 +61,7 @@ cdef int sleeper_arm(Sleeper* sleeper) except -1:
     """Prepare for one wake-up, before any other thread sees the sleeper."""
     if hub_arm(sleeper):
         return 0
+    hub_release(sleeper.hub)
     sleeper.hub = NULL
     if sleeper.lock == NULL:
         sleeper.lock = PyThread_allocate_lock()
@@ -88,6 +90,8 @@ cdef void sleeper_free(Sleeper* sleeper) noexcept:
     if sleeper.lock != NULL:
         PyThread_free_lock(sleeper.lock)
         sleeper.lock = NULL
+    hub_release(sleeper.hub)
+    sleeper.hub = NULL
 
 
 cdef enum:  # values of `Park.waiting` without a GIL

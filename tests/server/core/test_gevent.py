@@ -344,3 +344,63 @@ def test_greenlets_share_one_connection_of_the_process(
         nc.close()
     """
     run_patched(script, server, unique)
+
+
+def test_a_hub_that_ends_leaves_no_descriptors(
+    server: LocalServer, unique: str
+) -> None:
+    script = """
+        from gevent.hub import get_hub
+
+        nc.subscribe(name + ".echo", callback=lambda msg: msg.respond(msg.data))
+        ended = []
+        def run():
+            try:
+                gevent.spawn(nc.request, name + ".echo", b"x", timeout=20).get()
+            finally:
+                get_hub().destroy(True)
+                ended.append(1)
+        def run_threads(count):
+            before = len(ended)
+            for i in range(count):
+                monkey.get_original("_thread", "start_new_thread")(run, ())
+                until(lambda: len(ended) == before + i + 1)
+            gc.collect()
+            return len(os.listdir("/proc/self/fd"))
+        before = run_threads(2)
+        assert run_threads(20) <= before + 2, os.listdir("/proc/self/fd")
+        nc.close()
+    """
+    run_patched(script, server, unique)
+
+
+def test_log_handlers_of_threads_leave_no_descriptors(
+    server: LocalServer, unique: str
+) -> None:
+    script = """
+        import logging
+
+        native = monkey.get_original("_thread", "get_ident")
+        threads = set()
+        class Handler(logging.Handler):
+            def emit(self, record):
+                threads.add(native())
+                gevent.sleep(0.001)  # makes a hub for the thread
+        logger = logging.getLogger("jsync.connection")
+        logger.addHandler(Handler())
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        def lose_connections(count):
+            for _ in range(count):
+                other = jsync.connect(url)
+                other.force_reconnect()
+                until(lambda: other.stats().reconnects == 1)
+                other.close()
+            gc.collect()
+            return len(os.listdir("/proc/self/fd"))
+        before = lose_connections(2)
+        assert lose_connections(10) <= before + 2, os.listdir("/proc/self/fd")
+        assert threads - {native()}
+        nc.close()
+    """
+    run_patched(script, server, unique)
