@@ -82,10 +82,11 @@ def test_many_forgotten_connections_in_use_end_cleanly(
         with Child(script, server.url, unique) as child:
             code, _, complaints = child.finish()
         assert code == 0
-        # It may complain that it had more bytes than it could send in a second, and that a
-        # thread did not keep up with its messages.
+        # It may complain that it had more bytes than it could send in a second, or than the
+        # server confirmed in that time, and that a thread did not keep up with its messages.
+        usual = ("bytes unsent", "has not confirmed", "SlowConsumerError")
         for line in complaints.splitlines():
-            assert "bytes unsent" in line or "SlowConsumerError" in line
+            assert any(words in line for words in usual), line
 
 
 @pytest.mark.parametrize(

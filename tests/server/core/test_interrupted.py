@@ -234,7 +234,7 @@ def test_a_consume_whose_thread_had_just_begun_ends(
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", begin_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
-            consumer.consume(print)
+            consumer.consume(print, workers=1)
     wait_for(lambda: not any(thread.is_alive() for thread in begun), SOON)
 
 
