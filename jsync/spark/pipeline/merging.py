@@ -10,14 +10,15 @@ from pyspark.sql import (
     functions as F,  # noqa: N812 (Spark's own name for it)
 )
 
+from .merge_statement import DELETES, merge_statement, quoted
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
     from .config import FormatSink
 
-_DELETES = "_jsync_deletes"
 _RANK = "_jsync_rank"
 
 
@@ -27,7 +28,7 @@ def check_merge(view: DataFrame, sink: FormatSink) -> None:
     Raises `AnalysisException` if one of them is not valid.
     """
     assert sink.sequence_by is not None
-    view.select(*map(_quoted, [*sink.merge_on, sink.sequence_by]))
+    view.select(*map(quoted, [*sink.merge_on, sink.sequence_by]))
     if sink.delete_when is not None:
         view.filter(F.expr(sink.delete_when))
 
@@ -47,46 +48,22 @@ def merger(sink: FormatSink) -> Callable[[DataFrame, int], None]:
         name = f"jsync_{uuid.uuid4().hex}"
         _newest(rows, sink).createOrReplaceTempView(name)
         try:
-            session.sql(statement(sink, made[0], name, rows.columns))
+            session.sql(merge_statement(sink, made[0], name, rows.columns))
         finally:
             session.catalog.dropTempView(name)
 
     return merge
 
 
-def statement(
-    sink: FormatSink, target: str, source: str, columns: Sequence[str]
-) -> str:
-    """Return the MERGE statement. Pure."""
-    assert sink.sequence_by is not None
-    on = " and ".join(
-        f"target.{key} <=> source.{key}" for key in map(_quoted, sink.merge_on)
-    )
-    order = _quoted(sink.sequence_by)
-    newer = f"(target.{order} is null or source.{order} >= target.{order})"
-    names = list(map(_quoted, columns))
-    updates = ", ".join(f"{name} = source.{name}" for name in names)
-    values = ", ".join(f"source.{name}" for name in names)
-    # Names are quoted, and the target and the condition are the user's.
-    lines = [
-        f"merge into {target} as target using {source} as source on {on}",
-        f"when matched and {newer} and source.{_DELETES} then delete",
-        f"when matched and {newer} then update set {updates}",
-        f"when not matched and not source.{_DELETES} then "  # noqa: S608
-        f"insert ({', '.join(names)}) values ({values})",
-    ]
-    return "\n".join(lines)
-
-
 def _newest(rows: DataFrame, sink: FormatSink) -> DataFrame:
     """Return the newest row of each key, and whether it deletes."""
     assert sink.sequence_by is not None
-    newest_first = F.col(_quoted(sink.sequence_by)).desc_nulls_last()
-    keys = Window.partitionBy(*map(_quoted, sink.merge_on)).orderBy(newest_first)
+    newest_first = F.col(quoted(sink.sequence_by)).desc_nulls_last()
+    keys = Window.partitionBy(*map(quoted, sink.merge_on)).orderBy(newest_first)
     deletes = F.lit(False)
     if sink.delete_when is not None:
         deletes = F.coalesce(F.expr(sink.delete_when).cast("boolean"), F.lit(False))
-    ranked = rows.withColumn(_DELETES, deletes).withColumn(
+    ranked = rows.withColumn(DELETES, deletes).withColumn(
         _RANK, F.row_number().over(keys)
     )
     return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
@@ -104,9 +81,4 @@ def _made(rows: DataFrame, sink: FormatSink) -> str:
         return sink.table
     assert sink.path is not None
     writer.save(sink.path)
-    return f"{sink.format}.{_quoted(sink.path)}"
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"
+    return f"{sink.format}.{quoted(sink.path)}"

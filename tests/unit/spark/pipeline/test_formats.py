@@ -15,7 +15,7 @@ from jsync.spark.pipeline.formats import (
     settings_of_formats,
 )
 from jsync.spark.pipeline.load import load
-from jsync.spark.pipeline.merging import statement
+from jsync.spark.pipeline.merge_statement import merge_statement
 from jsync.spark.pipeline.validator import validate
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def test_names_of_columns_are_quoted_in_a_merge() -> None:
     sink = FormatSink(
         format="delta", view="rows", path="a", merge_on=["a`b"], sequence_by="s t"
     )
-    found = statement(sink, "delta.`/a`", "rows", ["a`b", "s t"])
+    found = merge_statement(sink, "delta.`/a`", "rows", ["a`b", "s t"])
     assert "on target.`a``b` <=> source.`a``b`" in found
     assert "source.`s t` >= target.`s t`" in found
     assert "insert (`a``b`, `s t`) values (source.`a``b`, source.`s t`)" in found
