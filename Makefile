@@ -83,7 +83,7 @@ websocket: $(VENV)/.test ## the server tests whose outcome depends on the line, 
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 8 --dist loadfile \
 		-m '$(if $(QUICK),quick and )not bulk and not fault and not tcp_only' tests/server
 gevent: $(VENV)/.test ## quick tests of what greenlets wait for, in a process that gevent has patched
-	scripts/run-tests gevent $(VENV) -p tests.support.under_gevent -p no:xdist -m 'quick and not threads_only' \
+	PYTHONPATH=. scripts/run-tests gevent $(VENV) -p tests.support.under_gevent -p no:xdist -m 'quick and not threads_only' \
 		$(addprefix tests/server/,core services jetstream/keyvalue jetstream/publishing jetstream/pulls jetstream/test_context.py)
 sparks: need-java $(VENV)/.test $(VENV)/.spark jars ## tests on Spark 4.0 to 4.2, before a release; QUICK=1: on 4.0
 	scripts/test-sparks $(if $(QUICK),4.0)

@@ -28,16 +28,17 @@ def _gevent_monkey() -> ModuleType | None:
 
 def is_patched() -> bool:
     """Return whether the threads of this process are greenlets."""
-    monkey = _gevent_monkey()
-    return monkey is not None and bool(monkey.is_module_patched("threading"))
+    # Another thread may be importing gevent, and has patched nothing then.
+    look = getattr(_gevent_monkey(), "is_module_patched", None)
+    return look is not None and bool(look("threading"))
 
 
 def original(module: str, name: str) -> Any:
     """Return what a module of the standard library has, even if gevent has replaced it."""
-    monkey = _gevent_monkey()
-    if monkey is None:
+    get_original = getattr(_gevent_monkey(), "get_original", None)
+    if get_original is None:
         return getattr(importlib.import_module(module), name)
-    return monkey.get_original(module, name)
+    return get_original(module, name)
 
 
 native_ident: Callable[[], int] = original("_thread", "get_ident")
@@ -103,12 +104,9 @@ def lock_for_waits() -> AbstractContextManager[object]:
 
 def _end_hub() -> None:
     """End the hub that code of the user, such as a log handler, has made for this thread."""
-    from gevent._hub_local import (  # noqa: PLC0415 (imported already)
-        get_hub_if_exists,
-    )
-
-    hub = get_hub_if_exists()
-    if hub is not None:
+    # Never import gevent here: few processes use it, and many do not have it.
+    look = getattr(sys.modules.get("gevent._hub_local"), "get_hub_if_exists", None)
+    if look is not None and (hub := look()) is not None:
         hub.destroy(destroy_loop=True)
 
 

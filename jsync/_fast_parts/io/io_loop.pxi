@@ -661,6 +661,8 @@ cdef bint wait_for_wake(
     `piggyback` means that the request is in the write buffer, and leaves as the caller
     parks.
     """
+    if not PARALLEL and prepare_hub():
+        return True  # the caller has to look again at what it waits for
     if for_one and hub_here() is None and read_for(write_buffer, park, deadline):
         return True
     if held:

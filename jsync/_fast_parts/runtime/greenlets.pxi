@@ -160,6 +160,20 @@ cdef HubQueue queue_of(object hub):
     return queue
 
 
+cdef bint prepare_hub() except -1:
+    """Prepare the first wait with gevent. True if other threads may have run meanwhile."""
+    if PARALLEL or (find_hub is None and "gevent.hub" not in loaded_modules):
+        return False
+    if find_hub is None:
+        find_gevent()
+        return find_hub is not None
+    hub = running_hub()
+    if hub is None:
+        return False
+    before = getattr(queue_of_thread, "queue", None)
+    return queue_of(hub) is not before
+
+
 cdef bint hub_arm(Sleeper* sleeper) except -1:
     """Prepare for one wake-up of the calling greenlet. False if the caller is none."""
     cdef HubWakeups* wakeups

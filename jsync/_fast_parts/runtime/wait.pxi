@@ -206,6 +206,8 @@ cdef bint park_wait(
     step, so that no wake-up is lost. Without a GIL the caller has armed the park.
     """
     if not PARALLEL:
+        if prepare_hub():
+            return True  # the caller has to look again at what it waits for
         park_arm(park)
     try:
         if sleeper_wait(&park.sleeper, deadline, &park.waiting, write_buffer, piggyback):
