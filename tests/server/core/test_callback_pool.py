@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-pytestmark = [pytest.mark.server, pytest.mark.quick]
+pytestmark = [pytest.mark.server, pytest.mark.quick, pytest.mark.threads_only]
 
 
 def threads_of(nc: jsync.Connection) -> set[threading.Thread]:
