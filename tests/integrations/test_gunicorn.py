@@ -21,9 +21,6 @@ from ..support.servers import wait_for
 if TYPE_CHECKING:
     from jsync.server import LocalServer
 
-pytest.importorskip("gevent")
-pytest.importorskip("gunicorn")
-
 ROOT = Path(__file__).parents[2]
 SECONDS = 30.0
 APP = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from types import ModuleType
 from typing import Any
 
@@ -32,3 +33,12 @@ def leave_out(libraries: str) -> None:
 
 
 leave_out(os.environ.get("JSYNC_TESTS_WITHOUT", ""))
+
+needs_gevent = pytest.mark.skipif(
+    sys.platform == "win32"
+    or sys.version_info >= (3, 15)
+    or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="gevent has no wheel for this Python, or jsync does not claim to work with it here",
+)
+"""For tests whose child processes import gevent or eventlet. This process must not: with gevent
+imported, threads wait in another way, and eventlet warns of each fork."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-pytestmark = [pytest.mark.server, pytest.mark.quick, pytest.mark.threads_only]
+pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 def threads_of(nc: jsync.Connection) -> set[threading.Thread]:
@@ -533,6 +533,8 @@ def test_the_exit_ends_a_pool_at_work(server: LocalServer, unique: str) -> None:
     assert (code, output.strip(), complaints) == (0, "done", "")
 
 
+# In a patched process the timer is a greenlet of the main thread, and gets the interrupt itself.
+@pytest.mark.threads_only
 def test_ctrl_c_leaves_the_pool_at_work(nc: jsync.Connection, unique: str) -> None:
     """Ctrl-C while the main thread waits for a callback."""
     slow = Gate()

@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from contextlib import ExitStack
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ import jsync
 from jsync import errors
 
 from ...support.connections import black_hole, refusing_url, stranger, works
+from ...support.optional_libraries import needs_gevent
 from ...support.processes import run_child
 from ...support.servers import monitor, threads_since, wait_for
 from ...support.threads import LONG, SOON, Recorder, Thread
@@ -459,8 +459,7 @@ def test_without_retry_the_first_failure_is_final(own_server: StartServer) -> No
 # Rejected connections -----------------------------------------------------------------
 
 
-# eventlet itself is imported only by the child, because it warns at each later fork.
-@pytest.mark.skipif(find_spec("eventlet") is None, reason="eventlet does not install")
+@needs_gevent
 def test_a_process_patched_by_eventlet_is_refused() -> None:
     script = """
         import sys, warnings

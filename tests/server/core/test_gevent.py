@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ...support.optional_libraries import needs_gevent
 from ...support.processes import Child, run_child
+from ...support.threads import LONG, SOON
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
 
-pytest.importorskip("gevent")
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, needs_gevent]
 
+ROOT = Path(__file__).parents[3]
 PATCHED = """
     from gevent import monkey
     monkey.patch_all()
@@ -73,8 +78,9 @@ def test_a_thousand_greenlets_publish_on_one_connection(
                 acks.append(js.publish(f"{name}.{i}", b"x").seq)
         gevent.joinall([gevent.spawn(publish, i) for i in range(1000)], raise_error=True)
         assert sorted(acks) == list(range(1, 3001)), len(acks)
-        # One thread beside the main one: no greenlet has a thread.
-        assert len(os.listdir("/proc/self/task")) <= 3, os.listdir("/proc/self/task")
+        if os.path.isdir("/proc/self/task"):  # on Linux
+            # One thread beside the main one: no greenlet has a thread.
+            assert len(os.listdir("/proc/self/task")) <= 3
         js.delete_stream(name)
         nc.close()
     """
@@ -102,6 +108,47 @@ def test_a_waiting_greenlet_lets_the_others_run(
         nc.close()
     """
     assert run_child(joined(patched, PROGRAM, script), server.url, unique) == "late\n"
+
+
+def test_a_program_without_gevent_does_not_need_it(server: LocalServer) -> None:
+    script = """
+        import sys
+        sys.modules["gevent"] = None  # as where it is not installed
+        import jsync
+        for _ in range(3):
+            with jsync.connect(sys.argv[1]) as nc:
+                nc.flush()
+        print([name for name in sys.modules if name.startswith("gevent.")])
+    """
+    assert run_child(script, server.url) == "[]\n"
+
+
+def test_a_half_imported_gevent_hinders_no_connection(server: LocalServer) -> None:
+    script = """
+        import sys, types
+        import jsync
+        for name in ("gevent", "gevent.hub", "gevent._hub_local", "gevent.monkey"):
+            sys.modules[name] = types.ModuleType(name)  # as while another thread imports it
+        with jsync.connect(sys.argv[1]) as nc:
+            nc.flush()
+    """
+    run_child(script, server.url)
+
+
+def test_an_import_of_gevent_loses_no_wake_up() -> None:
+    races = ROOT / "tests/unit/fast/test_thread_races.py"
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "gevent.hub"),
+            *("-p", "no:cacheprovider", "--timeout", str(SOON), str(races)),
+        ],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+    )
+    assert ended.returncode == 0, ended.stdout[-1000:]
 
 
 def test_jsync_may_be_imported_before_the_patching(
@@ -366,9 +413,9 @@ def test_a_hub_that_ends_leaves_no_descriptors(
                 monkey.get_original("_thread", "start_new_thread")(run, ())
                 until(lambda: len(ended) == before + i + 1)
             gc.collect()
-            return len(os.listdir("/proc/self/fd"))
+            return len(os.listdir("/dev/fd"))
         before = run_threads(2)
-        assert run_threads(20) <= before + 2, os.listdir("/proc/self/fd")
+        assert run_threads(20) <= before + 2, os.listdir("/dev/fd")
         nc.close()
     """
     run_patched(script, server, unique)
@@ -397,9 +444,9 @@ def test_log_handlers_of_threads_leave_no_descriptors(
                 until(lambda: other.stats().reconnects == 1)
                 other.close()
             gc.collect()
-            return len(os.listdir("/proc/self/fd"))
+            return len(os.listdir("/dev/fd"))
         before = lose_connections(2)
-        assert lose_connections(10) <= before + 2, os.listdir("/proc/self/fd")
+        assert lose_connections(10) <= before + 2, os.listdir("/dev/fd")
         assert threads - {native()}
         nc.close()
     """
