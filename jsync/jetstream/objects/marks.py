@@ -2,7 +2,9 @@
 
 A store changes one info at a time. So a rename from A to B reads the revision of B, marks the
 info of A with the name B, stores the info of B if that revision is still the last one, and
-removes the info of A. A program that finds the mark and wants to change A waits for
+removes the info of A. If B has no info, its revision would be 0, and 0 again after another
+object had the name for a while. So the rename first stores the info of a deleted object there,
+whose revision never comes back. A program that finds the mark and wants to change A waits for
 `ABANDONED_AFTER`. If nothing happens, the renaming program has ended or is slow. Then the
 waiting program gives B another revision, so that the rename cannot succeed any more, and only
 then changes A.

@@ -10,7 +10,7 @@ import msgspec
 
 from ...core.clock import deadline_after
 from ...errors import ObjectExistsError, WrongLastSequenceError
-from .engine import is_former, new_nuid
+from .engine import is_former, missing_info, new_nuid
 from .marks import check_time, forget_former, may_change, moved_to
 from .repository import VERIFY_AFTER
 
@@ -62,6 +62,7 @@ class Rename:
                 objects.remove_info(current, self._seconds)
                 return self._completed(there)
             with contextlib.suppress(WrongLastSequenceError):
+                last = last or self._reserve_new_name()
                 marked = self._marked(current)
                 return self._moved(marked, last, began)
             check_time(objects, self._name, self._deadline)
@@ -90,6 +91,15 @@ class Rename:
                 unmarked = msgspec.structs.replace(current, renamed_to=None)
                 objects.put_info(unmarked, current.revision, self._seconds)
         raise object_exists(objects, self._wanted)
+
+    def _reserve_new_name(self) -> int:
+        """Give a new name without an info the info of a deleted object. Return its revision.
+
+        Raises `WrongLastSequenceError` if another program was quicker.
+        """
+        objects = self._objects
+        gone = missing_info(objects.layout.bucket, self._wanted)
+        return objects.put_info(gone, 0, self._seconds)
 
     def _marked(self, current: ObjectInfo) -> ObjectInfo:
         """Mark the old name.

@@ -71,7 +71,7 @@ def test_an_interrupted_rename_can_be_repeated(
     other: bool,
 ) -> None:
     monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.2)
-    begin(files, acts, steps=1)
+    begin(files, acts, steps=2)
     assert (names(files), files.get("a")) == (["a"], DATA)
     wanted = "c" if other else "b"
     assert files.update_meta("a", new_name=wanted, description="words").chunks == 3
@@ -110,7 +110,7 @@ def test_a_former_name_is_no_object_to_rename(
     assert (names(files), files.get("b")) == (["b"], DATA)
 
 
-@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize("act", ["put", "delete", "update", "rename", "check"])
 def test_a_change_during_a_rename_loses_no_bytes(
     files: jsync.ObjectStore,
@@ -155,11 +155,56 @@ def test_a_rename_stops_at_an_existing_new_name(
     files: jsync.ObjectStore, acts: list[Callable[[], object] | None]
 ) -> None:
     files.put("a", DATA)
-    acts += [None, lambda: files.put("b", b"other")]
+    acts += [None, None, lambda: files.put("b", b"other")]
     with pytest.raises(errors.ObjectExistsError):
         files.update_meta("a", new_name="b")
     assert (files.get("a"), files.get("b")) == (DATA, b"other")
     assert files.info("a").renamed_to is None
+
+
+@pytest.mark.parametrize("act", ["put", "delete", "update", "rename"])
+def test_a_blocked_rename_stays_blocked(
+    js: jsync.JetStream,
+    files: jsync.ObjectStore,
+    acts: list[Callable[[], object] | None],
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+) -> None:
+    """The new name belongs to another object for a while, so that it has no info again."""
+    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.2)
+    files.put("a", DATA, chunk_size=1000)
+
+    def change() -> None:
+        files.put("b", b"other")
+        match act:
+            case "put":
+                files.put("a", b"new")
+            case "delete":
+                files.delete("a")
+            case "update":
+                files.update_meta("a", description="words")
+            case _:
+                files.update_meta("a", new_name="d")
+        files.update_meta("b", new_name="c")
+
+    acts += [None, None, change]
+    with contextlib.suppress(errors.ObjectNotFoundError):
+        files.update_meta("a", new_name="b")
+    found = {info.name: files.get(info.name) for info in files.list()}
+    assert found.pop("c") == b"other"
+    match act:
+        case "put":
+            assert found == {"b": b"new"}
+        case "delete":
+            assert found == {}
+        case "update":
+            assert found == {"b": DATA}
+            assert files.info("b").description == "words"
+        case _:
+            assert found == {"d": DATA}
+    for name in names(files):
+        files.delete(name)
+    assert chunks_of(js, files) == {}
 
 
 @pytest.mark.parametrize("targets", ["same", "different"])
