@@ -53,7 +53,7 @@ The map, lowest first:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,15 +94,19 @@ def register(spark: SparkSession) -> None:
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415
 
+    from .data_source import JetStreamDataSource  # noqa: PLC0415
+
     try:
-        spark.dataSource.register(__getattr__("JetStreamDataSource"))
+        spark.dataSource.register(JetStreamDataSource)
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
             raise
 
 
-def __getattr__(name: str) -> Any:
-    # Import PySpark only on use: a pipeline's file is checked without it.
-    if home := _HOMES.get(name):
-        return getattr(import_module(f".{home}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker reads the imports above
+
+    def __getattr__(name: str) -> object:
+        # Import PySpark only on use: a pipeline's file is checked without it.
+        if home := _HOMES.get(name):
+            return getattr(import_module(f".{home}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

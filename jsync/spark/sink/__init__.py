@@ -18,7 +18,7 @@ The map, lowest first:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .report import BatchReport as BatchReport, TaskReport as TaskReport
@@ -37,8 +37,10 @@ _HOMES = {
 __all__ = ["BatchReport", "JetStreamStreamWriter", "JetStreamWriter", "TaskReport"]
 
 
-def __getattr__(name: str) -> Any:
-    # The options of a write are also checked without PySpark, so import it only on use.
-    if home := _HOMES.get(name):
-        return getattr(import_module(f".{home}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker reads the imports above
+
+    def __getattr__(name: str) -> object:
+        # The options of a write are also checked without PySpark, so import it only on use.
+        if home := _HOMES.get(name):
+            return getattr(import_module(f".{home}", __name__), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
