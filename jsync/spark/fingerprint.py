@@ -36,7 +36,7 @@ class StreamFingerprint:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> StreamFingerprint:
-        """Read a mark. Raises `KeyError`, `TypeError` or `ValueError` if it is invalid."""
+        """Read a fingerprint. Raises `KeyError`, `TypeError` or `ValueError` if it is invalid."""
         return cls(
             int(given["sequence"]), datetime.fromisoformat(given["time"]).isoformat()
         )
@@ -57,24 +57,24 @@ def fingerprint_of(stream: Stream) -> StreamFingerprint | None:
     return StreamFingerprint(state.last_seq, state.last_ts.isoformat())
 
 
-def find_mismatch(stream: Stream, mark: StreamFingerprint) -> str | None:
-    """Describe how the stream contradicts a mark, or return None. Blocks.
+def find_mismatch(stream: Stream, fingerprint: StreamFingerprint) -> str | None:
+    """Describe how the stream contradicts a fingerprint, or return None. Blocks.
 
-    This costs no request while the mark is the last message, and otherwise one to the
+    This costs no request while the fingerprint is the last message, and otherwise one to the
     leader. If the message is gone, a second request looks for messages that are later by
     time, but not by sequence.
 
     Args:
         stream: The stream, whose info was just fetched.
-        mark: The last message that the stream had earlier.
+        fingerprint: The last message that the stream had earlier.
     """
-    if mark == fingerprint_of(stream):
+    if fingerprint == fingerprint_of(stream):
         return None
     try:
-        message = stream.get_message(mark.sequence, direct=False)
+        message = stream.get_message(fingerprint.sequence, direct=False)
     except MessageNotFoundError:
-        later = first_after(stream, mark, MAX_CLOCK_SKEW)
-        if later is None or later > mark.sequence:
+        later = first_after(stream, fingerprint, MAX_CLOCK_SKEW)
+        if later is None or later > fingerprint.sequence:
             return None
         found = f"sequence {later} is later than that"
     except PermissionsError as error:
@@ -85,30 +85,30 @@ def find_mismatch(stream: Stream, mark: StreamFingerprint) -> str | None:
         )
         return None
     else:
-        if message.timestamp.isoformat() == mark.time:
+        if message.timestamp.isoformat() == fingerprint.time:
             return None
         found = f"it is a message of {message.timestamp.isoformat()} now"
     return (
         f"stream {stream.name} was restored from older data: its sequence "
-        f"{mark.sequence} was stored at {mark.time}, and {found}"
+        f"{fingerprint.sequence} was stored at {fingerprint.time}, and {found}"
     )
 
 
 def first_after(
-    stream: Stream, mark: StreamFingerprint, later: timedelta = timedelta()
+    stream: Stream, fingerprint: StreamFingerprint, later: timedelta = timedelta()
 ) -> int | None:
-    """Return the first sequence that was stored after a mark. Blocks.
+    """Return the first sequence that was stored after a fingerprint. Blocks.
 
     Without such a message, return the sequence that the next one will have. Return None if
     the server is older than 2.11, or does not permit the request.
 
     Args:
         stream: The stream.
-        mark: The last message that the stream had earlier.
-        later: The least time between the mark and the message.
+        fingerprint: The last message that the stream had earlier.
+        later: The least time between the fingerprint and the message.
     """
     try:
-        moment = mark.moment + later + _TICK
+        moment = fingerprint.moment + later + _TICK
         return stream.get_message(start_time=moment, direct=False).sequence
     except MessageNotFoundError:
         return stream.cached_info.state.last_seq + 1

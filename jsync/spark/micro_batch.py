@@ -69,7 +69,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         # The last offset that Spark got. Before 4.2 it does not pass the one to continue from.
         self._last: dict[str, Any] | None = None
         self._heads: StreamOffsets = {}  # the last known ends of the streams
-        # The marks of the last offset that Spark got.
+        # The fingerprints of the last offset that Spark got.
         self._planned: dict[str, StreamFingerprint | None] = {}
         self._targets: dict[str, StreamBounds] | None = None
         self._last_batch: float | None = None
@@ -97,19 +97,21 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 unless the options name its start.
         """
         if (name, found) not in self._begun:
-            stream, holding = self._source.look(name)
+            stream, bounds = self._source.look(name)
             starting = self._source.options.starting
-            place = starting.of(name)
+            spec = starting.of(name)
             if found and name not in starting.named:
-                place = "earliest"
-            start = self._source.sequence_at(stream, holding, place)
-            loss = check_start(start, holding) or describe_loss(
-                holding.created, start, holding.next, holding
+                spec = "earliest"
+            start = self._source.sequence_at(stream, bounds, spec)
+            loss = check_start(start, bounds) or describe_loss(
+                bounds.created, start, bounds.next, bounds
             )
             if loss is not None:
                 self._source.policy.found(name, loss)
-            start = min(max(start, holding.first), holding.next)
-            begun = OffsetRange(holding.created, start, start, mark=holding.mark)
+            start = min(max(start, bounds.first), bounds.next)
+            begun = OffsetRange(
+                bounds.created, start, start, fingerprint=bounds.fingerprint
+            )
             self._begun[name, found] = begun
         return self._begun[name, found]
 
@@ -136,9 +138,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         names = self._source.options.streams or self._source.later_streams()
         found = self._ask_all(look, names)
-        self._targets = {
-            name: holding for name, holding in found if holding is not None
-        }
+        self._targets = {name: bounds for name, bounds in found if bounds is not None}
 
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -168,14 +168,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _known(self, offset: dict[str, Any]) -> StreamOffsets:
         """Read an offset. Raises `CheckpointError` if it has streams that are not read."""
-        spans = from_json(offset)
-        left = [name for name in spans if not self._source.reads(name)]
+        ranges = from_json(offset)
+        left = [name for name in ranges if not self._source.reads(name)]
         if left:
             raise CheckpointError(
                 f"the checkpoint also has stream {left[0]}, which this query does not read: "
                 "add it to the option stream, or use a new checkpoint"
             )
-        return spans
+        return ranges
 
     def _advanced(
         self, before: StreamOffsets, *, limited: bool, warn: bool
@@ -187,8 +187,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             limited: Apply the limits of the options.
             warn: Log a warning if a limit leaves messages to the next batch.
         """
-        places: StreamOffsets = {}
-        marks: dict[str, StreamFingerprint | None] = {}
+        positions: StreamOffsets = {}
+        fingerprints: dict[str, StreamFingerprint | None] = {}
         backlogs: dict[str, int] = {}
         sizes: dict[str, float] = {}
         is_found = self._source.options.pattern is not None
@@ -198,33 +198,38 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return (known, *self._resume_range(name, known))
 
         found = self._ask_all(look, self._names(before))
-        for name, (known, place, holding) in found:
-            if holding is None and is_found:
+        for name, (known, position, bounds) in found:
+            if bounds is None and is_found:
                 continue  # a later stream of this name is a new one
-            places[name] = place
-            marks[name] = known.mark if holding is None else holding.mark
-            backlogs[name] = 0 if holding is None else self._backlog(place, holding)
-            sizes[name] = 0.0 if holding is None else holding.message_bytes
+            positions[name] = position
+            fingerprints[name] = (
+                known.fingerprint if bounds is None else bounds.fingerprint
+            )
+            backlogs[name] = 0 if bounds is None else self._backlog(position, bounds)
+            sizes[name] = 0.0 if bounds is None else bounds.message_bytes
         shares = backlogs
         if limited:
-            shares = self._limited(places, backlogs, sizes)
+            shares = self._limited(positions, backlogs, sizes)
         if warn and sum(shares.values()) < sum(backlogs.values()):
             self._warn_of_limit(sum(backlogs.values()) - sum(shares.values()))
-        moved = before.keys() != places.keys() or any(
-            span is not before[name] for name, span in places.items()
+        moved = before.keys() != positions.keys() or any(
+            offset_range is not before[name] for name, offset_range in positions.items()
         )
         if not moved and (
-            not any(shares.values()) or self._should_delay(places, backlogs)
+            not any(shares.values()) or self._should_delay(positions, backlogs)
         ):
             return before
         self._last_batch = monotonic()
         after = {
             name: OffsetRange(
-                span.created, span.next, span.next + shares[name], mark=marks[name]
+                offset_range.created,
+                offset_range.next,
+                offset_range.next + shares[name],
+                fingerprint=fingerprints[name],
             )
-            for name, span in places.items()
+            for name, offset_range in positions.items()
         }
-        self._planned = marks
+        self._planned = fingerprints
         return self._source.planned(after)
 
     def _warn_of_limit(self, left: int) -> None:
@@ -249,12 +254,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return list(dict.fromkeys([*before, *new]))
 
     def _counts(
-        self, places: StreamOffsets, backlogs: dict[str, int]
+        self, positions: StreamOffsets, backlogs: dict[str, int]
     ) -> dict[str, int]:
         """Return how many messages each backlog has, and not only sequences. Blocks."""
 
         def count(name: str) -> int:
-            start = places[name].next
+            start = positions[name].next
             return self._source.count(
                 name, OffsetRange("", start, start + backlogs[name])
             )
@@ -267,26 +272,29 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {**backlogs, **dict(self._ask_all(count, sparse))}
 
     def _limited(
-        self, places: StreamOffsets, backlogs: dict[str, int], sizes: dict[str, float]
+        self,
+        positions: StreamOffsets,
+        backlogs: dict[str, int],
+        sizes: dict[str, float],
     ) -> dict[str, int]:
         """Return how many sequences each stream goes on, within the limits. Blocks."""
         shares = self._allocate(backlogs, sizes)
         if sum(shares.values()) >= sum(backlogs.values()):
             return shares
-        counts = self._counts(places, backlogs)
+        counts = self._counts(positions, backlogs)
         rows = self._allocate(counts, sizes)
         for name, left in backlogs.items():
-            start = places[name].next
+            start = positions[name].next
             if counts[name] == left:  # a message has each sequence
                 shares[name] = rows[name]
             elif rows[name] >= counts[name]:
                 shares[name] = left
             else:
-                end = self._source.place_after(name, start, start + left, rows[name])
+                end = self._source.sequence_after(name, start, start + left, rows[name])
                 shares[name] = end - start
         return shares
 
-    def _should_delay(self, places: StreamOffsets, backlogs: dict[str, int]) -> bool:
+    def _should_delay(self, positions: StreamOffsets, backlogs: dict[str, int]) -> bool:
         """Return whether a batch of so few messages waits for more."""
         options = self._source.options
         if options.min_rows is None or self._targets is not None:
@@ -294,63 +302,69 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._last_batch is None:
             return False
         if sum(backlogs.values()) >= options.min_rows:
-            counts = self._counts(places, backlogs)
+            counts = self._counts(positions, backlogs)
             if sum(counts.values()) >= options.min_rows:
                 return False
         return monotonic() - self._last_batch < options.max_delay
 
     def _resume_range(
-        self, name: str, span: OffsetRange
+        self, name: str, offset_range: OffsetRange
     ) -> tuple[OffsetRange, StreamBounds | None]:
-        """Return the span to continue from, and the stream's extent, None if it is missing.
+        """Return the range to continue from, and the stream's extent, None if it is missing.
 
         A loss is reported to the policy.
         """
         source = self._source
         try:
-            stream, holding = source.look_behind(name, span.created, span.reached)
-            self._heads[name] = OffsetRange(holding.created, holding.next, holding.next)
-            loss = describe_loss(span.created, span.next, holding.next, holding)
+            stream, bounds = source.look_behind(
+                name, offset_range.created, offset_range.reached
+            )
+            self._heads[name] = OffsetRange(bounds.created, bounds.next, bounds.next)
+            loss = describe_loss(
+                offset_range.created, offset_range.next, bounds.next, bounds
+            )
             unread = None
-            if altered := self._find_mismatch(stream, span, holding):
-                loss, unread = altered, self._first_unread(stream, span)
+            if altered := self._find_mismatch(stream, offset_range, bounds):
+                loss, unread = altered, self._first_unread(stream, offset_range)
         except StreamNotFoundError:
             source.policy.found(name, _gone(name))
-            return span, None
+            return offset_range, None
         if loss is None:
-            return span, holding
-        place = resume_offset(span, holding, unread)
-        source.policy.found(name, loss, place)
-        return OffsetRange(holding.created, place, place), holding
+            return offset_range, bounds
+        sequence = resume_offset(offset_range, bounds, unread)
+        source.policy.found(name, loss, sequence)
+        return OffsetRange(bounds.created, sequence, sequence), bounds
 
     def _find_mismatch(
-        self, stream: Stream, span: OffsetRange, holding: StreamBounds
+        self, stream: Stream, offset_range: OffsetRange, bounds: StreamBounds
     ) -> str | None:
         """Describe how the stream was recreated or restored from older data, or return None."""
-        if holding.created != span.created:
-            return describe_loss(span.created, span.next, holding.next, holding)
-        if loss := check_truncated(span.reached, holding):
+        if bounds.created != offset_range.created:
+            return describe_loss(
+                offset_range.created, offset_range.next, bounds.next, bounds
+            )
+        if loss := check_truncated(offset_range.reached, bounds):
             return loss
-        mark = span.mark
-        if mark is None:
+        fingerprint = offset_range.fingerprint
+        if fingerprint is None:
             return None
-        return self._source.patiently(lambda: find_mismatch(stream, mark))
+        return self._source.patiently(lambda: find_mismatch(stream, fingerprint))
 
-    def _first_unread(self, stream: Stream, span: OffsetRange) -> int | None:
+    def _first_unread(self, stream: Stream, offset_range: OffsetRange) -> int | None:
         """Return the first message of an altered stream that the query has not read."""
-        mark = span.mark
-        if mark is None:
+        fingerprint = offset_range.fingerprint
+        if fingerprint is None:
             return None
-        return self._source.patiently(lambda: first_after(stream, mark))
+        return self._source.patiently(lambda: first_after(stream, fingerprint))
 
-    def _backlog(self, span: OffsetRange, holding: StreamBounds) -> int:
-        upto = holding.next
+    def _backlog(self, offset_range: OffsetRange, bounds: StreamBounds) -> int:
+        upto = bounds.next
         if self._targets is not None:
-            target = self._targets.get(holding.stream)
-            if target is None or target.created != holding.created:
+            target = self._targets.get(bounds.stream)
+            if target is None or target.created != bounds.created:
                 return 0
             upto = min(upto, target.next)
-        return max(0, upto - span.next)
+        return max(0, upto - offset_range.next)
 
     def _allocate(
         self, backlogs: dict[str, int], sizes: dict[str, float]
@@ -378,23 +392,24 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return []
         before = from_json(start)
         there = {
-            name: span
+            name: offset_range
             for name, known in self._known(end).items()
-            for span in [with_start(known, before.get(name))]
-            if span.start is not None and span.start < span.next
+            for offset_range in [with_start(known, before.get(name))]
+            if offset_range.start is not None and offset_range.start < offset_range.next
         }
 
         def look(name: str) -> OffsetRange:
             return self._available(name, there[name], before.get(name))
 
-        spans = dict(self._ask_all(look, list(there)))
-        if any(not span.parts for span in spans.values()):
-            spans = self._source.planned(spans)
+        ranges = dict(self._ask_all(look, list(there)))
+        if any(not offset_range.parts for offset_range in ranges.values()):
+            ranges = self._source.planned(ranges)
         return self._source.partitions(
             {
-                name: span
-                for name, span in spans.items()
-                if span.start is not None and span.start < span.next
+                name: offset_range
+                for name, offset_range in ranges.items()
+                if offset_range.start is not None
+                and offset_range.start < offset_range.next
             }
         )
 
@@ -411,33 +426,40 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._last = offset
 
     def _available(
-        self, name: str, span: OffsetRange, before: OffsetRange | None
+        self, name: str, offset_range: OffsetRange, before: OffsetRange | None
     ) -> OffsetRange:
-        """Return the part of a span that still exists: all of it, unless loss is allowed."""
+        """Return the part of a range that still exists: all of it, unless loss is allowed."""
         source = self._source
-        assert span.start is not None
+        assert offset_range.start is not None
         try:
-            stream, holding = source.look_behind(name, span.created, span.reached)
+            stream, bounds = source.look_behind(
+                name, offset_range.created, offset_range.reached
+            )
         except StreamNotFoundError:
             source.policy.found(name, _gone(name))
-            return replace(span, start=span.next)
-        loss = describe_loss(span.created, span.start, span.next, holding)
-        upto = holding.next
+            return replace(offset_range, start=offset_range.next)
+        loss = describe_loss(
+            offset_range.created, offset_range.start, offset_range.next, bounds
+        )
+        upto = bounds.next
         # Do not check again what this process has just planned.
-        if span.mark is None or self._planned.get(name) != span.mark:
-            for known in filter(None, (before, span)):
-                if altered := self._find_mismatch(stream, known, holding):
+        if (
+            offset_range.fingerprint is None
+            or self._planned.get(name) != offset_range.fingerprint
+        ):
+            for known in filter(None, (before, offset_range)):
+                if altered := self._find_mismatch(stream, known, bounds):
                     unread = self._first_unread(stream, known)
                     loss, upto = altered, upto if unread is None else unread
                     break
         if loss is None:
-            return span
-        start = min(max(span.start, holding.first), span.next)
-        if holding.created != span.created:
-            start = span.next
-        upto = max(start, min(span.next, upto))
+            return offset_range
+        start = min(max(offset_range.start, bounds.first), offset_range.next)
+        if bounds.created != offset_range.created:
+            start = offset_range.next
+        upto = max(start, min(offset_range.next, upto))
         source.policy.found(name, loss, start)
-        return replace(span, start=start, next=upto)
+        return replace(offset_range, start=start, next=upto)
 
     def _ask_all(
         self, ask: Callable[[str], Answer], names: Sequence[str]

@@ -9,9 +9,10 @@ Pure: no Spark, socket or clock. The offset of a query is JSON:
 defines that batch: it begins at `from`, in `parts` partitions, of the stream that was
 created at `created`. So a batch that Spark repeats after a crash reads the same messages,
 even if the options have changed, and even if it is the first batch, whose start Spark does
-not keep. `mark` is the last message that the stream had then, to detect a stream that was
-restored from older data. The checkpoints of older versions have no marks. Streams with the
-same `pack` share a partition.
+not keep. `mark` is the fingerprint of the stream, its last message then, to detect a stream
+that was restored from older data. The checkpoints of older versions have none. Streams with
+the same `pack` share a partition. `edges` are the sequences where partitions begin, if they
+are not of equal width.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class StreamBounds:
     """The messages that the stream has. There may be gaps between their sequences."""
     leader: str = ""
     """The name of the leader. Empty outside a cluster."""
-    mark: StreamFingerprint | None = None
+    fingerprint: StreamFingerprint | None = None
     """The last message. None if the stream never had one."""
     is_bucket: bool = False
     """A newer revision of a key replaces an older one, so messages may go before they are
@@ -72,8 +73,8 @@ class OffsetRange:
     """None: the batch starts at the end of the offset before, if Spark passes that one."""
     next: int
     parts: int = 0
-    mark: StreamFingerprint | None = None
-    """The stream's last message when the span was planned."""
+    fingerprint: StreamFingerprint | None = None
+    """The stream's last message when the range was planned."""
     pack: int | None = None
     """The number of the partition that the stream shares with others. None: no sharing."""
     edges: tuple[int, ...] = ()
@@ -81,9 +82,11 @@ class OffsetRange:
 
     @property
     def reached(self) -> int:
-        """The next sequence of the stream when the span was planned."""
+        """The next sequence of the stream when the range was planned."""
         return (
-            self.next if self.mark is None else max(self.next, self.mark.sequence + 1)
+            self.next
+            if self.fingerprint is None
+            else max(self.next, self.fingerprint.sequence + 1)
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -91,8 +94,8 @@ class OffsetRange:
         if self.start is not None:
             found["from"] = self.start
         found |= {"next": self.next, "parts": self.parts}
-        if self.mark is not None:
-            found["mark"] = self.mark.to_json()
+        if self.fingerprint is not None:
+            found["mark"] = self.fingerprint.to_json()
         if self.pack is not None:
             found["pack"] = self.pack
         if self.edges:
@@ -103,10 +106,12 @@ class OffsetRange:
 StreamOffsets = dict[str, OffsetRange]
 
 
-def to_json(spans: Mapping[str, OffsetRange]) -> dict[str, Any]:
+def to_json(ranges: Mapping[str, OffsetRange]) -> dict[str, Any]:
     return {
         "v": VERSION,
-        "streams": {name: span.to_json() for name, span in spans.items()},
+        "streams": {
+            name: offset_range.to_json() for name, offset_range in ranges.items()
+        },
     }
 
 
@@ -121,82 +126,86 @@ def from_json(offset: Mapping[str, Any]) -> StreamOffsets:
     try:
         return {
             str(name): OffsetRange(
-                str(span["created"]),
-                int(span["from"]) if "from" in span else None,
-                int(span["next"]),
-                int(span["parts"]),
-                StreamFingerprint.from_json(span["mark"]) if "mark" in span else None,
-                int(span["pack"]) if "pack" in span else None,
-                tuple(map(int, span.get("edges", ()))),
+                str(offset_range["created"]),
+                int(offset_range["from"]) if "from" in offset_range else None,
+                int(offset_range["next"]),
+                int(offset_range["parts"]),
+                StreamFingerprint.from_json(offset_range["mark"])
+                if "mark" in offset_range
+                else None,
+                int(offset_range["pack"]) if "pack" in offset_range else None,
+                tuple(map(int, offset_range.get("edges", ()))),
             )
-            for name, span in offset["streams"].items()
+            for name, offset_range in offset["streams"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"not an offset of JetStream: {offset!r}") from error
 
 
-def with_start(span: OffsetRange, before: OffsetRange | None) -> OffsetRange:
-    """Return the span with its start, taken from the offset before if it has none."""
-    if span.start is not None or before is None:
-        return span
-    return replace(span, start=before.next)
+def with_start(offset_range: OffsetRange, before: OffsetRange | None) -> OffsetRange:
+    """Return the range with its start, taken from the offset before if it has none."""
+    if offset_range.start is not None or before is None:
+        return offset_range
+    return replace(offset_range, start=before.next)
 
 
 # Lost messages ------------------------------------------------------------------------
 
 
 def describe_loss(
-    created: str, start: int, upto: int, holding: StreamBounds
+    created: str, start: int, upto: int, bounds: StreamBounds
 ) -> str | None:
     """Describe the lost messages from `start` to before `upto`, or return None."""
-    if holding.created != created:
+    if bounds.created != created:
         return (
-            f"stream {holding.stream} was recreated at {holding.created}, or restored from "
+            f"stream {bounds.stream} was recreated at {bounds.created}, or restored from "
             f"a backup, and sequence {start} of the old one was to be read next"
         )
-    last = min(holding.first, upto) - 1
-    if last < start or holding.is_bucket:
+    last = min(bounds.first, upto) - 1
+    if last < start or bounds.is_bucket:
         return None
     which = f"sequence {start}" if last == start else f"sequences {start} to {last}"
     return (
-        f"{which} of stream {holding.stream} went before being read, by a limit, a purge "
-        f"or a delete: the stream begins at {holding.first}"
+        f"{which} of stream {bounds.stream} went before being read, by a limit, a purge "
+        f"or a delete: the stream begins at {bounds.first}"
     )
 
 
-def check_start(start: int, holding: StreamBounds) -> str | None:
+def check_start(start: int, bounds: StreamBounds) -> str | None:
     """Describe why reading cannot start beyond the end of a stream, or return None."""
-    if start <= holding.next:
+    if start <= bounds.next:
         return None
     return (
-        f"stream {holding.stream} has no sequence {start} to begin with: the next message "
-        f"will have sequence {holding.next}"
+        f"stream {bounds.stream} has no sequence {start} to begin with: the next message "
+        f"will have sequence {bounds.next}"
     )
 
 
-def check_truncated(upto: int, holding: StreamBounds) -> str | None:
+def check_truncated(upto: int, bounds: StreamBounds) -> str | None:
     """Describe how the stream ends before `upto`, which it had reached, or return None."""
-    if holding.next >= upto:
+    if bounds.next >= upto:
         return None
     return (
-        f"stream {holding.stream} ends at sequence {holding.next - 1}, but reached "
+        f"stream {bounds.stream} ends at sequence {bounds.next - 1}, but reached "
         f"{upto - 1} before"
     )
 
 
-def resume_offset(span: OffsetRange, holding: StreamBounds, unread: int | None) -> int:
+def resume_offset(
+    offset_range: OffsetRange, bounds: StreamBounds, unread: int | None
+) -> int:
     """Return the sequence to continue from after a loss.
 
     Args:
-        span: The span that was read last.
-        holding: The current extent of the stream.
+        offset_range: The range that was read last.
+        bounds: The current extent of the stream.
         unread: In a stream that was recreated or restored, the first message that is later
-            than the span's mark. None if that is not known.
+            than the fingerprint of the range. None if that is not known.
     """
-    if unread is None and holding.created != span.created:
-        return holding.first
-    place = span.next if unread is None else min(span.next, unread)
-    return min(max(place, holding.first), holding.next)
+    if unread is None and bounds.created != offset_range.created:
+        return bounds.first
+    sequence = offset_range.next if unread is None else min(offset_range.next, unread)
+    return min(max(sequence, bounds.first), bounds.next)
 
 
 # How far the next batch goes ----------------------------------------------------------
@@ -291,7 +300,7 @@ def pack_streams(
 
 
 def plan_partitions(
-    spans: Mapping[str, OffsetRange],
+    ranges: Mapping[str, OffsetRange],
     least: int | None,
     most_rows: int | None,
     most: int | None = None,
@@ -301,23 +310,24 @@ def plan_partitions(
     bytes_of: Mapping[str, float] | None = None,
     most_bytes: int = MAX_BYTES,
 ) -> StreamOffsets:
-    """Return the spans with the partitions in which they are read.
+    """Return the ranges with the partitions in which they are read.
 
     Args:
-        spans: The spans.
+        ranges: The ranges.
         least: The fewest partitions.
         most_rows: The most sequences of a partition.
         most: The most partitions.
         least_rows: With fewer sequences for each of `least` partitions, there are fewer.
-        rows: The messages of spans that have far fewer messages than sequences.
+        rows: The messages of ranges that have far fewer messages than sequences.
         bytes_of: The average size of the messages of each stream.
         most_bytes: The most bytes of a partition.
 
     Returns:
-        The spans, with the number of partitions of each, or the partition that it shares.
+        The ranges, with the number of partitions of each, or the partition that it shares.
     """
     counts = {
-        name: span.next - (span.start or span.next) for name, span in spans.items()
+        name: offset_range.next - (offset_range.start or offset_range.next)
+        for name, offset_range in ranges.items()
     }
     counts |= {name: max(1, count) for name, count in (rows or {}).items()}
     if least is not None and least_rows is not None:
@@ -326,35 +336,39 @@ def plan_partitions(
     # A limit on the rows of a partition prevents sharing, unless partitions are limited.
     packs = {} if most_rows and not most else pack_streams(counts, parts, least, most)
     return {
-        name: replace(span, parts=parts[name], pack=packs.get(name))
-        for name, span in spans.items()
+        name: replace(offset_range, parts=parts[name], pack=packs.get(name))
+        for name, offset_range in ranges.items()
     }
 
 
 def packed(
-    spans: Mapping[str, OffsetRange], part: Callable[[str, OffsetRange, int, int], Part]
+    ranges: Mapping[str, OffsetRange],
+    part: Callable[[str, OffsetRange, int, int], Part],
 ) -> list[list[Part]]:
     """Return the parts of each partition, in the order of the streams.
 
     Args:
-        spans: The spans, with their partitions.
-        part: Makes a part from the name of a stream, its span, and the first and the last
+        ranges: The ranges, with their partitions.
+        part: Makes a part from the name of a stream, its offset_range, and the first and the last
             sequence of the part.
     """
     found: list[list[Part]] = []
     packs: dict[int, list[Part]] = {}
-    for name, span in spans.items():
+    for name, offset_range in ranges.items():
         for start, end in split_range(
-            span.start or span.next, span.next, span.parts, span.edges
+            offset_range.start or offset_range.next,
+            offset_range.next,
+            offset_range.parts,
+            offset_range.edges,
         ):
-            made = part(name, span, start, end)
-            if span.pack is None:
+            made = part(name, offset_range, start, end)
+            if offset_range.pack is None:
                 found.append([made])
-            elif span.pack in packs:
-                packs[span.pack].append(made)
+            elif offset_range.pack in packs:
+                packs[offset_range.pack].append(made)
             else:
-                packs[span.pack] = [made]
-                found.append(packs[span.pack])
+                packs[offset_range.pack] = [made]
+                found.append(packs[offset_range.pack])
     return found
 
 

@@ -58,4 +58,4 @@ class RangeProgress:
         return found is None or found > self.end
 
     def __repr__(self) -> str:
-        return f"<Coverage at {self.position} of {self.end}>"
+        return f"<RangeProgress at {self.position} of {self.end}>"

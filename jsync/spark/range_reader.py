@@ -72,7 +72,7 @@ class RangeReader:
         self._subjects = subjects
         self._policy = policy
         self._retry_seconds = retry_seconds
-        self._coverage = RangeProgress(part.start, part.end)
+        self._progress = RangeProgress(part.start, part.end)
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
         """Yield record batches of `columns`, one of which is `sequence`. Blocks.
@@ -83,26 +83,26 @@ class RangeReader:
             TimeoutError: Messages that the leader still has do not arrive.
             Error: The range cannot be read.
         """
-        coverage = self._coverage
+        progress = self._progress
         try:
-            stream, holding = self._look()
-            if not self._is_there(self._part.start, holding):
+            stream, bounds = self._look()
+            if not self._is_there(self._part.start, bounds):
                 return
             until = monotonic() + self._retry_seconds
-            while not coverage.is_complete():
-                position = coverage.position
+            while not progress.is_complete():
+                position = progress.position
                 try:
                     yield from self._read(stream)
-                    if coverage.is_complete() or self._confirmed():
+                    if progress.is_complete() or self._confirmed():
                         break
                 except Error as error:
                     if not is_away(error) or monotonic() >= until:
                         raise
-                if coverage.position > position:
+                if progress.position > position:
                     until = monotonic() + self._retry_seconds
                 elif monotonic() >= until:
                     raise errors.TimeoutError(
-                        f"sequences {position + 1} to {coverage.end} of stream "
+                        f"sequences {position + 1} to {progress.end} of stream "
                         f"{stream.name} do not arrive, although its leader has not "
                         f"removed them"
                     )
@@ -117,22 +117,22 @@ class RangeReader:
 
     def _read(self, stream: Stream) -> Iterator[pyarrow.RecordBatch]:
         """Yield the batches from the position on, without a retry."""
-        coverage = self._coverage
+        progress = self._progress
         batches = self._direct if self._part.mode == "direct" else self._pulled
-        with closing(batches(stream, coverage.position + 1)) as found:
+        with closing(batches(stream, progress.position + 1)) as found:
             for batch in found:
                 sequences = batch.column("sequence")
                 last = sequences[-1].as_py()
-                has_gap = coverage.has_gap(batch.num_rows, last)
+                has_gap = progress.has_gap(batch.num_rows, last)
                 # A consumer ends with its stream. Direct gets continue in a new one.
                 if has_gap or self._part.mode == "direct":
-                    holding = self._look()[1]
-                    if holding.created != self._part.created:
+                    bounds = self._look()[1]
+                    if bounds.created != self._part.created:
                         return
                     if has_gap:
-                        missing = first_missing(coverage.position, sequences)
-                        self._is_there(missing, holding)
-                coverage.advance(batch.num_rows, last)
+                        missing = first_missing(progress.position, sequences)
+                        self._is_there(missing, bounds)
+                progress.advance(batch.num_rows, last)
                 yield batch
 
     def _pulled(self, stream: Stream, start: int) -> Generator[pyarrow.RecordBatch]:
@@ -174,25 +174,25 @@ class RangeReader:
 
     # Missing messages -----------------------------------------------------------------
 
-    def _is_there(self, start: int, holding: StreamBounds) -> bool:
+    def _is_there(self, start: int, bounds: StreamBounds) -> bool:
         """Return whether this is still the same stream. Report a loss from `start` on.
 
         Messages before the first sequence of the stream may have been lost.
         """
         part = self._part
-        loss = describe_loss(part.created, start, part.end + 1, holding)
+        loss = describe_loss(part.created, start, part.end + 1, bounds)
         if loss is not None:
             self._policy.found(part.stream, loss)
-        return holding.created == part.created
+        return bounds.created == part.created
 
     def _report_missing(self, stream: Stream) -> None:
         """Warn of deleted messages, unless a filter or the stream's configuration explains it."""
         each = stream.config.max_msgs_per_subject
-        if self._coverage.missing and not self._subjects and not (each and each > 0):
+        if self._progress.missing and not self._subjects and not (each and each > 0):
             logger.warning(
                 "%d of the sequences %d to %d of stream %s are no longer stored",
                 *(
-                    self._coverage.missing,
+                    self._progress.missing,
                     self._part.start,
                     self._part.end,
                     printable(stream.name),
@@ -201,7 +201,7 @@ class RangeReader:
 
     def _confirmed(self) -> bool:
         """Return whether the leader confirms that the rest of the range does not exist."""
-        start = self._coverage.position + 1
+        start = self._progress.position + 1
         stream, before = self._look()
         if before.created == self._part.created:
             found = None
@@ -211,7 +211,7 @@ class RangeReader:
                     self._retry_seconds,
                 )
             _, after = self._look()
-            if not self._coverage.confirmed(before, found, after):
+            if not self._progress.confirmed(before, found, after):
                 return False
             before = after
         self._is_there(start, before)

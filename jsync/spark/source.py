@@ -38,9 +38,9 @@ from .stream_state import (
     fetch_bounds_at_least,
     logger,
     pending,
-    place_after,
     read_mode,
     resolve_offset,
+    sequence_after,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 SPARSE: Final = 2
 """A stream is sparse if it has fewer messages than sequences divided by this."""
 COUNTED: Final = 10_000
-"""Sequences of a sparse span from which on its messages are counted."""
+"""Sequences of a sparse range from which on its messages are counted."""
 
 
 class SourceScan:
@@ -80,12 +80,12 @@ class SourceScan:
         self.policy = LossPolicy(fail=self.options.fail_on_loss)
         self._modes: dict[str, ReadMode] = {}
         self._prefixes: dict[str, str] = {}
-        self._holdings: dict[str, StreamBounds] = {}
+        self._bounds: dict[str, StreamBounds] = {}
         self._uncounted: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what only the driver needs."""
-        return {**self.__dict__, "_holdings": {}}
+        return {**self.__dict__, "_bounds": {}}
 
     def jetstream(self) -> JetStream:
         return get_jetstream(self.connection)
@@ -142,21 +142,21 @@ class SourceScan:
 
     def look(self, name: str) -> tuple[Stream, StreamBounds]:
         """Return a stream and its extent. Check once that it can be read. Blocks."""
-        stream, holding = fetch_bounds(self.jetstream(), name, self.retry_seconds)
+        stream, bounds = fetch_bounds(self.jetstream(), name, self.retry_seconds)
         self._check(stream)
-        self._holdings[name] = holding
-        return stream, holding
+        self._bounds[name] = bounds
+        return stream, bounds
 
     def look_behind(
         self, name: str, created: str, upto: int
     ) -> tuple[Stream, StreamBounds]:
         """Do as `fetch_bounds`, but first wait a while until the leader reaches `upto`. Blocks."""
-        stream, holding = fetch_bounds_at_least(
+        stream, bounds = fetch_bounds_at_least(
             self.jetstream(), name, created, upto, self.retry_seconds
         )
         self._check(stream)
-        self._holdings[name] = holding
-        return stream, holding
+        self._bounds[name] = bounds
+        return stream, bounds
 
     def _check(self, stream: Stream) -> None:
         mode = read_mode(stream, self.options.read_mode)
@@ -178,25 +178,29 @@ class SourceScan:
         return self.subjects or tuple(prefix + key for key in self.options.keys)
 
     def sequence_at(
-        self, stream: Stream, holding: StreamBounds, place: OffsetSpec
+        self, stream: Stream, bounds: StreamBounds, spec: OffsetSpec
     ) -> int:
-        """Return the sequence of a place in a stream. Blocks if the place is a time."""
-        return resolve_offset(stream, holding, place, self.retry_seconds)
+        """Return the sequence of an offset in a stream. Blocks if that is a time."""
+        return resolve_offset(stream, bounds, spec, self.retry_seconds)
 
-    def planned(self, spans: StreamOffsets) -> StreamOffsets:
-        """Return the spans with the partitions that the options define."""
+    def planned(self, ranges: StreamOffsets) -> StreamOffsets:
+        """Return the ranges with the partitions that the options define."""
         options = self.options
-        sparse = [name for name, span in spans.items() if self._is_wide(name, span)]
-        rows = dict(map_parallel(lambda name: self.count(name, spans[name]), sparse))
+        sparse = [
+            name
+            for name, offset_range in ranges.items()
+            if self._is_wide(name, offset_range)
+        ]
+        rows = dict(map_parallel(lambda name: self.count(name, ranges[name]), sparse))
         found = plan_partitions(
-            spans,
+            ranges,
             options.min_partitions,
             options.rows_per_partition,
             options.max_partitions,
             options.min_partition_rows,
             rows=rows,
             bytes_of={
-                name: holding.message_bytes for name, holding in self._holdings.items()
+                name: bounds.message_bytes for name, bounds in self._bounds.items()
             },
             most_bytes=options.partition_bytes,
         )
@@ -209,25 +213,25 @@ class SourceScan:
 
     def is_sparse(self, name: str) -> bool:
         """Return whether a read gets far fewer messages than there are sequences."""
-        holding = self._holdings.get(name)
-        if holding is None or self._modes.get(name) != "consumer":
+        bounds = self._bounds.get(name)
+        if bounds is None or self._modes.get(name) != "consumer":
             return False
         if name in self._uncounted:
             return False
-        width = holding.next - holding.first
+        width = bounds.next - bounds.first
         filters = self._filters(self._prefixes[name])
-        return bool(filters) or holding.messages < width // SPARSE
+        return bool(filters) or bounds.messages < width // SPARSE
 
-    def _is_wide(self, name: str, span: OffsetRange) -> bool:
-        """Return whether the messages of a span are counted to plan its partitions."""
-        width = span.next - (span.start or span.next)
+    def _is_wide(self, name: str, offset_range: OffsetRange) -> bool:
+        """Return whether the messages of a range are counted to plan its partitions."""
+        width = offset_range.next - (offset_range.start or offset_range.next)
         return width >= COUNTED and self.is_sparse(name)
 
-    def count(self, name: str, span: OffsetRange) -> int:
-        """Return about how many messages a read of a span gets. Blocks."""
-        start = span.start or span.next
+    def count(self, name: str, offset_range: OffsetRange) -> int:
+        """Return about how many messages a read of a range gets. Blocks."""
+        start = offset_range.start or offset_range.next
         try:
-            found = self._pending(name, start) - self._pending(name, span.next)
+            found = self._pending(name, start) - self._pending(name, offset_range.next)
         except APIError as error:
             self._uncounted.add(name)
             logger.warning(
@@ -235,13 +239,13 @@ class SourceScan:
                 "limits are by sequences: %s",
                 *(name, printable(str(error))),
             )
-            return span.next - start
-        return min(max(0, found), span.next - start)
+            return offset_range.next - start
+        return min(max(0, found), offset_range.next - start)
 
-    def place_after(self, name: str, start: int, upto: int, rows: int) -> int:
+    def sequence_after(self, name: str, start: int, upto: int, rows: int) -> int:
         """Return a sequence before which about `rows` messages are. Blocks."""
         try:
-            return place_after(partial(self._pending, name), start, upto, rows)
+            return sequence_after(partial(self._pending, name), start, upto, rows)
         except APIError:  # a limit of consumers, reached since `count`
             return min(upto, start + rows)
 
@@ -250,26 +254,28 @@ class SourceScan:
         subjects = self._filters(self._prefixes[name])
         return self.patiently(lambda: pending(stream, sequence, subjects))
 
-    def _edges(self, name: str, span: OffsetRange) -> tuple[int, ...]:
-        """Return where the partitions of a span begin, with about as many messages each."""
-        start, edges = span.start or span.next, []
-        rows = self.count(name, span)
-        for left in range(span.parts, 1, -1):
+    def _edges(self, name: str, offset_range: OffsetRange) -> tuple[int, ...]:
+        """Return where the partitions of a range begin, with about as many messages each."""
+        start, edges = offset_range.start or offset_range.next, []
+        rows = self.count(name, offset_range)
+        for left in range(offset_range.parts, 1, -1):
             part = max(1, rows // left)
-            start = self.place_after(name, start, span.next, part)
+            start = self.sequence_after(name, start, offset_range.next, part)
             edges.append(start)
             rows -= part
-        return tuple(edge for edge in edges if edge < span.next)
+        return tuple(edge for edge in edges if edge < offset_range.next)
 
-    def partitions(self, spans: StreamOffsets) -> list[InputPartition]:
+    def partitions(self, ranges: StreamOffsets) -> list[InputPartition]:
         """Return the partitions for the executors. `fetch_bounds` has checked each stream before."""
         from .range_reader import InputRange  # noqa: PLC0415
 
-        def part(name: str, span: OffsetRange, start: int, end: int) -> InputRange:
+        def part(
+            name: str, offset_range: OffsetRange, start: int, end: int
+        ) -> InputRange:
             mode, prefix = self._modes[name], self._prefixes[name]
-            return InputRange(name, span.created, start, end, mode, prefix)
+            return InputRange(name, offset_range.created, start, end, mode, prefix)
 
-        return [InputPartition(parts) for parts in packed(spans, part)]
+        return [InputPartition(parts) for parts in packed(ranges, part)]
 
     def read(self, parts: Sequence[InputRange]) -> Iterator[pyarrow.RecordBatch]:
         """Yield the record batches of a partition, in the schema of Spark. Blocks."""
@@ -311,22 +317,22 @@ class JetStreamReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         source = self._source
         self._source.jetstream()
-        spans = dict(map_parallel(self.span, source.streams()))
-        return source.partitions(source.planned(spans))
+        ranges = dict(map_parallel(self.range_of, source.streams()))
+        return source.partitions(source.planned(ranges))
 
-    def span(self, name: str) -> OffsetRange:
+    def range_of(self, name: str) -> OffsetRange:
         """Return the part of a stream that the options define."""
         source, options = self._source, self._source.options
-        stream, holding = source.look(name)
-        start = source.sequence_at(stream, holding, options.starting.of(name))
-        end = source.sequence_at(stream, holding, options.ending.of(name))
-        upto = min(holding.next, end)
-        loss = check_start(start, holding) or describe_loss(
-            holding.created, start, upto, holding
+        stream, bounds = source.look(name)
+        start = source.sequence_at(stream, bounds, options.starting.of(name))
+        end = source.sequence_at(stream, bounds, options.ending.of(name))
+        upto = min(bounds.next, end)
+        loss = check_start(start, bounds) or describe_loss(
+            bounds.created, start, upto, bounds
         )
         if loss is not None:
             self._source.policy.found(name, loss)
-        return OffsetRange(holding.created, min(max(start, holding.first), upto), upto)
+        return OffsetRange(bounds.created, min(max(start, bounds.first), upto), upto)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         # Without partitions, Spark passes one with the value None.
@@ -357,18 +363,20 @@ class PushdownReader(JetStreamReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [] if self._narrowing.subjects == () else super().partitions()
 
-    def span(self, name: str) -> OffsetRange:
-        span, narrowing = super().span(name), self._narrowing
-        stream, holding = self._source.look(name)
+    def range_of(self, name: str) -> OffsetRange:
+        offset_range, narrowing = super().range_of(name), self._narrowing
+        stream, bounds = self._source.look(name)
         if narrowing.streams is not None and name not in narrowing.streams:
-            return OffsetRange(span.created, span.next, span.next)
-        start, upto = max(span.start or 1, narrowing.first), span.next
+            return OffsetRange(
+                offset_range.created, offset_range.next, offset_range.next
+            )
+        start, upto = max(offset_range.start or 1, narrowing.first), offset_range.next
         if narrowing.last is not None:
             upto = min(upto, narrowing.last + 1)
         if narrowing.since is not None:
-            since = self._source.sequence_at(stream, holding, narrowing.since)
+            since = self._source.sequence_at(stream, bounds, narrowing.since)
             start = max(start, since)
         if narrowing.until is not None:
-            until = self._source.sequence_at(stream, holding, narrowing.until)
+            until = self._source.sequence_at(stream, bounds, narrowing.until)
             upto = min(upto, until)
-        return OffsetRange(span.created, min(start, upto), upto)
+        return OffsetRange(offset_range.created, min(start, upto), upto)

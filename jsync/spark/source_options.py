@@ -44,17 +44,17 @@ TRIGGER_DELAY: Final = 900.0
 
 @dataclass(frozen=True)
 class OffsetSpecs:
-    """A place in each stream."""
+    """An offset for each stream."""
 
     named: dict[str, OffsetSpec]
     others: OffsetSpec
-    """The place in streams that are not named."""
+    """The offset for streams that are not named."""
 
     def of(self, stream: str) -> OffsetSpec:
         return self.named.get(stream, self.others)
 
-    def has(self, place: OffsetSpec) -> bool:
-        return place == self.others or place in self.named.values()
+    def has(self, spec: OffsetSpec) -> bool:
+        return spec == self.others or spec in self.named.values()
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class SourceOptions:
             return name in streams if pattern is None else matches(pattern, name)
 
         first: OffsetSpec = "latest" if streaming else "earliest"
-        starting = _places(options, "starting", streams, first, reads)
+        starting = _offset_specs(options, "starting", streams, first, reads)
         if streaming:
             if name := exclusive(options, "endingOffsets", "endingTimestamp"):
                 raise ConfigError(f"option {name} is for a batch: a stream has no end")
@@ -128,7 +128,7 @@ class SourceOptions:
                 raise ConfigError(
                     "option startingOffsets: a batch from latest on would be empty"
                 )
-            ending = _places(options, "ending", streams, "latest", reads)
+            ending = _offset_specs(options, "ending", streams, "latest", reads)
             if ending.has("earliest"):
                 raise ConfigError(
                     "option endingOffsets: a batch that ends at earliest would be empty"
@@ -259,21 +259,21 @@ def _pattern(options: Options) -> re.Pattern[str] | None:
         raise refused("streamPattern", wanted, text) from error
 
 
-def _places(
+def _offset_specs(
     options: Options,
     which: Literal["starting", "ending"],
     streams: tuple[str, ...],
     default: OffsetSpec,
     reads: Callable[[str], bool],
 ) -> OffsetSpecs:
-    """Return the place in each stream, from `...Offsets` or `...Timestamp`."""
+    """Return the offset for each stream, from `...Offsets` or `...Timestamp`."""
     name = exclusive(options, f"{which}Offsets", f"{which}Timestamp")
     text = None if name is None else options.text(name)
     if name is None or text is None:
         return OffsetSpecs({}, default)
-    place = moment if name.endswith("Timestamp") else _place
+    parse = moment if name.endswith("Timestamp") else _offset_spec
     if not text.startswith("{"):
-        return OffsetSpecs({}, place(name, text))
+        return OffsetSpecs({}, parse(name, text))
     try:
         given = json.loads(text)
     except ValueError as error:
@@ -282,11 +282,11 @@ def _places(
         raise ConfigError(f"option {name} has no entry for stream {missing[0]}")
     if other := [stream for stream in given if not reads(stream)]:
         raise ConfigError(f"option {name} names stream {other[0]}, which is not read")
-    named = {stream: place(name, str(where)) for stream, where in given.items()}
+    named = {stream: parse(name, str(where)) for stream, where in given.items()}
     return OffsetSpecs(named, default)
 
 
-def _place(name: str, text: str) -> OffsetSpec:
+def _offset_spec(name: str, text: str) -> OffsetSpec:
     match text.lower():
         case "earliest":
             return "earliest"

@@ -39,7 +39,7 @@ BEHIND: Final = 10.0
 """Seconds for a new leader to read its log, before missing messages count as lost."""
 
 EXACT: Final = 50
-"""The places of partitions and limits are right to one part in this many."""
+"""The edges of partitions and the limits are right to one part in this many."""
 
 logger = logging.getLogger("jsync.spark")
 
@@ -107,10 +107,10 @@ def fetch_bounds_at_least(
     """Do as `fetch_bounds`, but first wait a while until the leader reaches `upto`. Blocks."""
     until = monotonic() + BEHIND
     while True:
-        stream, holding = fetch_bounds(js, name, seconds)
-        behind = holding.created == created and holding.next < upto
+        stream, bounds = fetch_bounds(js, name, seconds)
+        behind = bounds.created == created and bounds.next < upto
         if not behind or monotonic() >= until:
-            return stream, holding
+            return stream, bounds
         sleep(RETRY_INTERVAL)
 
 
@@ -125,7 +125,7 @@ def bounds_of(stream: Stream) -> StreamBounds:
         messages=state.messages,
         message_bytes=state.bytes / state.messages if state.messages else 0.0,
         leader="" if info.cluster is None else info.cluster.leader or "",
-        mark=fingerprint_of(stream),
+        fingerprint=fingerprint_of(stream),
         is_bucket=stream.name.startswith(STREAM_PREFIX)
         and bool(stream.config.max_msgs_per_subject),
     )
@@ -133,28 +133,28 @@ def bounds_of(stream: Stream) -> StreamBounds:
 
 def resolve_offset(
     stream: Stream,
-    holding: StreamBounds,
-    place: OffsetSpec,
+    bounds: StreamBounds,
+    spec: OffsetSpec,
     seconds: float = RETRY_SECONDS,
 ) -> int:
-    """Return the sequence of a place. If it is a time, blocks and retries up to `seconds`.
+    """Return the sequence of an offset. If that is a time, blocks and retries up to `seconds`.
 
     A time stands for the first message of that time or later, or else for the next message
     to come. This needs nats-server 2.11.
     """
-    if place == "earliest":
-        return holding.first
-    if place == "latest":
-        return holding.next
-    if isinstance(place, datetime):
+    if spec == "earliest":
+        return bounds.first
+    if spec == "latest":
+        return bounds.next
+    if isinstance(spec, datetime):
         try:
             found = retry_until_available(
-                lambda: stream.get_message(start_time=place, direct=False), seconds
+                lambda: stream.get_message(start_time=spec, direct=False), seconds
             )
         except MessageNotFoundError:
-            return holding.next
-        return min(found.sequence, holding.next)
-    return place
+            return bounds.next
+        return min(found.sequence, bounds.next)
+    return spec
 
 
 def has_followers(stream: Stream) -> bool:
@@ -200,7 +200,9 @@ def pending(stream: Stream, sequence: int, subjects: Sequence[str]) -> int:
     return count
 
 
-def place_after(count: Callable[[int], int], start: int, upto: int, rows: int) -> int:
+def sequence_after(
+    count: Callable[[int], int], start: int, upto: int, rows: int
+) -> int:
     """Return a sequence before which about `rows` messages are, and at most so many.
 
     Args:
@@ -302,14 +304,14 @@ class LossPolicy:
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
 
-    def found(self, stream: str, loss: str, place: int | None = None) -> None:
-        """Raise `DataLossError`, or log a warning and return, to continue at `place`."""
+    def found(self, stream: str, loss: str, sequence: int | None = None) -> None:
+        """Raise `DataLossError`, or log a warning and return, to continue at `sequence`."""
         if self._fail:
             raise DataLossError(
                 f"{loss}. To continue with the remaining messages, set failOnDataLoss=false",
                 stream=stream,
             )
-        where = "" if place is None else f" at sequence {place}"
+        where = "" if sequence is None else f" at sequence {sequence}"
         logger.warning(
             "%s; continuing%s, because failOnDataLoss is false", printable(loss), where
         )

@@ -71,22 +71,26 @@ class TableReader(DataSourceReader):
         source.jetstream()
         found = dict(map_parallel(self._listed, source.streams()))
         # Split the list of subjects as if each were a message of a stream.
-        spans = {
+        ranges = {
             name: OffsetRange(listed.created, 1, 1 + len(listed.subjects))
             for name, listed in found.items()
         }
 
-        def part(name: str, span: OffsetRange, start: int, end: int) -> SubjectsToRead:
+        def part(
+            name: str, offset_range: OffsetRange, start: int, end: int
+        ) -> SubjectsToRead:
             listed = found[name]
             some = listed.subjects[start - 1 : end]
-            return SubjectsToRead(name, span.created, some, listed.page, listed.prefix)
+            return SubjectsToRead(
+                name, offset_range.created, some, listed.page, listed.prefix
+            )
 
-        return [InputPartition(parts) for parts in packed(source.planned(spans), part)]
+        return [InputPartition(parts) for parts in packed(source.planned(ranges), part)]
 
     def _listed(self, name: str) -> SubjectsToRead:
         """Return all subjects of a stream, or those of the keys with a value. Blocks."""
         source, js = self._source, self._source.jetstream()
-        stream, holding = fetch_bounds(js, name, source.retry_seconds)
+        stream, bounds = fetch_bounds(js, name, source.retry_seconds)
         prefix, bucket = "", source.options.bucket
         if bucket is None:
             subjects = source.patiently(lambda: self._subjects(stream))
@@ -98,9 +102,9 @@ class TableReader(DataSourceReader):
                     for key in js.key_value(bucket).keys(*source.options.keys)
                 ]
             )
-        page = PAGE_BYTES // max(1, int(holding.message_bytes))
+        page = PAGE_BYTES // max(1, int(bounds.message_bytes))
         page = min(MAX_PAGE, max(MIN_PAGE, page))
-        return SubjectsToRead(name, holding.created, subjects, page, prefix)
+        return SubjectsToRead(name, bounds.created, subjects, page, prefix)
 
     def _subjects(self, stream: Stream) -> list[str]:
         """Return the subjects that the stream has at its end, as its leader reports it."""
@@ -137,8 +141,8 @@ class TableReader(DataSourceReader):
         if part.prefix:
             wanted = message_columns(schema.names)
         try:
-            stream, holding = fetch_bounds(js, name, source.retry_seconds)
-            if holding.created != part.created:
+            stream, bounds = fetch_bounds(js, name, source.retry_seconds)
+            if bounds.created != part.created:
                 source.policy.found(
                     name, f"stream {name} was recreated during the read"
                 )

@@ -140,7 +140,7 @@ def test_a_stream_that_counts_nothing_is_read(
     reader = engine.batch(
         options_of(server, mixed), subjects=f"{mixed.name}.rare", minPartitions=4
     )
-    reader.span(mixed.name)  # checks that the stream can be read
+    reader.range_of(mixed.name)  # checks that the stream can be read
     config = mixed.leader_info().config
     mixed.create_consumer(ack_policy="none", mem_storage=True, inactive_threshold=600)
     js.update_stream(msgspec.structs.replace(config, max_consumers=1))

@@ -1,7 +1,7 @@
 """The lag of streaming queries behind their streams.
 
-metrics       the figures of a query, as data, as a line and as Prometheus text (pure)
+metrics       the metrics of a query, as data, as a line and as Prometheus text (pure)
 lag           the lag of a position, as the leaders of streams report it
-status_store  the figures of all queries in a key-value bucket
+status_store  the metrics of all queries in a key-value bucket
 monitor       the listener of a Spark session
 """

@@ -25,34 +25,34 @@ def measure_lag(js: JetStream, query: QueryMetrics) -> Error | None:
 
     Args:
         js: The context for the requests.
-        query: The figures, which get the lag.
+        query: The metrics, which get the lag.
 
     Returns:
         The last error if a lag could not be measured. That lag is None.
     """
     failure: Error | None = None
-    for name, place in query.streams.items():
+    for name, metrics in query.streams.items():
         try:
-            place.lag, place.lag_seconds = _lag(js, name, place)
+            metrics.lag, metrics.lag_seconds = _lag(js, name, metrics)
         except Error as error:
-            place.lag = place.lag_seconds = None
+            metrics.lag = metrics.lag_seconds = None
             if not isinstance(error, StreamNotFoundError):
                 failure = error
     return failure
 
 
 def _lag(
-    js: JetStream, name: str, place: StreamMetrics
+    js: JetStream, name: str, metrics: StreamMetrics
 ) -> tuple[int | None, float | None]:
     stream = js.bind_stream(name)
     info = stream.leader_info()
-    if info.created is None or info.created.isoformat() != place.created:
+    if info.created is None or info.created.isoformat() != metrics.created:
         return None, None  # the stream was recreated
     state = info.state
-    lag = max(0, state.last_seq + 1 - max(place.next, state.first_seq))
+    lag = max(0, state.last_seq + 1 - max(metrics.next, state.first_seq))
     if not lag or not state.messages:
         return 0, 0.0
-    return lag, _age(stream, place.next)
+    return lag, _age(stream, metrics.next)
 
 
 def _age(stream: Stream, sequence: int) -> float | None:

@@ -1,4 +1,4 @@
-"""The figures of a streaming query: as data, as a line and as Prometheus text. Pure."""
+"""The metrics of a streaming query: as data, as a line and as Prometheus text. Pure."""
 
 from __future__ import annotations
 
@@ -130,18 +130,21 @@ class QueryMetrics(msgspec.Struct, kw_only=True):
             self.processed_rate = _finite(report["processedRowsPerSecond"])
         self.malformed += malformed(report)
         found: dict[str, StreamMetrics] = {}
-        for stream, place in positions(report):
-            if stream in found and found[stream].next <= place.next:
+        for stream, position in positions(report):
+            if stream in found and found[stream].next <= position.next:
                 continue  # two sources read the stream, and the other one is behind
             known = self.streams.get(stream)
             lag = (known.lag, known.lag_seconds) if known else (None, None)
             found[stream] = StreamMetrics(
-                created=place.created, next=place.next, lag=lag[0], lag_seconds=lag[1]
+                created=position.created,
+                next=position.next,
+                lag=lag[0],
+                lag_seconds=lag[1],
             )
         self.streams = found or self.streams
 
     def line(self) -> str:
-        """The figures in one line, for a log."""
+        """The metrics in one line, for a log."""
         parts = [f"{self.label}: {self.state}, {self.rows:,} rows"]
         if self.processed_rate is not None:
             parts.append(f"{self.processed_rate:,.0f}/s")
@@ -182,8 +185,8 @@ def malformed(report: Mapping[str, Any]) -> int:
 def positions(report: Mapping[str, Any]) -> Iterator[tuple[str, Position]]:
     """Yield the end of a micro-batch in each stream of each JetStream source."""
     for source in report["sources"]:
-        for name, span in parse_offsets(source.get("endOffset")).items():
-            yield name, Position(str(span.get("created", "")), int(span["next"]))
+        for name, found in parse_offsets(source.get("endOffset")).items():
+            yield name, Position(str(found.get("created", "")), int(found["next"]))
 
 
 def parse_offsets(offset: Any) -> Mapping[str, Mapping[str, Any]]:
@@ -229,7 +232,7 @@ _LAGS: Final = (
 
 
 def prometheus_text(queries: Iterable[QueryMetrics]) -> str:
-    """Write figures in Prometheus' text format 0.0.4, labelled by query and stream."""
+    """Write metrics in Prometheus' text format 0.0.4, labelled by query and stream."""
     text = PrometheusText("jsync_spark_")
     by_label = {each.label: each for each in queries}
     labelled = [({"query": label}, each) for label, each in by_label.items()]

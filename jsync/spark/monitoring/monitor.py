@@ -1,7 +1,7 @@
-"""The listener of a Spark session: figures of its streaming queries while they run.
+"""The listener of a Spark session: metrics of its streaming queries while they run.
 
 Spark calls the listener on a separate thread, where it puts each event into a queue. The
-monitor's thread takes the events, requests the lag from the server and stores the figures,
+monitor's thread takes the events, requests the lag from the server and stores the metrics,
 so no query waits for the monitor.
 """
 
@@ -75,7 +75,7 @@ def monitor(
 
     After each micro-batch, and every `interval` seconds, the monitor asks the server how
     far each query is behind its streams. It logs a line to `jsync.spark.monitor` and puts
-    the figures into a key-value bucket, where `jsync pipeline status` finds them. Queries
+    the metrics into a key-value bucket, where `jsync pipeline status` finds them. Queries
     do not wait for the monitor, and an error of the monitor ends no query.
 
     Use it as a context manager, or call `close`.
@@ -91,7 +91,7 @@ def monitor(
         http: `HOST:PORT` to serve Prometheus' `/metrics`, `/livez` and `/readyz` on. Port
             0 takes any.
         interval: Seconds between measurements while no micro-batch ends.
-        on_progress: Called with the figures after each measurement of a query, on the
+        on_progress: Called with the metrics after each measurement of a query, on the
             monitor's thread. What it raises is logged.
 
     Returns:
@@ -122,7 +122,7 @@ def monitor(
 
 
 class Monitor:
-    """The figures of a session's queries. Made by `monitor`."""
+    """The metrics of a session's queries. Made by `monitor`."""
 
     def __init__(
         self,
@@ -195,14 +195,14 @@ class Monitor:
     # Results --------------------------------------------------------------------------
 
     def queries(self) -> list[QueryMetrics]:
-        """Return the figures of each query that this monitor has seen, as last measured.
+        """Return the metrics of each query that this monitor has seen, as last measured.
 
         Call it from any thread. It does not block.
         """
         return [msgspec.structs.replace(each) for each in self._shown.values()]
 
     def prometheus_text(self) -> str:
-        """Write the figures as Prometheus text, format 0.0.4. It does not block."""
+        """Write the metrics as Prometheus text, format 0.0.4. It does not block."""
         return prometheus_text(self._shown.values())
 
     def metrics(self) -> str:

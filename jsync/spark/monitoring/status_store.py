@@ -1,4 +1,4 @@
-"""The figures of all queries in a key-value bucket, for tools outside Spark."""
+"""The metrics of all queries in a key-value bucket, for tools outside Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT: Final = 30 * 86400.0
 
 
 def query_statuses(js: JetStream, bucket: str = BUCKET) -> list[QueryMetrics]:
-    """Read the figures of all queries that a monitor has noted. Blocks.
+    """Read the metrics of all queries that a monitor has noted. Blocks.
 
     The lag is measured now, so it is right even if the driver of a query is gone.
 
@@ -30,7 +30,7 @@ def query_statuses(js: JetStream, bucket: str = BUCKET) -> list[QueryMetrics]:
         bucket: The bucket of the monitor.
 
     Returns:
-        The figures of each query, by name. The list is empty if there is no such bucket.
+        The metrics of each query, by name. The list is empty if there is no such bucket.
 
     Raises:
         JetStreamError: The bucket cannot be read.
@@ -53,7 +53,7 @@ def _entries(store: KeyValue[bytes]) -> Iterator[QueryMetrics]:
 
 
 def read_status(store: KeyValue[bytes], query: str) -> QueryMetrics | None:
-    """Return the figures of a query, or None if the bucket has none. Blocks.
+    """Return the metrics of a query, or None if the bucket has none. Blocks.
 
     Keys and values of other programs in the bucket count as None.
     """
@@ -70,7 +70,7 @@ def read_status(store: KeyValue[bytes], query: str) -> QueryMetrics | None:
 
 
 def write_status(store: KeyValue[bytes], query: QueryMetrics) -> None:
-    """Put the figures of a query into the bucket. Blocks."""
+    """Put the metrics of a query into the bucket. Blocks."""
     store.put(query.id, msgspec.json.encode(query))
 
 

@@ -26,7 +26,7 @@ class Diagnostics:
         return bool(self._found)
 
     def __repr__(self) -> str:
-        return f"<Problems {len(self._found)} in {self._path}>"
+        return f"<Diagnostics of {self._path}, {len(self._found)} problems>"
 
     def add(self, key: Key, message: str, *, text_line: int | None = None) -> None:
         """Add a problem at `key`, or at a line of the text that is its value."""

@@ -86,7 +86,9 @@ def lag(report: Mapping[str, Any]) -> int | None:
 
 def _next(offset: Any) -> dict[str, int] | None:
     """Return the next sequence of each stream, or None if the offset is not of JetStream."""
-    return {name: span["next"] for name, span in parse_offsets(offset).items()} or None
+    return {
+        name: found["next"] for name, found in parse_offsets(offset).items()
+    } or None
 
 
 def table(summaries: list[dict[str, Any]]) -> str:

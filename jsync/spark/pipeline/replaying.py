@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..source_options import OffsetSpec
     from .config import Pipeline
 
-_PLACES = (
+_REPLACED = (
     *("startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"),
     *("pausefile", "minoffsetspertrigger", "maxtriggerdelay"),
 )
@@ -70,8 +70,8 @@ def replay_pipeline(
     sink = _sink(pipeline, wanted)
     given = Options(jetstream_options(pipeline, source.options), "read")
     js = get_jetstream(ConnectionOptions.of(given))
-    places = _places(js, given, wanted)
-    options = {**_kept(source), **places}
+    offsets = _fixed_range(js, given, wanted)
+    options = {**_kept(source), **offsets}
     if wanted.subjects:
         options = {k: v for k, v in options.items() if k.lower() != "subjects"}
         options["subjects"] = ",".join(wanted.subjects)
@@ -81,7 +81,7 @@ def replay_pipeline(
         target["stream"] = wanted.stream
     out = _stream_of(Options(jetstream_options(pipeline, target), "write"))
     if wanted.stream is None and not again:
-        _check_window(pipeline, js, places, out)
+        _check_window(pipeline, js, offsets, out)
     target.setdefault("jobId", _job(pipeline, wanted, options))
     others = {each: one for each, one in pipeline.sources.items() if not one.static}
     sources = {
@@ -108,8 +108,8 @@ def range_of(pipeline: Pipeline) -> str:
     for source in pipeline.sources.values():
         if isinstance(source, JetStreamSource) and not source.static:
             starts, ends = (
-                json.loads(source.options.get(place, "{}"))
-                for place in ("startingOffsets", "endingOffsets")
+                json.loads(source.options.get(option, "{}"))
+                for option in ("startingOffsets", "endingOffsets")
             )
             if ends:
                 return ", ".join(
@@ -165,31 +165,33 @@ def _stream_of(target: Options) -> Stream:
 
 
 def _kept(source: JetStreamSource) -> dict[str, str]:
-    return {k: v for k, v in source.options.items() if k.lower() not in _PLACES}
+    return {k: v for k, v in source.options.items() if k.lower() not in _REPLACED}
 
 
-def _places(js: JetStream, given: Options, wanted: ReplayRange) -> dict[str, str]:
+def _fixed_range(js: JetStream, given: Options, wanted: ReplayRange) -> dict[str, str]:
     """Return the range as sequences of each stream, so that it does not change."""
     first: OffsetSpec = (
-        "earliest" if wanted.start is None else _place("start", wanted.start)
+        "earliest" if wanted.start is None else _offset_spec("start", wanted.start)
     )
-    last: OffsetSpec = "latest" if wanted.end is None else _place("end", wanted.end)
+    last: OffsetSpec = (
+        "latest" if wanted.end is None else _offset_spec("end", wanted.end)
+    )
     names = given.list("streams") or given.list("stream")
     if not names:
         raise ConfigError("a replay needs a source with stream or streams")
     starts, ends = {}, {}
     for name in names:
-        stream, holding = fetch_bounds(js, name)
-        start = resolve_offset(stream, holding, first)
-        ends[name] = min(holding.next, resolve_offset(stream, holding, last))
-        starts[name] = min(max(start, holding.first), ends[name])
+        stream, bounds = fetch_bounds(js, name)
+        start = resolve_offset(stream, bounds, first)
+        ends[name] = min(bounds.next, resolve_offset(stream, bounds, last))
+        starts[name] = min(max(start, bounds.first), ends[name])
     return {
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps({name: max(1, end) for name, end in ends.items()}),
     }
 
 
-def _place(name: str, text: str) -> OffsetSpec:
+def _offset_spec(name: str, text: str) -> OffsetSpec:
     """Parse a sequence or a time. Raises `ConfigError`."""
     is_sequence = text.isascii() and text.isdigit()
     if is_sequence and int(text):
@@ -202,14 +204,14 @@ def _place(name: str, text: str) -> OffsetSpec:
 
 
 def _check_window(
-    pipeline: Pipeline, js: JetStream, places: dict[str, str], out: Stream
+    pipeline: Pipeline, js: JetStream, offsets: dict[str, str], out: Stream
 ) -> None:
     """Raise `ConfigError` if the sink's stream may have forgotten rows of the range."""
     window = out.config.duplicate_window or 120.0
     now = out.cached_info.ts
-    for source, start in json.loads(places["startingOffsets"]).items():
-        stream, holding = fetch_bounds(js, source)
-        if start >= holding.next or now is None:
+    for source, start in json.loads(offsets["startingOffsets"]).items():
+        stream, bounds = fetch_bounds(js, source)
+        if start >= bounds.next or now is None:
             continue
         first = stream.get_message(sequence=start, next_by_subject=">", direct=False)
         age = (now - first.timestamp).total_seconds()

@@ -22,8 +22,8 @@ class StopRequest:
 
     def __repr__(self) -> str:
         if self.signal is None:
-            return "<Stop not asked for>"
-        return f"<Stop {self.signal.name}, asked for {self.asked} times>"
+            return "<StopRequest, not requested>"
+        return f"<StopRequest {self.signal.name}, requested {self.asked} times>"
 
     def is_asked(self) -> bool:
         """Return whether an end was requested."""

@@ -162,12 +162,12 @@ class PipelineValidator:
         return None
 
     def _format(self, source: FormatSource, key: Key) -> list[str] | None:
-        self._place(source, key)
+        self._check_path_or_table(source, key)
         if source.schema is None:
             return None
         return self._schema(source.schema, (*key, "schema"))
 
-    def _place(self, given: FormatSource | FormatSink, key: Key) -> None:
+    def _check_path_or_table(self, given: FormatSource | FormatSink, key: Key) -> None:
         if given.path is not None and given.table is not None:
             self._problems.add((*key, "table"), "leave 'path' or 'table' out")
 
@@ -323,7 +323,7 @@ class PipelineValidator:
             self._problems.add((*key, "rows"), "has to be 1 or more")
 
     def _format_sink(self, sink: FormatSink, key: Key) -> None:
-        self._place(sink, key)
+        self._check_path_or_table(sink, key)
         is_batch_only = sink.format.lower() in BATCH_ONLY and not sink.merge_on
         if self._streams and is_batch_only and not sink.foreach_batch:
             self._problems.add(

@@ -202,22 +202,26 @@ class BatchFence:
 
     def _check_sink(self, committed: Committed) -> None:
         """Raise `DataLossError` if the stream is not the one that was written into."""
-        name, created, mark = committed.stream, committed.created, committed.mark
+        name, created, fingerprint = (
+            committed.stream,
+            committed.created,
+            committed.fingerprint,
+        )
         if name is None or name != self._target.stream:
             # An older version did not note it, or the query now writes to another
             # stream.
             return
-        upto = 1 if mark is None else mark.sequence + 1
-        stream, holding = fetch_bounds_at_least(self._js, name, created, upto)
-        if holding.created != created:
+        upto = 1 if fingerprint is None else fingerprint.sequence + 1
+        stream, bounds = fetch_bounds_at_least(self._js, name, created, upto)
+        if bounds.created != created:
             loss: str | None = (
                 f"stream {name} was recreated, or restored from a backup: it was created "
-                f"at {holding.created}, and the stream of the last write at {created}"
+                f"at {bounds.created}, and the stream of the last write at {created}"
             )
         else:
-            loss = check_truncated(upto, holding)
-            if loss is None and mark is not None:
-                loss = find_mismatch(stream, mark)
+            loss = check_truncated(upto, bounds)
+            if loss is None and fingerprint is not None:
+                loss = find_mismatch(stream, fingerprint)
         if loss is not None:
             raise DataLossError(
                 f"{loss}. Rows up to batch {committed.batch} of {self._key} may be missing "
@@ -228,7 +232,7 @@ class BatchFence:
             )
 
     def __repr__(self) -> str:
-        return f"<Guard of {self._key}, {self._attempt}>"
+        return f"<BatchFence of {self._key}, {self._attempt}>"
 
 
 def commit(
@@ -285,14 +289,14 @@ def commit(
             totals=(before or Totals()) + report.totals(),
         )
         if fenced is not None:
-            holding = bounds_of(get_stream(js, fenced))
+            bounds = bounds_of(get_stream(js, fenced))
             begun, _ = _read(bucket, f"{key}.begun", BatchStarted)
             entry = msgspec.structs.replace(
                 entry,
                 stream=fenced,
-                created=holding.created,
-                mark=holding.mark,
-                since=_since(committed, begun, holding.next - 1),
+                created=bounds.created,
+                fingerprint=bounds.fingerprint,
+                since=_since(committed, begun, bounds.next - 1),
             )
         sent = encode(entry)
         try:

@@ -135,23 +135,23 @@ def _headers(
     expected: pa.Array | None,
     write: str,
 ) -> list[list[tuple[str, str]] | None]:
-    marks = {
+    fixed = {
         "PUT": [],
         "DEL": [("KV-Operation", "DEL")],
         "PURGE": [("KV-Operation", "PURGE"), ("Nats-Rollup", "sub")],
     }
     if expected is None:
-        return [marks[operation] or None for operation in operations.to_pylist()]
+        return [fixed[operation] or None for operation in operations.to_pylist()]
     found: list[list[tuple[str, str]] | None] = []
     columns = (each.to_pylist() for each in (keys, operations, data, expected))
     for key, operation, value, revision in zip(*columns, strict=True):
-        mark = list(marks[operation])
+        headers = list(fixed[operation])
         if revision is not None:
             # Another row of the write may expect the same revision of the same key.
             facts = f"{key} {revision} {operation} ".encode() + value
             row = hashlib.blake2b(facts, digest_size=12).hexdigest()
-            mark.append((WRITE, f"{write}/{row}"))
-        found.append(mark or None)
+            headers.append((WRITE, f"{write}/{row}"))
+        found.append(headers or None)
     return found
 
 

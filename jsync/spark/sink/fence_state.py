@@ -4,8 +4,8 @@ Spark repeats a batch with the same id if it ended before its commit. It repeats
 failed, or the whole batch in another run of the query. A stream drops rows that it has
 already, as long as it remembers their ids. In addition, the fence's bucket has up to three
 entries for the last batch: it is stored completely (`Committed`), a run has begun it
-(`BatchStarted`), and a task of this run has begun (`TaskStarted`). A commit also notes the stream's
-last message, so that the next batch detects a stream that was recreated or restored.
+(`BatchStarted`), and a task of this run has begun (`TaskStarted`). A commit also notes the
+stream's last message, so that the next batch detects a stream that was recreated or restored.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Committed(msgspec.Struct, frozen=True, tag="committed"):
     """The stream that was written. None in entries of older versions."""
     created: str = ""
     """When that stream was created."""
-    mark: StreamFingerprint | None = None
+    fingerprint: StreamFingerprint | None = msgspec.field(default=None, name="mark")
     """The stream's last message at the commit."""
     totals: Totals | None = None
     """None in entries of older versions."""
     since: int | None = None
-    """See `Begun.since`."""
+    """See `BatchStarted.since`."""
 
 
 class BatchStarted(msgspec.Struct, frozen=True, tag="begun"):

@@ -83,7 +83,7 @@ class IngestPublisher:
         return self._ingest.acked
 
     def __repr__(self) -> str:
-        return f"<ByIngest {self._ingest!r}>"
+        return f"<IngestPublisher {self._ingest!r}>"
 
 
 class AckPublisher:
@@ -219,7 +219,7 @@ class AckPublisher:
         return self._unknown_subjects[subject]
 
     def __repr__(self) -> str:
-        return f"<ByPublisher {self._publisher!r}>"
+        return f"<AckPublisher {self._publisher!r}>"
 
 
 class TaskPublisher:
@@ -256,13 +256,13 @@ class TaskPublisher:
         self._columns["subject"] = plan.subject or " subject"
         if settings.exactly_once and target is not None:
             self._columns.setdefault("expected_stream", target.stream)
-        self._way: RowPublisher = (
+        self._publisher: RowPublisher = (
             IngestPublisher(js, timeout)
             if target is not None and target.ingest
-            else self._by_publisher()
+            else self._by_acks()
         )
 
-    def _by_publisher(self) -> AckPublisher:
+    def _by_acks(self) -> AckPublisher:
         # Without an id in each row, no message may be sent twice.
         resend = self._settings.exactly_once
         return AckPublisher(
@@ -298,10 +298,10 @@ class TaskPublisher:
         try:
             self._send(rows)
         except BatchPublishTooManyInflightError:
-            if self._settings.publisher != "auto" or self._way.give_up():
+            if self._settings.publisher != "auto" or self._publisher.give_up():
                 raise
             # Too many fast ingests run at the same time. This one has stored nothing yet.
-            self._way = self._by_publisher()
+            self._publisher = self._by_acks()
             self._send(rows)
 
     def _of_the_stream(self, rows: Rows) -> Rows:
@@ -337,13 +337,13 @@ class TaskPublisher:
 
     def _send(self, rows: Rows) -> None:
         if self._dead is None:
-            self._way.publish(rows, **self._columns)
+            self._publisher.publish(rows, **self._columns)
             return
         todo = [rows]
         while todo:
             rows = todo.pop()
             try:
-                self._way.publish(rows, **self._columns)
+                self._publisher.publish(rows, **self._columns)
             except UNSENDABLE as error:
                 rest = rows.slice(getattr(error, "published", 0))
                 if rest.num_rows == 1:
@@ -368,14 +368,14 @@ class TaskPublisher:
 
     def close(self) -> Confirmed:
         """Wait until the stream has confirmed all rows. Blocks. Raises if it has not."""
-        confirmed = self._way.close()
+        confirmed = self._publisher.close()
         if self._dead is not None:
             self._dead.close()
         return confirmed
 
     def give_up(self) -> int:
         """Stop without waiting. Return how many rows are known to be stored, and stay so."""
-        return self._way.give_up()
+        return self._publisher.give_up()
 
     def __repr__(self) -> str:
-        return f"<Sending by {self._way!r}>"
+        return f"<TaskPublisher {self._publisher!r}>"

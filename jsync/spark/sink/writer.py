@@ -150,12 +150,12 @@ class SinkWriter:
                 batches,
             )
         js = self._patiently(lambda: get_jetstream(self.settings.connection))
-        guard = None
+        fence = None
         if self.settings.exactly_once:
-            guard = self._guard(js, key, batch)
-            if guard.check_in() in TERMINAL:
+            fence = self._fence(js, key, batch)
+            if fence.check_in() in TERMINAL:
                 return self._skip(batches, key)
-        return self._send(js, batches, key, guard)
+        return self._send(js, batches, key, fence)
 
     def _written(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the columns that INSERT writes into a table."""
@@ -171,7 +171,7 @@ class SinkWriter:
             [name for name in batch.schema.names if name not in self._left_out]
         )
 
-    def _guard(self, js: JetStream, key: str, batch: int) -> BatchFence:
+    def _fence(self, js: JetStream, key: str, batch: int) -> BatchFence:
         context = TaskContext.get()
         assert context is not None
         assert self._target is not None
@@ -196,9 +196,9 @@ class SinkWriter:
         js: JetStream,
         batches: Iterable[pa.RecordBatch],
         key: str,
-        guard: BatchFence | None,
+        fence: BatchFence | None,
     ) -> TaskReport:
-        sending = TaskPublisher(
+        publisher = TaskPublisher(
             js,
             self.settings,
             self._plan,
@@ -214,28 +214,28 @@ class SinkWriter:
         try:
             for batch in batches:
                 rows += batch.num_rows
-                if guard is not None:
+                if fence is not None:
                     self._check_ids(batch)
                     found += digest(batch, self._plan)
-                if guard is None or not guard.is_replay:
-                    sending.publish(batch)
+                if fence is None or not fence.is_replay:
+                    publisher.publish(batch)
                     continue
                 for at in range(0, batch.num_rows, SLICE):
-                    guard.check()
-                    sending.publish(batch.slice(at, SLICE))
-            confirmed = sending.close()
-            collided = guard is not None and self._patiently(
-                lambda: guard.has_collision(confirmed.last_duplicate)
+                    fence.check()
+                    publisher.publish(batch.slice(at, SLICE))
+            confirmed = publisher.close()
+            collided = fence is not None and self._patiently(
+                lambda: fence.has_collision(confirmed.last_duplicate)
             )
         except BaseException as error:
-            stored = sending.give_up()
+            stored = publisher.give_up()
             error.add_note(f"{stored} rows of this task are stored, and stay stored")
             raise
         return TaskReport(
             rows=rows,
             confirmed=confirmed.rows,
             duplicates=confirmed.duplicates,
-            dead_letters=sending.dead_letters,
+            dead_letters=publisher.dead_letters,
             collisions=(confirmed.duplicates or 0) if collided else 0,
             first_sequence=confirmed.first,
             last_sequence=confirmed.last,

@@ -32,7 +32,7 @@ OLD = "2026-01-01T00:00:00+00:00"
 NEW = "2026-02-01T00:00:00+00:00"
 
 
-def holding(
+def bounds(
     first: int, following: int, created: str = OLD, leader: str = ""
 ) -> StreamBounds:
     return StreamBounds("A", created, first, following, leader=leader)
@@ -45,27 +45,27 @@ def test_an_offset_of_a_newer_version_is_refused() -> None:
 
 
 def test_an_offset_comes_back_from_json() -> None:
-    spans = {
+    ranges = {
         "A": OffsetRange(OLD, 1, 5, 2),
         "B": OffsetRange(NEW, None, 9),
-        "C": OffsetRange(NEW, 1, 5, 1, mark=StreamFingerprint(7, NEW), pack=3),
+        "C": OffsetRange(NEW, 1, 5, 1, fingerprint=StreamFingerprint(7, NEW), pack=3),
     }
-    assert from_json(to_json(spans)) == spans
-    assert [span.reached for span in spans.values()] == [5, 9, 8]
-    assert with_start(spans["B"], OffsetRange(NEW, 2, 4)) == OffsetRange(NEW, 4, 9)
-    assert with_start(spans["A"], OffsetRange(OLD, 0, 3)) == spans["A"]
+    assert from_json(to_json(ranges)) == ranges
+    assert [offset_range.reached for offset_range in ranges.values()] == [5, 9, 8]
+    assert with_start(ranges["B"], OffsetRange(NEW, 2, 4)) == OffsetRange(NEW, 4, 9)
+    assert with_start(ranges["A"], OffsetRange(OLD, 0, 3)) == ranges["A"]
 
 
 @pytest.mark.parametrize(
     ("start", "upto", "stream", "loss"),
     [
-        (5, 9, holding(5, 20), None),
-        (5, 9, holding(1, 20), None),
-        (5, 9, holding(6, 20), "sequence 5 of stream A went"),
-        (5, 9, holding(8, 20), "sequences 5 to 7 of stream A went"),
-        (5, 9, holding(15, 20), "sequences 5 to 8 of stream A went"),
-        (5, 5, holding(15, 20), None),
-        (5, 9, holding(1, 20, NEW), "was recreated at"),
+        (5, 9, bounds(5, 20), None),
+        (5, 9, bounds(1, 20), None),
+        (5, 9, bounds(6, 20), "sequence 5 of stream A went"),
+        (5, 9, bounds(8, 20), "sequences 5 to 7 of stream A went"),
+        (5, 9, bounds(15, 20), "sequences 5 to 8 of stream A went"),
+        (5, 5, bounds(15, 20), None),
+        (5, 9, bounds(1, 20, NEW), "was recreated at"),
     ],
 )
 def test_the_lost_messages_of_a_range(
@@ -76,25 +76,25 @@ def test_the_lost_messages_of_a_range(
 
 
 def test_where_to_go_on_behind_a_loss() -> None:
-    span = OffsetRange(OLD, 1, 10)
-    assert resume_offset(span, holding(1, 20), None) == 10
-    assert resume_offset(span, holding(15, 20), None) == 15
-    assert resume_offset(span, holding(3, 20, NEW), None) == 3
-    assert resume_offset(span, holding(1, 7), None) == 7
+    offset_range = OffsetRange(OLD, 1, 10)
+    assert resume_offset(offset_range, bounds(1, 20), None) == 10
+    assert resume_offset(offset_range, bounds(15, 20), None) == 15
+    assert resume_offset(offset_range, bounds(3, 20, NEW), None) == 3
+    assert resume_offset(offset_range, bounds(1, 7), None) == 7
     # The stream is new, or in an older state: reading resumes at messages not seen yet.
-    assert resume_offset(span, holding(1, 20, NEW), 6) == 6
-    assert resume_offset(span, holding(1, 20), 6) == 6
-    assert resume_offset(span, holding(8, 20), 6) == 8
-    assert resume_offset(span, holding(1, 20), 15) == 10
-    assert check_truncated(10, holding(1, 7)) == (
+    assert resume_offset(offset_range, bounds(1, 20, NEW), 6) == 6
+    assert resume_offset(offset_range, bounds(1, 20), 6) == 6
+    assert resume_offset(offset_range, bounds(8, 20), 6) == 8
+    assert resume_offset(offset_range, bounds(1, 20), 15) == 10
+    assert check_truncated(10, bounds(1, 7)) == (
         "stream A ends at sequence 6, but reached 9 before"
     )
-    assert check_truncated(10, holding(1, 10)) is None
+    assert check_truncated(10, bounds(1, 10)) is None
 
 
 def test_a_place_that_a_stream_has_not_reached() -> None:
-    assert check_start(10, holding(1, 10)) is None
-    assert check_start(11, holding(1, 10)) == (
+    assert check_start(10, bounds(1, 10)) is None
+    assert check_start(11, bounds(1, 10)) == (
         "stream A has no sequence 11 to begin with: the next message will have sequence 10"
     )
 
@@ -136,24 +136,24 @@ def test_partitions_are_as_many_as_asked_for() -> None:
     }
 
 
-def packs(spans: dict[str, OffsetRange]) -> list[list[str]]:
+def packs(ranges: dict[str, OffsetRange]) -> list[list[str]]:
     """Return the streams of each shared partition."""
     found: dict[int, list[str]] = {}
-    for name, span in spans.items():
-        if span.pack is not None:
-            found.setdefault(span.pack, []).append(name)
+    for name, offset_range in ranges.items():
+        if offset_range.pack is not None:
+            found.setdefault(offset_range.pack, []).append(name)
     return list(found.values())
 
 
 def test_small_streams_share_partitions_in_order() -> None:
-    spans = {f"S{n}": OffsetRange(OLD, 1, 11) for n in range(200)}
-    shared = packs(plan_partitions(spans, None, None))
-    assert [name for names in shared for name in names] == list(spans)
+    ranges = {f"S{n}": OffsetRange(OLD, 1, 11) for n in range(200)}
+    shared = packs(plan_partitions(ranges, None, None))
+    assert [name for names in shared for name in names] == list(ranges)
     assert len(shared) == 4
     assert {len(names) for names in shared} <= {49, 50, 51}
     # A large stream has a partition for itself, and an empty stream has none.
     mixed = plan_partitions(
-        {**spans, "L": OffsetRange(OLD, 1, 100_001), "E": OffsetRange(OLD, 5, 5)},
+        {**ranges, "L": OffsetRange(OLD, 1, 100_001), "E": OffsetRange(OLD, 5, 5)},
         1,
         None,
     )
@@ -170,17 +170,21 @@ def test_small_streams_share_partitions_in_order() -> None:
 def test_partitions_are_between_the_least_and_the_most(
     counts: list[int], least: int | None, most: int | None
 ) -> None:
-    spans = {f"S{n}": OffsetRange(OLD, 1, 1 + count) for n, count in enumerate(counts)}
-    found = plan_partitions(spans, least, None, most)
+    ranges = {f"S{n}": OffsetRange(OLD, 1, 1 + count) for n, count in enumerate(counts)}
+    found = plan_partitions(ranges, least, None, most)
     shared = packs(found)
-    alone = sum(span.parts for span in found.values() if span.pack is None)
+    alone = sum(
+        offset_range.parts
+        for offset_range in found.values()
+        if offset_range.pack is None
+    )
     assert all(found[name].parts == 1 for names in shared for name in names)
     partitions = alone + len(shared)
     if most is not None:
         assert partitions <= most
     elif least is not None:
         assert partitions >= min(least, sum(counts))
-    for name, count in zip(spans, counts, strict=True):
+    for name, count in zip(ranges, counts, strict=True):
         assert bool(found[name].parts) is bool(count)
 
 
@@ -209,16 +213,16 @@ def test_rows_without_a_gap_leave_nothing_open() -> None:
 @pytest.mark.parametrize(
     ("before", "found", "after", "confirmed"),
     [
-        (holding(1, 21), None, holding(1, 25), True),
-        (holding(1, 30), 21, holding(1, 30), True),
+        (bounds(1, 21), None, bounds(1, 25), True),
+        (bounds(1, 30), 21, bounds(1, 30), True),
         # One message has not arrived.
-        (holding(1, 30), 20, holding(1, 30), False),
+        (bounds(1, 30), 20, bounds(1, 30), False),
         # The replying server does not have all of the range itself.
-        (holding(1, 20), None, holding(1, 25), False),
+        (bounds(1, 20), None, bounds(1, 25), False),
         # This is another server, which may not have had the message when it was asked.
-        (holding(1, 21, leader="a"), None, holding(1, 21, leader="b"), False),
-        (holding(1, 21, leader="a"), None, holding(1, 21, leader="a"), True),
-        (holding(1, 21), None, holding(1, 21, NEW), False),
+        (bounds(1, 21, leader="a"), None, bounds(1, 21, leader="b"), False),
+        (bounds(1, 21, leader="a"), None, bounds(1, 21, leader="a"), True),
+        (bounds(1, 21), None, bounds(1, 21, NEW), False),
     ],
 )
 def test_only_a_complete_leader_confirms_a_complete_range(
@@ -235,20 +239,20 @@ def test_only_a_complete_leader_confirms_a_complete_range(
 def test_packed_parts_have_each_sequence_once(
     counts: dict[str, int], least: int | None, most: int | None
 ) -> None:
-    spans = {name: OffsetRange(OLD, 1, 1 + count) for name, count in counts.items()}
+    ranges = {name: OffsetRange(OLD, 1, 1 + count) for name, count in counts.items()}
     partitions = packed(
-        plan_partitions(spans, least, None, most), lambda name, _, *ends: (name, *ends)
+        plan_partitions(ranges, least, None, most), lambda name, _, *ends: (name, *ends)
     )
     assert all(partitions)
     found: dict[str, list[tuple[int, int]]] = {}
     for name, start, end in (part for parts in partitions for part in parts):
         found.setdefault(name, []).append((start, end))
     assert found.keys() == {name for name, count in counts.items() if count}
-    for name, ranges in found.items():
-        starts, ends = zip(*sorted(ranges), strict=True)
+    for name, its in found.items():
+        starts, ends = zip(*sorted(its), strict=True)
         assert starts == (1, *(end + 1 for end in ends[:-1]))
         assert ends[-1] == counts[name]
-        sizes = [end - start for start, end in ranges]
+        sizes = [end - start for start, end in its]
         assert max(sizes) - min(sizes) <= 1
 
 
@@ -262,14 +266,17 @@ def test_a_replaced_revision_is_not_lost() -> None:
     ("count", "parts"), [(5, 1), (999, 1), (1000, 1), (2500, 2), (4000, 4), (9000, 4)]
 )
 def test_few_messages_stay_in_one_partition(count: int, parts: int) -> None:
-    spans = {"A": OffsetRange(OLD, 1, 1 + count)}
-    found = plan_partitions(spans, 4, None, None, 1000)
+    ranges = {"A": OffsetRange(OLD, 1, 1 + count)}
+    found = plan_partitions(ranges, 4, None, None, 1000)
     assert found["A"].parts == parts
     assert found["A"].pack is None
 
 
 def test_few_messages_of_many_streams_share_a_partition() -> None:
-    spans = {name: OffsetRange(OLD, 1, 11) for name in "ABC"}
-    packs = [span.pack for span in plan_partitions(spans, 3, None, None, 1000).values()]
+    ranges = {name: OffsetRange(OLD, 1, 11) for name in "ABC"}
+    packs = [
+        offset_range.pack
+        for offset_range in plan_partitions(ranges, 3, None, None, 1000).values()
+    ]
     assert packs == [0, 0, 0]
-    assert [s.pack for s in plan_partitions(spans, 3, None).values()] == [None] * 3
+    assert [s.pack for s in plan_partitions(ranges, 3, None).values()] == [None] * 3
