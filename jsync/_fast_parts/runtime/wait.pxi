@@ -439,7 +439,10 @@ cdef struct WaitNode:  # a waiting thread, with memory that greenlets do not mov
 
 
 cdef WaitNode* wait_node_new() except NULL:
-    """Return a node that is armed. `wait_node_free` frees it."""
+    """Return a node that is armed. `wait_node_free` frees it.
+
+    Other threads may run meanwhile, so the caller looks again at what it waits for.
+    """
     cdef WaitNode* node = <WaitNode*>PyMem_RawCalloc(1, sizeof(WaitNode))
     if node == NULL:
         raise MemoryError
@@ -491,7 +494,10 @@ cdef int wait_queue_wait(
 
     The section `here` of the queue's owner is left meanwhile, as signal handlers may run.
     """
-    cdef WaitNode* me = wait_node_new()
+    cdef WaitNode* me
+    if prepare_hub():
+        return 0  # the caller has to look again at what it waits for
+    me = wait_node_new()
     me.next = queue[0]
     queue[0] = me
     leave(here)

@@ -168,6 +168,30 @@ def test_jsync_may_be_imported_before_the_patching(
     run_child(program, server.url, unique)
 
 
+def test_a_hubs_first_wait_loses_no_wakeup(server: LocalServer, unique: str) -> None:
+    script = """
+        from jsync._fast import HandoffQueue
+
+        class Loop(gevent.config.loop):
+            # Has an item come while the first wait makes its watcher.
+            def io(self, *args):
+                items.put("item")
+                return super().io(*args)
+
+        items = HandoffQueue()
+        gevent.config.loop = Loop
+        def get():
+            gevent.get_hub()
+            with gevent.Timeout(20):
+                print(items.get())
+        thread = threading.Thread(target=get)
+        thread.start()
+        thread.join()
+        nc.close()
+    """
+    assert run_child(joined(PROGRAM, script), server.url, unique) == "item\n"
+
+
 def test_timeouts_and_kills_end_waits_cleanly(server: LocalServer, unique: str) -> None:
     script = """
         sub = nc.subscribe(name)
