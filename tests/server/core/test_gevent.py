@@ -67,6 +67,16 @@ def run_patched(script: str, server: LocalServer, name: str) -> str:
     return run_child(joined(PATCHED, PROGRAM, script), server.url, name)
 
 
+def run_signalled(script: str, number: int, server: LocalServer, name: str) -> str:
+    """Send the signal `number` to the script when it prints that it is waiting."""
+    with Child(joined(PATCHED, PROGRAM, script), server.url, name) as child:
+        assert child.line() == "waiting"
+        child.process.send_signal(number)
+        code, output, errors = child.finish()
+    assert code == 0, errors
+    return output
+
+
 def test_a_thousand_greenlets_publish_on_one_connection(
     server: LocalServer, unique: str
 ) -> None:
@@ -360,11 +370,8 @@ def test_ctrl_c_ends_a_waiting_main_greenlet(server: LocalServer, unique: str) -
         print(sub.next(timeout=20).data, other.get(timeout=20).data)
         nc.close()
     """
-    with Child(joined(PATCHED, PROGRAM, script), server.url, unique) as child:
-        assert child.line() == "waiting"
-        child.process.send_signal(signal.SIGINT)
-        code, output, errors = child.finish()
-    assert (code, output) == (0, "interrupted\nb'1' b'2'\n"), errors
+    output = run_signalled(script, signal.SIGINT, server, unique)
+    assert output == "interrupted\nb'1' b'2'\n"
 
 
 def test_a_signal_handler_may_close_while_greenlets_wait(
@@ -379,11 +386,8 @@ def test_a_signal_handler_may_close_while_greenlets_wait(
         gevent.joinall(waiting, timeout=60)
         print({type(one.exception).__name__ for one in waiting})
     """
-    with Child(joined(PATCHED, PROGRAM, script), server.url, unique) as child:
-        assert child.line() == "waiting"
-        child.process.send_signal(signal.SIGTERM)
-        code, output, errors = child.finish()
-    assert (code, output) == (0, "{'ConnectionClosedError'}\n"), errors
+    output = run_signalled(script, signal.SIGTERM, server, unique)
+    assert output == "{'ConnectionClosedError'}\n"
 
 
 def test_a_forgotten_close_of_greenlets_loses_nothing(
