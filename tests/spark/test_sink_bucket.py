@@ -161,13 +161,23 @@ def test_a_write_expects_revisions(js: jsync.JetStream, bucket: jsync.KeyValue) 
     assert entries(bucket)["b"] == b"2"
 
 
+def test_a_deleted_key_conflicts_with_its_revision(
+    js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    revision = bucket.put("a", b"1")
+    bucket.delete("a")
+    with pytest.raises(errors.WrongLastSequenceError):
+        Task(js, bucket, EXPECTING, "").send([("a", "2", revision)])
+    assert entries(bucket) == {}
+
+
 def test_a_repeated_write_recognises_its_own_rows(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     """Another writer has changed one of the keys since."""
-    revision = bucket.put("a", b"1")
     bucket.put("gone", b"1")
     bucket.delete("gone")
+    revision = bucket.put("a", b"1")
     rows: list[Row] = [("a", "2", revision), ("new", "2", 0), ("gone", "2", 0)]
     assert Task(js, bucket, EXPECTING, "").send(rows) == 3
     bucket.put("a", b"theirs")

@@ -156,3 +156,16 @@ def test_names_of_columns_are_quoted_in_a_merge() -> None:
     assert "on target.`a``b` <=> source.`a``b`" in found
     assert "source.`s t` >= target.`s t`" in found
     assert "insert (`a``b`, `s t`) values (source.`a``b`, source.`s t`)" in found
+
+
+def test_a_merge_changes_no_row_by_an_older_one() -> None:
+    sink = FormatSink(
+        format="delta", view="rows", path="a", merge_on=["id"], sequence_by="at"
+    )
+    found = merge_statement(sink, "delta.`/a`", "rows", ["id", "at"]).split("\n")
+    matched = [line for line in found if line.startswith("when matched")]
+    newer = "(target.`at` is null or source.`at` >= target.`at`)"
+    assert [line.split(" then ")[0] for line in matched] == [
+        f"when matched and {newer} and source._jsync_deletes",
+        f"when matched and {newer}",
+    ]

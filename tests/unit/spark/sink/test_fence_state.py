@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, strategies as st
 
+from jsync.spark.fingerprint import StreamFingerprint
 from jsync.spark.sink.fence_state import (
     REPLAY,
     TERMINAL,
@@ -171,3 +173,11 @@ def test_entries_are_json_that_comes_back() -> None:
     ):
         assert decode(encode(entry)) == entry
     assert b'"type":"committed"' in encode(Committed(3, NOTHING))
+
+
+def test_a_commit_keeps_the_keys_of_its_json() -> None:
+    fingerprint = StreamFingerprint(7, "2026-01-31T12:00:00+00:00")
+    entry = Committed(3, Digest(), stream="A", fingerprint=fingerprint)
+    found = json.loads(encode(entry))
+    assert found["type"] == "committed"
+    assert found["mark"] == {"sequence": 7, "time": fingerprint.time}
