@@ -9,6 +9,7 @@ import pytest
 from ..support.servers import wait_for
 from ..support.threads import SOON, Recorder
 from .support import Jsync
+from .terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -191,6 +192,24 @@ def test_a_removed_letter_does_not_stop_a_drop(
     ended = jsync("dead", "drop", dead.name, "1", "1", "3", "--force")
     assert ended.code == 0
     assert dead.info().state.messages == 1
+
+
+@pytest.mark.parametrize("command", ["drop", "replay"])
+def test_letters_of_another_stream_are_kept(
+    server: LocalServer, js: library.JetStream, dead: library.Stream, command: str
+) -> None:
+    """The stream is created again while the command waits for the answer."""
+    with Terminal(NATS_URL=server.url) as terminal:
+        terminal.run("jsync", "dead", command, dead.name, "1")
+        terminal.await_screen("dead letters of")
+        (subject,) = dead.cached_info.config.subjects or ()
+        dead.delete()
+        js.create_stream(name=dead.name, subjects=[subject], storage="memory")
+        js.publish(subject, b"new")
+        terminal.type("y")
+        terminal.press("Enter")
+        terminal.await_screen("exit 0")
+    assert dead.get_message(1).data == b"new"
 
 
 def test_dead_letters_are_dropped(jsync: Jsync, dead: library.Stream) -> None:

@@ -116,7 +116,7 @@ def replay(
             sequence = letter.message.sequence
             try:
                 ack = letter.replay(js, subject)
-                _delete(bound, sequence)
+                _delete(bound, letter)
             except errors.ConnectionError:
                 raise
             except errors.Error as error:
@@ -140,13 +140,19 @@ def drop(
         chosen = _selected(bound, letters, every)
         confirm(f"Delete {len(chosen)} dead letters of {stream}?", force=force)
         for letter in chosen:
-            _delete(bound, letter.message.sequence)
+            _delete(bound, letter)
 
 
-def _delete(stream: jsync.Stream, letter: int) -> None:
-    """Delete a dead letter. It is no error that another program has removed it."""
+def _delete(stream: jsync.Stream, letter: DeadLetter) -> None:
+    """Delete a dead letter. It is no error that another program has removed it.
+
+    If the stream was deleted and created again, another message may have the number.
+    """
+    sequence = letter.message.sequence
     with contextlib.suppress(errors.MessageNotFoundError):
-        stream.delete_message(letter)
+        found = stream.get_message(sequence, direct=False)
+        if found.timestamp == letter.message.timestamp:
+            stream.delete_message(sequence)
 
 
 def _selected(
