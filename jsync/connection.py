@@ -346,8 +346,12 @@ def connect(
         else:
             session.wait_connected(deadline)
         return Connection(session, jetstream)
-    except BaseException:
+    except BaseException as error:
         session.close(0)
+        if type(error) is errors.TimeoutError:  # the I/O thread is late with the reason
+            raise errors.ConnectTimeoutError(
+                f"not connected within {options.connect_timeout:g} s"
+            ) from None
         raise
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import ConfigError, Error
@@ -39,6 +40,7 @@ class DialerCall(Generic[Result]):
         self._result: Result | None = None
         self._error: Exception | None = None
         self._discarded = False
+        self._ended = 0.0
         self.done = False
         start(f"jsync-{kind}", self._run)
 
@@ -53,6 +55,7 @@ class DialerCall(Generic[Result]):
             error = as_callback_error(self._kind, raised)
         with self._lock:
             self._result, self._error = result, error
+            self._ended = monotonic()
             self.done = True
             discarded = self._discarded
         if not discarded:
@@ -66,6 +69,10 @@ class DialerCall(Generic[Result]):
             raise self._error
         assert self._result is not None
         return self._result
+
+    def succeeded_since(self, begin: float) -> bool:
+        """Return whether a finished call returned a result, at `begin` or later."""
+        return self._error is None and self._ended >= begin
 
     def discard_result(self) -> None:
         """Discard the result: close a socket now, or when the call returns it."""

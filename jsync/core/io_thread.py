@@ -62,6 +62,8 @@ RECONNECT_SECONDS = 1.0
 """Seconds that pending requests may delay a move that the user requested."""
 PIECE_SIZE = 256 * 1024
 """The most bytes that are compressed in one step."""
+LATE_SECONDS = 60.0
+"""Seconds for which the addresses of a name are used that came too late for their attempt."""
 HANGING_SECONDS = 1.0
 """Seconds between two calls of user code, for each call that has not returned."""
 MAX_PAYLOAD = 64 << 20
@@ -144,9 +146,10 @@ class IOThread:
             auth_callback=options.auth_callback,
         )
         if options.wants_tls:
-            from .tls import tls_context  # noqa: PLC0415 (brings in ssl)
+            from .tls import TLSLayer  # noqa: PLC0415 (brings in ssl)
 
-            tls_context(options)  # raises for a missing file, in the calling thread
+            # Raises for a missing file or a wrong name, in the calling thread.
+            TLSLayer(options, without_dot(options.tls_hostname or "localhost"))
         self._proxy: Proxy | None = None
         if isinstance(options.proxy, str):
             from .proxies import parse_proxy  # noqa: PLC0415 (few have a proxy)
@@ -522,7 +525,9 @@ class IOThread:
         if is_literal(host):
             return resolve(host, port)
         resolving = self._resolving.pop((host, port), None)
-        if resolving is None or resolving.done:  # an earlier result may be outdated
+        if resolving is None or (
+            resolving.done and not resolving.succeeded_since(monotonic() - LATE_SECONDS)
+        ):
             try:
                 resolving = DialerCall(
                     "resolver",
@@ -536,7 +541,8 @@ class IOThread:
             late = f"cannot resolve {host!r} in time"
             return self._wait_for_call(resolving, deadline, late)
         except errors.TimeoutError:
-            # The next attempt waits for this lookup, so that threads do not pile up.
+            # The next attempt takes the result of this lookup: a resolver that always takes
+            # longer than an attempt still leads to the server, and threads do not pile up.
             self._resolving[host, port] = resolving
             raise
 
@@ -598,7 +604,10 @@ class IOThread:
             match step:
                 case NextStep.START_TLS:
                     name = without_dot(options.tls_hostname or server.certificate_name)
-                    stream.start_tls(options, name, deadline)
+                    try:
+                        stream.start_tls(options, name, deadline)
+                    except errors.TimeoutError:
+                        raise handshake.timed_out() from None
                     step = handshake.secured()
                 case NextStep.SEND_CONNECT:
                     assert handshake.info is not None

@@ -194,6 +194,7 @@ class NetworkStream:
     def receive(self, deadline: float) -> bytes:
         """Block for the next bytes, and return them decrypted, or empty at the end."""
         while True:
+            self._check_time(deadline)
             plain, closed = self.decrypt()
             self.send_pending()
             if plain or closed:
@@ -219,11 +220,19 @@ class NetworkStream:
                 self._wait(POLLOUT, deadline)
             if finished:
                 break
+            self._check_time(deadline)
             self._wait(POLLIN, deadline)
             data, closed = self._read()
             if closed:
                 raise TLSError("closed by the server during the TLS handshake")
         self._tls = tls
+
+    def _check_time(self, deadline: float) -> None:
+        """Stop at the deadline, or if cancelled: a peer may send without a pause."""
+        if self._cancelled():
+            raise CancelledError
+        if monotonic() >= deadline:
+            raise errors.TimeoutError("timed out")
 
     def _wait(self, events: int, deadline: float) -> None:
         if not wait(self.fd, events, deadline, self._waker, self._cancelled):

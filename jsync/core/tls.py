@@ -30,9 +30,14 @@ class TLSLayer:
         self._hostname = hostname
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = tls_context(options).wrap_bio(
-            self._incoming, self._outgoing, server_hostname=hostname
-        )
+        context = tls_context(options)
+        try:
+            self._tls = context.wrap_bio(
+                self._incoming, self._outgoing, server_hostname=hostname
+            )
+        except (ValueError, TypeError, ssl.SSLError) as error:
+            # No name that a certificate can have, or a context for servers.
+            raise ConfigError(f"no TLS to {hostname!r}: {error}") from error
 
     def records(self) -> TLSRecords:
         """Return the TLS state for the extension, which encrypts from now on."""

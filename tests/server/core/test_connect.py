@@ -399,6 +399,38 @@ def test_a_resolver_that_hangs_costs_no_other_server(
         released.set()
 
 
+@pytest.mark.tcp_only(reason="the URLs are nats://")
+def test_a_reconnect_uses_the_addresses_that_came_late(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = own_server()
+    late, over = threading.Event(), threading.Event()
+    lookups: list[threading.Event] = []
+    real = socket.getaddrinfo
+
+    def look_up(host: str, *args: Any, **options: Any) -> Any:
+        if host == "slow.test":
+            if lookups:
+                # The second one takes longer than an attempt, and later ones do not end.
+                (late if len(lookups) == 1 else over).wait(LONG)
+            lookups.append(late)
+            host = "127.0.0.1"
+        return real(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    try:
+        url = f"nats://slow.test:{server.port}"
+        with jsync.connect(url, connect_timeout=1, reconnect_wait=0.5) as nc:
+            nc.force_reconnect()
+            wait_for(lambda: "in time" in str(nc.last_error))
+            late.set()
+            wait_for(lambda: nc.stats().reconnects == 1)
+            assert works(nc)
+    finally:
+        late.set()
+        over.set()
+
+
 # After the first attempt --------------------------------------------------------------
 
 

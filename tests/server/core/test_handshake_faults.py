@@ -282,6 +282,38 @@ def test_first_handshakes_cut_anywhere_raise_one_typed_error(words: bytes) -> No
                 connect(fake.url, Events(), connect_timeout=LONG)
 
 
+FLOODS = {"+OK": b"+OK\r\n", "PING": b"PING\r\n", "INFO": INFO}
+
+
+def flood(peer: Peer, frame: bytes) -> None:
+    """Send frames in place of PONG, without a pause and without an end."""
+    after_connect(peer, b"")
+    with contextlib.suppress(ConnectionError):
+        while True:
+            peer.send(frame * 1000)
+
+
+@pytest.mark.parametrize("frame", FLOODS.values(), ids=FLOODS)
+def test_an_endless_handshake_ends_at_connect_timeout(frame: bytes) -> None:
+    with FakeServer(functools.partial(flood, frame=frame)) as fake:
+        with pytest.raises(errors.ConnectionError):
+            connect(fake.url, Events(), connect_timeout=0.5)
+
+
+@pytest.mark.parametrize("frame", FLOODS.values(), ids=FLOODS)
+def test_an_endless_handshake_delays_a_reconnect_only(frame: bytes) -> None:
+    events = Events()
+    script = functools.partial(flood, frame=frame)
+    with FakeServer(leave, script, good) as fake:
+        nc = connect(fake.url, events, connect_timeout=1)
+        try:
+            nc.publish("leave")
+            events.wait("reconnect")
+            assert answers(nc)
+        finally:
+            nc.close()
+
+
 # Closing during the handshake ---------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import jsync
 from jsync import errors
 
 from ...support.connection_faults import Events, connect
-from ...support.connections import black_hole, stranger, works
+from ...support.connections import black_hole, refusing_url, stranger, works
 from ...support.proxy import FaultProxy, Side
 from ...support.servers import monitor, wait_for
 from ...support.threads import LONG, SOON, Recorder, Thread
@@ -216,6 +216,18 @@ def test_a_file_without_certificate_raises_a_clear_error(tmp_path: Path) -> None
         assert str(told.value) == f"{option} {there}: {words}"
 
 
+@pytest.mark.parametrize("name", [".test", "a" * 70, "a\0b", "a..b"], ids=repr)
+def test_an_impossible_hostname_raises_before_connecting(name: str) -> None:
+    with pytest.raises(errors.ConfigError, match="no TLS to"):
+        jsync.connect(refusing_url(), tls_hostname=name)
+
+
+def test_a_context_for_servers_raises_before_connecting() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with pytest.raises(errors.ConfigError, match="PROTOCOL_TLS_SERVER"):
+        jsync.connect(refusing_url(), tls=context)
+
+
 # The start of TLS ---------------------------------------------------------------------
 
 
@@ -279,10 +291,10 @@ def test_plaintext_injected_before_the_tls_handshake_is_refused() -> None:
 def test_an_endless_tls_handshake_is_a_timeout() -> None:
     info = b'INFO {"version":"2.15.1","headers":true,"tls_required":true}\r\n'
     with stranger(info) as url:
-        with pytest.raises(errors.TimeoutError):
+        with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
             jsync.connect(url, connect_timeout=0.3)
     with black_hole() as url:
-        with pytest.raises(errors.TimeoutError):
+        with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
             jsync.connect(url, tls_handshake_first=True, connect_timeout=0.3)
 
 
