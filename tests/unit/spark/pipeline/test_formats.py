@@ -158,7 +158,7 @@ def test_names_of_columns_are_quoted_in_a_merge() -> None:
     assert "insert (`a``b`, `s t`) values (source.`a``b`, source.`s t`)" in found
 
 
-def test_a_merge_changes_no_row_by_an_older_one() -> None:
+def test_a_merge_changes_no_newer_row() -> None:
     sink = FormatSink(
         format="delta", view="rows", path="a", merge_on=["id"], sequence_by="at"
     )
