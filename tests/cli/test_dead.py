@@ -202,7 +202,7 @@ def test_letters_of_another_stream_are_kept(
     with Terminal(NATS_URL=server.url) as terminal:
         terminal.run("jsync", "dead", command, dead.name, "1")
         terminal.await_screen("dead letters of")
-        (subject,) = dead.cached_info.config.subjects or ()
+        [subject] = dead.cached_info.config.subjects or []
         dead.delete()
         js.create_stream(name=dead.name, subjects=[subject], storage="memory")
         js.publish(subject, b"new")
