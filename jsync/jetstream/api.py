@@ -10,7 +10,7 @@ import msgspec
 
 from .. import errors
 from .._fast import Mailbox, check_publish_subject
-from ..core.requests import request
+from ..core.requests import request_until
 from ..errors import (
     ConfigError,
     ConnectionLostError,
@@ -253,7 +253,10 @@ class API:
 
     def _ask(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
         try:
-            msg = request(self.session, f"{self.prefix}.{subject}", data, timeout)
+            msg = request_until(
+                *(self.session, f"{self.prefix}.{subject}", data),
+                *(timeout, monotonic() + timeout, None),
+            )
         except NoRespondersError as nobody:
             raise self.not_enabled_error() from nobody
         return parse_reply(msg.data, subject)

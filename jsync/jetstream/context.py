@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Error, UnsupportedFeatureError
 from ..hints import explain_attributes, explain_keywords
 from ..models import check_name
-from ..validation import check_bool
+from ..validation import check_bool, check_count, check_positive_seconds
 from . import management
 from .advisory import Advisories, BatchAdvisories
 from .api import API, api_prefix, event_subjects
@@ -26,7 +26,7 @@ from .ingest.driver import FastIngest
 from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
 from .objects.manager import ObjectStoreManager
 from .publishing.options import publish_headers, required_features
-from .publishing.publish import RETRIES, RETRY_SECONDS, publish
+from .publishing.publish import RETRIES, RETRY_FOR_EVER, RETRY_SECONDS, publish
 from .publishing.publisher import Publisher
 from .schedules.schedules import Schedules
 from .stored import get as stored
@@ -862,6 +862,8 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         needs = NO_FEATURES
         seconds = self._api.seconds(timeout)
         deadline = monotonic() + seconds
+        retry_attempts = check_count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
+        retry_wait = check_positive_seconds(retry_wait, "retry_wait")
         if options:
             headers = publish_headers(subject, data, options)
             needs = required_features(options)

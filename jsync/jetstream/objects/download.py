@@ -62,11 +62,11 @@ class Download:
     """The chunks of one object. One thread at a time uses it."""
 
     def __init__(
-        self, objects: ObjectRepository, info: ObjectInfo, timeout: float | None
+        self, objects: ObjectRepository, info: ObjectInfo, timeout: float
     ) -> None:
         self._objects = objects
         self._info = info
-        self._seconds = objects.api.seconds(timeout)
+        self._seconds = timeout
         self._subject = objects.layout.chunk_subject(info.nuid)
         self._chunk_index = ChunkIndex(
             info.chunks, info.revision, trusted=not objects.layout.replicated

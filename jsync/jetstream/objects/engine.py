@@ -40,6 +40,7 @@ DIGEST_KIND: Final = "SHA-256="
 MAX_NUMBER: Final = 2**63 - 1
 """The largest size and the largest number of chunks that an info may state."""
 ROLLUP: Final[Mapping[str, str]] = {"Nats-Rollup": "sub"}
+EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ID: Final = re.compile(r"[^\s.*>]{1,255}")
@@ -529,7 +530,7 @@ def _typed(value: Any, kind: type, what: str) -> Any:
 def _other_name(value: Any) -> str | None:
     """Read a name that a rename has stored in an info. None: it is not a valid name."""
     try:
-        return check_object(value)
+        return None if value is None else check_object(value)
     except InvalidObjectNameError:
         return None
 

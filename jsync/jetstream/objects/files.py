@@ -54,7 +54,7 @@ class ObjectReader(_File):
         self,
         objects: ObjectRepository,
         info: ObjectInfo,
-        timeout: float | None,
+        timeout: float,
         ahead: int | None,
     ) -> None:
         super().__init__()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ...core.clock import deadline_after
 from ...errors import ObjectExistsError, WrongLastSequenceError
 from .engine import is_former, missing_info, new_nuid
 from .marks import check_time, forget_former, may_change, moved_to
@@ -38,7 +37,7 @@ class Rename:
         self._wanted = wanted
         self._changes = changes
         self._seconds = seconds
-        self._deadline = deadline_after(seconds)
+        self._deadline = monotonic() + seconds
         self._mark = 0
         """The revision of the last mark that this rename has stored."""
         self._token: str | None = None

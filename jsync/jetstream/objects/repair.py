@@ -63,7 +63,7 @@ class Orphan(NamedTuple):
 
 
 def check_store(
-    objects: ObjectRepository, older_than: float, remove: bool, timeout: float | None
+    objects: ObjectRepository, older_than: float, remove: bool, timeout: float
 ) -> StoreCheck:
     """Do the work of `ObjectStore.check`.
 
@@ -85,7 +85,7 @@ class _Check:
         objects: ObjectRepository,
         counts: Mapping[str, int],
         limit: datetime,
-        timeout: float | None,
+        timeout: float,
     ) -> None:
         self._objects = objects
         self._limit = limit

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ... import errors
-from ...core.clock import deadline_after
 from ...core.sync import ForkSafeRLock
 from ...errors import (
     AmbiguousPutError,
@@ -25,13 +24,13 @@ from ...errors import (
 from ..buckets import driver as buckets
 from ..buckets.engine import PASSING
 from ..management import purge_stream, stream_info
-from ..publishing.options import publish_headers
 from ..publishing.publish import RETRY_SECONDS, publish
 from ..publishing.publisher import Publisher
 from ..stored.get import direct_get_last, get_message
 from ..stream_end.engine import end_in
 from ..watching.driver import open_watch
 from .engine import (
+    EXPECTED,
     ROLLUP,
     STREAM_PREFIX,
     StoreLayout,
@@ -80,7 +79,10 @@ def open_repository(api: API, bucket: str, timeout: float | None) -> ObjectRepos
 
 
 class ObjectRepository:
-    """The messages of a store. Any thread may use it."""
+    """The messages of a store. Any thread may use it.
+
+    Each `timeout` is in seconds, and was checked by the caller.
+    """
 
     def __init__(self, api: API, layout: StoreLayout) -> None:
         self.api = api
@@ -113,7 +115,7 @@ class ObjectRepository:
     def info(
         self,
         name: str,
-        timeout: float | None,
+        timeout: float,
         *,
         by_leader: bool = False,
         include_deleted: bool = False,
@@ -135,7 +137,7 @@ class ObjectRepository:
 
     def infos(
         self,
-        timeout: float | None,
+        timeout: float,
         *,
         deleted: bool,
         on_bad: Callable[[InvalidObjectInfoError, bytes], object],
@@ -159,7 +161,7 @@ class ObjectRepository:
             callbacks.submit(on_error, error)
 
     def last(
-        self, name: str, timeout: float | None, *, direct: bool = False
+        self, name: str, timeout: float, *, direct: bool = False
     ) -> ObjectInfo | None:
         """Get the last info of a name from the leader, or from any server if `direct`.
 
@@ -172,7 +174,7 @@ class ObjectRepository:
 
         return self._newest(name, get, self.layout.info)
 
-    def occupied(self, name: str, timeout: float | None) -> ObjectInfo | None:
+    def occupied(self, name: str, timeout: float) -> ObjectInfo | None:
         """Get the last info of a name from the leader, to replace it (`StoreLayout.occupied`)."""
 
         def get(subject: str) -> StoredMessage | None:
@@ -180,9 +182,7 @@ class ObjectRepository:
 
         return self._newest(name, get, self.layout.occupied)
 
-    def last_from_any_replica(
-        self, name: str, timeout: float | None
-    ) -> ObjectInfo | None:
+    def last_from_any_replica(self, name: str, timeout: float) -> ObjectInfo | None:
         """Get the last info of a name from any server. Quicker than `occupied`, may be old."""
         layout = self.layout
 
@@ -194,7 +194,7 @@ class ObjectRepository:
                 return self._newest(name, get, layout.occupied)
         return self.occupied(name, timeout)
 
-    def last_or_raise(self, name: str, timeout: float | None) -> ObjectInfo:
+    def last_or_raise(self, name: str, timeout: float) -> ObjectInfo:
         """Get an info from the leader.
 
         Raises `ObjectNotFoundError` if there is none, or if the object was deleted.
@@ -237,9 +237,7 @@ class ObjectRepository:
             raise bad
         return unreadable or found
 
-    def _last(
-        self, subject: str, timeout: float | None, direct: bool
-    ) -> StoredMessage | None:
+    def _last(self, subject: str, timeout: float, direct: bool) -> StoredMessage | None:
         try:
             return get_message(
                 *(self.api, self.layout.stream),
@@ -253,13 +251,13 @@ class ObjectRepository:
             raise self.layout.not_found_error() from error
 
     def compare_and_set(
-        self, make: Callable[[], tuple[ObjectInfo, int]], timeout: float | None
+        self, make: Callable[[], tuple[ObjectInfo, int]], timeout: float
     ) -> ObjectInfo:
         """Store the info that `make` returns, together with the revision that it replaces.
 
         If another change was quicker, `make` is called again, until `timeout`.
         """
-        deadline = deadline_after(self.api.seconds(timeout))
+        deadline = monotonic() + timeout
         while True:
             info, last = make()
             if not info.nuid:  # a link of nats.js: nats.go reads none without an id
@@ -278,7 +276,7 @@ class ObjectRepository:
             info, revision=revision, modified=datetime.now(UTC)
         )
 
-    def put_info(self, info: ObjectInfo, last: int, timeout: float | None) -> int:
+    def put_info(self, info: ObjectInfo, last: int, timeout: float) -> int:
         """Store an info if the last revision of its name is still `last`.
 
         The info may be sent twice, but the server stores it only once.
@@ -290,13 +288,9 @@ class ObjectRepository:
             WrongLastSequenceError: The last revision is another one. Nothing was stored.
             AmbiguousPutError: No answer came.
         """
-        seconds = self.api.seconds(timeout)
-        deadline = deadline_after(seconds)
+        deadline = monotonic() + timeout
         subject, data = self.layout.subject_of(info), encode_info(info)
-        headers = publish_headers(
-            *(subject, data),
-            {"headers": ROLLUP, "expected_last_subject_sequence": last},
-        )
+        headers = {**ROLLUP, EXPECTED: str(last)}
         session = self.api.session
         unclear = False
         while True:
@@ -312,7 +306,7 @@ class ObjectRepository:
                 if isinstance(error, PASSING) and monotonic() < deadline:
                     session.sleep(RETRY_INTERVAL)
                     continue
-                if (stored := self._stored(subject, data, seconds)) is not None:
+                if (stored := self._stored(subject, data, timeout)) is not None:
                     return stored
                 raise AmbiguousPutError(
                     f"no answer to the info of {info.name!r} in store "
@@ -329,7 +323,7 @@ class ObjectRepository:
         return None
 
     def roll_back(
-        self, info: ObjectInfo, former: ObjectInfo | None, timeout: float | None
+        self, info: ObjectInfo, former: ObjectInfo | None, timeout: float
     ) -> None:
         """Replace a stored info with that of the former object, or with a deletion.
 
@@ -349,25 +343,25 @@ class ObjectRepository:
     # Removing -------------------------------------------------------------------------
 
     def remove_chunks(
-        self, nuid: str, timeout: float | None, *, before: int | None = None
+        self, nuid: str, timeout: float, *, before: int | None = None
     ) -> int:
         """Remove the chunks of an id, only those below the sequence `before` if given."""
         return self._purge(self.layout.chunk_subject(nuid), before, timeout)
 
-    def remove_old(self, nuid: str, last: int, timeout: float | None) -> int:
+    def remove_old(self, nuid: str, last: int, timeout: float) -> int:
         """Remove the chunks that a check found, up to the last one that it saw."""
         return self._purge(self.layout.chunks + nuid, last + 1, timeout)
 
-    def remove_info(self, info: ObjectInfo, timeout: float | None) -> int:
+    def remove_info(self, info: ObjectInfo, timeout: float) -> int:
         """Remove this info, but no info that was stored after it."""
         return self._purge(self.layout.subject_of(info), info.revision + 1, timeout)
 
-    def remove_before(self, name: str, revision: int, timeout: float | None) -> None:
+    def remove_before(self, name: str, revision: int, timeout: float) -> None:
         """Remove the infos of a name that are older than a revision of the store."""
         for token in tokens_of(name):
             self._purge(self.layout.infos + token, revision, timeout)
 
-    def purge_chunks(self, info: ObjectInfo, timeout: float | None) -> None:
+    def purge_chunks(self, info: ObjectInfo, timeout: float) -> None:
         """Remove the chunks of an info that was replaced or deleted. Errors are reported."""
         if not info.chunks:
             return
@@ -381,7 +375,7 @@ class ObjectRepository:
             )
             self.report(error)
 
-    def _purge(self, subject: str, before: int | None, timeout: float | None) -> int:
+    def _purge(self, subject: str, before: int | None, timeout: float) -> int:
         """Purge a subject, again if no answer comes: a second purge does no harm."""
 
         def purge(seconds: float) -> int:
@@ -398,7 +392,7 @@ class ObjectRepository:
     # Counting -------------------------------------------------------------------------
 
     def count_chunks(
-        self, subject: str, timeout: float | None
+        self, subject: str, timeout: float
     ) -> tuple[dict[str, int], datetime]:
         """Query the leader for the number of chunks by id, and the time of the server."""
         prefix = self.layout.chunks
@@ -419,18 +413,16 @@ class ObjectRepository:
         }
         return counts, info.ts or datetime.now(UTC)
 
-    def has_chunks(self, info: ObjectInfo, timeout: float | None) -> bool:
+    def has_chunks(self, info: ObjectInfo, timeout: float) -> bool:
         """Check whether the leader has all chunks of an object."""
         if not info.chunks:
             return True
         counts, _ = self.count_chunks(self.layout.chunk_subject(info.nuid), timeout)
         return counts.get(info.nuid, 0) == info.chunks
 
-    def _request_until(
-        self, call: Callable[[float], Answer], timeout: float | None
-    ) -> Answer:
+    def _request_until(self, call: Callable[[float], Answer], timeout: float) -> Answer:
         """Send a request, and repeat it until `timeout` while no server answers."""
-        deadline = deadline_after(self.api.seconds(timeout))
+        deadline = monotonic() + timeout
         while True:
             try:
                 return call(max(deadline - monotonic(), 0.001))

@@ -9,12 +9,12 @@ import secrets
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ...core.clock import deadline_after
 from ...errors import (
     ConfigError,
     InvalidBucketNameError,
@@ -608,7 +608,7 @@ class ObjectStore:
         if wanted != name:
             return Rename(objects, name, wanted, changes, seconds).run()
 
-        deadline = deadline_after(seconds)
+        deadline = monotonic() + seconds
 
         def make() -> tuple[ObjectInfo, int]:
             current = claim(objects, name, seconds, deadline)
@@ -646,7 +646,7 @@ class ObjectStore:
         if last is not None:
             check_int(last, "last", 1)
 
-        deadline = deadline_after(seconds)
+        deadline = monotonic() + seconds
         current = claim(objects, name, seconds, deadline)
         if current is not None and current.deleted:
             return current

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..._fast import encode_publish
-from ...core.clock import deadline_after
 from ...core.state import StateMachine
 from ...errors import (
     AmbiguousPutError,
@@ -58,7 +57,7 @@ class Upload:
         self,
         objects: ObjectRepository,
         info: ObjectInfo,
-        timeout: float | None,
+        timeout: float,
         progress: Callable[[int], object] | None,
         *,
         exclusive: bool = False,
@@ -121,15 +120,14 @@ class Upload:
         )
 
         asked = [current] if is_plain else []
-        seconds = objects.api.seconds(timeout)
-        deadline = deadline_after(seconds)
+        deadline = monotonic() + timeout
 
         def make() -> tuple[ObjectInfo, int]:
             nonlocal current
             if asked:
                 current = asked.pop()
             else:
-                current = claim(objects, name, seconds, deadline)
+                current = claim(objects, name, timeout, deadline)
             if current is None:
                 return info, 0
             if self.exclusive and not current.deleted:
@@ -179,7 +177,7 @@ class Upload:
         objects = self._objects
         try:
             # Wait for pending chunks, which would otherwise be stored after the purge.
-            deadline = deadline_after(objects.api.seconds(self._timeout))
+            deadline = monotonic() + self._timeout
             while self._waiting and monotonic() < deadline:
                 with contextlib.suppress(Error):
                     self._waiting[0].exception(max(0.0, deadline - monotonic()))

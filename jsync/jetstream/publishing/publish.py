@@ -15,7 +15,6 @@ from ...errors import (
     TooManyRequestsError,
 )
 from ...models import decode_pub_ack
-from ...validation import check_count, check_positive_seconds
 from ..replies import api_error
 from .backoff import backoff_delay
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ...core.session import Session
     from ...headers import HeadersLike
     from ...models import PubAck
-    from ...validation import Seconds
 
 RETRIES = 2
 RETRY_SECONDS = 0.25
@@ -39,16 +37,15 @@ def publish(
     headers: HeadersLike | None,
     timeout: float,
     retry_attempts: int = RETRIES,
-    retry_wait: Seconds = RETRY_SECONDS,
+    retry_wait: float = RETRY_SECONDS,
 ) -> PubAck:
     """Publish a message, and block for up to `timeout` seconds until it is stored.
 
     A message is sent again only if it is certain that it was not stored: no stream answers,
-    for example during a leader election (ADR-22), or the server is too busy.
+    for example during a leader election (ADR-22), or the server is too busy. The numbers
+    are checked by the caller.
     """
     deadline = monotonic() + timeout
-    retry_attempts = check_count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
-    retry_wait = check_positive_seconds(retry_wait, "retry_wait")
     left = timeout
     retries = refusals = 0
     others: list[bytes] = []

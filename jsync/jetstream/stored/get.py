@@ -133,15 +133,15 @@ def direct_get_of_subject(
 
 
 def direct_get_last(
-    api: API, stream: str, subject: str, timeout: Seconds | None
+    api: API, stream: str, subject: str, timeout: float
 ) -> StoredMessage | None:
     """Get the last message of a subject from any server, which may be behind the leader.
 
     None if that server has no message. Raises `NoRespondersError` if no server answers direct
-    gets.
+    gets. The caller checks the arguments.
     """
-    wanted = _wanted(None, subject, None, None)
-    return _direct_get(api, stream, wanted, monotonic() + api.seconds(timeout))
+    wanted = {"last_by_subj": subject}
+    return _direct_get(api, stream, wanted, monotonic() + timeout)
 
 
 def _wanted(

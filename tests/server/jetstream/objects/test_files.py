@@ -462,7 +462,7 @@ def test_a_fresh_deletion_lets_an_exclusive_writer_pass(
 ) -> None:
     """A server that is behind still has the object."""
     files.put("a", b"1")
-    stale = files._objects.last_from_any_replica("a", None)
+    stale = files._objects.last_from_any_replica("a", 5.0)
     files.delete("a")
     monkeypatch.setattr(
         files._objects, "last_from_any_replica", lambda name, timeout: stale
