@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 from jsync.spark import pipeline
@@ -52,7 +53,12 @@ def test_the_examples_of_the_guide_work(
     assert shown == [
         ("check", "late.toml", 0),
         ("run", "late.toml", 0),
+        ("run", "airports.toml", 0),
         ("run", "hours.toml", 0),
     ]
     assert "|     UA|   1000|   59|" in capfd.readouterr().out
     assert [*Path("out/flights/carrier=UA").glob("*.parquet")]
+    named = pq.read_table("out/named")
+    assert set(named["airport"].to_pylist()) == {"Kennedy"}
+    operations = pq.read_table("out/changes")["operation"].to_pylist()
+    assert sorted(operations) == ["DEL"] * 2 + ["PUT"] * 4

@@ -22,12 +22,12 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JetStreamSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages of streams."""
+    """Messages of streams, or the values and the changes of a key-value bucket."""
 
     format: Literal["jetstream"]
     options: Options
     columns: list[str] | None = None
-    """The columns of the message. Default: all, or with `json` all except `data`."""
+    """The columns of the message. Default: all, or with `json` all except the payload."""
     json: str | None = None
     """The schema of the payload, in Spark's DDL: its fields become columns."""
     malformed: Literal["fail", "drop", "null"] = "fail"
@@ -37,6 +37,12 @@ class JetStreamSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     watermark: Watermark | None = None
     static: bool = False
     """Read the source once, as a table, also in a streaming pipeline."""
+
+    @property
+    def bucket(self) -> str | None:
+        """The bucket to read, or None for streams."""
+        found = (v for k, v in self.options.items() if k.lower() == "bucket")
+        return next(found, "").strip() or None
 
 
 class FileSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
+from ..options import NATS, SINK, SOURCE
 from .config import (
     ConsoleSink,
     FileSink,
@@ -45,6 +46,10 @@ _SINKS: dict[str, type[JetStreamSink | FileSink | ConsoleSink]] = {
     "jetstream": JetStreamSink,
     **dict.fromkeys(_FILES, FileSink),
     "console": ConsoleSink,
+}
+_OPTIONS: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    JetStreamSource: (*SOURCE, *NATS),
+    JetStreamSink: (*SINK, *NATS),
 }
 _VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)\})")
 
@@ -163,7 +168,11 @@ class _FileReader:
             return None
         fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
         for unknown in table.keys() - fields.keys():
-            self._unknown((*key, unknown), fields)
+            if unknown in _OPTIONS.get(kind, ()):
+                message = f"is an option: write options = {{ {unknown} = ... }}"
+                self._problems.add((*key, unknown), message)
+            else:
+                self._unknown((*key, unknown), fields)
         values: dict[str, Any] = {}
         complete = True
         for name, field in fields.items():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import ConfigError
+from ..buckets import STREAM_PREFIX
 from ..connection import ConnectionOptions, get_jetstream
 from ..options import Options, moment, refused
 from ..sink.options import SinkSettings
@@ -67,11 +68,18 @@ def replay_pipeline(
     name = _source(pipeline, wanted)
     source = pipeline.sources[name]
     assert isinstance(source, JetStreamSource)
+    if source.bucket is not None and wanted.subjects:
+        raise ConfigError(
+            f"source {name} is a bucket, which has no subjects: give the option keys in its "
+            "options"
+        )
     sink = _sink(pipeline, wanted)
     given = Options(jetstream_options(pipeline, source.options), "read")
     js = get_jetstream(ConnectionOptions.of(given))
     offsets = _fixed_range(js, given, wanted)
     options = {**_kept(source), **offsets}
+    if source.bucket is not None:
+        options["history"] = "true"  # a batch would be the live table
     if wanted.subjects:
         options = {k: v for k, v in options.items() if k.lower() != "subjects"}
         options["subjects"] = ",".join(wanted.subjects)
@@ -177,8 +185,10 @@ def _fixed_range(js: JetStream, given: Options, wanted: ReplayRange) -> dict[str
         "latest" if wanted.end is None else _offset_spec("end", wanted.end)
     )
     names = given.list("streams") or given.list("stream")
+    if bucket := given.text("bucket"):
+        names = (STREAM_PREFIX + bucket,)
     if not names:
-        raise ConfigError("a replay needs a source with stream or streams")
+        raise ConfigError("a replay needs a source with stream, streams or bucket")
     starts, ends = {}, {}
     for name in names:
         stream, bounds = fetch_bounds(js, name)

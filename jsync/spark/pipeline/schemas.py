@@ -11,22 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import sql
 from .config import JetStreamSource
-from .validator import source_columns
+from .source_columns import column_types, source_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .config import Pipeline
-
-MESSAGE_TYPES: Final = {
-    "stream": "string",
-    "subject": "string",
-    "sequence": "bigint",
-    "timestamp": "timestamp",
-    "headers": "map<string,array<string>>",
-    "data": "binary",
-}
-"""The columns of a message, and their types in Spark."""
 
 _PARQUET: Final = {
     "bool": "boolean",
@@ -69,7 +59,8 @@ def known_types(pipeline: Pipeline) -> dict[str, dict[str, str]]:
     for name, source in pipeline.sources.items():
         found: dict[str, str] = {}
         if isinstance(source, JetStreamSource):
-            found = {each: MESSAGE_TYPES[each] for each in source_columns(source)}
+            types = column_types(source)
+            found = {each: types[each] for each in source_columns(source)}
         declared = source.json if isinstance(source, JetStreamSource) else source.schema
         if declared is not None:
             found |= sql.types(declared)

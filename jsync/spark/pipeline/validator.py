@@ -28,6 +28,7 @@ from .config import (
 )
 from .diagnostics import nearest
 from .formats import BATCH_ONLY, MERGED
+from .source_columns import offered_columns, source_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from .diagnostics import Diagnostics
     from .toml_lines import Key
 
-MESSAGE_COLUMNS = ("stream", "subject", "sequence", "timestamp", "headers", "data")
 AVAILABLE_NOW = "available-now"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -72,23 +72,10 @@ def reads(pipeline: Pipeline, view: str) -> bool:
     return any(view.lower() in text.lower() for text in texts)
 
 
-def source_columns(source: JetStreamSource) -> list[str]:
-    """Return the columns of the message that the view has, without those of the payload."""
-    return source.columns or [
-        name for name in _offered(source) if name != "data" or not source.json
-    ]
-
-
 def adds_to_files(sink: FileSink, pipeline: Pipeline) -> bool:
     """Return whether a sink writes Parquet files into a folder that may have some."""
     adds = pipeline.streaming is not None or sink.mode == "append"
     return sink.format == "parquet" and adds
-
-
-def _offered(source: JetStreamSource) -> list[str]:
-    given = {name.lower(): value for name, value in source.options.items()}
-    with_headers = given.get("includeheaders", "").strip().lower() == "true"
-    return [name for name in MESSAGE_COLUMNS if name != "headers" or with_headers]
 
 
 class PipelineValidator:
@@ -178,18 +165,14 @@ class PipelineValidator:
             options = self._options(source.options, "read")
             ConnectionOptions.of(options)
             SourceOptions.of(options, streaming=streaming)
-            if bucket := options.text("bucket"):
-                raise ConfigError(
-                    "option bucket is not for pipelines: read the messages of the bucket "
-                    f"with stream = 'KV_{bucket}'"
-                )
-        offered = _offered(source)
+        offered = offered_columns(source)
+        noun = "message" if source.bucket is None else "bucket"
         for name in source.columns or ():
             if name not in offered:
                 hint = nearest(name, offered)
-                if name == "headers":
+                if name == "headers" and source.bucket is None:
                     hint = ": set includeHeaders = true in the options"
-                message = f"a message has no column {name!r}{hint}"
+                message = f"a {noun} has no column {name!r}{hint}"
                 self._problems.add((*key, "columns"), message)
         columns = source_columns(source)
         if source.json is None:
@@ -206,8 +189,8 @@ class PipelineValidator:
             if field.lower() in columns:
                 self._problems.add(
                     (*key, "json"),
-                    f"both the payload and the message have {field!r}: list in "
-                    "'columns' the columns of the message that you want",
+                    f"both the payload and the {noun} have {field!r}: list in "
+                    f"'columns' the columns of the {noun} that you want",
                 )
         return None if fields is None else [*columns, *fields]
 

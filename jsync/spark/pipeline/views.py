@@ -14,6 +14,7 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType, Varian
 
 from ...errors import PipelineError
 from ...terminal import printable
+from ..buckets import STREAM_PREFIX
 from ..errors import explain
 from ..micro_batch import LIMITS
 from ..monitoring.metrics import MALFORMED
@@ -21,7 +22,14 @@ from .config import FileSink, FileSource, FormatSink, FormatSource, JetStreamSou
 from .formats import missing_driver, missing_format
 from .local_mode import cores_of, partitions
 from .merging import check_merge
-from .schemas import MESSAGE_TYPES, conflicts
+from .schemas import conflicts
+from .source_columns import (
+    column_types,
+    dead_columns,
+    decoded_columns,
+    payload_column,
+    source_columns,
+)
 from .start_retry import start_with_retry
 from .validator import (
     AVAILABLE_NOW,
@@ -29,7 +37,6 @@ from .validator import (
     jetstream_options,
     malformed_view,
     reads,
-    source_columns,
 )
 
 if TYPE_CHECKING:
@@ -66,8 +73,6 @@ _NO_DRIVER = re.compile(r"No suitable driver|ClassNotFoundException")
 _CORRUPT = "_corrupt_record"
 _PAYLOAD = "_payload"
 _MALFORMED = "_malformed"
-DEAD = ("stream", "subject", "sequence", "timestamp", "data")
-"""The columns of which dead letters are made."""
 
 
 def make_views(
@@ -93,7 +98,8 @@ def make_views(
             )
         dead = malformed_view(name)
         if _has_json(source) and reads(pipeline, dead):
-            read = functools.partial(_messages, spark, pipeline, source, DEAD, pause)
+            columns = dead_columns(source)
+            read = functools.partial(_messages, spark, pipeline, source, columns, pause)
             with (
                 failures(f"source {name}", stop),
                 refusals(problems, ("sources", name)),
@@ -242,9 +248,7 @@ def _read(
     columns = source_columns(source)
     wanted = list(columns)
     if source.json is not None:
-        wanted += [
-            name for name in ("data", "stream", "sequence") if name not in wanted
-        ]
+        wanted += [name for name in decoded_columns(source) if name not in wanted]
     messages = _messages(spark, pipeline, source, wanted, pause)
     if source.json is None:
         return messages
@@ -269,7 +273,8 @@ def _messages(
     master = spark.sparkContext.master
     if cores := cores_of(master or "", spark.sparkContext.defaultParallelism):
         options = {**partitions(cores, options), **options}
-    schema = ", ".join(f"{name} {MESSAGE_TYPES[name]}" for name in columns)
+    types = column_types(source)
+    schema = ", ".join(f"{name} {types[name]}" for name in columns)
     return reader.format("jetstream").options(**options).schema(schema).load()
 
 
@@ -287,7 +292,8 @@ def _decode(
     malformed = F.col(_MALFORMED)
     payload = F.col(_PAYLOAD)
     if source.malformed == "fail":
-        rows = rows.filter(F.when(malformed, _failure()).otherwise(F.lit(True)))
+        failure = _failure(source)
+        rows = rows.filter(F.when(malformed, failure).otherwise(F.lit(True)))
     elif source.malformed == "drop":
         if rows.isStreaming:  # Spark reports no metrics for a batch that did not run
             count = F.count_if(malformed).alias(MALFORMED)
@@ -304,7 +310,7 @@ def _has_json(source: Source) -> TypeGuard[JetStreamSource]:
 
 def _parsed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
     """Return the messages with the payload as a struct, and whether it is malformed."""
-    text = F.col("data").cast("string")
+    text = F.col(payload_column(source)).cast("string")
     strict = messages.select(
         *messages.columns, _from_json(text, source).alias(_PAYLOAD)
     )
@@ -312,7 +318,12 @@ def _parsed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
     plain = _from_json(F.try_parse_json(text).cast("string"), source)
     payload = F.when(_is_corrupt(), plain).otherwise(F.col(_PAYLOAD))
     parsed = strict.withColumn(_PAYLOAD, payload)
-    return parsed.withColumn(_MALFORMED, _is_malformed(text, source, parsed))
+    malformed = _is_malformed(text, source, parsed)
+    if source.bucket is not None:  # a delete has no payload
+        is_put = F.col("operation") == "PUT"
+        parsed = parsed.withColumn(_PAYLOAD, F.when(is_put, F.col(_PAYLOAD)))
+        malformed &= is_put
+    return parsed.withColumn(_MALFORMED, malformed)
 
 
 def _from_json(text: Column, source: JetStreamSource) -> Column:
@@ -370,32 +381,46 @@ def _has_more(text: Column) -> Column:
 
 def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
     """Return the malformed messages as dead letters, for a sink of `jetstream`."""
-    facts = {
-        "Reason": F.lit("the payload is not JSON of the declared schema"),
-        "Stream": F.col("stream"),
-        "Sequence": F.col("sequence").cast("string"),
-        "Subject": F.col("subject"),
-        "Time": F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"),
-    }
+    facts = {"Reason": F.lit("the payload is not JSON of the declared schema")}
+    if source.bucket is None:
+        place = [F.col("stream"), F.col("sequence")]
+        facts |= {
+            "Stream": F.col("stream"),
+            "Sequence": F.col("sequence").cast("string"),
+            "Subject": F.col("subject"),
+        }
+    else:
+        place = [F.lit(STREAM_PREFIX + source.bucket), F.col("revision")]
+        facts |= {
+            "Bucket": F.lit(source.bucket),
+            "Revision": F.col("revision").cast("string"),
+            "Key": F.col("key"),
+        }
+    facts["Time"] = F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     headers = [
         part
         for name, value in facts.items()
         for part in (F.lit(f"Dead-Letter-{name}"), value)
     ]
     rows = _parsed(messages, source).filter(F.col(_MALFORMED))
-    place = F.concat(F.lit("dead "), F.col("stream"), F.lit(" "), F.col("sequence"))
     return rows.select(
-        "data", F.create_map(*headers).alias("headers"), place.alias("msg_id")
+        F.col(payload_column(source)).alias("data"),
+        F.create_map(*headers).alias("headers"),
+        F.concat_ws(" ", F.lit("dead"), *place).alias("msg_id"),
     )
 
 
-def _failure() -> Column:
+def _failure(source: JetStreamSource) -> Column:
     """Return a column that raises an error with the position of a message, not its content."""
-    where = [
-        F.lit("message "),
-        F.col("sequence"),
-        F.lit(" of stream "),
-        F.col("stream"),
-    ]
+    if source.bucket is None:
+        where = [
+            *(F.lit("message "), F.col("sequence")),
+            *(F.lit(" of stream "), F.col("stream")),
+        ]
+    else:
+        where = [
+            *(F.lit("revision "), F.col("revision"), F.lit(" of key "), F.col("key")),
+            F.lit(f" of bucket {source.bucket}"),
+        ]
     text = F.concat(*where, F.lit(" is not JSON of the declared schema"))
     return F.raise_error(text).cast("boolean")

@@ -9,7 +9,8 @@ import pytest
 from jsync.errors import PipelineFileError
 from jsync.spark.pipeline.config import JetStreamSource
 from jsync.spark.pipeline.load import load
-from jsync.spark.pipeline.validator import source_columns, validate
+from jsync.spark.pipeline.source_columns import source_columns
+from jsync.spark.pipeline.validator import validate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,11 +44,33 @@ def problems(directory: Path, *parts: str) -> str:
     return ""
 
 
-def test_a_pipeline_reads_no_bucket(tmp_path: Path) -> None:
-    source = MESSAGES.replace("{ stream", "{ bucket")
-    found = problems(tmp_path, source, SINK.format(view="messages"))
-    assert "option bucket is not for pipelines" in found
-    assert "stream = 'KV_A'" in found
+BUCKET = MESSAGES.replace("{ stream", "{ bucket")
+
+
+def test_a_bucket_in_a_pipeline_is_valid(tmp_path: Path) -> None:
+    text = BUCKET + 'columns = ["key", "revision"]\njson = "name string"\n'
+    assert not problems(tmp_path, text, SINK.format(view="messages"))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('columns = ["subject"]', "a bucket has no column 'subject'"),
+        ('columns = ["headers"]', "a bucket has no column 'headers'"),
+        ('json = "key string"', "both the payload and the bucket have 'key'"),
+        ('json = "a int"\nrequired = ["b"]', "the payload has no field 'b'"),
+    ],
+)
+def test_a_bucket_has_its_own_columns(tmp_path: Path, more: str, message: str) -> None:
+    found = problems(tmp_path, f"{BUCKET}{more}\n", SINK.format(view="messages"))
+    assert message in found
+    assert "includeHeaders" not in found
+
+
+def test_an_option_outside_of_options_is_placed(tmp_path: Path) -> None:
+    text = MESSAGES.replace("options = { stream", "bucket = 'b'\noptions = { stream")
+    found = problems(tmp_path, text, SINK.format(view="messages"))
+    assert "sources.messages.bucket: is an option: write options = { bucket = " in found
 
 
 @pytest.mark.parametrize(
@@ -64,6 +87,12 @@ def test_a_pipeline_reads_no_bucket(tmp_path: Path) -> None:
             {"options": {"includeheaders": "True"}, "json": "a int"},
             "stream subject sequence timestamp headers",
         ),
+        ({"options": {"Bucket": "b"}}, "key value revision timestamp operation"),
+        (
+            {"options": {"bucket": "b"}, "json": "a int"},
+            "key revision timestamp operation",
+        ),
+        ({"options": {"bucket": " "}, "json": "a int"}, "stream subject sequence timestamp"),
     ],
 )
 def test_the_columns_of_a_view(given: dict[str, Any], columns: str) -> None:

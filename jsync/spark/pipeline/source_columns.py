@@ -1,0 +1,67 @@
+"""The columns of messages and of buckets, as a source of a pipeline has them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .config import JetStreamSource
+
+MESSAGE_TYPES: Final = {
+    "stream": "string",
+    "subject": "string",
+    "sequence": "bigint",
+    "timestamp": "timestamp",
+    "headers": "map<string,array<string>>",
+    "data": "binary",
+}
+"""The columns of a message, and their types in Spark."""
+ENTRY_TYPES: Final = {
+    "key": "string",
+    "value": "binary",
+    "revision": "bigint",
+    "timestamp": "timestamp",
+    "operation": "string",
+}
+"""The columns of a key-value bucket, and their types in Spark."""
+
+
+def column_types(source: JetStreamSource) -> Mapping[str, str]:
+    """Return the types of all columns that a source can have, but for its payload's fields."""
+    return MESSAGE_TYPES if source.bucket is None else ENTRY_TYPES
+
+
+def payload_column(source: JetStreamSource) -> str:
+    """Return the column with the payload, which `json` describes."""
+    return "data" if source.bucket is None else "value"
+
+
+def offered_columns(source: JetStreamSource) -> list[str]:
+    """Return the columns that the options of a source permit."""
+    given = {name.lower(): value for name, value in source.options.items()}
+    with_headers = given.get("includeheaders", "").strip().lower() == "true"
+    return [n for n in column_types(source) if n != "headers" or with_headers]
+
+
+def source_columns(source: JetStreamSource) -> list[str]:
+    """Return the columns of the view of a source, without the fields of the payload."""
+    payload = payload_column(source)
+    return source.columns or [
+        name for name in offered_columns(source) if name != payload or not source.json
+    ]
+
+
+def decoded_columns(source: JetStreamSource) -> list[str]:
+    """Return the columns that are needed to decode payloads, and to name a malformed one."""
+    if source.bucket is None:
+        return ["data", "stream", "sequence"]
+    return ["value", "key", "revision", "operation"]
+
+
+def dead_columns(source: JetStreamSource) -> list[str]:
+    """Return the columns of which dead letters are made."""
+    if source.bucket is None:
+        return ["stream", "subject", "sequence", "timestamp", "data"]
+    return ["key", "value", "revision", "timestamp", "operation"]
