@@ -17,6 +17,7 @@ from .offsets import (
     check_truncated,
     describe_loss,
     from_json,
+    passed_over,
     rate_limit,
     resume_offset,
     rows_for_bytes,
@@ -71,6 +72,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._heads: StreamOffsets = {}  # the last known ends of the streams
         # The fingerprints of the last offset that Spark got.
         self._planned: dict[str, StreamFingerprint | None] = {}
+        # The deleted messages that the plan of the last batch has counted.
+        self._gaps: dict[str, Sequence[int]] = {}
+        # The messages that went between that plan and the partitions of the batch.
+        self._late: dict[str, int] = {}
         self._targets: dict[str, StreamBounds] | None = None
         self._last_batch: float | None = None
         self._has_warned = False
@@ -108,9 +113,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
             if loss is not None:
                 self._source.policy.found(name, loss)
-            start = min(max(start, bounds.first), bounds.next)
+            first = min(max(start, bounds.first), bounds.next)
             begun = OffsetRange(
-                bounds.created, start, start, fingerprint=bounds.fingerprint
+                *(bounds.created, first, first),
+                fingerprint=bounds.fingerprint,
+                missing=0 if loss is None else max(0, first - start),
             )
             self._begun[name, found] = begun
         return self._begun[name, found]
@@ -226,10 +233,19 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 offset_range.next,
                 offset_range.next + shares[name],
                 fingerprint=fingerprints[name],
+                missing=offset_range.missing + self._late.get(name, 0),
             )
             for name, offset_range in positions.items()
         }
-        self._planned = fingerprints
+
+        def deleted(name: str) -> Sequence[int]:
+            return self._source.deleted(name, after[name])
+
+        gaps = dict(self._ask_all(deleted, list(after)))
+        for name, offset_range in after.items():
+            missing = offset_range.missing + len(gaps[name])
+            after[name] = replace(offset_range, missing=missing)
+        self._planned, self._gaps, self._late = fingerprints, gaps, {}
         return self._source.planned(after)
 
     def _warn_of_limit(self, left: int) -> None:
@@ -333,7 +349,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return offset_range, bounds
         sequence = resume_offset(offset_range, bounds, unread)
         source.policy.found(name, loss, sequence)
-        return OffsetRange(bounds.created, sequence, sequence), bounds
+        missing = passed_over(offset_range, bounds.created, sequence)
+        resumed = OffsetRange(
+            *(bounds.created, sequence, sequence),
+            missing=offset_range.missing + missing,
+        )
+        return resumed, bounds
 
     def _find_mismatch(
         self, stream: Stream, offset_range: OffsetRange, bounds: StreamBounds
@@ -437,6 +458,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         except StreamNotFoundError:
             source.policy.found(name, _gone(name))
+            self._late[name] = offset_range.next - offset_range.start
             return replace(offset_range, start=offset_range.next)
         loss = describe_loss(
             offset_range.created, offset_range.start, offset_range.next, bounds
@@ -459,6 +481,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             start = offset_range.next
         upto = max(start, min(offset_range.next, upto))
         source.policy.found(name, loss, start)
+        counted = sum(not start <= gap < upto for gap in self._gaps.get(name, ()))
+        lost = offset_range.next - offset_range.start - (upto - start)
+        self._late[name] = max(0, lost - counted)
         return replace(offset_range, start=start, next=upto)
 
     def _ask_all(

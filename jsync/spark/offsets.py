@@ -12,7 +12,8 @@ even if the options have changed, and even if it is the first batch, whose start
 not keep. `mark` is the fingerprint of the stream, its last message then, to detect a stream
 that was restored from older data. The checkpoints of older versions have none. Streams with
 the same `pack` share a partition. `edges` are the sequences where partitions begin, if they
-are not of equal width.
+are not of equal width. `missing` counts the messages that the query could not read, since its
+beginning.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class StreamBounds:
     """The name of the leader. Empty outside a cluster."""
     fingerprint: StreamFingerprint | None = None
     """The last message. None if the stream never had one."""
+    deleted: int = 0
+    """The gaps between its messages, if only deletes make gaps in this stream."""
     is_bucket: bool = False
     """A newer revision of a key replaces an older one, so messages may go before they are
     read, and nothing is lost."""
@@ -79,6 +82,8 @@ class OffsetRange:
     """The number of the partition that the stream shares with others. None: no sharing."""
     edges: tuple[int, ...] = ()
     """The sequences where the partitions after the first begin. (): of equal width."""
+    missing: int = 0
+    """Sequences up to `next` that the query has passed over, because their messages were gone."""
 
     @property
     def reached(self) -> int:
@@ -100,6 +105,8 @@ class OffsetRange:
             found["pack"] = self.pack
         if self.edges:
             found["edges"] = list(self.edges)
+        if self.missing:
+            found["missing"] = self.missing
         return found
 
 
@@ -135,6 +142,7 @@ def from_json(offset: Mapping[str, Any]) -> StreamOffsets:
                 else None,
                 int(offset_range["pack"]) if "pack" in offset_range else None,
                 tuple(map(int, offset_range.get("edges", ()))),
+                int(offset_range.get("missing", 0)),
             )
             for name, offset_range in offset["streams"].items()
         }
@@ -206,6 +214,19 @@ def resume_offset(
         return bounds.first
     sequence = offset_range.next if unread is None else min(offset_range.next, unread)
     return min(max(sequence, bounds.first), bounds.next)
+
+
+def passed_over(offset_range: OffsetRange, created: str, sequence: int) -> int:
+    """Return how many messages a query passes over that continues at a sequence.
+
+    Args:
+        offset_range: The range that was read last.
+        created: When the stream was created in which the query continues.
+        sequence: The sequence to continue from.
+    """
+    if created == offset_range.created:
+        return max(0, sequence - offset_range.next)
+    return max(0, offset_range.reached - offset_range.next)
 
 
 # How far the next batch goes ----------------------------------------------------------

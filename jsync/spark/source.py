@@ -34,6 +34,7 @@ from .source_options import SourceOptions, matches
 from .stream_state import (
     LossPolicy,
     check_readable,
+    deleted_between,
     fetch_bounds,
     fetch_bounds_at_least,
     logger,
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 SPARSE: Final = 2
 """A stream is sparse if it has fewer messages than sequences divided by this."""
+MAX_DELETED: Final = 100_000
+"""The most gaps of a stream that are listed, to count the deleted messages of a range."""
 COUNTED: Final = 10_000
 """Sequences of a sparse range from which on its messages are counted."""
 
@@ -241,6 +244,26 @@ class SourceScan:
             )
             return offset_range.next - start
         return min(max(0, found), offset_range.next - start)
+
+    def deleted(self, name: str, offset_range: OffsetRange) -> Sequence[int]:
+        """Return the deleted messages of a range. Blocks if the stream has gaps.
+
+        With filters, or with too many gaps, they are not known.
+        """
+        bounds, start = self._bounds.get(name), offset_range.start or offset_range.next
+        if bounds is None or bounds.created != offset_range.created:
+            return ()
+        if not 0 < bounds.deleted <= MAX_DELETED or start == offset_range.next:
+            return ()
+        if self._filters(self._prefixes[name]):
+            return ()
+        stream = self.jetstream().bind_stream(name)
+        try:
+            return self.patiently(
+                lambda: deleted_between(stream, start, offset_range.next)
+            )
+        except StreamNotFoundError:
+            return ()  # the partitions of the batch report it
 
     def sequence_after(self, name: str, start: int, upto: int, rows: int) -> int:
         """Return a sequence before which about `rows` messages are. Blocks."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .. import JetStream, Stream
+    from ..models import StreamConfig
     from .connection import ConnectionOptions
     from .source_options import OffsetSpec, ReadMode
 
@@ -126,6 +127,7 @@ def bounds_of(stream: Stream) -> StreamBounds:
         message_bytes=state.bytes / state.messages if state.messages else 0.0,
         leader="" if info.cluster is None else info.cluster.leader or "",
         fingerprint=fingerprint_of(stream),
+        deleted=state.num_deleted if _keeps_all(stream.config) else 0,
         is_bucket=stream.name.startswith(STREAM_PREFIX)
         and bool(stream.config.max_msgs_per_subject),
     )
@@ -155,6 +157,18 @@ def resolve_offset(
             return bounds.next
         return min(found.sequence, bounds.next)
     return spec
+
+
+def _keeps_all(config: StreamConfig) -> bool:
+    """Return whether messages between others go only by a delete, or by their own TTL."""
+    each = config.max_msgs_per_subject or 0
+    return config.retention in (None, "limits") and each <= 0
+
+
+def deleted_between(stream: Stream, start: int, upto: int) -> list[int]:
+    """Return the deleted messages from `start` to before `upto`. Blocks."""
+    deleted = stream.info(deleted_details=True).state.deleted or ()
+    return [sequence for sequence in deleted if start <= sequence < upto]
 
 
 def has_followers(stream: Stream) -> bool:

@@ -17,7 +17,7 @@ from jsync.spark import QueryMetrics, monitor, query_statuses
 from ..cli.support import Jsync
 from ..support.servers import wait_for
 from .sink_support import run
-from .support import LONG, Batches, Reading, begun, fill, numbers
+from .support import LONG, Batches, Reading, begun, ended, fill, numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,6 +168,46 @@ def test_duplicates_and_dead_letters_count_over_all_runs(
     finally:
         out.delete()
         dead.delete()
+
+
+def test_messages_gone_before_they_are_read_count(
+    spark: SparkSession,
+    server: LocalServer,
+    reading: Reading,
+    batches: Batches,
+    js: library.JetStream,
+    stream: library.Stream,
+    unique: str,
+    place: dict[str, str],
+) -> None:
+    """Deletes and, with `failOnDataLoss=false`, purges. The count survives a restart."""
+    bucket, frame = (
+        f"{unique}progress",
+        reading.stream(stream, startingOffsets="earliest", failOnDataLoss=False),
+    )
+
+    def run() -> QueryMetrics:
+        with monitor(spark, place, bucket=bucket) as watching:
+            ended(named(frame, unique, batches).trigger(availableNow=True), LONG)
+        (found,) = watching.queries()
+        return found
+
+    fill(js, stream, *numbers(10))
+    for sequence in (3, 4, 10):
+        stream.delete_message(sequence)
+    found = run()
+    assert (found.missing, found.rows) == (3, 7)
+    fill(js, stream, *numbers(10, start=11))
+    stream.purge(sequence=15)
+    found = run()
+    assert (found.missing, found.rows) == (3 + 4, 7 + 6)
+    jsync = Jsync(server)
+    (document,) = jsync("pipeline", "status", "--bucket", bucket, "--json").json
+    assert document["missing"] == document["streams"][stream.name]["missing"] == 7
+    status = jsync("pipeline", "status", "--bucket", bucket)
+    assert status.rows[0][7] == "7"
+    (line,) = jsync("pipeline", "status", "--bucket", bucket, "--streams").rows
+    assert line[-1] == "7"
 
 
 def test_a_failed_query_is_unready_and_shows_why(

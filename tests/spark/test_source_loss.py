@@ -58,6 +58,50 @@ def test_interior_deletes_are_no_loss(
     assert "3 of the sequences 1 to 10" in caplog.text
 
 
+def test_messages_that_are_passed_over_are_counted(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """The count goes on in later offsets, and over a restart."""
+
+    def missing(offset: dict[str, Any]) -> int:
+        found: int = offset["streams"][stream.name].get("missing", 0)
+        return found
+
+    options["failOnDataLoss"] = "false"
+    fill(js, stream, *numbers(10))
+    for sequence in (3, 4):
+        stream.delete_message(sequence)
+    reader = streaming(options)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    assert sequences(reader, reader.partitions(start, end)) == [1, 2, *range(5, 11)]
+    assert (missing(start), missing(end)) == (0, 2)
+    assert latest(reader, end) == end
+    stream.delete_message(5)  # it was read
+    fill(js, stream, *numbers(10, start=11))
+    again = streaming(options)
+    stream.purge(sequence=14)
+    stream.delete_message(16)
+    after = latest(again, end)
+    assert missing(after) == 2 + 3 + 1
+    stream.purge(sequence=18)
+    assert sequences(again, again.partitions(end, after)) == [18, 19, 20]
+    fill(js, stream, *numbers(1, start=21))
+    # 14, 15 and 17 went between the plan of the batch and its partitions.
+    assert missing(latest(again, after)) == 6 + 3
+    stream.delete()
+    js.create_stream(
+        name=stream.name,
+        subjects=[f"{stream.name}.>"],
+        storage="memory",
+        allow_direct=True,
+    )
+    fill(js, stream, *numbers(2))
+    other = latest(again, after)
+    assert sequences(again, again.partitions(after, other)) == [1, 2]
+    assert missing(other) == 6  # the plan did not know message 21 of the old stream
+
+
 @pytest.mark.parametrize("mode", ["consumer", "direct"])
 def test_a_purge_of_unread_messages_fails_the_query(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream, mode: str

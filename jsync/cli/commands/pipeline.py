@@ -27,9 +27,11 @@ _NEEDED: Final = 'pipelines need pip install "jsync[spark]"'
 
 _COLUMNS: Final = (
     *("query", "state", "batch", "rows", "lag", "lag seconds", "rows/s"),
-    *("malformed", "dead letters", "duplicates", "measured"),
+    *("missing", "malformed", "dead letters", "duplicates", "measured"),
 )
-_STREAM_COLUMNS: Final = ("query", "stream", "next sequence", "lag", "lag seconds")
+_STREAM_COLUMNS: Final = (
+    *("query", "stream", "next sequence", "lag", "lag seconds", "missing"),
+)
 
 
 @click.group(cls=CommandGroup)
@@ -272,20 +274,22 @@ def _row(query: QueryMetrics) -> list[object]:
     return [
         *(query.label, query.state, query.batch, query.rows),
         *(query.lag, query.lag_seconds, query.processed_rate),
-        *(query.malformed, query.dead_letters, query.duplicates, query.time),
+        *(query.missing, query.malformed, query.dead_letters, query.duplicates),
+        query.time,
     ]
 
 
 def _streams(query: QueryMetrics) -> list[list[object]]:
     return [
-        [query.label, name, each.next, each.lag, each.lag_seconds]
+        [query.label, name, each.next, each.lag, each.lag_seconds, each.missing]
         for name, each in sorted(query.streams.items())
     ]
 
 
 def _document(query: QueryMetrics) -> dict[str, object]:
     document = {"query": query.label, **msgspec.to_builtins(query)}
-    return {**document, "lag": query.lag, "lag_seconds": query.lag_seconds}
+    figures = {"lag": query.lag, "lag_seconds": query.lag_seconds}
+    return {**document, **figures, "missing": query.missing}
 
 
 def _check_options(settings: Settings) -> None:

@@ -31,6 +31,8 @@ class Position(msgspec.Struct, frozen=True):
     """When the stream was created, ISO 8601."""
     next: int
     """The first sequence that the query has not read."""
+    missing: int = 0
+    """Messages before `next` that were gone before the query could read them."""
 
 
 class StreamMetrics(msgspec.Struct, kw_only=True):
@@ -42,6 +44,9 @@ class StreamMetrics(msgspec.Struct, kw_only=True):
     """Messages from `next` to the end of the stream. None: unknown."""
     lag_seconds: float | None = None
     """The age in seconds of the first unread message. None: unknown."""
+    missing: int = 0
+    """Messages that were gone before the query could read them, since its beginning: deleted,
+    or dropped from the stream with `failOnDataLoss=false`."""
 
 
 class QueryMetrics(msgspec.Struct, kw_only=True):
@@ -106,6 +111,11 @@ class QueryMetrics(msgspec.Struct, kw_only=True):
         ages = [each.lag_seconds for each in self.streams.values()]
         return max((age for age in ages if age is not None), default=None)
 
+    @property
+    def missing(self) -> int:
+        """Messages of all streams that were gone before the query could read them."""
+        return sum(each.missing for each in self.streams.values())
+
     def add(self, before: QueryMetrics) -> None:
         """Add the earlier runs, and keep what this run has told."""
         self.batches += before.batches
@@ -140,6 +150,7 @@ class QueryMetrics(msgspec.Struct, kw_only=True):
                 next=position.next,
                 lag=lag[0],
                 lag_seconds=lag[1],
+                missing=position.missing,
             )
         self.streams = found or self.streams
 
@@ -155,6 +166,7 @@ class QueryMetrics(msgspec.Struct, kw_only=True):
                 age = f" ({seconds_text(each.lag_seconds)})" if each.lag else ""
                 parts.append(f"{name} {each.lag:,} behind{age}")
         for count, words in (
+            (self.missing, "gone before they were read"),
             (self.malformed, "malformed"),
             (self.dead_letters, "dead letters"),
             (self.duplicates, "duplicates"),
@@ -186,7 +198,9 @@ def positions(report: Mapping[str, Any]) -> Iterator[tuple[str, Position]]:
     """Yield the end of a micro-batch in each stream of each JetStream source."""
     for source in report["sources"]:
         for name, found in parse_offsets(source.get("endOffset")).items():
-            yield name, Position(str(found.get("created", "")), int(found["next"]))
+            missing = int(found.get("missing", 0))
+            created = str(found.get("created", ""))
+            yield name, Position(created, int(found["next"]), missing)
 
 
 def parse_offsets(offset: Any) -> Mapping[str, Mapping[str, Any]]:
@@ -223,11 +237,12 @@ _METRICS: Final = (
 )
 _SUMS: Final = frozenset({"batches", "rows", MALFORMED})
 """Counters that would restart without the earlier runs."""
-# Name, help, attribute of `StreamMetrics`.
-_LAGS: Final = (
-    ("lag_messages", "Unread messages of the stream.", "lag"),
-    ("lag_seconds", "Age of the first unread message.", "lag_seconds"),
-    ("next_sequence", "First sequence that is not read.", "next"),
+# Name, type, help, attribute of `StreamMetrics`.
+_OF_STREAMS: Final = (
+    ("lag_messages", "gauge", "Unread messages of the stream.", "lag"),
+    ("lag_seconds", "gauge", "Age of the first unread message.", "lag_seconds"),
+    ("next_sequence", "gauge", "First sequence that is not read.", "next"),
+    ("missing_total", "counter", "Messages gone before they were read.", "missing"),
 )
 
 
@@ -247,11 +262,11 @@ def prometheus_text(queries: Iterable[QueryMetrics]) -> str:
             if each.is_complete or field not in _SUMS
         )
         text.add(name, kind, words, values)
-    for name, words, field in _LAGS:
-        lags = (
+    for name, kind, words, field in _OF_STREAMS:
+        values = (
             ({**labels, "stream": stream}, getattr(position, field))
             for labels, each in labelled
             for stream, position in sorted(each.streams.items())
         )
-        text.add(name, "gauge", words, lags)
+        text.add(name, kind, words, values)
     return str(text)

@@ -18,6 +18,7 @@ from jsync.spark.offsets import (
     from_json,
     packed,
     partition_counts,
+    passed_over,
     plan_partitions,
     rate_limit,
     resume_offset,
@@ -44,14 +45,22 @@ def test_an_offset_of_a_newer_version_is_refused() -> None:
         from_json(offset)
 
 
+def test_messages_that_are_passed_over_are_counted() -> None:
+    read = OffsetRange(OLD, 1, 5, fingerprint=StreamFingerprint(9, OLD))
+    assert passed_over(read, OLD, 8) == 3
+    assert passed_over(read, OLD, 3) == 0  # restored, and read again
+    assert passed_over(read, NEW, 1) == 5  # 5 to 9 of the old stream
+
+
 def test_an_offset_comes_back_from_json() -> None:
     ranges = {
         "A": OffsetRange(OLD, 1, 5, 2),
         "B": OffsetRange(NEW, None, 9),
         "C": OffsetRange(NEW, 1, 5, 1, fingerprint=StreamFingerprint(7, NEW), pack=3),
+        "D": OffsetRange(NEW, 1, 5, 1, edges=(3,), missing=2),
     }
     assert from_json(to_json(ranges)) == ranges
-    assert [offset_range.reached for offset_range in ranges.values()] == [5, 9, 8]
+    assert [offset_range.reached for offset_range in ranges.values()] == [5, 9, 8, 5]
     assert with_start(ranges["B"], OffsetRange(NEW, 2, 4)) == OffsetRange(NEW, 4, 9)
     assert with_start(ranges["A"], OffsetRange(OLD, 0, 3)) == ranges["A"]
 

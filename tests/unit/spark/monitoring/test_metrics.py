@@ -41,6 +41,21 @@ def test_reports_add_up_and_keep_the_last_place() -> None:
     assert query.lag == 4
 
 
+def test_missing_messages_are_counted_by_stream() -> None:
+    query = QueryMetrics(id="q", name="hours")
+    given = report(0, 1, A=20, B=7)
+    end = msgspec.json.decode(given["sources"][0]["endOffset"])
+    end["streams"]["A"]["missing"] = 3
+    given["sources"][0]["endOffset"] = msgspec.json.encode(end).decode()
+    query.take(given)
+    query.take(given)
+    assert query.missing == 3
+    assert "3 gone before they were read" in query.line()
+    lines = prometheus_text([query]).splitlines()
+    assert 'jsync_spark_missing_total{query="hours",stream="A"} 3' in lines
+    assert 'jsync_spark_missing_total{query="hours",stream="B"} 0' in lines
+
+
 def test_the_slower_of_two_sources_gives_the_place() -> None:
     query = QueryMetrics(id="q")
     given = report(0, 1, A=20)

@@ -47,7 +47,7 @@ def problems(directory: Path, *parts: str) -> str:
 BUCKET = MESSAGES.replace("{ stream", "{ bucket")
 
 
-def test_a_bucket_in_a_pipeline_is_valid(tmp_path: Path) -> None:
+def test_a_pipeline_may_read_a_bucket(tmp_path: Path) -> None:
     text = BUCKET + 'columns = ["key", "revision"]\njson = "name string"\n'
     assert not problems(tmp_path, text, SINK.format(view="messages"))
 
@@ -92,7 +92,10 @@ def test_an_option_outside_of_options_is_placed(tmp_path: Path) -> None:
             {"options": {"bucket": "b"}, "json": "a int"},
             "key revision timestamp operation",
         ),
-        ({"options": {"bucket": " "}, "json": "a int"}, "stream subject sequence timestamp"),
+        (
+            {"options": {"bucket": " "}, "json": "a int"},
+            "stream subject sequence timestamp",
+        ),
     ],
 )
 def test_the_columns_of_a_view(given: dict[str, Any], columns: str) -> None:
