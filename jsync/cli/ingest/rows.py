@@ -263,6 +263,8 @@ def _converter(reading: ReadOptions, column: str) -> Callable[[str], Any] | None
         read = TYPES[kind]
         # An empty text is not a number, so it means a missing value.
         none = nulls if kind == "text" else nulls | {""}
+    elif reading.infer and not nulls:
+        return _infer  # which raises no error, and is called for every value
     elif reading.infer:
         read, none = _infer, nulls
     elif nulls:
