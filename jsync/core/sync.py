@@ -48,7 +48,7 @@ class ForkSafeRLock(_thread.RLock):  # type: ignore[misc]
     """
 
     def __init__(self) -> None:
-        _locks.add(self)
+        _locks.add(weakref.ref(self, _locks.discard))
 
     if sys.version_info[:2] == (3, 14):
         # Only Python 3.14 handles signals between the acquisition and the start of the
@@ -63,13 +63,14 @@ class ForkSafeRLock(_thread.RLock):  # type: ignore[misc]
                 raise
 
 
-_locks: WeakCollection[ForkSafeRLock] = WeakCollection()
+_locks: set[weakref.ref[ForkSafeRLock]] = set()
 
 
 def _free_locks() -> None:
     """Free the locks of other threads, none of which exists in a forked child."""
-    for lock in _locks.all():
-        if not lock._is_owned():  # type: ignore[attr-defined]
+    for ref in _locks.copy():
+        lock = ref()
+        if lock is not None and not lock._is_owned():  # type: ignore[attr-defined]
             lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import JetStreamMailbox, PreparedRequest, RowBuffer
-from ...core.requests import request
+from ...core.requests import request_until
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...errors import Error
 from .delivery import nak_unread, take_all
@@ -218,17 +218,16 @@ class PullInbox:
         drops messages that it has already assigned to a pull. A consumer with acks
         redelivers them to the next pull if it notices, while one without acks never does.
         """
-        mailbox = self.mailbox
-        timeouts = ACKED_DRAIN if self.target.acks else ACK_NONE_DRAIN
+        mailbox, target = self.mailbox, self.target
+        timeouts = ACKED_DRAIN if target.acks else ACK_NONE_DRAIN
         deadline = monotonic() + timeouts.limit
         pause = INITIAL_BACKOFF
         while not mailbox.closed and is_open() and self._can_probe():
             before = mailbox.delivered
-            answer = request(
-                self._session,
-                self.target.subject,
-                encode_request(self._with_priority(PROBE)),
-                deadline - monotonic(),
+            probe = self._with_priority(PROBE) if target.priority.group else PROBE
+            answer = request_until(
+                *(self._session, target.subject, encode_request(probe)),
+                *(deadline - monotonic(), deadline, None),
             )
             if not has_more_pending(answer.status or 0, answer.status_text):
                 silence = monotonic() - mailbox.last_arrival
