@@ -179,6 +179,15 @@ class CallbackExecutor:
         if not self.dispatch(BackgroundError(error=error), self._on_error, error):
             logger.warning("%s: %s: %s", self._name, type(error).__name__, error)
 
+    def report_to(
+        self, on_error: Callable[[Exception], object] | None, error: Exception
+    ) -> None:
+        """Pass `error` to the `on_error` of a call, or `report` it if there is none."""
+        if on_error is None:
+            self.report(error)
+        else:
+            self.submit(on_error, error)
+
     def close(self) -> None:
         """Accept no more calls. Submitted ones are still made. Does not wait."""
         with self._lock:

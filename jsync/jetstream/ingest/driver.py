@@ -578,10 +578,7 @@ class FastIngest(NotCopyable, FastIngestBase):
             last=missing.last,
         )
         error.__cause__ = missing.error
-        if self._on_error is None:
-            self._session.callbacks.report(error)
-        else:
-            self._session.callbacks.submit(self._on_error, error)
+        self._session.callbacks.report_to(self._on_error, error)
 
     def _restart(self) -> None:
         """Continue with another batch after the last stored message of the broken one."""

@@ -150,16 +150,6 @@ class ObjectRepository:
         with ObjectWatch(changes) as watch:
             yield from watch.initial()
 
-    def report(
-        self, error: Exception, on_error: Callable[[Exception], object] | None = None
-    ) -> None:
-        """Give an error to `on_error`, by default that of the connection, or to the log."""
-        callbacks = self.api.session.callbacks
-        if on_error is None:
-            callbacks.report(error)
-        else:
-            callbacks.submit(on_error, error)
-
     def last(
         self, name: str, timeout: float, *, direct: bool = False
     ) -> ObjectInfo | None:
@@ -373,7 +363,7 @@ class ObjectRepository:
                 f"chunks of a former object are left in store {self.layout.bucket!r}: "
                 "ObjectStore.check() removes them"
             )
-            self.report(error)
+            self.api.session.callbacks.report(error)
 
     def _purge(self, subject: str, before: int | None, timeout: float) -> int:
         """Purge a subject, again if no answer comes: a second purge does no harm."""

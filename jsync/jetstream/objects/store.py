@@ -511,7 +511,7 @@ class ObjectStore:
         return objects.infos(
             seconds,
             deleted=include_deleted,
-            on_bad=lambda error, _: objects.report(error),
+            on_bad=lambda error, _: objects.api.session.callbacks.report(error),
         )
 
     @explain_keywords
@@ -548,7 +548,7 @@ class ObjectStore:
         check_optional_callable(callback, "callback")
         objects = self._objects
         layout = objects.layout.with_on_bad(
-            lambda error, _: objects.report(error, on_error)
+            lambda error, _: objects.api.session.callbacks.report_to(on_error, error)
         )
         changes = open_watch(
             *(objects.api, layout, ()),

@@ -199,11 +199,11 @@ class OrderedFetch:
         with self._lock:
             if self._is_over():  # another thread closed it and settled the cursor
                 return
-            span = cursor.range()
+            last = cursor.last()
             cursor.advance(order.stream_sequence, order.consumer_sequence)
             if order.stopped is not None:
                 lost = True
-                if cursor.on_stopped(order.stopped, span) is NextAction.RESET:
+                if cursor.on_stopped(order.stopped, last) is NextAction.RESET:
                     error = JetStreamError(
                         f"a message is missing after stream sequence {cursor.position}"
                     )
@@ -212,7 +212,7 @@ class OrderedFetch:
             if not self._taken:
                 raise error
             error, lost = None, False
-        rest = self._remaining()
+        rest = self._request.remaining(self._taken, self._taken_bytes)
         self._factory.last_pull_empty = rest is not None
         if isinstance(error, ConnectionClosedError):
             raise error
@@ -235,7 +235,9 @@ class OrderedFetch:
             self._state.try_to(FetchState.ENDED)
         else:
             if error is not None:
-                self._factory.check_open()
+                session = self._factory.api.session
+                if session.closing:  # this deletes the consumer
+                    raise session.closed_error()
                 self._report(self._factory.reset_error(error))
             self._send(rest)
 
@@ -276,16 +278,8 @@ class OrderedFetch:
         """
         self._factory.record_arrival(pull.inbox.mailbox.last_arrival)
 
-    def _remaining(self) -> PullRequest | None:
-        """Return the request for the missing messages, or None if there are none."""
-        return self._request.remaining(self._taken, self._taken_bytes)
-
     def _report(self, error: Exception) -> None:
-        callbacks = self._factory.api.session.callbacks
-        if self._on_error is None:
-            callbacks.report(error)
-        else:
-            callbacks.submit(self._on_error, error)
+        self._factory.api.session.callbacks.report_to(self._on_error, error)
 
     # The end --------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...models import ConsumerInfo, DeliverPolicy, ReplayPolicy
     from ...validation import Seconds
     from ..api import API
-    from ..pulls.engine import ConsumeLimits, PullRequest
+    from ..pulls.engine import PullRequest
 
 
 class OrderedOptions(TypedDict, total=False):
@@ -336,17 +336,15 @@ class OrderedConsumer(CloseOnExit):
             ConcurrentUseError: Another read of this object is running.
             SubscriptionClosedError: The ordered consumer is closed.
         """
-        limits = self._limits(
+        idle_timeout = idle_seconds(idle_timeout)
+        pull = self._pull(
+            *(on_error, until_end, expires, idle_heartbeat),
             max_messages=max_messages,
             max_bytes=max_bytes,
             threshold_messages=threshold_messages,
             threshold_bytes=threshold_bytes,
-            expires=expires,
-            idle_heartbeat=idle_heartbeat,
             stop_after=stop_after,
         )
-        idle_timeout = idle_seconds(idle_timeout)
-        pull = self._pull(limits, on_error, until_end)
         messages = MessagesContext(pull, idle_timeout)
         pull.begin()
         return messages
@@ -400,36 +398,34 @@ class OrderedConsumer(CloseOnExit):
                 f"{on_exception!r}: its messages cannot be given back"
             )
         check_callable(handler, "handler")
-        limits = self._limits(
+        pull = self._pull(
+            *(on_error, until_end, expires, idle_heartbeat),
             max_messages=max_messages,
             max_bytes=max_bytes,
             threshold_messages=threshold_messages,
             threshold_bytes=threshold_bytes,
-            expires=expires,
-            idle_heartbeat=idle_heartbeat,
             stop_after=stop_after,
         )
-        pull = self._pull(limits, on_error, until_end)
         session = self._api.session
         name = f"{self._factory.stream}-ordered"
         work = ConsumeContext(pull, handler, on_exception, session, name, None)
         pull.begin()
         return work
 
-    def _limits(
-        self, *, expires: Seconds, idle_heartbeat: Seconds | None, **limits: int | None
-    ) -> ConsumeLimits:
+    def _pull(
+        self,
+        on_error: Callable[[Exception], object] | None,
+        until_end: bool,
+        expires: Seconds,
+        idle_heartbeat: Seconds | None,
+        **options: int | None,
+    ) -> OrderedPull:
         if idle_heartbeat is None:
             expires = check_seconds(expires, "expires")
             idle_heartbeat = min(IDLE_HEARTBEAT, expires / 2)
-        return consume_limits(expires=expires, idle_heartbeat=idle_heartbeat, **limits)
-
-    def _pull(
-        self,
-        limits: ConsumeLimits,
-        on_error: Callable[[Exception], object] | None,
-        until_end: bool,
-    ) -> OrderedPull:
+        limits = consume_limits(
+            expires=expires, idle_heartbeat=idle_heartbeat, **options
+        )
         check_optional_callable(on_error, "on_error")
         until = None
         if until_end:

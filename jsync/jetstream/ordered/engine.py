@@ -10,7 +10,6 @@ next one.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -148,17 +147,6 @@ class NextAction(Enum):
     END = "all is read"
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceRange:
-    """The messages to take from one consumer: stream sequences from `after` + 1 to `last`."""
-
-    after: int
-    last: int | None
-    to_end: bool
-    consumer_sequence: int
-    """The consumer sequence of its last message that has arrived."""
-
-
 def is_permanent(error: Exception) -> bool:
     """Return whether another attempt to make a consumer would also fail."""
     if isinstance(error, APIError):
@@ -273,24 +261,21 @@ class Cursor:
         else:
             self._is_first = False
 
-    def range(self) -> SequenceRange:
-        """Return the messages to take from the current consumer."""
-        last = self.until
-        if not self._is_first and self.position < self._snapshot:
-            last = self._snapshot if last is None else min(last, self._snapshot)
-        return SequenceRange(
-            self.position, last, self.until is not None, self.consumer_sequence
-        )
+    def last(self) -> int | None:
+        """Return the last stream sequence to take from this consumer. None: no limit."""
+        return self._last(is_first=self._is_first)
 
-    def next_range(self) -> SequenceRange:
-        """Return the messages to take from the next consumer.
+    def last_of_next(self) -> int | None:
+        """Return the last stream sequence to take from the next consumer. None: no limit.
 
         Used for push consumers, which may send before their creation is confirmed.
         """
-        last = self.until
-        if self._born and self.position < self._snapshot:
-            last = self._snapshot if last is None else min(last, self._snapshot)
-        return SequenceRange(self.position, last, self.until is not None, 0)
+        return self._last(is_first=not self._born)
+
+    def _last(self, *, is_first: bool) -> int | None:
+        if is_first or self.position >= self._snapshot:
+            return self.until
+        return self._snapshot if self.until is None else min(self.until, self._snapshot)
 
     @property
     def at_end(self) -> bool:
@@ -318,12 +303,15 @@ class Cursor:
         self._read = max(self._read, sequence)
         self.name = None
 
-    def on_stopped(self, why: str, span: SequenceRange) -> NextAction:
-        """Return the next step after the order has stopped. See `_fast.SequenceChecker`."""
+    def on_stopped(self, why: str, last: int | None) -> NextAction:
+        """Return the next step after the order has stopped. See `_fast.SequenceChecker`.
+
+        `last` is what the method of that name returned before the position moved.
+        """
         if why == "gap":
             return NextAction.RESET
-        if span.last is not None:
-            self.position = max(self.position, span.last)
+        if last is not None:
+            self.position = max(self.position, last)
         return NextAction.END if self.at_end else NextAction.NEXT
 
     def may_stall(self, stream_sequence: int) -> bool:

@@ -165,12 +165,12 @@ class ConsumerFactory:
 
     def sequence_checker(self) -> SequenceChecker:
         """Return the order in which the consumer's messages must arrive."""
-        span = self.cursor.range()
+        cursor = self.cursor
         return SequenceChecker(
-            span.after,
-            last=span.last,
-            to_end=span.to_end,
-            consumer_sequence=span.consumer_sequence,
+            cursor.position,
+            last=cursor.last(),
+            to_end=cursor.until is not None,
+            consumer_sequence=cursor.consumer_sequence,
         )
 
     def record_arrival(self, at: float) -> None:
@@ -186,12 +186,6 @@ class ConsumerFactory:
     def is_expired(self) -> bool:
         """True if the server may have deleted the consumer, because it was not used."""
         return monotonic() - self.used_at >= self.cursor.inactive_threshold
-
-    def check_open(self) -> None:
-        """Raise an error if the connection is closing, which deletes the consumer."""
-        session = self.api.session
-        if session.closing:
-            raise session.closed_error()
 
     def reset_error(self, reason: Exception) -> OrderedConsumerResetError:
         """Return the warning that the consumer is lost and another one is being made."""
@@ -213,11 +207,6 @@ class ConsumerFactory:
             # Deletions that are no longer among the last words have been written.
             if deletion not in last_words or self._write(deletion):
                 self._forget(deletion)
-
-    def mark_deleted(self) -> None:
-        """Forget the consumers, because their deletion is not our task any more."""
-        for deletion in list(self._deletions):
-            self._forget(deletion)
 
     def delete_nowait(self, name: str) -> None:
         """Delete one consumer without waiting for the reply."""
@@ -243,7 +232,8 @@ class ConsumerFactory:
         # server removes it after its inactive_threshold.
         if getattr(self, "_deletions", None):  # None if Ctrl-C interrupted __init__
             self.schedule_delete()
-            self.mark_deleted()
+            for deletion in list(self._deletions):
+                self._forget(deletion)
 
     def __repr__(self) -> str:
         return f"<Place in {self.stream}, {self.cursor!r}>"

@@ -153,10 +153,10 @@ class OrderedSession:
             order = self.order
             if order.stopped is None or not self.is_live:
                 return
-            span = self.cursor.range()
+            last = self.cursor.last()
             missing = self.gap_error()
             self.save_progress()
-            step = self.cursor.on_stopped(order.stopped, span)
+            step = self.cursor.on_stopped(order.stopped, last)
         if step is NextAction.END:
             self._listener.end()
         else:

@@ -115,9 +115,9 @@ class OrderedPush(PushDelivery):
     def _subscribe(self) -> None:
         self.subject = f"{self.session.inbox}{self.mailbox.sid}"
         self._factory.deliver_subject = self.subject
-        span = self._cursor.next_range()
+        cursor = self._cursor
         self._ordered.order = self.mailbox.order = SequenceChecker(
-            span.after, last=span.last
+            cursor.position, last=cursor.last_of_next()
         )
         self.open()
 

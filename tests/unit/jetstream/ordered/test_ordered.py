@@ -182,7 +182,7 @@ def test_the_next_consumer_continues_after_the_last_message() -> None:
     assert not place.advance(12, 5)
     assert place.next_config().opt_start_seq == 13
     place.on_created(made(12))
-    assert place.range().after == 12
+    assert place.position == 12
     assert place.consumer_sequence == 0
 
 
@@ -201,19 +201,19 @@ def test_within_the_snapshot_last_messages_are_requested_again() -> None:
     place.check_end(end(20))
     assert place.next_config().deliver_policy == "last_per_subject"
     place.on_created(made(3))
-    assert place.range().last is None, "the first one leaves nothing out"
+    assert place.last() is None, "the first one leaves nothing out"
     place.advance(10, 4)
     assert place.next_config().deliver_policy == "last_per_subject"
     place.on_created(made(4))
-    assert (place.range().after, place.range().last) == (10, 20)
-    assert place.on_stopped("last", place.range()) is NextAction.NEXT
+    assert (place.position, place.last()) == (10, 20)
+    assert place.on_stopped("last", place.last()) is NextAction.NEXT
     follower = place.next_config()
     assert (follower.deliver_policy, follower.opt_start_seq) == (
         "by_start_sequence",
         21,
     )
     place.on_created(made(20))
-    assert place.range().last is None
+    assert place.last() is None
 
 
 def test_after_the_snapshot_reading_continues_by_sequence() -> None:
@@ -233,12 +233,11 @@ def test_the_end_is_where_the_stream_ended() -> None:
     place.next_config()
     place.on_created(made(0))
     place.until = 10
-    span = place.range()
-    assert (span.last, span.to_end) == (10, True)
+    assert place.last() == 10
     place.advance(7, 7)
-    assert place.on_stopped("gap", span) is NextAction.RESET
+    assert place.on_stopped("gap", 10) is NextAction.RESET
     assert place.position == 7
-    assert place.on_stopped("last", span) is NextAction.END
+    assert place.on_stopped("last", 10) is NextAction.END
     assert (place.position, place.at_end) == (10, True)
 
 
@@ -250,12 +249,11 @@ def test_the_snapshot_is_not_the_end() -> None:
     place.until = 30
     place.next_config()
     place.on_created(made(3))
-    span = place.range()
-    assert span.last == 20
-    assert place.on_stopped("last", span) is NextAction.NEXT
+    assert place.last() == 20
+    assert place.on_stopped("last", 20) is NextAction.NEXT
     place.next_config()
     place.on_created(made(20))
-    assert place.range().last == 30
+    assert place.last() == 30
 
 
 @pytest.mark.parametrize(
@@ -582,8 +580,8 @@ def read(
     place.on_created(info)
     todo = [*actions, ("take", 10_000)]
     while todo:
-        span = place.range()
-        order = SequenceChecker(span.after, last=span.last, to_end=span.to_end)
+        last = place.last()
+        order = SequenceChecker(place.position, last=last, to_end=to_end)
         consumer = Consumer(order)
         again = False
         if to_end and (place.at_end or not stored.pending):
@@ -606,13 +604,13 @@ def read(
                         break
                     consumer.bring(*message)
                     count -= 1
-                rest = stored.rest_behind(order.stream_sequence, span.last)
+                rest = stored.rest_behind(order.stream_sequence, last)
                 if order.take_ran_dry() and not rest:
                     return taken + consumer.taken
             if order.stopped is not None:
                 place.advance(order.stream_sequence, order.consumer_sequence)
                 taken += consumer.taken
-                if place.on_stopped(order.stopped, span) is NextAction.END:
+                if place.on_stopped(order.stopped, last) is NextAction.END:
                     return taken
                 todo = todo or [("take", 10_000)]
                 again = True

@@ -204,15 +204,13 @@ def test_ordered_consumers_the_next_is_known_before_creation() -> None:
     cursor = Cursor(ConsumerConfig(deliver_policy="last_per_subject"), "p")
     stream = StreamInfo(state=StreamState(last_seq=10), created=datetime.now(UTC))
     cursor.check_end(StreamEnd(10, 1, 0.0, stream))
-    first = cursor.next_range()
-    assert (first.after, first.last) == (0, None)
+    assert (cursor.position, cursor.last_of_next()) == (0, None)
     cursor.on_created(ConsumerInfo(name="p_1", delivered=SequenceInfo(stream_seq=2)))
     cursor.advance(4, 1)
     # By then, another message may be the last of its subject.
-    second = cursor.next_range()
-    assert (second.after, second.last, second.consumer_sequence) == (4, 10, 0)
+    assert (cursor.position, cursor.last_of_next()) == (4, 10)
     cursor.advance(10, 3)
-    assert cursor.next_range().last is None
+    assert cursor.last_of_next() is None
 
 
 # The consumer of a subscription
