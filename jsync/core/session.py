@@ -50,7 +50,7 @@ from .sync import AtomicCounter, ForkSafeRLock, WeakCollection
 from .timers import Timer, Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from .network_stream import NetworkStream
     from .options import Options
@@ -345,6 +345,7 @@ class Session:
         self,
         mailbox: JetStreamMailbox,
         on_lost: Callable[[ConnectionLostError], object],
+        on_permission_error: Callable[[PermissionsError], object],
     ) -> SubscriptionEntry:
         """Return a subscription to `<inbox><sid>.*` that delivers to `mailbox`.
 
@@ -360,11 +361,16 @@ class Session:
             if self.interests.get(interest.sid) is interest:
                 mailbox.sid = interest.sid
                 interest.sink, interest.on_lost = mailbox, on_lost
+                interest.on_permission_error = on_permission_error
                 self.io_loop.subscribe(interest.sid, mailbox)
                 return interest
         sid = mailbox.sid = self.next_sid()
         subject = f"{self.inbox}{sid}.*"
-        interest = SubscriptionEntry(sid, subject, None, mailbox, on_lost=on_lost)
+        interest = SubscriptionEntry(
+            *(sid, subject, None, mailbox),
+            on_lost=on_lost,
+            on_permission_error=on_permission_error,
+        )
         self.subscribe(interest, piggyback=True)
         return interest
 
@@ -374,6 +380,7 @@ class Session:
         A finaliser may call this on any thread, so it neither blocks nor takes a lock.
         """
         interest.sink, interest.on_lost = _DISCARD, None
+        interest.on_permission_error = None
         self.io_loop.unsubscribe(interest.sid)
         self.idle_inboxes.append(interest)
         # Check after the append: two threads that check before it may both see room.
@@ -404,11 +411,13 @@ class Session:
     def on_permission_error(self, error: PermissionsError) -> None:
         """Fail the requests and subscriptions that the server has refused."""
         if error.operation == "publish":
-            for waiter in self.reply_mux.waiters():
-                if isinstance(waiter, Waiter) and waiter.subject == error.subject:
-                    waiter.fail(error)
-                elif isinstance(waiter, Mailbox) and waiter.subject == error.subject:
-                    waiter.close(error)
+            refused_requests = [
+                waiter
+                for waiter in self.reply_mux.waiters()
+                if isinstance(waiter, Waiter | Mailbox)
+                and waiter.subject == error.subject
+            ]
+            _refuse(refused_requests, error)
             for interest in list(self.interests.values()):
                 if interest.on_permission_error is not None:
                     interest.on_permission_error(error)
@@ -429,7 +438,7 @@ class Session:
             if isinstance(sink, Mailbox):
                 sink.close(error)
             if sink is self.reply_mux:
-                _fail(self.reply_mux.waiters(), error)
+                _refuse(self.reply_mux.waiters(), error)
             if interest.on_closed is not None:
                 interest.on_closed(error)
 
@@ -781,7 +790,17 @@ class Session:
                 self.write_buffer.command(self.close_commands.pop(), deferred=True)
 
 
-def _fail(waiters: list[Sink], error: Exception) -> None:
+def _refuse(waiters: Sequence[Sink], error: PermissionsError) -> None:
+    """Wake the waiters for replies, and call the callbacks of requests without a waiter."""
+    _fail(waiters, error)
+    for waiter in waiters:
+        if isinstance(waiter, Mailbox):
+            call = waiter.claim_first()
+            if call is not None:
+                call()
+
+
+def _fail(waiters: Sequence[Sink], error: Exception) -> None:
     """Wake the waiters for replies with `error`."""
     for waiter in waiters:
         if isinstance(waiter, Waiter):

@@ -418,8 +418,11 @@ class CallbackRequest:
         self._session.reply_mux.discard(self._token)
 
     def _arrived(self) -> None:
+        """Pass on the reply that has come, or the missing permission for the request."""
         msg = self._box.get(0)
         if msg is None:
+            if self._box.failure is not None:
+                self._answer(self._box.failure)
             return
         answer: ReplyOrError
         if msg.status == 503 and not msg.data:
@@ -432,9 +435,8 @@ class CallbackRequest:
         self._answer(answer)
 
     def _late(self) -> None:
-        failure = self._box.failure  # for example a missing permission for the request
         self._answer(
-            failure
+            self._box.failure
             or errors.TimeoutError(
                 f"no reply to {self._subject!r} within {self._api.timeout} s"
             )

@@ -214,7 +214,7 @@ class OrderedFetch:
             error, lost = None, False
         rest = self._request.remaining(self._taken, self._taken_bytes)
         self._factory.last_pull_empty = rest is not None
-        if isinstance(error, ConnectionClosedError):
+        if isinstance(error, ConnectionClosedError | PermissionsError):
             raise error
         if lost:
             self._factory.schedule_delete()

@@ -73,6 +73,7 @@ class ContinuousPull(Delivery):
             on_status=self._on_status,
             on_lost=self._on_lost,
             on_connected=self._on_connected,
+            on_denied=self.end,
             readers=readers,
         )
         self.mailbox = self._inbox.mailbox

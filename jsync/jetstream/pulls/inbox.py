@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..._fast import JetStreamMsg, Msg, PinId
     from ...core.timers import Timer
-    from ...errors import ConnectionLostError
+    from ...errors import ConnectionLostError, PermissionsError
     from ..api import API
     from .engine import PullRequest
     from .priority import PriorityOptions
@@ -92,7 +93,8 @@ class PullInbox:
     """Receives the replies to pulls, and gives unread messages back.
 
     Call `open` once the owner is ready, because the callbacks run on the I/O thread.
-    Without an `on_lost`, the inbox closes when the connection is lost.
+    Without an `on_lost`, the inbox closes when the connection is lost, and without an
+    `on_denied`, when the user may not pull.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class PullInbox:
         on_status: Callable[[Msg], object],
         on_lost: Callable[[ConnectionLostError], object] | None = None,
         on_connected: Callable[[], object] | None = None,
+        on_denied: Callable[[PermissionsError], object] | None = None,
         readers: int = 1,
     ) -> None:
         # Keep the connection alive while its messages are read.
@@ -122,6 +125,7 @@ class PullInbox:
         self.mailbox.ackless = not target.acks
         self.mailbox.pin = target.pin
         self._on_lost, self._on_connected = on_lost, on_connected
+        self._on_denied = on_denied
 
     def open(self) -> None:
         """Subscribe. The SUB is written together with the first pull."""
@@ -135,8 +139,14 @@ class PullInbox:
             self.mailbox,
             on_lost=self._on_lost or self.close,
             on_connected=self._on_connected,
+            on_permission_error=self._on_permission_error,
         )
         self._session.subscribe(interest, piggyback=True)
+
+    def _on_permission_error(self, error: PermissionsError) -> None:
+        """End the pull if the server has refused it, because it gets no answer."""
+        if error.subject == self.target.subject:
+            (self._on_denied or self.close)(error)
 
     @property
     def acks(self) -> bool:
@@ -314,7 +324,10 @@ class PooledInbox(PullInbox):
         ] = []  # the thread that pops it ends it, once
 
     def open(self) -> None:
-        self._lease.append(self._session.acquire_inbox(self.mailbox, self.close))
+        interest = self._session.acquire_inbox(
+            self.mailbox, self.close, self._on_permission_error
+        )
+        self._lease.append(interest)
 
     def pull(self, request: PullRequest) -> None:
         # One subject for each pull, so that a late status of another pull does not
@@ -389,12 +402,14 @@ class ReusedInbox(PooledInbox):
 
     def open(self) -> None:
         session = self._session
-        self._lease.append(session.acquire_inbox(self.mailbox, self.mailbox.close))
+        mailbox, subject = self.mailbox, self.target.subject
+        interest = session.acquire_inbox(
+            mailbox, mailbox.close, partial(_close_if_denied, mailbox, subject)
+        )
+        self._lease.append(interest)
         self._reply_prefix = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
         payload = encode_request(self._request)
-        self._question = PreparedRequest(
-            self.mailbox, self.target.subject, self._reply_prefix, payload
-        )
+        self._question = PreparedRequest(mailbox, subject, self._reply_prefix, payload)
 
     def pull_one(
         self, on_status: Callable[[Msg], object], deadline: float
@@ -416,3 +431,11 @@ class ReusedInbox(PooledInbox):
         if self.reply or self._question is None:
             return super().is_reply(msg)
         return msg.subject == f"{self._reply_prefix}{self._question.number}"
+
+
+def _close_if_denied(
+    mailbox: JetStreamMailbox, subject: str, error: PermissionsError
+) -> None:
+    """Close the mailbox if the server has refused a pull from `subject`."""
+    if error.subject == subject:
+        mailbox.close(error)
