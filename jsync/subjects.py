@@ -21,15 +21,15 @@ def covers(pattern: str, subject: str) -> bool:
 
     Both may have wildcards.
     """
-    wanted, given = pattern.split("."), subject.split(".")
-    for index, word in enumerate(wanted):
+    pattern_tokens, subject_tokens = pattern.split("."), subject.split(".")
+    for index, word in enumerate(pattern_tokens):
         if word == ">":
-            return len(given) > index
-        if index >= len(given) or given[index] == ">":
+            return len(subject_tokens) > index
+        if index >= len(subject_tokens) or subject_tokens[index] == ">":
             return False
-        if word not in ("*", given[index]):
+        if word not in ("*", subject_tokens[index]):
             return False
-    return len(wanted) == len(given)
+    return len(pattern_tokens) == len(subject_tokens)
 
 
 def any_covers(patterns: Iterable[str], subject: str) -> bool:

@@ -79,20 +79,20 @@ class Advisories(CloseOnExit, NotCopyable, Generic[AdvisoryT]):
 
     def _called(self, callback: Callable[[AdvisoryT], object]) -> Callable[[Msg], None]:
         def call(msg: Msg) -> None:
-            advisory = self._wanted(msg)
+            advisory = self._decode_matching(msg)
             if advisory is not None:
                 callback(advisory)
 
         return call
 
-    def _wanted(self, msg: Msg) -> AdvisoryT | None:
+    def _decode_matching(self, msg: Msg) -> AdvisoryT | None:
         advisory = read_advisory(msg.data)
         if not isinstance(advisory, self._kinds):
             return None
-        for name, wanted in self._about.items():
-            if wanted is not None:
+        for name, value in self._about.items():
+            if value is not None:
                 of = getattr(advisory, name, advisory.extra.get(name))
-                if of != wanted:
+                if of != value:
                     return None
         return cast("AdvisoryT", advisory)
 
@@ -117,7 +117,7 @@ class Advisories(CloseOnExit, NotCopyable, Generic[AdvisoryT]):
             deadline = deadline_after(check_seconds(timeout, "timeout"))
         while True:
             left = None if deadline is None else max(0.0, deadline - monotonic())
-            advisory = self._wanted(self._subscription.next(left))
+            advisory = self._decode_matching(self._subscription.next(left))
             if advisory is not None:
                 return advisory
 
@@ -129,7 +129,7 @@ class Advisories(CloseOnExit, NotCopyable, Generic[AdvisoryT]):
         """
         for msg in self._subscription:
             try:
-                advisory = self._wanted(msg)
+                advisory = self._decode_matching(msg)
             except JetStreamError as error:
                 self._report(error)
                 continue

@@ -310,8 +310,8 @@ class API:
         given: set[str] = set()
         missing: dict[str, None] = {}
         while not pages.is_done:
-            wanted = {**payload, "offset": pages.offset}
-            page = self.request(subject, wanted, timeout=timeout)
+            page_request = {**payload, "offset": pages.offset}
+            page = self.request(subject, page_request, timeout=timeout)
             items = items_of(page, what, kind)
             silent = get_field(page, "missing", list[str](), list[str])
             names = ["" if item is None else name_of(item) for item in items]

@@ -84,8 +84,8 @@ def placement(
     tags: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Build the payload of a step-down, which is empty if any server may lead next."""
-    wanted = {"preferred": preferred, "cluster": cluster, "tags": tags}
-    chosen = {name: value for name, value in wanted.items() if value}
+    fields = {"preferred": preferred, "cluster": cluster, "tags": tags}
+    chosen = {name: value for name, value in fields.items() if value}
     return {"placement": chosen} if chosen else {}
 
 
@@ -93,8 +93,8 @@ def step_down(
     api: API, what: str, preferred: str | None, timeout: Seconds | None
 ) -> None:
     """Have the leader of a stream or consumer step down."""
-    wanted = placement(preferred=preferred)
-    api.request(what, wanted or None, timeout=timeout)
+    request = placement(preferred=preferred)
+    api.request(what, request or None, timeout=timeout)
 
 
 # Streams ------------------------------------------------------------------------------
@@ -103,22 +103,25 @@ def step_down(
 def create_stream(
     api: API, config: object | None, fields: Mapping[str, Any], timeout: Seconds | None
 ) -> StreamInfo:
-    wanted = StreamConfig.from_any(config, fields)
+    requested = StreamConfig.from_any(config, fields)
     try:
-        return _put_stream(api, "CREATE", wanted, timeout)
+        return _put_stream(api, "CREATE", requested, timeout)
     except StreamNameInUseError as error:
-        raise _stream_differs(api, error, wanted, timeout) from error
+        raise _stream_differs(api, error, requested, timeout) from error
 
 
 def _stream_differs(
-    api: API, error: AlreadyExistsError, wanted: StreamConfig, timeout: Seconds | None
+    api: API,
+    error: AlreadyExistsError,
+    requested: StreamConfig,
+    timeout: Seconds | None,
 ) -> AlreadyExistsError:
     """Return the error with the differing fields, if the server reports them."""
-    name = wanted.name or ""
+    name = requested.name or ""
     differences: dict[str, tuple[Any, Any]] = {}
     with contextlib.suppress(Error):
         existing = stream_info(api, name, timeout=timeout).config
-        differences = wanted.differences(existing)
+        differences = requested.differences(existing)
     remedy = _hint("update_stream", [f"name={name!r}"], differences)
     return _already_exists(error, f"stream {name!r}", differences, remedy)
 
@@ -133,8 +136,8 @@ def _hint(
             f"{' and '.join(fixed)} cannot be changed: delete and recreate it, or choose "
             "another name"
         )
-    wanted = [f"{name}={mine!r}" for name, (mine, _) in differences.items()]
-    call = f"{method}({', '.join([*which, *wanted])})"
+    arguments = [f"{name}={mine!r}" for name, (mine, _) in differences.items()]
+    call = f"{method}({', '.join([*which, *arguments])})"
     return f"call JetStream.{call} to change it, or choose another name"
 
 
@@ -185,30 +188,30 @@ def update_stream(
     changes = config is None
     if changes:
         fields = {"name": name, **fields}
-    wanted = StreamConfig.from_any(config, fields)
-    _check_same("stream", name, wanted.name)
+    requested = StreamConfig.from_any(config, fields)
+    _check_same("stream", name, requested.name)
     if changes:
-        current = stream_info(api, wanted.name or "", timeout=timeout).config
-        wanted = current.updated(fields)
-    return _put_stream(api, "UPDATE", wanted, timeout)
+        current = stream_info(api, requested.name or "", timeout=timeout).config
+        requested = current.updated(fields)
+    return _put_stream(api, "UPDATE", requested, timeout)
 
 
 def create_or_update_stream(
     api: API, config: object | None, fields: Mapping[str, Any], timeout: Seconds | None
 ) -> StreamInfo:
-    wanted = StreamConfig.from_any(config, fields)
+    requested = StreamConfig.from_any(config, fields)
     try:
-        return _put_stream(api, "UPDATE", wanted, timeout)
+        return _put_stream(api, "UPDATE", requested, timeout)
     except StreamNotFoundError:
         try:
-            return _put_stream(api, "CREATE", wanted, timeout)
+            return _put_stream(api, "CREATE", requested, timeout)
         except StreamNameInUseError:
             # Another client has created the stream in between.
-            return _put_stream(api, "UPDATE", wanted, timeout)
+            return _put_stream(api, "UPDATE", requested, timeout)
 
 
-def _check_same(what: str, name: str | None, *wanted: str | None) -> None:
-    for other in wanted:
+def _check_same(what: str, name: str | None, *others: str | None) -> None:
+    for other in others:
         if name is not None and other not in (None, name):
             raise ConfigError(
                 f"name: a {what} cannot be renamed: {name!r} to {other!r}"
@@ -268,14 +271,14 @@ def stream_info(
 ) -> StreamInfo:
     """Get the info, and merge several replies if there are more than 100,000 subjects."""
     check_name(stream, "stream")
-    wanted: dict[str, Any] = {}
+    request: dict[str, Any] = {}
     if deleted_details:
-        wanted["deleted_details"] = True
+        request["deleted_details"] = True
     if subjects_filter is not None:
         check_filter(subjects_filter, "subjects_filter")
-        wanted["subjects_filter"] = subjects_filter
+        request["subjects_filter"] = subjects_filter
     subject = f"STREAM.INFO.{stream}"
-    reply = page = api.request(subject, wanted or None, timeout=timeout)
+    reply = page = api.request(subject, request or None, timeout=timeout)
     if subjects_filter is not None:
         subjects: dict[str, int] = {}
         pages = Pages()
@@ -286,8 +289,8 @@ def stream_info(
                 subjects.update(found)
             if pages.is_done:
                 break
-            wanted = {"subjects_filter": subjects_filter, "offset": pages.offset}
-            page = api.request(subject, wanted, timeout=timeout)
+            request = {"subjects_filter": subjects_filter, "offset": pages.offset}
+            page = api.request(subject, request, timeout=timeout)
         state = get_field(reply, "state", dict[str, Any](), dict[str, Any])
         reply["state"] = {**state, "subjects": subjects}
     return StreamInfo.from_wire(reply)
@@ -301,9 +304,9 @@ def delete_stream(api: API, stream: str, timeout: Seconds | None = None) -> None
 def streams(
     api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[StreamInfo]:
-    wanted = _of_subject(subject)
+    request = _of_subject(subject)
     pages = api.list_pages(
-        "STREAM.LIST", "streams", dict[str, Any], _stream_of, wanted, timeout
+        "STREAM.LIST", "streams", dict[str, Any], _stream_of, request, timeout
     )
     return (StreamInfo.from_wire(stream) for stream in pages)
 
@@ -322,8 +325,8 @@ def _name_in(found: dict[str, Any]) -> str:
 def stream_names(
     api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[str]:
-    wanted = _of_subject(subject)
-    return api.list_pages("STREAM.NAMES", "streams", str, str, wanted, timeout)
+    request = _of_subject(subject)
+    return api.list_pages("STREAM.NAMES", "streams", str, str, request, timeout)
 
 
 def _of_subject(subject: str | None) -> dict[str, Any]:
@@ -362,18 +365,18 @@ def purge_stream(
     keep: int | None,
     timeout: Seconds | None,
 ) -> int:
-    wanted: dict[str, Any] = {}
+    request: dict[str, Any] = {}
     if sequence is not None and keep is not None:
         raise ConfigError("sequence and keep exclude each other: give one")
     if subject is not None:
         check_filter(subject, "subject")
-        wanted["filter"] = subject
+        request["filter"] = subject
     if sequence is not None:
         # To a server, 0 means no limit.
-        wanted["seq"] = check_int(sequence, "sequence", 1)
+        request["seq"] = check_int(sequence, "sequence", 1)
     if keep is not None:
-        wanted["keep"] = check_int(keep, "keep", 0)
-    reply = api.request(f"STREAM.PURGE.{stream}", wanted or None, timeout=timeout)
+        request["keep"] = check_int(keep, "keep", 0)
+    reply = api.request(f"STREAM.PURGE.{stream}", request or None, timeout=timeout)
     return get_field(reply, "purged", 0, int)
 
 
@@ -395,33 +398,33 @@ def upsert_consumer(
     An update with keywords alone changes only those fields.
     """
     check_name(stream, "stream")
-    wanted = ConsumerConfig.from_any(config, fields)
-    _check_same("consumer", name, wanted.durable_name, wanted.name)
-    which = wanted.durable_name or wanted.name or name
+    requested = ConsumerConfig.from_any(config, fields)
+    _check_same("consumer", name, requested.durable_name, requested.name)
+    which = requested.durable_name or requested.name or name
     if which is None:
         if action != "create":
             raise ConfigError("name is missing: give the consumer to update")
         which = secrets.token_hex(8)
-        wanted = wanted.replace(name=which)
+        requested = requested.replace(name=which)
     if action == "update" and config is None:
-        wanted = _current(api, stream, which, timeout).updated(fields)
+        requested = _current(api, stream, which, timeout).updated(fields)
     subject = f"CONSUMER.CREATE.{stream}.{which}"
-    if wanted.filter_subject and not has_wildcard(wanted.filter_subject):
+    if requested.filter_subject and not has_wildcard(requested.filter_subject):
         # Name the filter in the subject, so that permissions can be given by it. A
         # wildcard cannot be published to.
-        subject = f"{subject}.{wanted.filter_subject}"
+        subject = f"{subject}.{requested.filter_subject}"
     payload = {
         "stream_name": stream,
-        "config": consumer_request(wanted),
+        "config": consumer_request(requested),
         **api.strictly,
     }
     if action:
         payload["action"] = action
-    needs = wanted.required_versions()
+    needs = requested.required_versions()
     try:
         reply = api.request(subject, payload, needs=needs, timeout=timeout)
     except ConsumerExistsError as error:
-        raise _consumer_differs(api, stream, error, wanted, timeout) from error
+        raise _consumer_differs(api, stream, error, requested, timeout) from error
     return ConsumerInfo.from_wire(reply)
 
 
@@ -429,20 +432,22 @@ def _consumer_differs(
     api: API,
     stream: str,
     error: AlreadyExistsError,
-    wanted: ConsumerConfig,
+    requested: ConsumerConfig,
     timeout: Seconds | None,
 ) -> AlreadyExistsError:
     """Return the error with the differing fields, if the server reports them."""
-    which = "durable_name" if wanted.durable_name else "name"
-    name: str = getattr(wanted, which)
+    which = "durable_name" if requested.durable_name else "name"
+    name: str = getattr(requested, which)
     differences: dict[str, tuple[Any, Any]] = {}
     threshold = None
     with contextlib.suppress(Error):
         existing = consumer_info(api, stream, name, timeout).config
-        differences = wanted.differences(existing)
+        differences = requested.differences(existing)
         threshold = existing.inactive_threshold
-    if differences or wanted.inactive_threshold is not None or threshold is None:
-        method = "update_push_consumer" if wanted.deliver_subject else "update_consumer"
+    if differences or requested.inactive_threshold is not None or threshold is None:
+        method = (
+            "update_push_consumer" if requested.deliver_subject else "update_consumer"
+        )
         remedy = _hint(method, [repr(stream), f"{which}={name!r}"], differences)
     else:
         # Servers fill in a threshold, and later compare with it.
@@ -644,8 +649,8 @@ class BaseConsumer:
         """
         return self._pause({}, timeout)
 
-    def _pause(self, wanted: dict[str, str], timeout: Seconds | None) -> ConsumerPause:
-        reply = self._request("PAUSE", wanted, PAUSE, timeout)
+    def _pause(self, request: dict[str, str], timeout: Seconds | None) -> ConsumerPause:
+        reply = self._request("PAUSE", request, PAUSE, timeout)
         return ConsumerPause.from_wire(reply)
 
     def reset(
@@ -670,7 +675,7 @@ class BaseConsumer:
             ConsumerNotFoundError: The consumer does not exist.
             UnsupportedFeatureError: The server is too old. Nothing is sent.
         """
-        wanted = (
+        request = (
             None if sequence is None else {"seq": check_int(sequence, "sequence", 0)}
         )
         self._api.require(RESET)
@@ -678,7 +683,7 @@ class BaseConsumer:
         # If the account imports only the reset, the look-up has no answer either.
         with contextlib.suppress(JetStreamNotEnabledError):
             consumer_info(self._api, self._stream, self._name, timeout)
-        reply = self._request("RESET", wanted, RESET, timeout)
+        reply = self._request("RESET", request, RESET, timeout)
         self._info = reset = ConsumerReset.from_wire(reply)
         return reset
 

@@ -32,8 +32,8 @@ def check_keys(keys: tuple[str, ...]) -> None:
         try:
             check_filter(key, "keys")
         except ConfigError as error:
-            wanted = "keys or patterns such as user.*, separated by commas"
-            raise refused("keys", wanted, key) from error
+            expected = "keys or patterns such as user.*, separated by commas"
+            raise refused("keys", expected, key) from error
 
 
 def bucket_prefix(config: StreamConfig) -> str:

@@ -74,8 +74,10 @@ class JetStreamDataSource(DataSource):
 
             return TableReader(options, schema)
         # Spark loads this module only in the process that pushes filters down.
-        wanted = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
-        reader = PushdownReader if wanted else JetStreamReader
+        pushes_filters = (
+            "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+        )
+        reader = PushdownReader if pushes_filters else JetStreamReader
         return reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -274,12 +274,12 @@ def partition_counts(
     total = sum(counts.values())
     parts = {}
     for name, count in counts.items():
-        wanted = -(-count // (most_rows or MAX_ROWS))
+        needed = -(-count // (most_rows or MAX_ROWS))
         size = (bytes_of or {}).get(name, 0.0)
-        wanted = max(wanted, -int(-count * size // most_bytes))
+        needed = max(needed, -int(-count * size // most_bytes))
         if least is not None and total:
-            wanted = max(wanted, -(-count * least // total))
-        parts[name] = min(count, wanted)
+            needed = max(needed, -(-count * least // total))
+        parts[name] = min(count, needed)
     there = sum(parts.values())
     if most is not None and there > most:
         parts = {

@@ -229,12 +229,12 @@ def moment(name: str, text: str) -> datetime:
             return found.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    wanted = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
-    raise refused(name, wanted, text)
+    expected = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
+    raise refused(name, expected, text)
 
 
-def refused(name: str, wanted: str, text: str) -> ConfigError:
-    return ConfigError(f"option {name} has to be {wanted}, not {text!r}")
+def refused(name: str, expected: str, text: str) -> ConfigError:
+    return ConfigError(f"option {name} has to be {expected}, not {text!r}")
 
 
 def exclusive(options: Options, *names: str) -> str | None:

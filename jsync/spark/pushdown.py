@@ -61,13 +61,13 @@ class PushedFilters:
         return self
 
     def _in_streams(self, names: Iterable[Any]) -> PushedFilters:
-        wanted = frozenset(names)
+        selected = frozenset(names)
         return replace(
-            self, streams=wanted if self.streams is None else self.streams & wanted
+            self, streams=selected if self.streams is None else self.streams & selected
         )
 
-    def _of_subjects(self, wanted: Iterable[Any]) -> PushedFilters:
-        subjects = tuple(dict.fromkeys(wanted))
+    def _of_subjects(self, selected: Iterable[Any]) -> PushedFilters:
+        subjects = tuple(dict.fromkeys(selected))
         if not all(
             isinstance(subject, str) and is_plain(subject) for subject in subjects
         ):

@@ -314,13 +314,13 @@ class SourceScan:
 
         schema = arrow_schema(self.schema)
         if part.prefix:
-            wanted = message_columns(schema.names)
+            columns = message_columns(schema.names)
         else:
-            wanted = [name for name in schema.names if name != "stream"]
+            columns = [name for name in schema.names if name != "stream"]
         reader = RangeReader(
             self.patiently(self.jetstream),
             part,
-            columns=list(dict.fromkeys([*wanted, "sequence"])),
+            columns=list(dict.fromkeys([*columns, "sequence"])),
             subjects=self._filters(part.prefix),
             policy=self.policy,
             retry_seconds=self.retry_seconds,

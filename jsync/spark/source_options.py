@@ -255,8 +255,8 @@ def _pattern(options: Options) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error as error:
-        wanted = f"a regular expression of Python ({error})"
-        raise refused("streamPattern", wanted, text) from error
+        expected = f"a regular expression of Python ({error})"
+        raise refused("streamPattern", expected, text) from error
 
 
 def _offset_specs(

@@ -240,7 +240,7 @@ def sequence_after(
     return low
 
 
-def read_mode(stream: Stream, wanted: ReadMode | None) -> ReadMode:
+def read_mode(stream: Stream, requested: ReadMode | None) -> ReadMode:
     """Return how to read this stream. Raises `ConfigError` if that is impossible.
 
     A consumer without acks is faster, and removes nothing from a stream with limits
@@ -248,14 +248,14 @@ def read_mode(stream: Stream, wanted: ReadMode | None) -> ReadMode:
     would also be kept for it. So those streams are read by direct gets, which leave no trace.
     """
     kept_by_limits = stream.config.retention in (None, "limits")
-    mode = wanted or ("consumer" if kept_by_limits else "direct")
+    mode = requested or ("consumer" if kept_by_limits else "direct")
     if mode == "consumer" and stream.config.retention == "workqueue":
         raise ConfigError(
             f"option readMode: stream {stream.name} is a work queue, which takes no "
             "consumer beside its workers: read it with readMode direct"
         )
     if mode == "direct" and not stream.config.allow_direct:
-        why = "" if wanted else f" (its retention is {stream.config.retention})"
+        why = "" if requested else f" (its retention is {stream.config.retention})"
         raise ConfigError(
             f"stream {stream.name} is read by direct gets{why}, which it does not allow: "
             "set it to allow_direct"

@@ -137,9 +137,9 @@ class TableReader(DataSourceReader):
         source, name = self._source, part.stream
         js = source.patiently(source.jetstream)
         schema = arrow_schema(source.schema)
-        wanted = [name for name in schema.names if name != "stream"]
+        columns = [name for name in schema.names if name != "stream"]
         if part.prefix:
-            wanted = message_columns(schema.names)
+            columns = message_columns(schema.names)
         try:
             stream, bounds = fetch_bounds(js, name, source.retry_seconds)
             if bounds.created != part.created:
@@ -155,7 +155,7 @@ class TableReader(DataSourceReader):
                 if not messages:
                     continue
                 batch = stored_batch(
-                    messages, list(dict.fromkeys([*wanted, "sequence"]))
+                    messages, list(dict.fromkeys([*columns, "sequence"]))
                 )
                 if part.prefix:
                     batch = entries(batch, part.prefix, schema.names)

@@ -78,8 +78,8 @@ def request(
 ) -> bytes:
     """Return the payload of a request. Raises `TypeError` for an unknown option."""
     known = OPTIONS.get(endpoint, frozenset())
-    wanted = _known(options, known, f"an option of {endpoint.lower()}")
-    body = {_HYPHENATED.get(name, name): value for name, value in wanted.items()}
+    fields = _known(options, known, f"an option of {endpoint.lower()}")
+    body = {_HYPHENATED.get(name, name): value for name, value in fields.items()}
     try:
         return msgspec.json.encode({**body, **(servers or {})})
     except (TypeError, UnicodeEncodeError) as error:

@@ -251,8 +251,8 @@ class System:
         Raises:
             SystemRequestError: There is no such profile, or `cpu` has no duration.
         """
-        wanted, longer = _profile(name, debug, duration)
-        return self._all("PROFILEZ", Profilez, wanted, longer)
+        request, longer = _profile(name, debug, duration)
+        return self._all("PROFILEZ", Profilez, request, longer)
 
     def meta_leader_step_down(
         self,
@@ -472,8 +472,8 @@ class Server:
         # Only a filter restricts this request to one server. A server without used accounts
         # replies only if the request includes the unused ones.
         only: dict[str, Any] = {"server_name": self.name, "exact_match": True}
-        wanted = {**options, "include_unused": True}
-        payload = engine.request("ACCSTATZ", wanted, only)
+        request = {**options, "include_unused": True}
+        payload = engine.request("ACCSTATZ", request, only)
         told = Accstatz.from_wire(self._ask("ACCSTATZ", payload))
         if options.get("include_unused"):
             return told
@@ -514,8 +514,8 @@ class Server:
         Raises:
             SystemRequestError: There is no such profile, or `cpu` has no duration.
         """
-        wanted, longer = _profile(name, debug, duration)
-        payload = engine.request("PROFILEZ", wanted)
+        request, longer = _profile(name, debug, duration)
+        payload = engine.request("PROFILEZ", request)
         return Profilez.from_wire(self._ask("PROFILEZ", payload, longer))
 
     def reload(self) -> None:
@@ -584,11 +584,11 @@ def _profile(
     name: str, debug: int, duration: Seconds | None
 ) -> tuple[dict[str, Any], float]:
     """Return the options of a profile, and the seconds that it takes."""
-    wanted: dict[str, Any] = {"name": name, "debug": check_int(debug, "debug", 0)}
+    request: dict[str, Any] = {"name": name, "debug": check_int(debug, "debug", 0)}
     if duration is None:
-        return wanted, 0.0
+        return request, 0.0
     length = check_seconds(duration, "duration")
-    return {**wanted, "duration": int(length * 1e9)}, length
+    return {**request, "duration": int(length * 1e9)}, length
 
 
 def _outside(subject: str) -> SystemAccountError:

@@ -78,8 +78,8 @@ def make_route(
     check_name(name, "consumer" if group is None else "group")
     if member is not None:
         check_name(member, "member")
-    wanted = (subjects,) if isinstance(subjects, str) else tuple(subjects)
-    for subject in wanted:
+    patterns = (subjects,) if isinstance(subjects, str) else tuple(subjects)
+    for subject in patterns:
         check_filter(subject, "subject")
     if not isinstance(retry, Retry):
         raise ConfigError(f"retry has to be a jsync.Retry, not {retry!r}")
@@ -97,7 +97,7 @@ def make_route(
     return Route(
         name=getattr(function, "__qualname__", repr(function)),
         call=wrap_in_context(around, adapt_handler(function, payload)),
-        subjects=wanted,
+        subjects=patterns,
         stream=stream,
         consumer=name,
         group=group,

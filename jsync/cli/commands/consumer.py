@@ -157,11 +157,11 @@ def create(
     fields = consumer_fields(options, start)
     if ephemeral:
         fields["durable_name"] = None
-        wanted = merge_config(config, start, fields, name=consumer)
+        merged = merge_config(config, start, fields, name=consumer)
     else:
-        wanted = merge_config(config, start, fields, durable_name=consumer)
+        merged = merge_config(config, start, fields, durable_name=consumer)
     with settings.connect() as nc:
-        created = _put(settings.jetstream(nc), stream, wanted, "create")
+        created = _put(settings.jetstream(nc), stream, merged, "create")
     _write(created, settings)
 
 
@@ -196,21 +196,21 @@ def edit(
         js = settings.jetstream(nc)
         before = js.consumer(stream, consumer).info()
         start = base_config(config, before.config)
-        wanted = merge_config(
+        merged = merge_config(
             config,
             start,
             consumer_fields(options, start) | dict.fromkeys(unset),
             **{"durable_name" if before.config.durable_name else "name": consumer},
         )
-        if print_changes(before.config, wanted) and not dry_run:
+        if print_changes(before.config, merged) and not dry_run:
             confirm(f"Change consumer {consumer} of {stream}?", force=force)
             if config is not None:
-                before = _put(js, stream, wanted, "update")
+                before = _put(js, stream, merged, "update")
             else:
-                fields = changed_fields(before.config, wanted)
+                fields = changed_fields(before.config, merged)
                 before = js.consumer(stream, consumer).update(**fields)
     if dry_run:
-        write_dry_run(before.config, wanted, settings)
+        write_dry_run(before.config, merged, settings)
     else:
         _write(before, settings)
 

@@ -130,10 +130,10 @@ def _read(stream: jsync.Stream, expected: int) -> DemoStep:
 
 
 def _look_up(stream: jsync.Stream) -> tuple[list[str], DemoStep]:
-    wanted = ["*.03BB", "*.2713", "*.1F40D"]
+    patterns = ["*.03BB", "*.2713", "*.1F40D"]
     begin = perf_counter()
     found = []
-    for subject in wanted:
+    for subject in patterns:
         message = stream.get_message(last_by_subject=f"unicode.{subject}")
         one = msgspec.json.decode(message.data, type=Character)
         found.append(f"{message.subject} {chr(one.code)} {one.name}")

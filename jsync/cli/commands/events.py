@@ -80,7 +80,7 @@ def events(
     of connections to the system account only. Ends with Ctrl-C, or as --count and
     --wait say. With --json the events are the server's, one to a line.
     """
-    wanted = _wanted(pattern)
+    regex = _compile(pattern)
     kinds: list[str] = []
     for chosen, of in (
         (js_advisory, _ADVISORIES),
@@ -105,7 +105,7 @@ def events(
                 if wait is not None:
                     return
                 continue
-            written += _write(msg, stream, wanted, settings)
+            written += _write(msg, stream, regex, settings)
 
 
 def _subscribe(
@@ -136,7 +136,7 @@ def _tell(error: Exception) -> None:
         print_error(format_error(error))
 
 
-def _wanted(pattern: str | None) -> re.Pattern[str]:
+def _compile(pattern: str | None) -> re.Pattern[str]:
     try:
         return re.compile(pattern or "", re.IGNORECASE)
     except re.error as error:
@@ -144,7 +144,7 @@ def _wanted(pattern: str | None) -> re.Pattern[str]:
 
 
 def _write(
-    msg: Msg, stream: str | None, wanted: re.Pattern[str], settings: Settings
+    msg: Msg, stream: str | None, regex: re.Pattern[str], settings: Settings
 ) -> bool:
     """Write an event if it matches the stream and the pattern.
 
@@ -159,7 +159,7 @@ def _write(
         event = {"subject": msg.subject, "data": text}
     if stream is not None and event.get("stream") != stream:
         return False
-    if not wanted.search(text):
+    if not regex.search(text):
         return False
     if settings.json:
         write_line(event)

@@ -160,9 +160,9 @@ def add(
     if bucket is None and config is None:
         raise click.UsageError("give a BUCKET, or a --config that names one")
     start = base_config(config, KeyValueConfig())
-    wanted = merge_config(config, start, bucket_fields(options, start), bucket=bucket)
+    merged = merge_config(config, start, bucket_fields(options, start), bucket=bucket)
     with settings.connect() as nc:
-        status = settings.jetstream(nc).create_key_value(wanted).status()
+        status = settings.jetstream(nc).create_key_value(merged).status()
     _write(status, settings)
 
 
@@ -198,14 +198,14 @@ def edit(
         before = status.config
         start = base_config(config, before)
         changes = bucket_fields(options, start) | cleared
-        wanted = merge_config(config, start, changes, bucket=bucket)
-        if print_changes(before, wanted) and not dry_run:
+        merged = merge_config(config, start, changes, bucket=bucket)
+        if print_changes(before, merged) and not dry_run:
             confirm(f"Change bucket {bucket}?", force=force)
             # Change single fields, so that the stream keeps its other settings.
-            fields = changed_fields(before, wanted)
+            fields = changed_fields(before, merged)
             status = js.update_key_value(bucket=bucket, **fields).status()
     if dry_run:
-        write_dry_run(before, wanted, settings)
+        write_dry_run(before, merged, settings)
     else:
         _write(status, settings)
 

@@ -115,9 +115,9 @@ def create(
     if stream is None and config is None:
         raise click.UsageError("give a STREAM, or a --config that names one")
     start = base_config(config, StreamConfig())
-    wanted = merge_config(config, start, stream_fields(options, start), name=stream)
+    merged = merge_config(config, start, stream_fields(options, start), name=stream)
     with settings.connect() as nc:
-        created = settings.jetstream(nc).create_stream(wanted).cached_info
+        created = settings.jetstream(nc).create_stream(merged).cached_info
     _write(created, settings)
 
 
@@ -148,21 +148,21 @@ def edit(
         js = settings.jetstream(nc)
         before = js.stream(stream).cached_info
         start = base_config(config, before.config)
-        wanted = merge_config(
+        merged = merge_config(
             config,
             start,
             stream_fields(options, start) | dict.fromkeys(unset),
             name=stream,
         )
-        if print_changes(before.config, wanted) and not dry_run:
+        if print_changes(before.config, merged) and not dry_run:
             confirm(f"Change stream {stream}?", force=force)
             if config is not None:
-                before = js.update_stream(wanted).cached_info
+                before = js.update_stream(merged).cached_info
             else:
-                fields = changed_fields(before.config, wanted)
+                fields = changed_fields(before.config, merged)
                 before = js.update_stream(name=stream, **fields).cached_info
     if dry_run:
-        write_dry_run(before.config, wanted, settings)
+        write_dry_run(before.config, merged, settings)
     else:
         _write(before, settings)
 

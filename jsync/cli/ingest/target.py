@@ -40,27 +40,27 @@ def find_stream(
 
     Raises `StreamNotFoundError` and `ConfigError`, with advice.
     """
-    wanted = template.filter
+    pattern = template.filter
     if create:
         if name is None:
             raise ConfigError("create: the stream needs a name: pass --stream NAME")
         return _create(js, template, name)
     if name is None:
         try:
-            name = js.stream_name_by_subject(wanted)
+            name = js.stream_name_by_subject(pattern)
         except AmbiguousSubjectError as error:
             raise ConfigError(f"{error}: choose one with --stream NAME") from None
         except StreamNotFoundError as error:
             error.args = (
-                f"no stream takes {wanted}: create one with --create --stream NAME",
+                f"no stream takes {pattern}: create one with --create --stream NAME",
                 *error.args[1:],
             )
             raise
     stream = js.stream(name)
     subjects = stream.cached_info.config.subjects or []
-    if not any(intersection(wanted, subject) for subject in subjects):
-        told = ", ".join(subjects) or "nothing, because it copies other streams"
-        raise ConfigError(f"stream {name} does not take {wanted}; it takes {told}")
+    if not any(intersection(pattern, subject) for subject in subjects):
+        taken = ", ".join(subjects) or "nothing, because it copies other streams"
+        raise ConfigError(f"stream {name} does not take {pattern}; it takes {taken}")
     return stream
 
 

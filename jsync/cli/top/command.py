@@ -47,7 +47,7 @@ _REFRESH_INTERVAL = 1.0
 )
 @click.option(
     "--filter",
-    "wanted",
+    "filter_text",
     metavar="TEXT",
     help="Only streams and consumers whose name contains this text.",
 )
@@ -69,7 +69,7 @@ def top(
     settings: Settings,
     consumers: bool,
     sort: str,
-    wanted: str | None,
+    filter_text: str | None,
     interval: float,
     count: int,
 ) -> ExitCode | None:
@@ -89,7 +89,7 @@ def top(
     if sort not in COLUMNS[view]:
         known = ", ".join(COLUMNS[view])
         raise click.UsageError(f"--sort: {view.value} have no {sort}, but {known}")
-    state = ScreenState(view, sort, wanted or "")
+    state = ScreenState(view, sort, filter_text or "")
     if settings.json or not (is_terminal() and sys.stdin.isatty()):
         _write(settings, state, interval, count)
         return None

@@ -214,16 +214,16 @@ COLUMNS: Final = {
 class ScreenState:
     """The choices of the user. Only one thread presses keys and reads rows."""
 
-    def __init__(self, view: View, sort: str = "rate", wanted: str = "") -> None:
+    def __init__(self, view: View, sort: str = "rate", filter_text: str = "") -> None:
         self.view = view
-        self.filter = wanted
+        self.filter = filter_text
         self.paused = False
         self._mode = StateMachine(Mode.BROWSING, _TRANSITIONS)
         self.first = 0
         """The index of the row at the top of the screen."""
         self._page = 1
         self._count = 0
-        self._filter_before = wanted
+        self._filter_before = filter_text
         self._sorts = dict.fromkeys(View, "rate")
         if sort in COLUMNS[view]:
             self._sorts[view] = sort

@@ -104,13 +104,13 @@ def _line(*parts: str | tuple[str, str]) -> Text:
 
 
 def _head(state: ScreenState, facts: ConnectionStatus, count: int) -> Text:
-    wanted = ""
+    filter_text = ""
     if state.filter and state.mode is Mode.BROWSING:
-        wanted = f"  /{state.filter}: {count:,}"
+        filter_text = f"  /{state.filter}: {count:,}"
     return _line(
         ("jsync top", "bold"),
         f"  {facts.server}  every {format_duration(facts.interval)}",
-        (wanted, "bold"),
+        (filter_text, "bold"),
         ("  PAUSED" if state.paused else "", "bold yellow"),
     )
 

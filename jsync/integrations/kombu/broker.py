@@ -138,7 +138,11 @@ def acquire(settings: BrokerSettings) -> Broker:
             if lines:
                 return _add(settings, lines[0])
             other = next(
-                (a for wanted, a in _connecting if _same_connection(wanted, settings)),
+                (
+                    a
+                    for pending, a in _connecting
+                    if _same_connection(pending, settings)
+                ),
                 None,
             )
             mine: Future[None] = Future()

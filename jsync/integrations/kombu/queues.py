@@ -157,15 +157,15 @@ class Queues:
             self._declared[queue] = Declaration(arguments, durable, bindings)
         if ignored:
             log.warning("queue %s: without effect: %s", queue, ", ".join(ignored))
-        wanted = arguments.get("x-max-priority")
-        levels = max(0, min(int(wanted or 0), MAX_PRIORITY)) + 1
+        max_priority = arguments.get("x-max-priority")
+        levels = max(0, min(int(max_priority or 0), MAX_PRIORITY)) + 1
         found = self.look(queue)
         made = found is None and self._create(queue, arguments, levels, durable=durable)
         found = found or self.look(queue) or QueueInfo(levels, 0)
-        if wanted is not None and found.levels != levels:
+        if max_priority is not None and found.levels != levels:
             raise ConfigError(
                 f"queue {queue!r} exists with max_priority {found.levels - 1}, not "
-                f"{wanted}; use the same everywhere, or delete the queue first"
+                f"{max_priority}; use the same everywhere, or delete the queue first"
             )
         return found, made
 
@@ -413,14 +413,14 @@ class Queues:
                 )
             except ConsumerExistsError:  # another process was faster
                 consumer = self._led(lambda: stream.consumer(name))
-        there, wanted = consumer.config.ack_wait or 0.0, self._options.ack_wait
-        if there < wanted:
-            return stream.update_consumer(durable_name=name, ack_wait=wanted)
-        if there > wanted:
+        current, expected = consumer.config.ack_wait or 0.0, self._options.ack_wait
+        if current < expected:
+            return stream.update_consumer(durable_name=name, ack_wait=expected)
+        if current > expected:
             log.info(
                 "queue %s: its ack_wait stays %g s; update the consumer %s of stream %s "
                 "to make it shorter",
-                *(queue, there, name, stream.name),
+                *(queue, current, name, stream.name),
             )
         return consumer
 

@@ -121,5 +121,5 @@ def has_trace_context(
     """Return whether the user has already put a context into headers."""
     if not headers:
         return False
-    wanted = {field.lower() for field in fields}
-    return any(name.lower() in wanted for name in headers)
+    names = {field.lower() for field in fields}
+    return any(name.lower() in names for name in headers)

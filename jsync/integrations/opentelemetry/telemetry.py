@@ -33,8 +33,10 @@ class _Headers(Getter["Mapping[str, Any]"]):
         headers = jsync.Headers(carrier)
         found = headers.get_all(key)
         if not found:  # as "Traceparent" of a Go program
-            wanted = key.lower()
-            found = [value for name, value in headers.pairs() if name.lower() == wanted]
+            lowered = key.lower()
+            found = [
+                value for name, value in headers.pairs() if name.lower() == lowered
+            ]
         return found or None
 
     def keys(self, carrier: Mapping[str, Any]) -> list[str]:

@@ -128,10 +128,10 @@ def restore_streams(
     if (where / META).exists():
         raise ConfigError(f"{where} is the backup of one stream: use restore_stream")
     # Verify first that the backup is whole and each stream new, then create the streams.
-    wanted = {place: _stream_name(place) for place in places}
-    if not wanted:
+    names = {place: _stream_name(place) for place in places}
+    if not names:
         raise ConfigError(f"{where} holds no backups")
-    existing = set(stream_names(api, None, None)).intersection(wanted.values())
+    existing = set(stream_names(api, None, None)).intersection(names.values())
     if existing and not skip_existing:
         raise ConfigError(
             f"streams exist already: {', '.join(sorted(existing))}. Restore only the others "
@@ -139,7 +139,7 @@ def restore_streams(
         )
     made: list[StreamInfo] = []
     failed: dict[str, str] = {}
-    for place, stream in wanted.items():
+    for place, stream in names.items():
         try:
             if stream in existing:
                 check_finished(api, stream)
@@ -170,10 +170,10 @@ def _stream_name(place: Path) -> str:
         ) from None
 
 
-def _with_stream(told: StreamProgress | None, stream: str) -> Progress | None:
-    if told is None:
+def _with_stream(progress: StreamProgress | None, stream: str) -> Progress | None:
+    if progress is None:
         return None
-    return lambda done, total: told(stream, done, total)
+    return lambda done, total: progress(stream, done, total)
 
 
 def _reason(error: Exception) -> str:

@@ -86,16 +86,18 @@ def backup(
     where.mkdir(parents=True, exist_ok=True)
     partial = where / f"{ARCHIVE}.partial"
     inbox = f"{api.session.options.inbox_prefix}.{os.urandom(11).hex()}"
-    wanted: dict[str, Any] = {"deliver_subject": inbox, "chunk_size": CHUNK}
+    request: dict[str, Any] = {"deliver_subject": inbox, "chunk_size": CHUNK}
     if not consumers:
-        wanted["no_consumers"] = True
+        request["no_consumers"] = True
     if check:
-        wanted["jsck"] = True
+        request["jsck"] = True
     with _new_file(partial) as file:
         # Subscribe before the request, because a server waits two seconds for it.
         with subscribe(api.owner, inbox, max_pending_bytes=_PENDING_BYTES) as sub:
             reconnects = api.session.reconnects
-            reply = _request_snapshot(api, f"STREAM.SNAPSHOT.{stream}", wanted, timeout)
+            reply = _request_snapshot(
+                api, f"STREAM.SNAPSHOT.{stream}", request, timeout
+            )
             config = get_field(reply, "config", dict[str, Any](), dict[str, Any])
             state = get_field(reply, "state", dict[str, Any](), dict[str, Any])
             if config.get("name") != stream:
@@ -199,10 +201,10 @@ def _check_exists(api: API, stream: str) -> None:
 
 
 def _request_snapshot(
-    api: API, subject: str, wanted: dict[str, Any], timeout: float
+    api: API, subject: str, request: dict[str, Any], timeout: float
 ) -> dict[str, Any]:
     try:
-        return api.request(subject, wanted, timeout=timeout)
+        return api.request(subject, request, timeout=timeout)
     except APIError as error:
         if not error.description.endswith("no impl"):
             raise

@@ -90,8 +90,8 @@ def restore(
     archive = _archive(where)
     with archive.open("rb") as file:
         is_old = archive_name(file) == OLD_ARCHIVE
-    wanted = _wanted(manifest, name, config)
-    stream = str(wanted["name"])
+    stored_config = _stored_config(manifest, name, config)
+    stream = str(stored_config["name"])
     if stream != manifest.stream:
         if is_old:
             raise ConfigError(
@@ -102,32 +102,32 @@ def restore(
     if not is_old:
         api.require(RESTORE_ARCHIVE)  # an older server reports an invalid tar
     _verify(archive, manifest)
-    check_overlap(api, stream, subjects_of(wanted))
-    restoring = _Restore(api, stream, wanted, timeout)
+    check_overlap(api, stream, subjects_of(stored_config))
+    restoring = _Restore(api, stream, stored_config, timeout)
     # From an older archive, a server creates nothing before the archive is complete.
     return restoring.run(archive, manifest.state, on_progress, hidden=not is_old)
 
 
-def _wanted(
+def _stored_config(
     manifest: Manifest,
     name: str | None,
     config: Callable[[dict[str, Any]], dict[str, Any]] | None,
 ) -> dict[str, Any]:
-    wanted = dict(manifest.config)
-    metadata = dict(wanted.get("metadata") or {})
+    found = dict(manifest.config)
+    metadata = dict(found.get("metadata") or {})
     if metadata.pop(UNFINISHED, None) is not None:
         raise ConfigError(
             f"the backup is of a part of stream {manifest.stream}, which was restored then"
         )
     if name is not None:
         check_name(name, "stream")
-        wanted["name"] = name
+        found["name"] = name
     if config is not None:
-        wanted = config(wanted)
-        if not isinstance(wanted, dict):
-            raise ConfigError(f"config has to return a dict, not {wanted!r}")
-    check_name(cast("str", wanted.get("name")), "stream")
-    return wanted
+        found = config(found)
+        if not isinstance(found, dict):
+            raise ConfigError(f"config has to return a dict, not {found!r}")
+    check_name(cast("str", found.get("name")), "stream")
+    return found
 
 
 def check_finished(api: API, stream: str) -> None:
@@ -144,14 +144,14 @@ class _Restore:
     """The restore of one stream."""
 
     def __init__(
-        self, api: API, stream: str, wanted: dict[str, Any], timeout: float
+        self, api: API, stream: str, config: dict[str, Any], timeout: float
     ) -> None:
         self._api = api
         self._stream = stream
-        self._wanted = wanted
+        self._config = config
         self._timeout = timeout
         self._mark = os.urandom(11).hex()
-        self._asked = f"STREAM.RESTORE.{stream}"
+        self._restore_subject = f"STREAM.RESTORE.{stream}"
 
     def run(
         self,
@@ -161,10 +161,12 @@ class _Restore:
         *,
         hidden: bool,
     ) -> StreamInfo:
-        config = unfinished(self._wanted, self._mark) if hidden else self._wanted
+        config = unfinished(self._config, self._mark) if hidden else self._config
         try:
             reply = self._api.request(
-                self._asked, {"config": config, "state": state}, timeout=self._timeout
+                self._restore_subject,
+                {"config": config, "state": state},
+                timeout=self._timeout,
             )
         except APIError as error:
             if error.err_code == _NAME_IN_USE:
@@ -200,7 +202,7 @@ class _Restore:
         with archive.open("rb") as file:
             while chunk := file.read(size):
                 if answer := self._send(subject, chunk, self._timeout):
-                    parse_reply(answer, self._asked)
+                    parse_reply(answer, self._restore_subject)
                 sent += len(chunk)
                 if on_progress is not None:
                     on_progress(sent, total)
@@ -231,7 +233,7 @@ class _Restore:
             session.reply_mux.discard(token)
         if answer.status == _NO_RESPONDERS and not answer.data:
             raise BackupError("the server gave up the restore: begin again")
-        return StreamInfo.from_wire(parse_reply(answer.data, self._asked))
+        return StreamInfo.from_wire(parse_reply(answer.data, self._restore_subject))
 
     def _restorer(self, *, hidden: bool) -> str | None:
         """Return the leader of the stream, or "" if it is not known.
@@ -268,10 +270,10 @@ class _Restore:
         subject = f"STREAM.UPDATE.{self._stream}"
         while True:
             try:
-                reply = self._api.request(subject, self._wanted, timeout=self._timeout)
+                reply = self._api.request(subject, self._config, timeout=self._timeout)
                 return StreamInfo.from_wire(reply)
             except SubjectOverlapError as error:
-                check_overlap(self._api, self._stream, subjects_of(self._wanted), error)
+                check_overlap(self._api, self._stream, subjects_of(self._config), error)
                 raise
             except (errors.TimeoutError, JetStreamNotEnabledError):
                 # The update can be repeated, and may have been done.
@@ -296,7 +298,7 @@ class _Restore:
                 info = stream_info(self._api, self._stream, timeout=wait)
                 if (info.config.metadata or {}).get(UNFINISHED) != self._mark:
                     return True  # another stream of this name
-                if self._wanted.get("mirror"):
+                if self._config.get("mirror"):
                     return False  # it has begun to copy its origin
                 delete_stream(self._api, self._stream, wait)
                 return True

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def create(
-    api: API, wanted: BucketConfig, noun: str, bind: str, timeout: Seconds | None
+    api: API, config: BucketConfig, noun: str, bind: str, timeout: Seconds | None
 ) -> StreamInfo:
     """Create a bucket.
 
@@ -26,40 +26,40 @@ def create(
     another configuration.
     """
     try:
-        return management.create_stream(api, wanted.stream(), {}, timeout)
+        return management.create_stream(api, config.stream(), {}, timeout)
     except StreamNameInUseError as error:
-        raise bucket_exists(noun, wanted.bucket, bind, error) from error
+        raise bucket_exists(noun, config.bucket, bind, error) from error
 
 
 def update(
     api: API,
-    wanted: BucketConfig,
+    config: BucketConfig,
     fields: Mapping[str, Any] | None,
     timeout: Seconds | None,
 ) -> StreamInfo:
-    """Change a bucket: only these `fields` of `wanted`, or all if `fields` is None."""
-    stream = wanted.stream()
+    """Change a bucket: only these `fields` of `config`, or all if `fields` is None."""
+    stream = config.stream()
     try:
         info = management.stream_info(api, stream.name or "", timeout=timeout)
         if fields is None:
             stream = with_kept(stream, info.config)
             return management.update_stream(api, stream, {}, timeout)
-        before = wanted.from_stream_config(info.config)
+        before = config.from_stream_config(info.config)
         changes = before.updated(fields).stream().changes_from(before.stream())
         return management.update_stream(
             api, None, {"name": stream.name, **changes}, timeout
         )
     except StreamNotFoundError as error:
-        raise bucket_not_found(wanted.bucket or "") from error
+        raise bucket_not_found(config.bucket or "") from error
 
 
 def create_or_update(
-    api: API, wanted: BucketConfig, timeout: Seconds | None
+    api: API, config: BucketConfig, timeout: Seconds | None
 ) -> StreamInfo:
     try:
-        return update(api, wanted, None, timeout)
+        return update(api, config, None, timeout)
     except StreamNotFoundError:
-        return management.create_or_update_stream(api, wanted.stream(), {}, timeout)
+        return management.create_or_update_stream(api, config.stream(), {}, timeout)
 
 
 def find(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> StreamInfo:

@@ -121,8 +121,8 @@ def normalize_limit(value: int | None) -> int | None:
     return value if value is not None and value > 0 else None
 
 
-def with_kept(wanted: StreamConfig, existing: StreamConfig) -> StreamConfig:
-    """Add to the wanted stream those settings of the existing one that no bucket sets.
+def with_kept(config: StreamConfig, existing: StreamConfig) -> StreamConfig:
+    """Add to the requested stream those settings of the existing one that no bucket sets.
 
     An update of the bucket must leave these settings as they are. Among them is
     `allow_msg_ttl`, which nats-py turns on for every bucket and which cannot be turned off. It
@@ -131,4 +131,4 @@ def with_kept(wanted: StreamConfig, existing: StreamConfig) -> StreamConfig:
     kept = {name: getattr(existing, name) for name in _KEPT}
     if existing.allow_msg_ttl and not existing.subject_delete_marker_ttl:
         kept["allow_msg_ttl"] = True
-    return wanted.replace(**kept)
+    return config.replace(**kept)

@@ -129,11 +129,11 @@ class ConsumerGroup(NotCopyable):
 
         def change(config: ConsumerGroupConfig) -> ConsumerGroupConfig:
             self._check_list(config)
-            wanted = with_members(config, (*config.members, *members))
-            if {*wanted.members} > {*config.members}:
+            changed = with_members(config, (*config.members, *members))
+            if {*changed.members} > {*config.members}:
                 # One member too many would take the partitions of another one.
-                self._check_room(wanted)
-            return wanted
+                self._check_room(changed)
+            return changed
 
         return self._change(change).members
 
@@ -201,17 +201,17 @@ class ConsumerGroup(NotCopyable):
             )
         for tries in range(1, MAX_ATTEMPTS + 1):
             before, revision = self._read()
-            wanted = change(self._config)
-            if wanted == self._config:
+            changed = change(self._config)
+            if changed == self._config:
                 break
-            data = write_config(wanted, before)
+            data = write_config(changed, before)
             try:
                 self._bucket.update(self._key, data, last=revision)
             except WrongRevisionError:
                 if tries == MAX_ATTEMPTS:
                     raise
                 continue
-            self._config = wanted
+            self._config = changed
             break
         return self._config
 

@@ -102,7 +102,7 @@ class ConsumerGroupManager(KeyValueManager):
                 whole subject as the key. Nothing is sent.
         """
         key = key_of(stream, name)
-        wanted = group_config(
+        requested = group_config(
             kind,
             partitions,
             filters,
@@ -112,20 +112,22 @@ class ConsumerGroupManager(KeyValueManager):
             max_buffered_bytes,
             format,
         )
-        whole = wanted.kind == "elastic" and not all(wanted.filters.values() or [()])
+        whole = requested.kind == "elastic" and not all(
+            requested.filters.values() or [()]
+        )
         self._api.require(
             {**PRIORITY_GROUPS, **WHOLE_SUBJECTS} if whole else PRIORITY_GROUPS
         )
         source = management.stream_info(self._api, stream).config
-        bucket = self._make_bucket(wanted.kind, source)
+        bucket = self._make_bucket(requested.kind, source)
         revision = None
         try:
-            revision = seen = bucket.create(key, write_config(wanted))
+            revision = seen = bucket.create(key, write_config(requested))
         except KeyExistsError as error:
             seen = error.revision or 0
-            self._check_same(bucket, stream, name, wanted)
-        if wanted.kind == "elastic":
-            own = group_stream(wanted, source, name)
+            self._check_same(bucket, stream, name, requested)
+        if requested.kind == "elastic":
+            own = group_stream(requested, source, name)
             try:
                 management.create_stream(self._api, own, {}, None)
             except APIError:
@@ -135,13 +137,13 @@ class ConsumerGroupManager(KeyValueManager):
                 raise
         # Another program may have created the group, or have changed its members.
         try:
-            stored = read_config(wanted.kind, bucket.get(key).value, key)
+            stored = read_config(requested.kind, bucket.get(key).value, key)
         except KeyNotFoundError as error:
             # A marker that is older than the configuration shows no deletion of it.
             if isinstance(error, KeyDeletedError) and error.revision > seen:
-                self._delete_rest(wanted.kind, stream, name)
+                self._delete_rest(requested.kind, stream, name)
             raise group_not_found_error(stream, name) from error
-        return ConsumerGroup(self._api, bucket, wanted.kind, stream, name, stored)
+        return ConsumerGroup(self._api, bucket, requested.kind, stream, name, stored)
 
     def _group_bucket(self, kind: GroupKind) -> KeyValue:
         """Get the bucket of all groups of a kind, as its leader has it.
@@ -161,14 +163,14 @@ class ConsumerGroupManager(KeyValueManager):
         return self._group_bucket(kind)
 
     def _check_same(
-        self, bucket: KeyValue, stream: str, name: str, wanted: ConsumerGroupConfig
+        self, bucket: KeyValue, stream: str, name: str, requested: ConsumerGroupConfig
     ) -> None:
         key = key_of(stream, name)
         try:
-            existing = read_config(wanted.kind, bucket.get(key).value, key)
+            existing = read_config(requested.kind, bucket.get(key).value, key)
         except KeyNotFoundError as error:
             raise group_not_found_error(stream, name) from error
-        if not wanted.is_compatible(existing):
+        if not requested.is_compatible(existing):
             raise ConsumerGroupExistsError(
                 f"consumer group {key!r} exists as {existing!r}; bind to it with "
                 "consumer_group, or delete it first"

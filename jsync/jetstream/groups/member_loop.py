@@ -471,11 +471,13 @@ class Membership(Drainable):
         if not self._partitions:
             self._transition(MemberState.IDLE)
             return
-        wanted = member_consumer(
+        requested = member_consumer(
             config, self.group, self.member, self._ack_wait, self._max_ack_pending
         )
         try:
-            info = upsert_consumer(self._api, self._reads, "create", wanted, {}, None)
+            info = upsert_consumer(
+                self._api, self._reads, "create", requested, {}, None
+            )
         except WorkQueueConsumerError:
             self._transition(
                 MemberState.WAITING

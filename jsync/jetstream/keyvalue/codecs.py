@@ -170,8 +170,8 @@ def _step(codec: Any) -> tuple[Callable[[Any, str], Any], Callable[[Any, str], A
 
 def check_key_codec(codec: object) -> None:
     """Raise `ConfigError` unless `codec` is a codec of keys."""
-    wanted = ("encode", "decode", "encode_filter")
-    if not all(hasattr(codec, name) for name in wanted):
+    methods = ("encode", "decode", "encode_filter")
+    if not all(hasattr(codec, name) for name in methods):
         raise ConfigError(
             f"not a codec of keys: {codec!r}; it needs encode, decode and encode_filter"
         )

@@ -220,7 +220,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
             if revision != self._revision + 1:
                 self._unbroken = revision - 1
             self._revision = revision
-            reached = [w for w, wanted in self._waiting.items() if wanted <= revision]
+            reached = [w for w, target in self._waiting.items() if target <= revision]
         for waiter in reached:
             waiter.set(None)
 

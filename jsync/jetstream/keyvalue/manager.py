@@ -53,9 +53,9 @@ class KeyValueManager:
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the configuration.
         """
-        wanted = KeyValueConfig.from_any(config, fields)
+        requested = KeyValueConfig.from_any(config, fields)
         return self._bound(
-            buckets.create(self._api, wanted, "bucket", "key_value", timeout)
+            buckets.create(self._api, requested, "bucket", "key_value", timeout)
         )
 
     def update_key_value(
@@ -83,9 +83,9 @@ class KeyValueManager:
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = KeyValueConfig.from_any(config, fields)
+        requested = KeyValueConfig.from_any(config, fields)
         partly = fields if config is None else None
-        return self._bound(buckets.update(self._api, wanted, partly, timeout))
+        return self._bound(buckets.update(self._api, requested, partly, timeout))
 
     def create_or_update_key_value(
         self,
@@ -111,8 +111,8 @@ class KeyValueManager:
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = KeyValueConfig.from_any(config, fields)
-        return self._bound(buckets.create_or_update(self._api, wanted, timeout))
+        requested = KeyValueConfig.from_any(config, fields)
+        return self._bound(buckets.create_or_update(self._api, requested, timeout))
 
     def key_value(self, bucket: str, *, timeout: Seconds | None = None) -> KeyValue:
         """Get an existing bucket. Blocks, and creates nothing.

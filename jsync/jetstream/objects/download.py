@@ -53,9 +53,9 @@ class _GrowingPages(SubjectReader):
     """Pages of chunks, each twice as large as the one before."""
 
     def request(self) -> dict[str, Any]:
-        wanted = super().request()
+        request = super().request()
         self._max_bytes = min(2 * self._max_bytes, WINDOW_BYTES)
-        return wanted
+        return request
 
 
 class Download:

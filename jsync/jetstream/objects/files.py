@@ -116,14 +116,14 @@ class ObjectReader(_File):
         with self._lock:
             self._check_open()
             left = self._left()
-            wanted = left if size is None or size < 0 else min(size, left)
+            count = left if size is None or size < 0 else min(size, left)
             buffer = io.BytesIO()
-            while wanted:
-                part = self._take(wanted)
-                if len(part) == wanted and not buffer.tell():
+            while count:
+                part = self._take(count)
+                if len(part) == count and not buffer.tell():
                     return bytes(part)
                 buffer.write(part)
-                wanted -= len(part)
+                count -= len(part)
             return buffer.getvalue()
 
     def iter_chunks(self) -> Iterator[memoryview]:
@@ -240,19 +240,19 @@ class ObjectReader(_File):
             self._check_rest()
         return max(0, self._info.size - self._position)
 
-    def _take(self, wanted: int, ahead: int | None = None) -> memoryview:
-        """Read at most `wanted` of the next bytes, and move the position."""
-        at = self._fill(wanted if ahead is None else ahead)
-        part = self._chunk[at : at + wanted]
+    def _take(self, count: int, ahead: int | None = None) -> memoryview:
+        """Read at most `count` of the next bytes, and move the position."""
+        at = self._fill(count if ahead is None else ahead)
+        part = self._chunk[at : at + count]
         self._position += len(part)
         return part
 
-    def _fill(self, wanted: int) -> int:
+    def _fill(self, count: int) -> int:
         """Fetch the chunk of the position. Return the offset of the position in it."""
         at = self._position - self._start
         while not 0 <= at < len(self._chunk):
             self._seek_chunk(at)
-            self._next_chunk(wanted)
+            self._next_chunk(count)
             at = self._position - self._start
         return at
 
@@ -270,13 +270,13 @@ class ObjectReader(_File):
             self._start += len(self._chunk)
         self._chunk = memoryview(b"")
 
-    def _next_chunk(self, wanted: int) -> None:
+    def _next_chunk(self, count: int) -> None:
         info, download = self._info, self._download
         index = download.index
         if index >= info.chunks:
             raise self._failed(self._wrong_size("fewer"))
         known = self._size or 0
-        data = download.next_chunk(max(self._ahead, wanted + known, 2 * known))
+        data = download.next_chunk(max(self._ahead, count + known, 2 * known))
         if self._size is not None and len(data) != min(
             self._size, info.size - index * self._size
         ):

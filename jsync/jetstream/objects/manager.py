@@ -52,9 +52,9 @@ class ObjectStoreManager:
             InvalidBucketNameError: No store may have that name. Nothing is sent.
             APIError: The server rejects the configuration.
         """
-        wanted = ObjectStoreConfig.from_any(config, fields)
+        requested = ObjectStoreConfig.from_any(config, fields)
         return self._opened(
-            buckets.create(self._api, wanted, "store", "object_store", timeout)
+            buckets.create(self._api, requested, "store", "object_store", timeout)
         )
 
     def update_object_store(
@@ -81,9 +81,9 @@ class ObjectStoreManager:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = ObjectStoreConfig.from_any(config, fields)
+        requested = ObjectStoreConfig.from_any(config, fields)
         partly = fields if config is None else None
-        return self._opened(buckets.update(self._api, wanted, partly, timeout))
+        return self._opened(buckets.update(self._api, requested, partly, timeout))
 
     def create_or_update_object_store(
         self,
@@ -108,8 +108,8 @@ class ObjectStoreManager:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = ObjectStoreConfig.from_any(config, fields)
-        return self._opened(buckets.create_or_update(self._api, wanted, timeout))
+        requested = ObjectStoreConfig.from_any(config, fields)
+        return self._opened(buckets.create_or_update(self._api, requested, timeout))
 
     def object_store(
         self, bucket: str, *, timeout: Seconds | None = None

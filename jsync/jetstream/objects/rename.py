@@ -28,13 +28,13 @@ class Rename:
         self,
         objects: ObjectRepository,
         name: str,
-        wanted: str,
+        new_name: str,
         changes: Mapping[str, Any],
         seconds: float,
     ) -> None:
         self._objects = objects
         self._name = name
-        self._wanted = wanted
+        self._new_name = new_name
         self._changes = changes
         self._seconds = seconds
         self._deadline = monotonic() + seconds
@@ -77,7 +77,7 @@ class Rename:
                 removed.
         """
         objects = self._objects
-        there = objects.occupied(self._wanted, self._seconds)
+        there = objects.occupied(self._new_name, self._seconds)
         self._token = None if there is None else there.subject_token
         if there is None:
             return 0, None
@@ -89,7 +89,7 @@ class Rename:
             with contextlib.suppress(WrongLastSequenceError):
                 unmarked = msgspec.structs.replace(current, renamed_to=None)
                 objects.put_info(unmarked, current.revision, self._seconds)
-        raise object_exists(objects, self._wanted)
+        raise object_exists(objects, self._new_name)
 
     def _reserve_new_name(self) -> int:
         """Give a new name without an info the info of a deleted object. Return its revision.
@@ -97,7 +97,7 @@ class Rename:
         Raises `WrongLastSequenceError` if another program was quicker.
         """
         objects = self._objects
-        gone = missing_info(objects.layout.bucket, self._wanted)
+        gone = missing_info(objects.layout.bucket, self._new_name)
         return objects.put_info(gone, 0, self._seconds)
 
     def _marked(self, current: ObjectInfo) -> ObjectInfo:
@@ -107,7 +107,7 @@ class Rename:
         """
         marked = msgspec.structs.replace(
             current,
-            renamed_to=self._wanted,
+            renamed_to=self._new_name,
             renamed_from=None,
             nuid=current.nuid or new_nuid(),
         )
@@ -123,7 +123,7 @@ class Rename:
         objects = self._objects
         info = msgspec.structs.replace(
             marked,
-            name=self._wanted,
+            name=self._new_name,
             renamed_to=None,
             renamed_from=self._name,
             subject_token=self._token,
@@ -142,19 +142,19 @@ class Rename:
 
     def _completed(self, there: ObjectInfo) -> ObjectInfo:
         """Complete a rename that was cut short after it had stored the new name."""
-        if there.name != self._wanted:
+        if there.name != self._new_name:
             raise self._objects.layout.object_not_found_error(self._name, deleted=False)
         if not self._changes:
             return there
 
         def make() -> tuple[ObjectInfo, int]:
-            now = self._objects.last_or_raise(self._wanted, self._seconds)
+            now = self._objects.last_or_raise(self._new_name, self._seconds)
             return msgspec.structs.replace(now, **self._changes), now.revision
 
         return self._objects.compare_and_set(make, self._seconds)
 
     def __repr__(self) -> str:
-        return f"<Rename of {self._name!r} to {self._wanted!r}>"
+        return f"<Rename of {self._name!r} to {self._new_name!r}>"
 
 
 def object_exists(objects: ObjectRepository, name: str) -> ObjectExistsError:

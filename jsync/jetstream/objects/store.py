@@ -604,9 +604,9 @@ class ObjectStore:
             changes["headers"] = check_headers(headers)
         if metadata is not UNSET:
             changes["metadata"] = check_metadata(metadata)
-        wanted = name if new_name is None else check_object(new_name)
-        if wanted != name:
-            return Rename(objects, name, wanted, changes, seconds).run()
+        target = name if new_name is None else check_object(new_name)
+        if target != name:
+            return Rename(objects, name, target, changes, seconds).run()
 
         deadline = monotonic() + seconds
 

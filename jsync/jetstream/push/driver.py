@@ -214,8 +214,8 @@ class PushDelivery(Delivery):
         subject = heartbeat.stalled
         if subject is not None:
             with self._lock:
-                wanted = self._flow.stalled(subject, waits=self.mailbox.holds_control)
-            if wanted:
+                due = self._flow.stalled(subject, waits=self.mailbox.holds_control)
+            if due:
                 self._answer(subject)
 
     def _on_control(self, msg: Msg) -> None:
@@ -224,8 +224,8 @@ class PushDelivery(Delivery):
             subject = msg.reply
             if subject is not None:
                 with self._lock:
-                    wanted = self._flow.reached(subject)
-                if wanted:
+                    due = self._flow.reached(subject)
+                if due:
                     self._answer(subject)
             return
         error = status_error(msg.status or 0, msg.status_text)

@@ -66,7 +66,7 @@ class RetryHandler:
         told: Callable[[Outcome], object] = lambda _: None,
     ) -> None:
         self._session = session
-        self._wanted = policy
+        self._requested_policy = policy
         self._timeout = timeout
         self._report = report
         self._told = told
@@ -92,12 +92,14 @@ class RetryHandler:
             ConfigError: The consumer does not fit the policy any more.
         """
         try:
-            self._apply(self._wanted, config)
+            self._apply(self._requested_policy, config)
         except ConfigError:
             limit = config.max_deliver or -1
             if limit >= 1:
                 most = self._most = max(1, limit - 1)
-                self._policy = replace(self._wanted, attempts=most, deliveries=None)
+                self._policy = replace(
+                    self._requested_policy, attempts=most, deliveries=None
+                )
                 self._interval = extension_interval(config.backoff, config.ack_wait)
             raise
 

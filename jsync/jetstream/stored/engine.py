@@ -95,7 +95,11 @@ class PagedReader(ABC, Generic[Item]):
         """Make the next request, and begin a new page."""
         self._previous = self.pending = self._came = 0
         self.answered_by = ""
-        return {**self._wanted(), "batch": self._size(), "max_bytes": self._max_bytes}
+        return {
+            **self._selection(),
+            "batch": self._size(),
+            "max_bytes": self._max_bytes,
+        }
 
     def take(self, msg: Msg) -> Item | ReadAction:
         """Read an answer as a message or the next step. Raises the error that it reports."""
@@ -144,7 +148,7 @@ class PagedReader(ABC, Generic[Item]):
 
     def rest(self, stream: str) -> Steps[Rest]:
         """Query the leader for messages after the last one, see `ask_rest`."""
-        first = self._first_wanted()
+        first = self._first_selection()
         return ask_rest(
             stream,
             self._filters(),
@@ -176,7 +180,7 @@ class PagedReader(ABC, Generic[Item]):
             self._end = rest.end.sequence
         return rest.first is None or rest.first > self._end or self._is_later(rest)
 
-    def _first_wanted(self) -> dict[str, Any]:
+    def _first_selection(self) -> dict[str, Any]:
         """Return the start of the first request."""
         return {}
 
@@ -189,7 +193,7 @@ class PagedReader(ABC, Generic[Item]):
         return False
 
     @abstractmethod
-    def _wanted(self) -> dict[str, Any]: ...
+    def _selection(self) -> dict[str, Any]: ...
 
     def _size(self) -> int:
         return self._batch
@@ -262,11 +266,11 @@ class SubjectReader(PagedReader[StoredMessage]):
             max_messages = check_int(max_messages, "max_messages", 1)
         self._left = max_messages
 
-    def _wanted(self) -> dict[str, Any]:
+    def _selection(self) -> dict[str, Any]:
         start = {"seq": self._next} if self._next else self._first
         return {"next_by_subj": self._subject, **start}
 
-    def _first_wanted(self) -> dict[str, Any]:
+    def _first_selection(self) -> dict[str, Any]:
         return self._first
 
     def _filters(self) -> Sequence[str]:
@@ -311,23 +315,23 @@ class LastPerSubjectReader(PagedReader[Item]):
         max_bytes: int = PAGE_BYTES,
     ) -> None:
         super().__init__(make, batch, max_bytes)
-        wanted = [subjects] if isinstance(subjects, str) else list(subjects)
-        if not wanted:
+        filters = [subjects] if isinstance(subjects, str) else list(subjects)
+        if not filters:
             raise ConfigError("subjects: none given")
-        for subject in wanted:
+        for subject in filters:
             check_filter(subject, "subjects")
-        self._request: dict[str, Any] = {"multi_last": wanted}
+        self._request: dict[str, Any] = {"multi_last": filters}
         if up_to_sequence is not None and up_to_time is not None:
             raise ConfigError("up_to_sequence and up_to_time exclude each other")
         if up_to_sequence is not None:
             self._end = check_int(up_to_sequence, "up_to_sequence", 1)
             self._request["up_to_seq"] = self._end
-        self._wanted_subjects, self._up_to_time = wanted, up_to_time
+        self._wanted_subjects, self._up_to_time = filters, up_to_time
         if up_to_time is not None:
             self._request["up_to_time"] = wire_time(up_to_time, "up_to_time")
         self._given: set[str] = set()
 
-    def _wanted(self) -> dict[str, Any]:
+    def _selection(self) -> dict[str, Any]:
         return {**self._request, "seq": self._next} if self._next else self._request
 
     def _filters(self) -> Sequence[str]:

@@ -72,24 +72,24 @@ def get_message(
     timeout: Seconds | None,
 ) -> StoredMessage:
     """Do the work of `Stream.get_message`, first by a direct get if `direct`."""
-    wanted = _wanted(sequence, last_by_subject, next_by_subject, start_time)
+    query = _get_query(sequence, last_by_subject, next_by_subject, start_time)
     if start_time is not None:
         api.require(GET_BY_TIME)
     deadline = monotonic() + api.seconds(timeout)
     if direct:
         with contextlib.suppress(NoRespondersError):
-            message = _direct_get(api, stream, wanted, deadline)
+            message = _direct_get(api, stream, query, deadline)
             # A mirror may lack some subjects, and so skip the right message.
             if message is not None and (
                 message.stream == stream
                 or (
-                    _is_exact(wanted)
+                    _is_exact(query)
                     and _keeps_subjects(api, message.stream, stream, deadline)
                 )
             ):
                 return message
     reply = api.request(
-        f"STREAM.MSG.GET.{stream}", wanted, timeout=deadline - monotonic()
+        f"STREAM.MSG.GET.{stream}", query, timeout=deadline - monotonic()
     )
     message = reply.get("message")
     if not isinstance(message, dict):
@@ -140,11 +140,11 @@ def direct_get_last(
     None if that server has no message. Raises `NoRespondersError` if no server answers direct
     gets. The caller checks the arguments.
     """
-    wanted = {"last_by_subj": subject}
-    return _direct_get(api, stream, wanted, monotonic() + timeout)
+    query = {"last_by_subj": subject}
+    return _direct_get(api, stream, query, monotonic() + timeout)
 
 
-def _wanted(
+def _get_query(
     sequence: int | None,
     last_by_subject: str | None,
     next_by_subject: str | None,
@@ -158,26 +158,26 @@ def _wanted(
         return {"last_by_subj": last_by_subject}
     if sequence is not None and start_time is not None:
         raise ConfigError("sequence and start_time exclude each other: give one")
-    wanted: dict[str, Any] = {}
+    query: dict[str, Any] = {}
     if sequence is not None:
-        wanted["seq"] = check_int(sequence, "sequence", 1)
+        query["seq"] = check_int(sequence, "sequence", 1)
     if start_time is not None:
-        wanted["start_time"] = wire_time(start_time, "start_time")
+        query["start_time"] = wire_time(start_time, "start_time")
         # Without a subject the server would return the message of that moment, not the
         # next.
-        wanted["next_by_subj"] = ">"
+        query["next_by_subj"] = ">"
     if next_by_subject is not None:
         check_filter(next_by_subject, "next_by_subject")
-        wanted["next_by_subj"] = next_by_subject
-    if not wanted:
+        query["next_by_subj"] = next_by_subject
+    if not query:
         raise ConfigError(
             "which message: give sequence, last_by_subject, next_by_subject or start_time"
         )
-    return wanted
+    return query
 
 
 def _direct_get(
-    api: API, stream: str, wanted: dict[str, Any], deadline: float
+    api: API, stream: str, query: dict[str, Any], deadline: float
 ) -> StoredMessage | None:
     """Get a message from any server. None: that server lacks it, so query the leader.
 
@@ -185,12 +185,12 @@ def _direct_get(
     `NoRespondersError` if no server answers direct gets.
     """
     subject, data = f"{api.prefix}.DIRECT.GET.{stream}", b""
-    literal = wanted.get("last_by_subj")
+    literal = query.get("last_by_subj")
     if literal is not None and _is_literal(literal):
         # Append the subject to that of the request, so that permissions can depend on it.
         subject = f"{subject}.{literal}"
     else:
-        data = _encode(wanted)
+        data = _encode(query)
     left = deadline - monotonic()
     msg = request_until(api.session, subject, data, left, deadline, None)
     if msg.status is not None and not is_stored(msg):
@@ -220,10 +220,10 @@ def _keeps_subjects(api: API, mirror: str, stream: str, deadline: float) -> bool
     return True
 
 
-def _is_exact(wanted: dict[str, Any]) -> bool:
+def _is_exact(query: dict[str, Any]) -> bool:
     """Return whether the request can match only one subject or one sequence."""
-    subject = wanted.get("last_by_subj")
-    return "next_by_subj" not in wanted and (subject is None or _is_literal(subject))
+    subject = query.get("last_by_subj")
+    return "next_by_subj" not in query and (subject is None or _is_literal(subject))
 
 
 def _is_literal(subject: str) -> bool:
@@ -409,11 +409,11 @@ def delete_message(
     api: API, stream: str, sequence: int, *, erase: bool, timeout: Seconds | None
 ) -> None:
     """Delete a message. If `erase`, nothing of it is left on the disk."""
-    wanted: dict[str, Any] = {"seq": check_int(sequence, "sequence", 1)}
+    query: dict[str, Any] = {"seq": check_int(sequence, "sequence", 1)}
     if not erase:
-        wanted["no_erase"] = True
+        query["no_erase"] = True
     try:
-        api.request(f"STREAM.MSG.DELETE.{stream}", wanted, timeout=timeout)
+        api.request(f"STREAM.MSG.DELETE.{stream}", query, timeout=timeout)
     except MessageDeleteError as error:
         # The answer of a file stream for a missing message. A memory stream answers 10043.
         if error.description not in ("no message found", "stream store EOF"):

@@ -151,9 +151,9 @@ def ask_rest(
     if start_time is not None:
         start = {"start_time": start_time}
     for subject in filters or (">",):
-        wanted = {**start, "next_by_subj": subject}
+        request = {**start, "next_by_subj": subject}
         try:
-            reply = yield APIRequest(f"STREAM.MSG.GET.{stream}", wanted)
+            reply = yield APIRequest(f"STREAM.MSG.GET.{stream}", request)
         except MessageNotFoundError:
             continue
         except (PermissionsError, JetStreamNotEnabledError):

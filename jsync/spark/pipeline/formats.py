@@ -84,12 +84,12 @@ def missing_format(name: str, version: str) -> str:
             "it to spark.jars.packages in [spark.conf]"
         )
     line = ".".join(version.split(".")[:2])
-    wanted = package.format(spark=line, version=version)
-    if wanted.count(":") == 1:
-        wanted += ":VERSION"
+    coordinates = package.format(spark=line, version=version)
+    if coordinates.count(":") == 1:
+        coordinates += ":VERSION"
     return (
         f"Spark has no format {name!r}: add its package to spark.jars.packages in "
-        f"[spark.conf], for Spark {line} {wanted!r} if Maven Central has it, or run with "
+        f"[spark.conf], for Spark {line} {coordinates!r} if Maven Central has it, or run with "
         "a version of Spark that the package supports"
     )
 

@@ -49,7 +49,7 @@ class ReplayRange:
 
 
 def replay_pipeline(
-    pipeline: Pipeline, wanted: ReplayRange, *, again: bool
+    pipeline: Pipeline, replay_range: ReplayRange, *, again: bool
 ) -> Pipeline:
     """Return the pipeline as a batch that replays a range into one sink. Blocks.
 
@@ -65,32 +65,32 @@ def replay_pipeline(
         ConfigError: The pipeline has no such sink or source, the sink is not exactly-once,
             or the stream may have forgotten ids.
     """
-    name = _source(pipeline, wanted)
+    name = _source(pipeline, replay_range)
     source = pipeline.sources[name]
     assert isinstance(source, JetStreamSource)
-    if source.bucket is not None and wanted.subjects:
+    if source.bucket is not None and replay_range.subjects:
         raise ConfigError(
             f"source {name} is a bucket, which has no subjects: give the option keys in its "
             "options"
         )
-    sink = _sink(pipeline, wanted)
+    sink = _sink(pipeline, replay_range)
     given = Options(jetstream_options(pipeline, source.options), "read")
     js = get_jetstream(ConnectionOptions.of(given))
-    offsets = _fixed_range(js, given, wanted)
+    offsets = _fixed_range(js, given, replay_range)
     options = {**_kept(source), **offsets}
     if source.bucket is not None:
         options["history"] = "true"  # a batch would be the live table
-    if wanted.subjects:
+    if replay_range.subjects:
         options = {k: v for k, v in options.items() if k.lower() != "subjects"}
-        options["subjects"] = ",".join(wanted.subjects)
+        options["subjects"] = ",".join(replay_range.subjects)
     target = {**sink.options}
-    if wanted.stream is not None:
+    if replay_range.stream is not None:
         target = {k: v for k, v in target.items() if k.lower() != "stream"}
-        target["stream"] = wanted.stream
+        target["stream"] = replay_range.stream
     out = _stream_of(Options(jetstream_options(pipeline, target), "write"))
-    if wanted.stream is None and not again:
+    if replay_range.stream is None and not again:
         _check_window(pipeline, js, offsets, out)
-    target.setdefault("jobId", _job(pipeline, wanted, options))
+    target.setdefault("jobId", _job(pipeline, replay_range, options))
     others = {each: one for each, one in pipeline.sources.items() if not one.static}
     sources = {
         each: (
@@ -106,7 +106,7 @@ def replay_pipeline(
         pipeline,
         streaming=None,
         sources=sources,
-        sinks={wanted.sink: chosen},
+        sinks={replay_range.sink: chosen},
         silent=frozenset(others) - {name},
     )
 
@@ -129,37 +129,37 @@ def range_of(pipeline: Pipeline) -> str:
     return "no messages"
 
 
-def _source(pipeline: Pipeline, wanted: ReplayRange) -> str:
+def _source(pipeline: Pipeline, replay_range: ReplayRange) -> str:
     names = [
         name
         for name, source in pipeline.sources.items()
         if isinstance(source, JetStreamSource) and not source.static
     ]
-    if wanted.source is None:
+    if replay_range.source is None:
         if len(names) == 1:
             return names[0]
         raise ConfigError(f"name the source to replay: {', '.join(names) or 'none'}")
-    if wanted.source not in names:
-        hint = nearest(wanted.source, names)
-        raise ConfigError(f"there is no source {wanted.source!r} of streams{hint}")
-    return wanted.source
+    if replay_range.source not in names:
+        hint = nearest(replay_range.source, names)
+        raise ConfigError(f"there is no source {replay_range.source!r} of streams{hint}")
+    return replay_range.source
 
 
-def _sink(pipeline: Pipeline, wanted: ReplayRange) -> JetStreamSink:
-    sink = pipeline.sinks.get(wanted.sink)
+def _sink(pipeline: Pipeline, replay_range: ReplayRange) -> JetStreamSink:
+    sink = pipeline.sinks.get(replay_range.sink)
     if sink is None:
-        hint = nearest(wanted.sink, pipeline.sinks)
-        raise ConfigError(f"there is no sink {wanted.sink!r}{hint}")
+        hint = nearest(replay_range.sink, pipeline.sinks)
+        raise ConfigError(f"there is no sink {replay_range.sink!r}{hint}")
     if not isinstance(sink, JetStreamSink):
         raise ConfigError(
-            f"sink {wanted.sink} is {sink.format}: a replay goes into a stream"
+            f"sink {replay_range.sink} is {sink.format}: a replay goes into a stream"
         )
     settings = SinkSettings.of(
         Options(jetstream_options(pipeline, sink.options), "write")
     )
     if not settings.exactly_once:
         raise ConfigError(
-            f"sink {wanted.sink} is at-least-once: say delivery = 'exactly-once', or rows "
+            f"sink {replay_range.sink} is at-least-once: say delivery = 'exactly-once', or rows "
             "of a replay would be there twice"
         )
     return sink
@@ -176,13 +176,13 @@ def _kept(source: JetStreamSource) -> dict[str, str]:
     return {k: v for k, v in source.options.items() if k.lower() not in _REPLACED}
 
 
-def _fixed_range(js: JetStream, given: Options, wanted: ReplayRange) -> dict[str, str]:
+def _fixed_range(js: JetStream, given: Options, replay_range: ReplayRange) -> dict[str, str]:
     """Return the range as sequences of each stream, so that it does not change."""
     first: OffsetSpec = (
-        "earliest" if wanted.start is None else _offset_spec("start", wanted.start)
+        "earliest" if replay_range.start is None else _offset_spec("start", replay_range.start)
     )
     last: OffsetSpec = (
-        "latest" if wanted.end is None else _offset_spec("end", wanted.end)
+        "latest" if replay_range.end is None else _offset_spec("end", replay_range.end)
     )
     names = given.list("streams") or given.list("stream")
     if bucket := given.text("bucket"):
@@ -209,8 +209,8 @@ def _offset_spec(name: str, text: str) -> OffsetSpec:
     if not is_sequence:
         with contextlib.suppress(ConfigError):
             return moment(name, text)
-    wanted = "a sequence from 1 on, or a time as 2026-01-31T12:00:00Z"
-    raise refused(name, wanted, text)
+    expected = "a sequence from 1 on, or a time as 2026-01-31T12:00:00Z"
+    raise refused(name, expected, text)
 
 
 def _check_window(
@@ -234,8 +234,8 @@ def _check_window(
             )
 
 
-def _job(pipeline: Pipeline, wanted: ReplayRange, options: dict[str, str]) -> str:
+def _job(pipeline: Pipeline, replay_range: ReplayRange, options: dict[str, str]) -> str:
     facts = json.dumps(
-        [pipeline.name, wanted.sink, wanted.stream, sorted(options.items())]
+        [pipeline.name, replay_range.sink, replay_range.stream, sorted(options.items())]
     )
     return f"replay-{hashlib.sha256(facts.encode()).hexdigest()[:24]}"

@@ -145,9 +145,9 @@ def replay(
     from .replaying import ReplayRange, range_of, replay_pipeline  # noqa: PLC0415
 
     pipeline, problems = _checked(Path(path), offline=False)
-    wanted = ReplayRange(sink, source, tuple(subjects), start, end, stream)
+    replay_range = ReplayRange(sink, source, tuple(subjects), start, end, stream)
     try:
-        chosen = replay_pipeline(pipeline, wanted, again=again)
+        chosen = replay_pipeline(pipeline, replay_range, again=again)
     finally:
         close_connections()
     report = Report(quiet=quiet)

@@ -24,10 +24,10 @@ def samples(stream: Stream, count: int, subject: str | None = None) -> Iterator[
     """
     state = stream.info().state
     first, after = max(1, state.first_seq), state.last_seq + 1
-    wanted = min(count, after - first)
+    limit = min(count, after - first)
     done = first
-    for number in range(wanted):
-        sequence = max(done, first + (after - first) * number // wanted)
+    for number in range(limit):
+        sequence = max(done, first + (after - first) * number // limit)
         try:
             message = stream.get_message(
                 sequence=sequence, next_by_subject=subject or ">", direct=False

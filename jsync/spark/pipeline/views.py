@@ -246,10 +246,10 @@ def _read(
             return reader.table(source.table)
         return reader.load(source.path)
     columns = source_columns(source)
-    wanted = list(columns)
+    selected = list(columns)
     if source.json is not None:
-        wanted += [name for name in decoded_columns(source) if name not in wanted]
-    messages = _messages(spark, pipeline, source, wanted, pause)
+        selected += [name for name in decoded_columns(source) if name not in selected]
+    messages = _messages(spark, pipeline, source, selected, pause)
     if source.json is None:
         return messages
     return _decode(messages, name, source, columns)

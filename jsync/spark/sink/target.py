@@ -96,11 +96,11 @@ def target_of(
 
 
 def _check_window(settings: SinkSettings, name: str, window: float) -> None:
-    wanted = settings.max_restart_time
-    if wanted is not None and window < wanted:
+    restart_time = settings.max_restart_time
+    if restart_time is not None and window < restart_time:
         raise ConfigError(
             f"stream {name} remembers ids for {window:g} s, less than maxRestartTime="
-            f"{wanted:g}: set its duplicate_window to {wanted:g} s or more"
+            f"{restart_time:g}: set its duplicate_window to {restart_time:g} s or more"
         )
     if window < MIN_WINDOW:
         raise ConfigError(
