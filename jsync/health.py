@@ -41,14 +41,14 @@ class Confirmation:
         self.seconds = seconds
         self._known_at = -math.inf
 
-    def confirm(self, asked_at: float) -> None:
+    def confirm(self, requested_at: float) -> None:
         """Record that the fact is true.
 
         Args:
-            asked_at: When the request was sent. The answer was true then or later, so that a
+            requested_at: When the request was sent. The answer was true then or later, so that a
                 slow answer does not seem more recent than it is.
         """
-        self._known_at = max(self._known_at, asked_at)
+        self._known_at = max(self._known_at, requested_at)
 
     def revoke(self) -> None:
         """Record that the fact is not true any more."""

@@ -90,31 +90,31 @@ class CallbackPool:
     def close(self) -> None:
         """Have the threads leave after the waiting messages. Does not wait."""
         self._closed = self._growth.hurries = True
-        self._look()
+        self._grow()
         self.queue.end()
 
     # Threads that are started ---------------------------------------------------------
 
     def _starved(self) -> None:
         if self._closed:
-            self._look()
+            self._grow()
         else:
-            self._soon(self._look)
+            self._soon(self._grow)
 
-    def _look(self) -> None:
+    def _grow(self) -> None:
         """Start a thread or report, if that is due, and look again later."""
         with self._lock:
             waiting, since, taken = self.queue.state()
-            look = self._growth.look(monotonic(), waiting, since, taken)
-        if look.reports:
+            decision = self._growth.decide(monotonic(), waiting, since, taken)
+        if decision.reports:
             self._report_exhaustion(waiting, monotonic() - since)
-        if look.starts is not None and not self._start(look.starts):
+        if decision.starts is not None and not self._start(decision.starts):
             return
-        if look.again is None:
+        if decision.again is None:
             if not self.queue.calm():
                 self._starved()
         elif not self._closed:  # otherwise there may be no I/O thread any more
-            self._later(look.again, self._look)
+            self._later(decision.again, self._grow)
 
     def _start(self, number: int) -> bool:
         """Start a thread that is counted already. If that fails, it is retried later."""
@@ -132,7 +132,7 @@ class CallbackPool:
             if first:
                 self._report(as_callback_error(f"starting {name}", error))
             if threading.main_thread().is_alive():
-                self._retry(self._look)
+                self._retry(self._grow)
             else:
                 self._end_all()
             return False
@@ -176,15 +176,15 @@ class CallbackPool:
             with self._lock:
                 self._growth.threads.discard(number)
             if self._closed:
-                self._look()
+                self._grow()
             elif not self.queue.calm():
                 # One came while this thread was leaving, and counted as a busy one.
-                self._soon(self._look)
+                self._soon(self._grow)
 
     def _turn(self, mailbox: Mailbox) -> None:
         task: PoolTask = mailbox.task
         if self._closed:
-            self._look()  # no I/O thread starts the thread for the next one
+            self._grow()  # no I/O thread starts the thread for the next one
         try:
             task.turn()
             if mailbox.put_down():

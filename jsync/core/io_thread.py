@@ -897,9 +897,9 @@ class IOThread:
             case Event.ENDED, Mailbox() as mailbox:
                 self._session.on_auto_unsubscribed(mailbox.sid)
             case Event.ORDER, JetStreamMailbox() as mailbox:
-                look = mailbox.on_order
-                if look is not None:
-                    look()
+                on_order = mailbox.on_order
+                if on_order is not None:
+                    on_order()
             case Event.BROKEN, Exception() as error:
                 raise error
 

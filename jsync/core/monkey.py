@@ -29,8 +29,8 @@ def _gevent_monkey() -> ModuleType | None:
 def is_patched() -> bool:
     """Return whether the threads of this process are greenlets."""
     # Another thread may be importing gevent, and has patched nothing then.
-    look = getattr(_gevent_monkey(), "is_module_patched", None)
-    return look is not None and bool(look("threading"))
+    is_module_patched = getattr(_gevent_monkey(), "is_module_patched", None)
+    return is_module_patched is not None and bool(is_module_patched("threading"))
 
 
 def original(module: str, name: str) -> Any:
@@ -105,8 +105,8 @@ def lock_for_waits() -> AbstractContextManager[object]:
 def _end_hub() -> None:
     """End the hub that code of the user, such as a log handler, has made for this thread."""
     # Never import gevent here: few processes use it, and many do not have it.
-    look = getattr(sys.modules.get("gevent._hub_local"), "get_hub_if_exists", None)
-    if look is not None and (hub := look()) is not None:
+    get_hub = getattr(sys.modules.get("gevent._hub_local"), "get_hub_if_exists", None)
+    if get_hub is not None and (hub := get_hub()) is not None:
         hub.destroy(destroy_loop=True)
 
 

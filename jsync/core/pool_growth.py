@@ -13,7 +13,7 @@ REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GrowthDecision:
     """The decision for now, and the seconds until the next one. None: once one waits again."""
 
     starts: int | None = None
@@ -38,7 +38,9 @@ class PoolGrowth:
         self._taken = -1
         self._reported = False
 
-    def look(self, now: float, waiting: int, since: float, taken: int) -> Look:
+    def decide(
+        self, now: float, waiting: int, since: float, taken: int
+    ) -> GrowthDecision:
         """Decide, while `waiting` mailboxes wait, the first of them `since` then.
 
         `taken` counts the mailboxes that threads have taken so far.
@@ -46,16 +48,18 @@ class PoolGrowth:
         moves, self._taken = taken != self._taken, taken
         if not waiting:
             self._reported = False
-            return Look()
+            return GrowthDecision()
         waited = now - since
         if len(self.threads) >= self.max_threads:
             if waited < REPORT_SECONDS:
-                return Look(again=REPORT_SECONDS - waited)
+                return GrowthDecision(again=REPORT_SECONDS - waited)
             reports, self._reported = not self._reported, True
-            return Look(reports=reports, again=REPORT_SECONDS)
+            return GrowthDecision(reports=reports, again=REPORT_SECONDS)
         enough = LATE_SECONDS if moves else GROW_SECONDS
         starts = not self.threads or self.hurries or waited >= enough
-        return Look(starts=self._add() if starts else None, again=GROW_SECONDS)
+        return GrowthDecision(
+            starts=self._add() if starts else None, again=GROW_SECONDS
+        )
 
     def _add(self) -> int:
         self._last += 1

@@ -118,7 +118,7 @@ class API:
         self.timeout = check_seconds(timeout, "timeout")
         self.strictly: dict[str, Any] = {"pedantic": True} if pedantic else {}
         """Fields that are added to each request to create or change something."""
-        self._asked = "", MIN_VERSION
+        self._checked_version = "", MIN_VERSION
         # By the domain of an ack and the stream.
         self._leaders: dict[tuple[str | None, str], tuple[float, ServerVersion]] = {}
         self.mirrors: dict[tuple[str, str], float] = {}
@@ -207,8 +207,12 @@ class API:
         if not needs:
             return
         now, which = monotonic(), (domain, stream)
-        asked, line = self._leaders.get(which, (-LEADER_CHECK_SECONDS, MIN_VERSION))
-        if now - asked < LEADER_CHECK_SECONDS and not missing_features(needs, line):
+        checked_at, line = self._leaders.get(
+            which, (-LEADER_CHECK_SECONDS, MIN_VERSION)
+        )
+        if now - checked_at < LEADER_CHECK_SECONDS and not missing_features(
+            needs, line
+        ):
             return
         try:
             reply = self._info_in(domain, stream, now + max(0.0, timeout))
@@ -248,8 +252,8 @@ class API:
                 return reply
         if not _OWN_PREFIX.fullmatch(self.prefix):
             return None
-        there = API(self.owner, f"$JS.{domain}.API", self.timeout)
-        return there.request(subject, timeout=max(0.0, deadline - monotonic()))
+        api = API(self.owner, f"$JS.{domain}.API", self.timeout)
+        return api.request(subject, timeout=max(0.0, deadline - monotonic()))
 
     def _ask(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
         try:
@@ -273,7 +277,7 @@ class API:
     def _version(self) -> ServerVersion:
         """Return the line of the responding servers. Sends one request for each connection."""
         info = self.session.info
-        server, line = self._asked
+        server, line = self._checked_version
         if server == info.server_id:
             return line
         try:
@@ -281,7 +285,7 @@ class API:
         except (JetStreamError, errors.TimeoutError, PermissionsError):
             return version_of_server(info)
         line = version_of_api_level(AccountInfo.from_wire(reply).api.level)
-        self._asked = info.server_id, line
+        self._checked_version = info.server_id, line
         return line
 
     def _unsupported(self, missing: Features, outcome: str) -> UnsupportedFeatureError:

@@ -23,22 +23,22 @@ ONE_REPLY = (
 _Kind = TypeVar("_Kind")
 
 
-def api_error(error: object, asked: str = "") -> APIError:
+def api_error(error: object, subject: str = "") -> APIError:
     """Make an exception from the `error` of a reply, of the class for its code.
 
     The text includes `asked`, the subject of the request, because the server names neither
     stream nor consumer. Invalid fields of the error count as missing.
     """
-    told = ApiErrorReply.from_wire(error if isinstance(error, Mapping) else {})
-    kind = APIError.by_err_code.get(told.err_code, APIError)
-    about = f", asked {asked}" if asked else ""
-    words = told.description or "JetStream API error"
+    reply = ApiErrorReply.from_wire(error if isinstance(error, Mapping) else {})
+    kind = APIError.by_err_code.get(reply.err_code, APIError)
+    about = f", asked {subject}" if subject else ""
+    words = reply.description or "JetStream API error"
     advice = f": {kind.advice}" if kind.advice else ""
     return kind(
-        f"{words} (err_code {told.err_code}{about}){advice}",
-        code=told.code,
-        err_code=told.err_code,
-        description=told.description,
+        f"{words} (err_code {reply.err_code}{about}){advice}",
+        code=reply.code,
+        err_code=reply.err_code,
+        description=reply.description,
     )
 
 
@@ -68,11 +68,11 @@ def _is_deep(reply: Any) -> bool:
     return True
 
 
-def parse_reply(data: bytes, asked: str = "") -> dict[str, Any]:
+def parse_reply(data: bytes, subject: str = "") -> dict[str, Any]:
     """Decode a reply. Raises its `APIError`, or `JetStreamError` if it is invalid."""
     reply = parse_object(data)
     if reply.get("error"):
-        raise api_error(reply["error"], asked)
+        raise api_error(reply["error"], subject)
     return reply
 
 

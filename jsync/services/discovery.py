@@ -73,8 +73,8 @@ class Services:
         """
         begun = monotonic()
         return [
-            ping.replace(rtt=came - begun)
-            for ping, came in self._ask(
+            ping.replace(rtt=received_at - begun)
+            for ping, received_at in self._ask(
                 ServicePing, "PING", name, instance_id, timeout, stall, prefix
             )
         ]
@@ -165,14 +165,14 @@ class Services:
         replies = request_many(session, subject, b"", timeout, stall, most, None, None)
         try:
             for msg in replies:
-                came = monotonic()
+                received_at = monotonic()
                 try:
                     found = self._read(kind, msg)
                 except Error as error:
                     # The error of one service must not hide the others.
                     session.callbacks.report(error)
                 else:
-                    yield found, came
+                    yield found, received_at
         except NoRespondersError:
             return
 

@@ -425,12 +425,12 @@ class ServiceRunner(Drainable):
             return
         match self._verbs[msg.subject]:
             case "PING":
-                told: ServicePing | ServiceInfo | ServiceStats = self.ping()
+                reply: ServicePing | ServiceInfo | ServiceStats = self.ping()
             case "INFO":
-                told = self.info()
+                reply = self.info()
             case _:
-                told = self._bounded_stats()
-        msg.respond(msgspec.json.encode(told.to_wire()))
+                reply = self._bounded_stats()
+        msg.respond(msgspec.json.encode(reply.to_wire()))
 
     def _control_failed(self, msg: Msg, error: BaseException) -> None:
         """Report an answer that could not be sent, and send an error instead.

@@ -102,7 +102,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 unless the options name its start.
         """
         if (name, found) not in self._begun:
-            stream, bounds = self._source.look(name)
+            stream, bounds = self._source.fetch_stream(name)
             starting = self._source.options.starting
             spec = starting.of(name)
             if found and name not in starting.named:
@@ -137,14 +137,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         the query has read from it before.
         """
 
-        def look(name: str) -> StreamBounds | None:
+        def fetch(name: str) -> StreamBounds | None:
             try:
-                return self._source.look(name)[1]
+                return self._source.fetch_stream(name)[1]
             except StreamNotFoundError:
                 return None
 
         names = self._source.options.streams or self._source.later_streams()
-        found = self._ask_all(look, names)
+        found = self._ask_all(fetch, names)
         self._targets = {name: bounds for name, bounds in found if bounds is not None}
 
     def latestOffset(
@@ -200,11 +200,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         sizes: dict[str, float] = {}
         is_found = self._source.options.pattern is not None
 
-        def look(name: str) -> tuple[OffsetRange, OffsetRange, StreamBounds | None]:
+        def fetch(name: str) -> tuple[OffsetRange, OffsetRange, StreamBounds | None]:
             known = before.get(name) or self._begin(name, found=is_found)
             return (known, *self._resume_range(name, known))
 
-        found = self._ask_all(look, self._names(before))
+        found = self._ask_all(fetch, self._names(before))
         for name, (known, position, bounds) in found:
             if bounds is None and is_found:
                 continue  # a later stream of this name is a new one
@@ -332,7 +332,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         source = self._source
         try:
-            stream, bounds = source.look_behind(
+            stream, bounds = source.fetch_stream_at_least(
                 name, offset_range.created, offset_range.reached
             )
             self._heads[name] = OffsetRange(bounds.created, bounds.next, bounds.next)
@@ -412,17 +412,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._resume(end)
             return []
         before = from_json(start)
-        there = {
+        ends = {
             name: offset_range
             for name, known in self._known(end).items()
             for offset_range in [with_start(known, before.get(name))]
             if offset_range.start is not None and offset_range.start < offset_range.next
         }
 
-        def look(name: str) -> OffsetRange:
-            return self._available(name, there[name], before.get(name))
+        def fetch(name: str) -> OffsetRange:
+            return self._available(name, ends[name], before.get(name))
 
-        ranges = dict(self._ask_all(look, list(there)))
+        ranges = dict(self._ask_all(fetch, list(ends)))
         if any(not offset_range.parts for offset_range in ranges.values()):
             ranges = self._source.planned(ranges)
         return self._source.partitions(
@@ -453,7 +453,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         source = self._source
         assert offset_range.start is not None
         try:
-            stream, bounds = source.look_behind(
+            stream, bounds = source.fetch_stream_at_least(
                 name, offset_range.created, offset_range.reached
             )
         except StreamNotFoundError:

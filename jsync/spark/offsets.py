@@ -280,10 +280,10 @@ def partition_counts(
         if least is not None and total:
             needed = max(needed, -(-count * least // total))
         parts[name] = min(count, needed)
-    there = sum(parts.values())
-    if most is not None and there > most:
+    planned = sum(parts.values())
+    if most is not None and planned > most:
         parts = {
-            name: min(count, max(1, count * most // there))
+            name: min(count, max(1, count * most // planned))
             for name, count in parts.items()
         }
     return parts

@@ -23,7 +23,7 @@ from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
 from .offsets import describe_loss
 from .range_progress import RangeProgress
-from .retry import RETRY_INTERVAL, is_away, retry_until_available
+from .retry import RETRY_INTERVAL, is_unavailable, retry_until_available
 from .stream_state import LossPolicy, fetch_bounds, has_followers, logger, next_message
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class RangeReader:
         """
         progress = self._progress
         try:
-            stream, bounds = self._look()
+            stream, bounds = self._fetch_stream()
             if not self._is_there(self._part.start, bounds):
                 return
             until = monotonic() + self._retry_seconds
@@ -96,7 +96,7 @@ class RangeReader:
                     if progress.is_complete() or self._confirmed():
                         break
                 except Error as error:
-                    if not is_away(error) or monotonic() >= until:
+                    if not is_unavailable(error) or monotonic() >= until:
                         raise
                 if progress.position > position:
                     until = monotonic() + self._retry_seconds
@@ -112,7 +112,7 @@ class RangeReader:
             name = self._part.stream
             self._policy.found(name, f"stream {name} was deleted while it was read")
 
-    def _look(self) -> tuple[Stream, StreamBounds]:
+    def _fetch_stream(self) -> tuple[Stream, StreamBounds]:
         return fetch_bounds(self._js, self._part.stream, self._retry_seconds)
 
     def _read(self, stream: Stream) -> Iterator[pyarrow.RecordBatch]:
@@ -126,7 +126,7 @@ class RangeReader:
                 has_gap = progress.has_gap(batch.num_rows, last)
                 # A consumer ends with its stream. Direct gets continue in a new one.
                 if has_gap or self._part.mode == "direct":
-                    bounds = self._look()[1]
+                    bounds = self._fetch_stream()[1]
                     if bounds.created != self._part.created:
                         return
                     if has_gap:
@@ -202,7 +202,7 @@ class RangeReader:
     def _confirmed(self) -> bool:
         """Return whether the leader confirms that the rest of the range does not exist."""
         start = self._progress.position + 1
-        stream, before = self._look()
+        stream, before = self._fetch_stream()
         if before.created == self._part.created:
             found = None
             if self._part.mode == "direct" or has_followers(stream):
@@ -210,7 +210,7 @@ class RangeReader:
                     lambda: next_message(stream, start, self._subjects),
                     self._retry_seconds,
                 )
-            _, after = self._look()
+            _, after = self._fetch_stream()
             if not self._progress.confirmed(before, found, after):
                 return False
             before = after

@@ -24,7 +24,7 @@ RETRY_SECONDS: Final = 30.0
 """The default of `nats.retryTimeout`, enough for a restart or an election."""
 RETRY_INTERVAL: Final = 0.1
 
-AWAY: Final = (
+UNAVAILABLE: Final = (
     ConnectionLostError,
     JetStreamUnavailableError,
     errors.TimeoutError,
@@ -35,13 +35,13 @@ AWAY: Final = (
 not among them, nor is a closed connection, which never reconnects."""
 
 
-def is_away(error: Exception) -> bool:
+def is_unavailable(error: Exception) -> bool:
     """Return whether an error means that the servers cannot answer for the moment.
 
     A plain `ConnectionError` is such an error, because nothing listens at the address. Its
     subclasses name other reasons.
     """
-    return isinstance(error, AWAY) or type(error) is errors.ConnectionError
+    return isinstance(error, UNAVAILABLE) or type(error) is errors.ConnectionError
 
 
 def retry_until_available(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
@@ -62,7 +62,7 @@ def retry_until_available(ask: Callable[[], T], seconds: float = RETRY_SECONDS) 
                 raise
             closed = True
         except Error as error:
-            if not is_away(error) or monotonic() >= until:
+            if not is_unavailable(error) or monotonic() >= until:
                 raise
             closed = False
             sleep(RETRY_INTERVAL)

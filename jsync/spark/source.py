@@ -143,14 +143,14 @@ class SourceScan:
         """Return whether the options choose a stream of this name."""
         return self.options.reads(name)
 
-    def look(self, name: str) -> tuple[Stream, StreamBounds]:
+    def fetch_stream(self, name: str) -> tuple[Stream, StreamBounds]:
         """Return a stream and its extent. Check once that it can be read. Blocks."""
         stream, bounds = fetch_bounds(self.jetstream(), name, self.retry_seconds)
         self._check(stream)
         self._bounds[name] = bounds
         return stream, bounds
 
-    def look_behind(
+    def fetch_stream_at_least(
         self, name: str, created: str, upto: int
     ) -> tuple[Stream, StreamBounds]:
         """Do as `fetch_bounds`, but first wait a while until the leader reaches `upto`. Blocks."""
@@ -346,7 +346,7 @@ class JetStreamReader(DataSourceReader):
     def range_of(self, name: str) -> OffsetRange:
         """Return the part of a stream that the options define."""
         source, options = self._source, self._source.options
-        stream, bounds = source.look(name)
+        stream, bounds = source.fetch_stream(name)
         start = source.sequence_at(stream, bounds, options.starting.of(name))
         end = source.sequence_at(stream, bounds, options.ending.of(name))
         upto = min(bounds.next, end)
@@ -388,7 +388,7 @@ class PushdownReader(JetStreamReader):
 
     def range_of(self, name: str) -> OffsetRange:
         offset_range, narrowing = super().range_of(name), self._narrowing
-        stream, bounds = self._source.look(name)
+        stream, bounds = self._source.fetch_stream(name)
         if narrowing.streams is not None and name not in narrowing.streams:
             return OffsetRange(
                 offset_range.created, offset_range.next, offset_range.next

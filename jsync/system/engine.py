@@ -104,10 +104,10 @@ def read(endpoint: str, data: bytes) -> ServerReply:
     server = SystemServer.from_wire(_object(reply["server"]))
     # The reply to a ping has its data under the name `statsz`.
     found = _object(reply.get("data") or reply.get("statsz"))
-    told = _object(reply.get("error"))
+    error = _object(reply.get("error"))
     if endpoint == "PROFILEZ" and (words := found.pop("error", "")):
-        told = {"code": 400, "description": words}
-    refused = _request_error(server, told) if told else None
+        error = {"code": 400, "description": words}
+    refused = _request_error(server, error) if error else None
     if endpoint == "PROFILEZ":
         found["profile"] = _bytes(found.get("profile"))
     elif (names := _NAMED.get(endpoint)) is not None:
@@ -119,10 +119,10 @@ _NAMED: Final = {"IPQUEUESZ": "queues", "RAFTZ": "groups"}
 """Replies that are a dict by name, with the field of the model that takes the dict."""
 
 
-def _request_error(server: SystemServer, told: dict[str, Any]) -> SystemRequestError:
-    code = told.get("code")
+def _request_error(server: SystemServer, error: dict[str, Any]) -> SystemRequestError:
+    code = error.get("code")
     code = code if isinstance(code, int) else 0
-    words = str(told.get("description", "")) or "rejected"
+    words = str(error.get("description", "")) or "rejected"
     name = server.name or server.id
     return SystemRequestError(
         f"{name}: {words} (code {code})", code=code, description=words, server=name

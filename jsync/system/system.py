@@ -346,8 +346,8 @@ class System:
                     continue
                 found.append(Reply(answer.server, data))
                 if expected:
-                    told = answer.data.get("active_servers")
-                    expected = told if isinstance(told, int) else 0
+                    servers = answer.data.get("active_servers")
+                    expected = servers if isinstance(servers, int) else 0
                     if len(found) >= expected > 0:
                         break
         except NoRespondersError as nobody:
@@ -474,11 +474,11 @@ class Server:
         only: dict[str, Any] = {"server_name": self.name, "exact_match": True}
         request = {**options, "include_unused": True}
         payload = engine.request("ACCSTATZ", request, only)
-        told = Accstatz.from_wire(self._ask("ACCSTATZ", payload))
+        reply = Accstatz.from_wire(self._ask("ACCSTATZ", payload))
         if options.get("include_unused"):
-            return told
-        used = [each for each in told.account_statz if each.conns or each.leafnodes]
-        return told.replace(account_statz=used)
+            return reply
+        used = [each for each in reply.account_statz if each.conns or each.leafnodes]
+        return reply.replace(account_statz=used)
 
     def raftz(self, **options: Unpack[RaftzOptions]) -> Raftz:
         """Get its Raft groups, which replicate streams and consumers.

@@ -182,8 +182,8 @@ class Collector:
             return False
         return all(
             f"{hop}.{number}".lstrip(".") in self._hops
-            for hop, told in self._hops.items()
-            for number in range(1, told.forwards + 1)
+            for hop, hop_event in self._hops.items()
+            for number in range(1, hop_event.forwards + 1)
         )
 
     def trace(self) -> Trace:
@@ -192,7 +192,7 @@ class Collector:
         def place(hop: str) -> list[int]:
             return [int(part) for part in hop.split(".") if part.isdecimal()]
 
-        ordered = sorted(self._hops.values(), key=lambda told: place(told.hop))
+        ordered = sorted(self._hops.values(), key=lambda event: place(event.hop))
         return Trace(ordered, self.complete)
 
 
@@ -213,14 +213,14 @@ _decode: Final = msgspec.json.Decoder(_TraceMessage).decode
 def read_hop(data: bytes) -> TraceHop:
     """Parse the report of a server. Raises `JetStreamError` if it is not a report."""
     try:
-        told = _decode(data)
+        event = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JetStreamError(f"not a trace of a message: {data[:100]!r}") from error
     return TraceHop(
-        hop=(told.request.header.get(HOP) or [""])[0],
-        server=SystemServer.from_wire(told.server),
-        events=[_event(fields) for fields in told.events],
-        forwards=told.hops,
+        hop=(event.request.header.get(HOP) or [""])[0],
+        server=SystemServer.from_wire(event.server),
+        events=[_event(fields) for fields in event.events],
+        forwards=event.hops,
     )
 
 

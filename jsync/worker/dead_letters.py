@@ -65,7 +65,7 @@ class MaxDeliveriesListener:
         route: Route,
         retrier: RetryHandler,
         report: Callable[[Exception], object],
-        told: Callable[[Outcome], object],
+        on_outcome: Callable[[Outcome], object],
         handles: Callable[[int], bool],
     ) -> None:
         """Subscribe to the advisories of the consumer.
@@ -74,7 +74,7 @@ class MaxDeliveriesListener:
         """
         self._js, self._stream = js, stream
         self._route, self._retrier = route, retrier
-        self._report, self._record_outcome = report, told
+        self._report, self._record_outcome = report, on_outcome
         self._handles = handles
         self._advisories = js.advisories(
             MaxDeliveries, stream=route.stream, consumer=route.consumer

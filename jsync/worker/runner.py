@@ -49,7 +49,7 @@ class ThreadState:
         self.redelivered = 0
 
     @property
-    def figures(self) -> HandlerMetrics:
+    def metrics(self) -> HandlerMetrics:
         """The counts of this thread."""
         return HandlerMetrics(
             seconds=self.seconds,
@@ -73,8 +73,8 @@ class ThreadState:
                     return None if self.in_flight.pop(msg, None) is None else msg
                 self.late = msg
                 return msg
-            last, asked = self.progress
-            if now - (asked if last is msg else begun) >= interval:
+            last, requested_at = self.progress
+            if now - (requested_at if last is msg else begun) >= interval:
                 self.progress = msg, now
                 # If the call has just ended, the server ignores this.
                 with contextlib.suppress(Error):
@@ -237,10 +237,10 @@ class HandlerRunner:
             for msg in list(state.in_flight)
         )
 
-    def figures(self) -> HandlerMetrics:
+    def metrics(self) -> HandlerMetrics:
         """Return the counts so far."""
         with self._lock:
-            parts = [self._settled, *(state.figures for state in self._threads)]
+            parts = [self._settled, *(state.metrics for state in self._threads)]
             total = HandlerMetrics.sum(parts)
         total.in_hand = self.in_flight
         return total

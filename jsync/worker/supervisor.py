@@ -57,19 +57,19 @@ class Process:
             raise
         self.pid = self._popen.pid
         self.report = WorkerReport()
-        self.heard = self.progressed = monotonic()
+        self.reported_at = self.progressed = monotonic()
         """The times of the last sign of life, and of the last progress of the start."""
         self.kill_at: float | None = None
         self._reading, self._writing = reading, writing
 
-    def read_reports(self, told: Callable[[WorkerReport], object]) -> int:
+    def read_reports(self, on_report: Callable[[WorkerReport], object]) -> int:
         """Read the reports until the process has ended, and return the exit code.
 
         Children of the process may live longer and keep the pipe of the reports open, so
         this waits for the end of the process, and not of the pipe.
         """
         reader = threading.Thread(
-            target=self._read, args=(told,), name="jsync-worker-read", daemon=True
+            target=self._read, args=(on_report,), name="jsync-worker-read", daemon=True
         )
         reader.start()
         code = self._popen.wait()
@@ -81,7 +81,7 @@ class Process:
         reader.join()
         return code
 
-    def _read(self, told: Callable[[WorkerReport], object]) -> None:
+    def _read(self, on_report: Callable[[WorkerReport], object]) -> None:
         decode = msgspec.json.Decoder(WorkerReport).decode
         with open(self._reading, "rb") as lines:
             for line in lines:
@@ -89,15 +89,15 @@ class Process:
                     return
                 with contextlib.suppress(msgspec.DecodeError):  # SIGKILL cut the line
                     report, before = decode(line), self.report
-                    self.heard = monotonic()
+                    self.reported_at = monotonic()
                     if report.attempts != before.attempts:
-                        self.progressed = self.heard
+                        self.progressed = self.reported_at
                     self.report = report
-                    told(report)
+                    on_report(report)
 
     def is_ready(self, now: float) -> bool:
         """Return whether a recent report says that the process is ready."""
-        return self.report.ready and now - self.heard < FRESH_SECONDS
+        return self.report.ready and now - self.reported_at < FRESH_SECONDS
 
     def end(self, deadline: float) -> None:
         """Make the process drain. It is killed if it runs after `deadline`."""
@@ -161,8 +161,8 @@ class Supervisor:
         """Return whether the supervisor and all processes gave recent signs of life."""
         now = monotonic()
         with self._lock:
-            heard = [each.heard for each in self._processes.values()]
-        return all(now - each < ALIVE_SECONDS for each in [self._turns, *heard])
+            reported = [each.reported_at for each in self._processes.values()]
+        return all(now - each < ALIVE_SECONDS for each in [self._turns, *reported])
 
     def is_ready(self) -> bool:
         """Return whether enough processes have recently reported that they are ready."""
@@ -179,8 +179,8 @@ class Supervisor:
             total = {name: msgspec.structs.replace(f) for name, f in self._past.items()}
             reports = [each.report for each in self._processes.values()]
             for report in reports:
-                for name, figures in report.consumers.items():
-                    total.setdefault(name, HandlerMetrics()).add(figures)
+                for name, metrics in report.consumers.items():
+                    total.setdefault(name, HandlerMetrics()).add(metrics)
         return prometheus_text(
             total, self._pool.slots, self._ready_count(), self._pool.restarts
         )
@@ -234,7 +234,7 @@ class Supervisor:
                 process.end(now + self._grace + _STOP_MARGIN)
         for number in pool.serving():
             process = self._processes[number]
-            silent = now - max(process.heard, self._listens_since)
+            silent = now - max(process.reported_at, self._listens_since)
             if process.kill_at is None and silent >= self._heartbeat_timeout:
                 logger.error(
                     "process %d has given no sign of life for %g s",
@@ -272,12 +272,12 @@ class Supervisor:
         self._pool.started(number, place)
         logger.info("process %d has started", process.pid)
 
-        def told(report: WorkerReport) -> None:
+        def on_report(report: WorkerReport) -> None:
             if report.ready:
                 self._events.put(lambda: self._ready(number))
 
         def follow() -> None:
-            code = process.read_reports(told)
+            code = process.read_reports(on_report)
             self._events.put(lambda: self._ended(number, code))
 
         threading.Thread(target=follow, name="jsync-worker-follow", daemon=True).start()
@@ -295,15 +295,15 @@ class Supervisor:
     def _ended(self, number: int, code: int) -> None:
         with self._lock:
             process = self._processes.pop(number)
-            for name, figures in process.report.consumers.items():
+            for name, metrics in process.report.consumers.items():
                 past = self._past.setdefault(name, HandlerMetrics())
-                past.add(figures.without_gauges())
+                past.add(metrics.without_gauges())
         # A terminal or systemd may also send a signal, after the process has drained.
-        told = (
+        description = (
             self._pool.states[number].current is ProcessState.STOPPING
             and -code in STOP_SIGNALS
         )
-        level = logging.INFO if told or code == 0 else logging.ERROR
+        level = logging.INFO if description or code == 0 else logging.ERROR
         logger.log(level, "process %d has ended: %s", process.pid, _words(code))
         self._pool.ended(number, code, monotonic())
         if self._pool.fatal is not None:

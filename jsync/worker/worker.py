@@ -357,10 +357,10 @@ class RunningWorker(CloseOnExit, NotCopyable):
     # The start ------------------------------------------------------------------------
 
     def _prepare(self, of: Route) -> None:
-        asked_at = monotonic()
+        requested_at = monotonic()
         source = open_source(self._js, of)
         confirmed = self._confirmed[source] = Confirmation(READY_SECONDS)
-        confirmed.confirm(asked_at)
+        confirmed.confirm(requested_at)
         config = source.config
         policy = of.retry
         if policy.dead_letter is not None:
@@ -445,7 +445,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
         while not self._clock_over.wait(CONFIRM_SECONDS):
             for call, source in zip(self._calls, self._sources, strict=True):
                 confirmed, before = self._confirmed[source], source.config
-                asked_at = monotonic()
+                requested_at = monotonic()
                 try:
                     exists = source.confirm()
                 except Error:
@@ -453,7 +453,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
                 if source.config != before:
                     self._adapt(call, source.config)
                 if exists and call.gets_its_subjects:
-                    confirmed.confirm(asked_at)
+                    confirmed.confirm(requested_at)
                 elif exists is not None:
                     confirmed.revoke()
 
@@ -507,15 +507,15 @@ class RunningWorker(CloseOnExit, NotCopyable):
         """
         found = WorkerReport(ready=self.ready)
         for call, source in zip(self._calls, self._sources, strict=True):
-            figures = call.figures()
+            metrics = call.metrics()
             if lag:
                 try:
                     self._lags[source] = source.lag()
                 except Error:
                     self._lags.pop(source, None)
             if source in self._lags:
-                figures.pending, figures.ack_pending = self._lags[source]
-            found.consumers[f"{call.route.stream}.{call.route.consumer}"] = figures
+                metrics.pending, metrics.ack_pending = self._lags[source]
+            found.consumers[f"{call.route.stream}.{call.route.consumer}"] = metrics
         return found
 
     def wait(self, timeout: Seconds | None = None) -> bool:

@@ -175,7 +175,7 @@ def test_locks_are_freed_where_all_servers_are_old(
         assert holder.acquire()
         lead(mixed, js, stream, old=True)
         # As if an old server answered for the cluster, too, after a downgrade.
-        mine._api._asked = nc.server_info.server_id, (2, 10)
+        mine._api._checked_version = nc.server_info.server_id, (2, 10)
         holder.release()
     assert list(bucket.keys()) == []
     lead(mixed, js, stream, old=False)

@@ -34,7 +34,7 @@ def prefetch(limit: int, *lanes: Lane) -> Prefetch[Message]:
     made.set_limit(limit, 0.0)
     made.join(lanes)
     for lane in lanes:
-        made.came_back(lane)
+        made.mark_available(lane)
     return made
 
 
@@ -172,12 +172,12 @@ def test_a_failed_lane_does_not_block_other_lanes() -> None:
     two = prefetch(1, A, B)
     two.pull(A)
     two.ended(A, 0, 0.0)
-    two.went_away(A)
+    two.mark_unavailable(A)
     assert two.pull(B) == LaneRequest(1, waits=False)
     two.ended(B, 0, 0.0)
     assert two.ready() == [B]
     assert two.pull(B) == LaneRequest(1, waits=True)
-    two.came_back(A)
+    two.mark_available(A)
     assert two.pull(A) == LaneRequest(1, waits=False)
 
 

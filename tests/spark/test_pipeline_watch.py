@@ -22,5 +22,5 @@ def test_a_watch_outlasts_calls_that_fail(error: Exception) -> None:
     context.cancelJobGroup.side_effect = error
     with _JobWatcher(Mock(sparkContext=context), "w", stop, Report(quiet=True)):
         wait_for(lambda: context.statusTracker.called)
-        stop.ask(signal.SIGINT)
+        stop.request(signal.SIGINT)
         wait_for(lambda: context.cancelJobGroup.call_count > 1)

@@ -64,8 +64,8 @@ def info(settings: Settings) -> None:
         sections = {"Connection": _shown(connection), **_jetstream(found)}
         write_sections("Account information", sections)
     else:
-        facts = {name: _value(value) for name, value in connection.items()}
-        write_key_values("Account information", facts | _flat(found))
+        fields = {name: _value(value) for name, value in connection.items()}
+        write_key_values("Account information", fields | _flat(found))
 
 
 def _user(nc: jsync.Connection, timeout: float) -> dict[str, Any]:

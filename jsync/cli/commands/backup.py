@@ -196,7 +196,7 @@ class _Moved:
         self._stream, self._done, self._total = stream, done, total
 
     def bar(self, settings: Settings) -> Bar:
-        return Bar(self._look, "bytes", shown=not settings.json)
+        return Bar(self._progress, "bytes", shown=not settings.json)
 
-    def _look(self) -> ProgressState:
+    def _progress(self) -> ProgressState:
         return ProgressState(self._stream, self._done, self._total or None, self._done)

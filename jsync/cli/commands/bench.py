@@ -97,7 +97,7 @@ def bench(
             )
         subject = f"{stream.name}.x"
         plan = BenchOptions(nc, js, stream, subject, bytes(size), messages, seconds)
-        figures = list(_measure(plan, batched=batched))
+        results = list(_measure(plan, batched=batched))
     if settings.json:
         write_json(
             {
@@ -108,15 +108,15 @@ def bench(
                 "url": url,
                 "size": size,
                 "storage": storage,
-                "figures": [_document(figure) for figure in figures],
+                "figures": [_document(figure) for figure in results],
             }
         )
     elif is_terminal():
-        _chart(figures)
+        _chart(results)
     else:
         write_table(
             ["", "messages", "seconds", "per second", "cpu us", "median us", "p99 us"],
-            [_row(figure) for figure in figures],
+            [_row(figure) for figure in results],
         )
 
 
@@ -150,7 +150,7 @@ def _measure(plan: BenchOptions, *, batched: bool) -> Iterator[BenchResult]:
             yield run(plan, scenario)
 
 
-def _chart(figures: list[BenchResult]) -> None:
+def _chart(results: list[BenchResult]) -> None:
     from rich import box
     from rich.bar import Bar
     from rich.table import Table
@@ -164,8 +164,8 @@ def _chart(figures: list[BenchResult]) -> None:
     table.add_column("CPU µs", justify="right")
     table.add_column("median µs", justify="right")
     table.add_column("99 % µs", justify="right")
-    most = max(figure.rate for figure in figures)
-    for figure in figures:
+    most = max(figure.rate for figure in results)
+    for figure in results:
         median, late = figure.latency or (None, None)
         table.add_row(
             figure.what,

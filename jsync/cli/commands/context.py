@@ -269,16 +269,16 @@ def show(settings: Settings, name: str | None) -> None:
             "no context is selected: give a NAME, or use `jsync context select NAME`"
         )
     stored = contexts.stored(root, name)
-    facts: dict[str, Any] = {"name": name, "selected": name == contexts.selected(root)}
+    fields: dict[str, Any] = {"name": name, "selected": name == contexts.selected(root)}
     for field, value in stored.items():
         if value not in (None, "", False, []):
-            facts[field] = _safe(field, value)
+            fields[field] = _safe(field, value)
     if settings.json:
-        write_json(facts)
+        write_json(fields)
     else:
         if is_terminal():
-            facts["selected"] = "yes" if facts["selected"] else None
-        write_key_values(f"Context {name}", {k: _text(v) for k, v in facts.items()})
+            fields["selected"] = "yes" if fields["selected"] else None
+        write_key_values(f"Context {name}", {k: _text(v) for k, v in fields.items()})
 
 
 @context.command(example="jsync context select lab")

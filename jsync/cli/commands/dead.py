@@ -77,8 +77,8 @@ def show(settings: Settings, stream: str, letter: int) -> None:
     if settings.json:
         write_json(_document(found))
         return
-    facts = {name.lower(): found.detail(name) or None for name in _FIELDS}
-    write_key_values(f"Dead letter {letter} of {stream}", facts)
+    details = {name.lower(): found.detail(name) or None for name in _FIELDS}
+    write_key_values(f"Dead letter {letter} of {stream}", details)
     echo("")
     echo(body_text(found.message.data))
 

@@ -83,7 +83,7 @@ def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
     java and spark. Default: all. The exit code is 1 if a named part does not work, or a
     server that an option, the environment or a context names.
     """
-    findings = list(_run_checks(settings, parts or _PARTS, asked=set(parts)))
+    findings = list(_run_checks(settings, parts or _PARTS, requested=set(parts)))
     broken = any(finding.state == "broken" for finding in findings)
     if settings.json:
         checks = [finding._asdict() for finding in findings]
@@ -102,17 +102,17 @@ def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
 
 
 def _run_checks(
-    settings: Settings, parts: tuple[str, ...], *, asked: set[str]
+    settings: Settings, parts: tuple[str, ...], *, requested: set[str]
 ) -> Iterator[CheckResult]:
     if "python" in parts:
         yield _python()
     remote = [part for part in _REMOTE if part in parts]
     if remote:
-        named = bool(asked & {"server", *_REMOTE}) or settings.names_a_server
+        named = bool(requested & {"server", *_REMOTE}) or settings.names_a_server
         yield from _remote(settings, remote, "broken" if named else "note")
-    for part, look in _LOCAL.items():
+    for part, check in _LOCAL.items():
         if part in parts:
-            yield look("broken" if part in asked else "note")
+            yield check("broken" if part in requested else "note")
 
 
 def _python() -> CheckResult:
@@ -261,11 +261,11 @@ def _streams(settings: Settings, nc: jsync.Connection) -> CheckResult:
     if broken:
         notes.append(f"no leader for {_few(broken)}")
         todo.append("start the servers that hold these streams")
-    away = replicas_away(infos)
-    if away:
+    offline = replicas_away(infos)
+    if offline:
         notes += [
             f"{name} is away, which holds a replica of {count} streams"
-            for name, count in sorted(away.items())
+            for name, count in sorted(offline.items())
         ]
         todo.append(
             "start these servers, or remove them with `jsync server peer-remove`"

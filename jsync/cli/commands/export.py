@@ -346,7 +346,7 @@ def _first_since(stream: jsync.Stream, since: datetime) -> int | None:
 def _write(
     writer: Writer,
     run: Callable[[], None],
-    look: Callable[[], ProgressState],
+    get_state: Callable[[], ProgressState],
     *,
     shown: bool,
 ) -> bool:
@@ -356,7 +356,7 @@ def _write(
     """
     from ..ui.progress import Bar
 
-    with Bar(look, "written", shown=shown):
+    with Bar(get_state, "written", shown=shown):
         try:
             run()
         except KeyboardInterrupt:

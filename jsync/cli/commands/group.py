@@ -237,11 +237,11 @@ def drop(
     """Drop members from an elastic group. The others get their partitions."""
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
-        there = found.config.member_names
-        if strangers := [name for name in members if name not in there]:
+        existing = found.config.member_names
+        if strangers := [name for name in members if name not in existing]:
             raise NotFoundError(
                 f"group {group} of {stream} has no member {', '.join(strangers)}; its members "
-                f"are {', '.join(there) or 'none yet'}. Nothing was dropped"
+                f"are {', '.join(existing) or 'none yet'}. Nothing was dropped"
             )
         names = ", ".join(members)
         confirm(f"Drop {names} from group {group} of {stream}?", force=force)

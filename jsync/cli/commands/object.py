@@ -353,7 +353,7 @@ def check(
     with settings.connect() as nc:
         found = settings.jetstream(nc).object_store(store)
         result = found.check(remove=not dry_run, **options)
-    facts = {
+    fields = {
         "orphans": result.orphans,
         "uploads": result.uploads,
         "incomplete": result.incomplete,
@@ -361,7 +361,7 @@ def check(
         "unreadable": result.unreadable,
     }
     if settings.json:
-        write_json(facts)
+        write_json(fields)
         return
     word = "found" if dry_run else "removed"
     orphans, uploads = sum(result.orphans.values()), sum(result.uploads.values())
@@ -391,11 +391,11 @@ def _with_bar(
     def progress(done: int, total: int | None) -> None:
         now[:] = [done, total]
 
-    def look() -> ProgressState:
+    def get_state() -> ProgressState:
         done, total = now
         return ProgressState(what, done or 0, total, done or 0)
 
-    with Bar(look, verb, shown=shown):
+    with Bar(get_state, verb, shown=shown):
         return run(progress)
 
 

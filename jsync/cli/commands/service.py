@@ -78,9 +78,9 @@ def _ask(
 
 @service.command("ls", example="jsync service ls")
 @_asking(_NAME)
-def list_(settings: Settings, **asked: Any) -> None:
+def list_(settings: Settings, **options: Any) -> None:
     """List the instances of all services, or of one NAME."""
-    found = _ask(settings, Services.info, **asked)
+    found = _ask(settings, Services.info, **options)
     if settings.json:
         write_json([info.to_wire() for info in found])
         return
@@ -95,9 +95,9 @@ def list_(settings: Settings, **asked: Any) -> None:
 
 @service.command(example="jsync service info hello")
 @_asking(_NAME, _ID)
-def info(settings: Settings, **asked: Any) -> None:
+def info(settings: Settings, **options: Any) -> None:
     """Show the configuration of services, and their endpoints."""
-    found = _ask(settings, Services.info, **asked)
+    found = _ask(settings, Services.info, **options)
     if settings.json:
         write_json([info.to_wire() for info in found])
         return
@@ -113,14 +113,14 @@ def info(settings: Settings, **asked: Any) -> None:
             },
         )
         for endpoint in info.endpoints:
-            write_key_values(f"endpoint {endpoint.name}", _facts(endpoint))
+            write_key_values(f"endpoint {endpoint.name}", _endpoint_fields(endpoint))
 
 
 @service.command(example="jsync service stats hello")
 @_asking(_NAME, _ID)
-def stats(settings: Settings, **asked: Any) -> None:
+def stats(settings: Settings, **options: Any) -> None:
     """Show the statistics of services, endpoint by endpoint."""
-    found = _ask(settings, Services.stats, **asked)
+    found = _ask(settings, Services.stats, **options)
     if settings.json:
         write_json([stats.to_wire() for stats in found])
         return
@@ -141,9 +141,9 @@ def stats(settings: Settings, **asked: Any) -> None:
 
 @service.command(example="jsync service ping hello")
 @_asking(_NAME, _ID)
-def ping(settings: Settings, **asked: Any) -> None:
+def ping(settings: Settings, **options: Any) -> None:
     """Show the running services, and how long each takes to answer."""
-    found = _ask(settings, Services.ping, **asked)
+    found = _ask(settings, Services.ping, **options)
     if settings.json:
         write_json([{**ping.to_wire(), "rtt": ping.rtt} for ping in found])
         return
@@ -216,7 +216,7 @@ def _pairs(metadata: dict[str, str]) -> list[str] | None:
     return [f"{name}: {value}" for name, value in metadata.items()] or None
 
 
-def _facts(endpoint: EndpointInfo) -> dict[str, Any]:
+def _endpoint_fields(endpoint: EndpointInfo) -> dict[str, Any]:
     return {
         "endpoint": endpoint.name,
         "subject": endpoint.subject,

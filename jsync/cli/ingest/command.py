@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .resume import Resume
     from .template import ColumnTemplate
 
-_TOLD = 5
+MAX_REPORTED = 5
 """The number of bad rows that are reported one by one."""
 
 
@@ -123,11 +123,11 @@ class IngestJob(NamedTuple):
                 with self.open(path) as source:
                     self.check_columns(open_rows(source, self.reading).columns)
 
-    def check_columns(self, there: tuple[str, ...] | None) -> None:
-        if there is not None:
-            self.template.check_columns(there)
+    def check_columns(self, existing: tuple[str, ...] | None) -> None:
+        if existing is not None:
+            self.template.check_columns(existing)
             if self.ids is not None:
-                self.ids.check_columns(there)
+                self.ids.check_columns(existing)
 
 
 @click.command(
@@ -230,9 +230,9 @@ def ingest(settings: Settings, /, **options: Any) -> int | None:
     duplicate window (by default 2 minutes). With --resume the command continues after
     the last stored row, at any time.
     """
-    wish = _wish(options)
-    wish.check()
-    if options["resume"] and not wish.has_ids:
+    job = _make_job(options)
+    job.check()
+    if options["resume"] and not job.has_ids:
         raise ConfigError(
             "resume: it finds its place by message ids; leave out --no-ids, and give "
             "standard input a --source NAME"
@@ -240,15 +240,15 @@ def ingest(settings: Settings, /, **options: Any) -> int | None:
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         stream = find_stream(
-            js, wish.template, options["stream"], create=options["create"]
+            js, job.template, options["stream"], create=options["create"]
         )
-        ended = _ingest(settings, js, stream, wish, options)
+        ended = _ingest(settings, js, stream, job, options)
         if ended is EndReason.GIVEN_UP:
             nc.close()  # do not wait: the server may be frozen
     return None if ended is EndReason.DONE else ExitCode.INTERRUPTED
 
 
-def _wish(options: dict[str, Any]) -> IngestJob:
+def _make_job(options: dict[str, Any]) -> IngestJob:
     header = options["header"]
     msg_id = options["msg_id"]
     if msg_id is not None and (options["no_ids"] or options["source"]):
@@ -286,39 +286,39 @@ def _ingest(
     settings: Settings,
     js: jsync.JetStream,
     stream: jsync.Stream,
-    wish: IngestJob,
+    job: IngestJob,
     options: dict[str, Any],
 ) -> EndReason:
     from ..ui.progress import Bar
 
     resume: Resume | None = None
     if options["resume"]:
-        if wish.ids is None:
-            resume = find_resume(stream, wish.template, wish.first_rows())
+        if job.ids is None:
+            resume = find_resume(stream, job.template, job.first_rows())
         else:
-            pipes = any(map(is_pipe, wish.files))
-            rows = None if pipes else wish.rows_with_ids
-            resume = find_resume_by_ids(stream, wish.template, rows)
-    sink, word = choose_sink(js, stream, options["how"], ids=wish.has_ids)
+            pipes = any(map(is_pipe, job.files))
+            rows = None if pipes else job.rows_with_ids
+            resume = find_resume_by_ids(stream, job.template, rows)
+    sink, word = choose_sink(js, stream, options["how"], ids=job.has_ids)
     if word is not None:
         print_error(word)
-    told = _BadRowPolicy(skip=options["skip_bad"])
-    load = Load(sink, wish.template, stream.cached_info.config, resume, told)
+    on_bad_row = _BadRowPolicy(skip=options["skip_bad"])
+    load = Load(sink, job.template, stream.cached_info.config, resume, on_bad_row)
     begin = perf_counter()
     with Bar(lambda: _progress(load), "stored", shown=not options["no_progress"]):
         try:
-            end = _load(load, wish)
+            end = _load(load, job)
             if resume is not None and end is EndReason.DONE:
                 resume.end()
         except (Error, OSError) as error:
             if isinstance(error, BadRowError):
                 _finish_rows_before(load)
             load.give_up()
-            print_error(f"{_reached(load, stream)}; {_advice(stream, wish)}")
+            print_error(f"{_reached(load, stream)}; {_advice(stream, job)}")
             raise
     seconds = perf_counter() - begin
     if end is not EndReason.DONE:
-        print_error(f"interrupted: {_reached(load, stream)}; {_advice(stream, wish)}")
+        print_error(f"interrupted: {_reached(load, stream)}; {_advice(stream, job)}")
     _tell(settings, load, stream, sink.name, seconds, end)
     return end
 
@@ -329,16 +329,16 @@ def _finish_rows_before(load: Load) -> None:
         load.finish()
 
 
-def _load(load: Load, wish: IngestJob) -> EndReason:
+def _load(load: Load, job: IngestJob) -> EndReason:
     """Send all rows, and wait until they are stored."""
     end = EndReason.DONE
     try:
-        for path in wish.files:
+        for path in job.files:
             with ExitStack() as opened:
-                source = opened.enter_context(wish.open(path))
-                rows = open_rows(source, wish.reading)
-                wish.check_columns(rows.columns)
-                load.run(rows, wish.ids_of(source))
+                source = opened.enter_context(job.open(path))
+                rows = open_rows(source, job.reading)
+                job.check_columns(rows.columns)
+                load.run(rows, job.ids_of(source))
     except KeyboardInterrupt:
         end = EndReason.INTERRUPTED
     try:
@@ -365,9 +365,9 @@ class _BadRowPolicy:
         if not self._skip:
             raise error
         self._seen += 1
-        if self._seen <= _TOLD:
+        if self._seen <= MAX_REPORTED:
             print_error(f"left out: {format_error(error)}")
-        elif self._seen == _TOLD + 1:
+        elif self._seen == MAX_REPORTED + 1:
             print_error("left out: more rows, counted at the end")
 
 
@@ -398,9 +398,9 @@ def _reached(load: Load, stream: jsync.Stream) -> str:
     return rows
 
 
-def _advice(stream: jsync.Stream, wish: IngestJob) -> str:
+def _advice(stream: jsync.Stream, job: IngestJob) -> str:
     """Return how to continue after an ingest that was interrupted or failed."""
-    if not wish.has_ids:
+    if not job.has_ids:
         return "the rows have no ids, so begin again with an empty stream"
     if stream.cached_info.config.retention in ("workqueue", "interest"):
         return "repeat the command within the duplicate window of the stream"

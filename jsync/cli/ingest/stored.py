@@ -83,9 +83,9 @@ class Backwards:
 
     def __iter__(self) -> Iterator[list[StoredRow]]:
         first, end = self._state.first_seq, self._state.last_seq
-        look = _FIRST_READ
+        count = _FIRST_READ
         while not self.is_whole:
-            start = max(first, end - look + 1)
+            start = max(first, end - count + 1)
             found = list(self._read(start, end))
             self.is_whole = start == first
             if self.limits.per_subject:
@@ -95,7 +95,7 @@ class Backwards:
                 for subject, numbers in sequences.items():
                     self._sequences[subject] = numbers + self._sequences[subject]
             yield found
-            end, look = start - 1, min(look * 10, _MAX_READ)
+            end, count = start - 1, min(count * 10, _MAX_READ)
 
     def _read(self, start: int, end: int) -> Iterator[StoredRow]:
         consumer = self._stream.ordered_consumer(

@@ -48,9 +48,9 @@ class ColumnTemplate:
             dict.fromkeys(column for _, column in parts if column is not None)
         )
 
-    def check_columns(self, there: Iterable[str]) -> None:
+    def check_columns(self, existing: Iterable[str]) -> None:
         """Raise `ConfigError` if `there` lacks a column of the template."""
-        names = list(there)
+        names = list(existing)
         for column in self.columns:
             if column not in names and column.split(".")[0] not in names:
                 raise ConfigError(

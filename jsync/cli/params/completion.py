@@ -56,7 +56,7 @@ class _Name(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
         above = ctx.params.get(self._below or "") or ""
         if self._below and not above:
             return []
-        return _asked(ctx, incomplete, lambda js: self._ask(js, above, incomplete))
+        return _complete(ctx, incomplete, lambda js: self._ask(js, above, incomplete))
 
 
 def _keys(js: jsync.JetStream, bucket: str, incomplete: str) -> Iterable[str]:
@@ -104,7 +104,7 @@ FILE: Final = _Path("file")
 DIRECTORY: Final = _Path("dir")
 
 
-def _asked(
+def _complete(
     ctx: click.Context,
     incomplete: str,
     ask: Callable[[jsync.JetStream], Iterable[str]],

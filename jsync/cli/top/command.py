@@ -104,24 +104,24 @@ def _write(settings: Settings, state: ScreenState, interval: float, count: int) 
     """Write the figures of `count` intervals, without a screen."""
     from .sampler import measure
 
-    figures = RateTracker()
+    rates = RateTracker()
     with settings.connect() as nc, ThreadPoolExecutor(1) as helper:
         js = settings.jetstream(nc)
         for number in range(count + 1):
             began = monotonic()
-            figures.add(measure(js, helper))
+            rates.add(measure(js, helper))
             if number:
-                _write_figures(settings, state, figures, lone=count == 1)
+                _write_rates(settings, state, rates, lone=count == 1)
             if number < count:
                 sleep(max(0.0, began + interval - monotonic()))
-    if figures.missing is not None:
-        raise errors.IncompleteListError(figures.missing)
+    if rates.missing is not None:
+        raise errors.IncompleteListError(rates.missing)
 
 
-def _write_figures(
-    settings: Settings, state: ScreenState, figures: RateTracker, *, lone: bool
+def _write_rates(
+    settings: Settings, state: ScreenState, rates: RateTracker, *, lone: bool
 ) -> None:
-    rows, _ = state.rows(figures, sys.maxsize)
+    rows, _ = state.rows(rates, sys.maxsize)
     if not settings.json:
         columns = COLUMNS[state.view]
         cells = [[_plain(getattr(row, name)) for name in columns] for row in rows]
@@ -152,7 +152,7 @@ class _TopApp:
 
     def __init__(self, settings: Settings, state: ScreenState, interval: float) -> None:
         self._settings, self._state, self._interval = settings, state, interval
-        self._figures: RateTracker | None = None
+        self._rates: RateTracker | None = None
         self._failed: tuple[float, str] | None = None
         """The time since which measurements fail, and the reason."""
         self._signals: list[int] = []
@@ -236,8 +236,8 @@ class _TopApp:
             else:
                 self._failed = None
                 if not self._state.paused:
-                    self._figures = self._figures or RateTracker()
-                    self._figures.add(result)
+                    self._rates = self._rates or RateTracker()
+                    self._rates.add(result)
         if nc.is_closed:
             raise nc.last_error or errors.ConnectionClosedError("connection closed")
         if not nc.is_connected and self._failed is None:
@@ -250,9 +250,13 @@ class _TopApp:
     def _drawn(self, size: Any, nc: jsync.Connection, ascii_only: bool) -> Any:
         from .screen import draw
 
-        return draw(self._state, self._figures, self._facts(nc, ascii_only), size)
+        return draw(
+            self._state, self._rates, self._connection_status(nc, ascii_only), size
+        )
 
-    def _facts(self, nc: jsync.Connection, ascii_only: bool) -> ConnectionStatus:
+    def _connection_status(
+        self, nc: jsync.Connection, ascii_only: bool
+    ) -> ConnectionStatus:
         from .screen import ConnectionStatus
 
         info = nc.server_info

@@ -247,11 +247,11 @@ class ScreenState:
         return self.view in self._upward
 
     def rows(
-        self, figures: RateTracker, room: int
+        self, rates: RateTracker, room: int
     ) -> tuple[list[StreamRow | ConsumerRow], int]:
         """Return the rows that fit into `room` lines, and the number of matches."""
         every: Iterable[StreamRow | ConsumerRow]
-        every = figures.streams if self.view is View.STREAMS else figures.consumers
+        every = rates.streams if self.view is View.STREAMS else rates.consumers
         found = [each for each in every if self._matches(each.name)]
         found.sort(key=attrgetter("name"))
         if self.sort == "name":

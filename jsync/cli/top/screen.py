@@ -74,21 +74,21 @@ class ConnectionStatus(NamedTuple):
 
 def draw(
     state: ScreenState,
-    figures: RateTracker | None,
-    facts: ConnectionStatus,
+    rates: RateTracker | None,
+    connection: ConnectionStatus,
     size: ConsoleDimensions,
 ) -> RenderableType:
     """Return the whole screen. `figures` is None before the first measurement."""
     room = max(size.height - _AROUND, 1)
     rows: list[StreamRow | ConsumerRow] = []
     count = 0
-    if figures is not None:
-        rows, count = state.rows(figures, room)
-    table = _table(state, facts, rows, size.width)
+    if rates is not None:
+        rows, count = state.rows(rates, room)
+    table = _table(state, connection, rows, size.width)
     blank = [Text("")] * (room - len(rows))
     return Group(
-        _head(state, facts, count),
-        _summary(figures, facts),
+        _head(state, connection, count),
+        _summary(rates, connection),
         table,
         *blank,
         _keys(state, rows, count),
@@ -103,26 +103,26 @@ def _line(*parts: str | tuple[str, str]) -> Text:
     return line
 
 
-def _head(state: ScreenState, facts: ConnectionStatus, count: int) -> Text:
+def _head(state: ScreenState, connection: ConnectionStatus, count: int) -> Text:
     filter_text = ""
     if state.filter and state.mode is Mode.BROWSING:
         filter_text = f"  /{state.filter}: {count:,}"
     return _line(
         ("jsync top", "bold"),
-        f"  {facts.server}  every {format_duration(facts.interval)}",
+        f"  {connection.server}  every {format_duration(connection.interval)}",
         (filter_text, "bold"),
         ("  PAUSED" if state.paused else "", "bold yellow"),
     )
 
 
-def _summary(figures: RateTracker | None, facts: ConnectionStatus) -> Text:
-    if facts.away is not None:
-        return _line((facts.away, "bold red"))
-    if figures is None:
+def _summary(rates: RateTracker | None, connection: ConnectionStatus) -> Text:
+    if connection.away is not None:
+        return _line((connection.away, "bold red"))
+    if rates is None:
         return _line("measuring")
-    if figures.missing is not None:
-        return _line((figures.missing, "yellow"))
-    streams, consumers = figures.streams, figures.consumers
+    if rates.missing is not None:
+        return _line((rates.missing, "yellow"))
+    streams, consumers = rates.streams, rates.consumers
     rate = sum(row.rate or 0.0 for row in streams)
     size = sum(row.bytes for row in streams)
     lag = sum(row.lag for row in consumers)
@@ -166,7 +166,7 @@ def _fitting(state: ScreenState, width: int) -> list[_Column]:
 
 def _table(
     state: ScreenState,
-    facts: ConnectionStatus,
+    connection: ConnectionStatus,
     rows: list[StreamRow | ConsumerRow],
     width: int,
 ) -> Table:
@@ -180,7 +180,7 @@ def _table(
     def title(field: str, words: str) -> Text:
         if state.sort != field:
             return Text(words)
-        marks = "^v" if facts.ascii_only else "▲▼"
+        marks = "^v" if connection.ascii_only else "▲▼"
         return Text(f"{words} {marks[0 if state.upward else 1]}", "reverse")
 
     table.add_column(
@@ -204,7 +204,9 @@ def _table(
         for field, _ in columns:
             cells.append(_cell(field, getattr(row, field)))
             if field == "rate" and spark:
-                picture = sparkline(row.history, spark, ascii_only=facts.ascii_only)
+                picture = sparkline(
+                    row.history, spark, ascii_only=connection.ascii_only
+                )
                 cells.append(Text(picture, "green"))
         table.add_row(*cells)
     return table

@@ -193,24 +193,24 @@ def _copying(source: StreamSourceInfo) -> str:
 def _cluster(cluster: ClusterInfo | None, now: datetime | None) -> dict[str, Any]:
     if cluster is None or cluster.name is None:
         return {}
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "Name": cluster.name,
         "Leader": cluster.leader or "none",
     }
     if cluster.leader and cluster.leader_since:
-        facts["Leader Since"] = ago(cluster.leader_since, now)
+        fields["Leader Since"] = ago(cluster.leader_since, now)
     for peer in cluster.replicas or []:
         known = "current" if peer.current else "outdated"
         state = "offline" if peer.offline else known
         lag = f", {peer.lag:,} operations behind" if peer.lag else ""
-        heard = peer.active or peer.current
+        is_online = peer.active or peer.current
         seen = (
             f"seen {format_duration_short(peer.active)} ago"
-            if heard
+            if is_online
             else "not seen by this leader"
         )
-        facts[f"Replica {peer.name}"] = f"{state}, {seen}{lag}"
-    return facts
+        fields[f"Replica {peer.name}"] = f"{state}, {seen}{lag}"
+    return fields
 
 
 def _place(sequence: int, when: datetime | None, now: datetime | None) -> str:
@@ -233,16 +233,16 @@ def format_config(
     config: StreamConfig | ConsumerConfig | KeyValueConfig, *but: str
 ) -> dict[str, object]:
     """Return the fields that are set, for people, except those named in `but`."""
-    facts: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for name, value in config.to_wire().items():
         if name in but or value in (None, -1, 0, "", False, {}, []):
             continue
-        facts[name] = format_value(getattr(config, name, value))
+        fields[name] = format_value(getattr(config, name, value))
     notes = [
         f"{k}={v}" for k, v in (config.metadata or {}).items() if k[:6] != "_nats."
     ]
-    facts["metadata"] = notes or None
-    return facts
+    fields["metadata"] = notes or None
+    return fields
 
 
 def format_value(value: object) -> object:

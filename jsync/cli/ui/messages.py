@@ -76,13 +76,13 @@ def message_format(
 
     Raises `click.UsageError` if the options are mutually exclusive.
     """
-    asked = {
+    requested = {
         "--json": settings.json,
         "--raw": raw,
         "--headers-only": headers_only,
         "--subjects-only": subjects_only,
     }
-    given = [name for name, on in asked.items() if on]
+    given = [name for name, on in requested.items() if on]
     if (raw and len(given) > 1) or (headers_only and subjects_only):
         raise click.UsageError(f"{' and '.join(given)} exclude each other")
     return MessageFormat(settings.json, raw, headers_only, subjects_only)

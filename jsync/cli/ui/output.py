@@ -177,9 +177,9 @@ def write_row(cells: Iterable[object]) -> None:
     echo("\t".join(map(_plain, cells)))
 
 
-def write_key_values(title: str, facts: Mapping[str, object]) -> None:
+def write_key_values(title: str, fields: Mapping[str, object]) -> None:
     """Write the names and values of one thing, except values that are None."""
-    known = {name: value for name, value in facts.items() if value is not None}
+    known = {name: value for name, value in fields.items() if value is not None}
     if not is_terminal():
         for name, value in known.items():
             write_row([name, value])
@@ -197,18 +197,18 @@ def write_sections(title: str, sections: Mapping[str, Mapping[str, object]]) -> 
     Values that are None and empty groups are left out.
     """
     known = {
-        heading: {name: value for name, value in facts.items() if value is not None}
-        for heading, facts in sections.items()
+        heading: {name: value for name, value in fields.items() if value is not None}
+        for heading, fields in sections.items()
     }
-    width = max((len(name) for facts in known.values() for name in facts), default=0)
+    width = max((len(name) for fields in known.values() for name in fields), default=0)
     echo(Styled(title, bold=True))
-    for heading, facts in known.items():
-        if not facts:
+    for heading, fields in known.items():
+        if not fields:
             continue
         echo()
         if heading:
             echo(Styled(f"{heading}:", bold=True))
-        for name, value in facts.items():
+        for name, value in fields.items():
             # Other programs choose the names of metadata, so make them safe.
             shown = printable(name).replace("\n", " ").replace("\t", " ")
             lines = _readable(value).splitlines() or [""]

@@ -46,9 +46,9 @@ class Bar(Progress):
     """
 
     def __init__(
-        self, look: Callable[[], ProgressState], verb: str, *, shown: bool = True
+        self, get_state: Callable[[], ProgressState], verb: str, *, shown: bool = True
     ) -> None:
-        self._look = look
+        self._get_state = get_state
         self._only: TaskID | None = None
         super().__init__(
             SpinnerColumn(),
@@ -65,7 +65,7 @@ class Bar(Progress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         if self._only is not None:
-            what, done, total, messages = self._look()
+            what, done, total, messages = self._get_state()
             self.update(
                 self._only,
                 description=what,

@@ -200,7 +200,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         if transient is not None:
             return queue_declare_ok_t(name, transient.size, 0)
         if passive:
-            found = self._queues.look(name)
+            found = self._queues.lookup(name)
             if found is None:
                 raise NotFound(f"there is no queue {name!r}", (50, 10), "Queue.declare")
         else:

@@ -122,22 +122,22 @@ class DeliveryBuffer:
         with self._lock:
             return lane in self._prefetch.excess()
 
-    def ended(self, lane: Lane, came: int) -> None:
+    def ended(self, lane: Lane, count: int) -> None:
         """Record the end of a pull."""
         with self._lock:
-            self._prefetch.ended(lane, came, monotonic())
+            self._prefetch.ended(lane, count, monotonic())
         self._wake()
 
-    def went_away(self, lane: Lane) -> None:
-        """Leave out a lane that has failed, until `came_back`."""
+    def mark_unavailable(self, lane: Lane) -> None:
+        """Leave out a lane that has failed, until `mark_available`."""
         with self._lock:
-            self._prefetch.went_away(lane)
+            self._prefetch.mark_unavailable(lane)
         self._wake()
 
-    def came_back(self, lane: Lane) -> None:
+    def mark_available(self, lane: Lane) -> None:
         """Let a lane pull."""
         with self._lock:
-            self._prefetch.came_back(lane)
+            self._prefetch.mark_available(lane)
 
     def _wake(self) -> None:
         with self._lock:
@@ -281,14 +281,14 @@ class LanePuller(threading.Thread):
 
     def _work(self) -> None:
         consumer: jsync.Consumer | None = None
-        away = True
+        unavailable = True
         while not self._stopped:
             try:
                 if consumer is None:
                     consumer = self._make_consumer()
-                if away:
-                    self._arrivals.came_back(self.lane)
-                    away = False
+                if unavailable:
+                    self._arrivals.mark_available(self.lane)
+                    unavailable = False
                 pull = self._arrivals.pull(self.lane)
                 if pull is None:
                     self._pause(PULL_SECONDS)
@@ -298,16 +298,16 @@ class LanePuller(threading.Thread):
                 self._arrivals.fail(error)
                 return
             except (errors.ConnectionError, TimeoutError) as error:
-                away = True
+                unavailable = True
                 self._failed(error, logging.INFO)
             except Error as error:
-                away = True
+                unavailable = True
                 consumer = None  # the consumer or its stream may have been deleted
                 self._failed(error, logging.WARNING)
 
     def _pull(self, consumer: jsync.Consumer, pull: LaneRequest) -> None:
         """Send a pull request, and hand over its messages."""
-        came = 0
+        count = 0
         try:
             if pull.waits:
                 batch = consumer.fetch(pull.messages, timeout=PULL_SECONDS)
@@ -320,7 +320,7 @@ class LanePuller(threading.Thread):
                 if stopped or self._arrivals.is_excess(self.lane):
                     return
                 for msg in batch:
-                    came += 1
+                    count += 1
                     if not self._arrivals.put(self.lane, msg):
                         self._tracker.give_back(msg)
             if batch.error is not None:  # the pull was interrupted
@@ -328,13 +328,13 @@ class LanePuller(threading.Thread):
         finally:
             with self._lock:
                 self._batch = None
-            self._arrivals.ended(self.lane, came)
+            self._arrivals.ended(self.lane, count)
 
     def _failed(self, error: Exception, grade: int) -> None:
         if self._stopped:
             return
         log.log(grade, "queue %s: %s; trying again", self.lane.queue, error)
-        self._arrivals.went_away(self.lane)
+        self._arrivals.mark_unavailable(self.lane)
         self._pause(PAUSE_SECONDS)
 
     def _pause(self, seconds: float) -> None:

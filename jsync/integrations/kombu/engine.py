@@ -81,7 +81,7 @@ class Prefetch(Generic[H]):
         """The running pull of each lane."""
         self._empty: dict[Lane, float] = {}
         """The times at which lanes were found empty."""
-        self._away: set[Lane] = set()
+        self._unavailable: set[Lane] = set()
         """Lanes that cannot pull, since their consumer does not exist yet or has failed."""
         self._served: dict[str, int] = {}
         """A number for each queue: the queue that was served last has the highest."""
@@ -89,17 +89,17 @@ class Prefetch(Generic[H]):
     # Lanes ----------------------------------------------------------------------------
 
     def join(self, lanes: Iterable[Lane]) -> None:
-        """Add lanes. Each is away until `came_back`."""
+        """Add lanes. Each is unavailable until `mark_available`."""
         for lane in lanes:
             self._pulls[lane] = None
-            self._away.add(lane)
+            self._unavailable.add(lane)
 
     def leave(self, queue: str) -> list[H]:
         """Remove the lanes of a queue. Return its waiting messages, in their order."""
         for lane in [lane for lane in self._pulls if lane.queue == queue]:
             del self._pulls[lane]
             self._empty.pop(lane, None)
-            self._away.discard(lane)
+            self._unavailable.discard(lane)
         self._served.pop(queue, None)
         left = sorted(entry for entry in self._waiting if entry[2].queue == queue)
         self._waiting = [entry for entry in self._waiting if entry[2].queue != queue]
@@ -137,7 +137,7 @@ class Prefetch(Generic[H]):
         idle = [
             lane
             for lane, pull in self._pulls.items()
-            if pull is None and lane not in self._away
+            if pull is None and lane not in self._unavailable
         ]
         if room <= 0 or not self.limit or len(self._pulls) == 1:
             return idle if room > 0 else []
@@ -170,24 +170,24 @@ class Prefetch(Generic[H]):
         self._pulls[lane] = pull
         return pull
 
-    def ended(self, lane: Lane, came: int, now: float) -> None:
+    def ended(self, lane: Lane, count: int, now: float) -> None:
         """Record the end of a pull, and the number of its messages."""
         if lane not in self._pulls:
             return
         self._pulls[lane] = None
-        if came:
+        if count:
             self._empty.pop(lane, None)
         else:
             self._empty[lane] = now
 
-    def went_away(self, lane: Lane) -> None:
+    def mark_unavailable(self, lane: Lane) -> None:
         """Leave out a lane that has failed, so that no other lane waits for its turn."""
         if lane in self._pulls:
-            self._away.add(lane)
+            self._unavailable.add(lane)
 
-    def came_back(self, lane: Lane) -> None:
+    def mark_available(self, lane: Lane) -> None:
         """Let a lane pull."""
-        self._away.discard(lane)
+        self._unavailable.discard(lane)
         self._empty.pop(lane, None)
 
     def excess(self) -> list[Lane]:

@@ -100,7 +100,7 @@ class Queues:
 
     # Declarations ---------------------------------------------------------------------
 
-    def look(self, queue: str) -> QueueInfo | None:
+    def lookup(self, queue: str) -> QueueInfo | None:
         """Get the state of a queue from the server. None if it has no stream. Blocks."""
         name = stream_name(self.prefix, queue)
         try:
@@ -128,7 +128,7 @@ class Queues:
         with self._lock:
             known = self._known.get(queue)
         if known is None:
-            found = self.look(queue)
+            found = self.lookup(queue)
             known = None if found is None else found.levels
         return known
 
@@ -159,9 +159,9 @@ class Queues:
             log.warning("queue %s: without effect: %s", queue, ", ".join(ignored))
         max_priority = arguments.get("x-max-priority")
         levels = max(0, min(int(max_priority or 0), MAX_PRIORITY)) + 1
-        found = self.look(queue)
+        found = self.lookup(queue)
         made = found is None and self._create(queue, arguments, levels, durable=durable)
-        found = found or self.look(queue) or QueueInfo(levels, 0)
+        found = found or self.lookup(queue) or QueueInfo(levels, 0)
         if max_priority is not None and found.levels != levels:
             raise ConfigError(
                 f"queue {queue!r} exists with max_priority {found.levels - 1}, not "
@@ -291,7 +291,7 @@ class Queues:
         for queue, pattern in mine:
             if queue in queues or not matches(kind, pattern, routing_key):
                 continue
-            found = self.look(queue)
+            found = self.lookup(queue)
             if found is None:
                 self.restore(queue)
             elif self._has_lost(found, exchange, pattern, queue):
@@ -428,7 +428,7 @@ class Queues:
 
     def size(self, queue: str) -> int:
         """Return the number of messages of a queue, including messages of workers."""
-        found = self.look(queue)
+        found = self.lookup(queue)
         return 0 if found is None else found.messages
 
     def purge(self, queue: str) -> int:

@@ -217,13 +217,13 @@ def _receiving(telemetry: Telemetry) -> Replacing:
 
 def _iterating(telemetry: Telemetry) -> Replacing:
     def each(call: Function, self: Any) -> Iterator[Any]:
-        return _Each(iter(call(self)), telemetry.received)
+        return InstrumentedIterator(iter(call(self)), telemetry.received)
 
     def each_of(call: Function, self: jsync.Subscription) -> Iterator[Any]:
-        told = functools.partial(
+        record = functools.partial(
             telemetry.received, template=_template(self), queue=self.queue
         )
-        return _Each(iter(call(self)), told)
+        return InstrumentedIterator(iter(call(self)), record)
 
     def batch(call: Function, self: Any) -> Iterator[Any]:
         return _batch(iter(call(self)), telemetry)
@@ -235,14 +235,14 @@ def _iterating(telemetry: Telemetry) -> Replacing:
     yield jsync.Batch, "__iter__", batch
 
 
-class _Each:
+class InstrumentedIterator:
     """An iterator that makes a span for each message.
 
     A generator would end with the first exception, and the iterators of jsync do not.
     """
 
-    def __init__(self, messages: Iterator[Any], told: Function) -> None:
-        self._messages, self._told = messages, told
+    def __init__(self, messages: Iterator[Any], record: Function) -> None:
+        self._messages, self._record = messages, record
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -250,7 +250,7 @@ class _Each:
     def __next__(self) -> Any:
         begun = time_ns()
         msg = next(self._messages)
-        self._told([msg], begun)
+        self._record([msg], begun)
         return msg
 
 

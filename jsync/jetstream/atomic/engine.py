@@ -365,8 +365,8 @@ def is_applied(info: StreamInfo, seconds: float) -> bool:
     if not info.cluster.replicas:
         return True
     replicas = info.cluster.replicas
-    heard = sum(
+    reported = sum(
         replica.current and not replica.offline and 0 <= replica.active < seconds
         for replica in replicas
     )
-    return 2 * (heard + 1) > len(replicas) + 1
+    return 2 * (reported + 1) > len(replicas) + 1

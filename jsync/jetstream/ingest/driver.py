@@ -730,8 +730,8 @@ class FastIngest(NotCopyable, FastIngestBase):
         """End the batch on the server, and remove its subscription and its timer."""
         engine = self._engine
         with self._state_lock:
-            told = engine.abandon()
-        if told:
+            must_discard = engine.abandon()
+        if must_discard:
             started = engine.base or engine.msgs
             if started or self._session.info.api_lvl >= BATCHES_LEVEL:
                 with contextlib.suppress(Error):
@@ -818,10 +818,10 @@ def _weak_callback(
     ingest: FastIngest, method: Callable[..., None]
 ) -> Callable[..., None]:
     """Return a callback that does not keep the ingest alive."""
-    there = weakref.ref(ingest)
+    reference = weakref.ref(ingest)
 
     def call(*arguments: object) -> None:
-        found = there()
+        found = reference()
         if found is not None:
             method(found, *arguments)
 

@@ -374,9 +374,9 @@ class IngestEngine(IngestCounters):
 
     def abandon(self) -> bool:
         """Return whether an end must be sent for an open batch. True only once."""
-        told = self.known_to_server and self.state is not IngestState.ENDED
+        must_discard = self.known_to_server and self.state is not IngestState.ENDED
         self.known_to_server = False
-        return told
+        return must_discard
 
     def disconnected(self, sent: int) -> None:
         """Record that the connection broke after `sent` messages."""

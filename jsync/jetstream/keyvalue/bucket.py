@@ -344,18 +344,18 @@ class KeyValue(Generic[Value]):
         try:
             return self._publish(key, value, options, seconds)
         except WrongLastSequenceError as error:
-            there = revision_in(error.description)
-            if there is None:
+            revision = revision_in(error.description)
+            if revision is None:
                 newest = self._newest(key, deadline)
-                there = 0 if newest is None else newest.revision
+                revision = 0 if newest is None else newest.revision
             expected = options.get("expected_last_subject_sequence")
             raise WrongRevisionError(
-                f"key {key!r} in bucket {self.bucket!r} is at revision {there}, not "
+                f"key {key!r} in bucket {self.bucket!r} is at revision {revision}, not "
                 f"{expected}; get it again",
                 code=error.code,
                 err_code=error.err_code,
                 description=error.description,
-                revision=there,
+                revision=revision,
             ) from error
 
     def _publish(

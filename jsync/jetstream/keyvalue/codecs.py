@@ -139,13 +139,13 @@ class ValueChain(Generic[Value]):
         self, codecs: tuple[ValueCodec[Value] | ValueCodec[bytes] | ValueCipher, ...]
     ) -> None:
         steps = [*map(_step, codecs)]
-        self._there = [encode for encode, _ in steps]
+        self._encoders = [encode for encode, _ in steps]
         self._back = [decode for _, decode in reversed(steps)]
 
     def encode(self, value: Value, place: str) -> bytes:
         """Encode a value as the bytes that the bucket stores at that place."""
         data: Any = value
-        for encode in self._there:
+        for encode in self._encoders:
             data = encode(data, place)
         return cast("bytes", data)
 

@@ -244,7 +244,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
 
     def _server_us(self) -> int:
         """Return the time of the server, in microseconds since 1970."""
-        end, at = self._current.said
+        end, at = self._current.leader_end
         if end is None or end.info.ts is None:
             return int(time() * 1e6)
         return int(end.info.ts.timestamp() * 1e6 + (monotonic() - at) * 1e6)

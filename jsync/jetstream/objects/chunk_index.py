@@ -65,7 +65,7 @@ class ChunkIndex:
 
     def observe(
         self,
-        asked: int,
+        probe: int,
         sequence: int,
         following: int,
         index: int,
@@ -85,20 +85,20 @@ class ChunkIndex:
             The number of the chunk that was found. None: chunks are missing.
         """
         low = self._low
-        if asked == 1:
+        if probe == 1:
             found = 0
-        elif low is not None and asked == low.sequence + 1:
+        elif low is not None and probe == low.sequence + 1:
             found = low.number + 1
         elif self._trusted and own:
             found = self._chunks - 1 - following
-        elif not self._trusted and sequence == asked:
+        elif not self._trusted and sequence == probe:
             found = index  # the offset can be in no other chunk
         else:
             return None
         if found < 0 or not self._fits(found, following, own):
             return None
         if found > index:
-            self._high = ChunkPosition(found, asked)
+            self._high = ChunkPosition(found, probe)
         else:
             self._read(found, sequence)
         return found
@@ -124,10 +124,10 @@ class ChunkIndex:
             return True
         return own and not self._trusted and index > 0 and expected > 0
 
-    def observe_none(self, asked: int) -> bool:
+    def observe_none(self, probe: int) -> bool:
         """Record that no chunk is at or after `asked`. False: the chunk is missing."""
-        self._high = ChunkPosition(self._chunks, asked)
-        return self._low is not None and asked > self._low.sequence + 1
+        self._high = ChunkPosition(self._chunks, probe)
+        return self._low is not None and probe > self._low.sequence + 1
 
     def should_scan(self, found: int, index: int) -> bool:
         """Return whether to read on from the found chunk to the wanted one."""

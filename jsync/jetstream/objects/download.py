@@ -115,13 +115,13 @@ class Download:
         places, index = self._chunk_index, self.index
         places.start(index)
         for _ in range(MAX_REQUESTS):
-            asked = places.next_probe(index)
-            stream, chunk = self._open(asked, ahead)
+            probe = places.next_probe(index)
+            stream, chunk = self._open(probe, ahead)
             if chunk is None:
-                if places.observe_none(asked):
+                if places.observe_none(probe):
                     continue
                 return None
-            found = places.observe(asked, *chunk[:2], index, own=chunk.own)
+            found = places.observe(probe, *chunk[:2], index, own=chunk.own)
             if found is None:
                 stream.close()
                 return None

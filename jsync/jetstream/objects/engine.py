@@ -598,7 +598,9 @@ def is_former(info: ObjectInfo, other: ObjectInfo) -> bool:
     return info.nuid == other.nuid and info.revision < other.revision
 
 
-def missing_info(bucket: str, name: str, there: ObjectInfo | None = None) -> ObjectInfo:
+def missing_info(
+    bucket: str, name: str, existing: ObjectInfo | None = None
+) -> ObjectInfo:
     """Make the info of a deleted object that is otherwise unknown, to replace `there`."""
     return ObjectInfo(
         name=name,
@@ -606,7 +608,7 @@ def missing_info(bucket: str, name: str, there: ObjectInfo | None = None) -> Obj
         nuid=new_nuid(),
         modified=datetime.now(UTC),
         deleted=True,
-        subject_token=None if there is None else there.subject_token,
+        subject_token=None if existing is None else existing.subject_token,
     )
 
 

@@ -67,11 +67,11 @@ def moved_to(
 
     If it has, also remove the info of the former name, which completes the rename.
     """
-    there = objects.occupied(marked.renamed_to or "", seconds)
-    if there is None or not is_former(marked, there):
+    existing = objects.occupied(marked.renamed_to or "", seconds)
+    if existing is None or not is_former(marked, existing):
         return None
     objects.remove_info(marked, seconds)
-    return there
+    return existing
 
 
 def may_change(
@@ -94,14 +94,14 @@ def may_change(
 def _keeps_out(objects: ObjectRepository, marked: ObjectInfo, seconds: float) -> bool:
     """Give the new name another revision, so that the rename fails. False: it was quicker."""
     name = marked.renamed_to or ""
-    there = objects.occupied(name, seconds)
-    if there is not None and not there.deleted:
-        if is_former(marked, there):
+    existing = objects.occupied(name, seconds)
+    if existing is not None and not existing.deleted:
+        if is_former(marked, existing):
             return False
-        if not is_former(there, marked):
+        if not is_former(existing, marked):
             return True  # another object has the name, so the rename fails anyway
-    last = 0 if there is None else there.revision
-    gone = missing_info(objects.layout.bucket, name, there)
+    last = 0 if existing is None else existing.revision
+    gone = missing_info(objects.layout.bucket, name, existing)
     with contextlib.suppress(WrongLastSequenceError):
         objects.put_info(gone, last, seconds)
         return True

@@ -56,10 +56,10 @@ class Rename:
                     check_time(objects, self._name, self._deadline)
                     continue
             forget_former(objects, current, self._seconds)
-            last, there = self._check_new_name(current)
-            if there is not None:
+            last, existing = self._check_new_name(current)
+            if existing is not None:
                 objects.remove_info(current, self._seconds)
-                return self._completed(there)
+                return self._completed(existing)
             with contextlib.suppress(WrongLastSequenceError):
                 last = last or self._reserve_new_name()
                 marked = self._marked(current)
@@ -77,14 +77,14 @@ class Rename:
                 removed.
         """
         objects = self._objects
-        there = objects.occupied(self._new_name, self._seconds)
-        self._token = None if there is None else there.subject_token
-        if there is None:
+        existing = objects.occupied(self._new_name, self._seconds)
+        self._token = None if existing is None else existing.subject_token
+        if existing is None:
             return 0, None
-        if there.deleted or is_former(there, current):
-            return there.revision, None
-        if is_former(current, there):
-            return there.revision, there
+        if existing.deleted or is_former(existing, current):
+            return existing.revision, None
+        if is_former(current, existing):
+            return existing.revision, existing
         if current.revision == self._mark:
             with contextlib.suppress(WrongLastSequenceError):
                 unmarked = msgspec.structs.replace(current, renamed_to=None)
@@ -140,12 +140,12 @@ class Rename:
         objects.remove_info(marked, self._seconds)
         return info
 
-    def _completed(self, there: ObjectInfo) -> ObjectInfo:
+    def _completed(self, existing: ObjectInfo) -> ObjectInfo:
         """Complete a rename that was cut short after it had stored the new name."""
-        if there.name != self._new_name:
+        if existing.name != self._new_name:
             raise self._objects.layout.object_not_found_error(self._name, deleted=False)
         if not self._changes:
-            return there
+            return existing
 
         def make() -> tuple[ObjectInfo, int]:
             now = self._objects.last_or_raise(self._new_name, self._seconds)

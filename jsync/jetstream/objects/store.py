@@ -231,12 +231,12 @@ class ObjectStore:
             chunk_size=chunk_size,
         )
         seconds = objects.api.seconds(timeout)
-        told = None if progress is None else lambda done: progress(done, total)
+        on_progress = None if progress is None else lambda done: progress(done, total)
         if exclusive:
-            there = objects.occupied(name, seconds)
-            if there is not None and not (there.deleted or there.renamed_to):
+            existing = objects.occupied(name, seconds)
+            if existing is not None and not (existing.deleted or existing.renamed_to):
                 raise object_exists(objects, name)
-        upload = Upload(objects, info, seconds, told, exclusive=exclusive)
+        upload = Upload(objects, info, seconds, on_progress, exclusive=exclusive)
         return ObjectWriter(upload, chunk_size, name)
 
     # Getting --------------------------------------------------------------------------
@@ -650,12 +650,12 @@ class ObjectStore:
         current = claim(objects, name, seconds, deadline)
         if current is not None and current.deleted:
             return current
-        asked = [current]
+        known = [current]
 
         def make() -> tuple[ObjectInfo, int]:
             nonlocal current
-            if asked:
-                current = asked.pop()
+            if known:
+                current = known.pop()
             else:
                 current = claim(objects, name, seconds, deadline)
             if current is None:
@@ -749,13 +749,13 @@ class ObjectStore:
         )
 
         def make() -> tuple[ObjectInfo, int]:
-            there = self._objects.occupied(name, seconds)
-            if there is None:
+            existing = self._objects.occupied(name, seconds)
+            if existing is None:
                 return info, 0
-            if not there.deleted and not there.is_link:
+            if not existing.deleted and not existing.is_link:
                 raise object_exists(self._objects, name)
-            token = there.subject_token
-            return msgspec.structs.replace(info, subject_token=token), there.revision
+            token = existing.subject_token
+            return msgspec.structs.replace(info, subject_token=token), existing.revision
 
         return self._objects.compare_and_set(make, seconds)
 

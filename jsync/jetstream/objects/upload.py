@@ -119,13 +119,13 @@ class Upload:
             digest=digest_text(self._digest.digest()),
         )
 
-        asked = [current] if is_plain else []
+        known = [current] if is_plain else []
         deadline = monotonic() + timeout
 
         def make() -> tuple[ObjectInfo, int]:
             nonlocal current
-            if asked:
-                current = asked.pop()
+            if known:
+                current = known.pop()
             else:
                 current = claim(objects, name, timeout, deadline)
             if current is None:

@@ -222,26 +222,26 @@ class OrderedPull(ContinuousPull):
         follow(
             self._factory.api,
             self._factory.consumer_info(),
-            lambda said: self._on_info(poll, said),
+            lambda answer: self._on_info(poll, answer),
         )
 
-    def _on_info(self, poll: int, said: ConsumerInfo | Error) -> None:
+    def _on_info(self, poll: int, answer: ConsumerInfo | Error) -> None:
         if self._is_obsolete(poll):
             return
         ordered = self._ordered
-        if isinstance(said, ConsumerNotFoundError):
-            ordered.reset(said)
-        elif isinstance(said, Error):
-            self._on_request_failed(poll, said)
+        if isinstance(answer, ConsumerNotFoundError):
+            ordered.reset(answer)
+        elif isinstance(answer, Error):
+            self._on_request_failed(poll, answer)
         else:
             with self._lock:
                 step = self._cursor.on_info(
-                    said,
+                    answer,
                     ordered.order.consumer_sequence,
                     monotonic(),
                     self._heartbeats.timeout,
                     stream_sequence=ordered.order.stream_sequence,
-                    waits=bool(said.num_waiting),
+                    waits=bool(answer.num_waiting),
                 )
             if step is NextAction.ASK:
                 self._request_rest(poll)

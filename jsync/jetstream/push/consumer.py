@@ -133,8 +133,10 @@ class PushConsumer(BaseConsumer):
         delivery.open()
         retrier = None
         if retry is not None:
-            told = delivery.report
-            retrier = RetryHandler(session, retry, info.config, self._api.timeout, told)
+            report = delivery.report
+            retrier = RetryHandler(
+                session, retry, info.config, self._api.timeout, report
+            )
             delivery.keep_alive(lambda: retrier.interval)
             mailbox = delivery.mailbox
             retrier.follow(self._api, delivery.name, lambda: mailbox.closed)

@@ -63,13 +63,13 @@ class RetryHandler:
         config: ConsumerConfig | None,
         timeout: float,
         report: Callable[[Exception], object],
-        told: Callable[[Outcome], object] = lambda _: None,
+        on_outcome: Callable[[Outcome], object] = lambda _: None,
     ) -> None:
         self._session = session
         self._requested_policy = policy
         self._timeout = timeout
         self._report = report
-        self._told = told
+        self._on_outcome = on_outcome
         self._config = config
         self._apply(policy, config)
 
@@ -119,12 +119,12 @@ class RetryHandler:
         known = self._config
         denied = False
 
-        def look() -> None:  # on the I/O thread
+        def check() -> None:  # on the I/O thread
             if is_over() or denied:
                 return
-            with contextlib.suppress(Error):  # the next look follows
+            with contextlib.suppress(Error):  # the next check follows
                 CallbackRequest(api, f"CONSUMER.INFO.{consumer}", None, compare)
-            self._session.call_later(CONFIRM_SECONDS, look)
+            self._session.call_later(CONFIRM_SECONDS, check)
 
         def compare(reply: ReplyOrError) -> None:
             nonlocal known, denied
@@ -140,7 +140,7 @@ class RetryHandler:
             except Error:
                 pass  # unknown, so the last configuration stays valid
 
-        self._session.call_later(CONFIRM_SECONDS, look)
+        self._session.call_later(CONFIRM_SECONDS, check)
 
     def wrap(
         self,
@@ -199,7 +199,7 @@ class RetryHandler:
                 self._end(msg, format_error(error), error)
             else:
                 msg.nak(delay)
-                self._told("retried")
+                self._on_outcome("retried")
 
     def _end(self, msg: JetStreamMsg, reason: str, error: BaseException | None) -> None:
         about = msg.metadata
@@ -220,12 +220,12 @@ class RetryHandler:
                 self._report(dead_letter_error(origin, subject, failure))
                 delay = self._policy.delay(origin.attempts)
                 msg.nak(min(max(delay, MIN_BURY_DELAY), MAX_BURY_DELAY))
-                self._told("kept")
+                self._on_outcome("kept")
                 return
         # Not earlier: the server must keep the message until its dead letter is stored.
         msg.term("dead letter" if subject else "given up")
         self._report(given_up_error(origin, subject, reason, error))
-        self._told("dead" if subject else "dropped")
+        self._on_outcome("dead" if subject else "dropped")
 
     @contextlib.contextmanager
     def _kept_alive(self, msg: JetStreamMsg) -> Iterator[None]:

@@ -79,7 +79,7 @@ class PagedReader(ABC, Generic[Item]):
         self._previous = 0  # the last sequence of this page, 0 while the page is empty
         self.pending = 0
         """The number of messages still to come, as the last message reported it."""
-        self._came = 0  # messages of this page
+        self._page_count = 0  # messages of this page
         self.answered_by = ""
         """The stream that sent the last message of this page, which may be a mirror."""
         self.whole: set[str] = set()
@@ -93,7 +93,7 @@ class PagedReader(ABC, Generic[Item]):
 
     def request(self) -> dict[str, Any]:
         """Make the next request, and begin a new page."""
-        self._previous = self.pending = self._came = 0
+        self._previous = self.pending = self._page_count = 0
         self.answered_by = ""
         return {
             **self._selection(),
@@ -121,7 +121,7 @@ class PagedReader(ABC, Generic[Item]):
         return ()
 
     def _reached(self, sequence: int, pending: int, count: int = 1) -> None:
-        self._came += count
+        self._page_count += count
         self._previous = sequence
         self.pending = pending
         self._next = sequence + 1
@@ -136,7 +136,7 @@ class PagedReader(ABC, Generic[Item]):
             if self._late or not self._next:
                 raise error
             self._late = True
-            self._singles = self._singles + 1 if self._came == 1 else 0
+            self._singles = self._singles + 1 if self._page_count == 1 else 0
             if self._singles >= SINGLE_REPLIES:
                 raise DirectGetError(
                     f"{self._singles} requests in a row had one reply and nothing more: "

@@ -110,12 +110,12 @@ def _silence(cluster: ClusterInfo, now: datetime | None) -> float:
     since = cluster.leader_since
     led = (now - since).total_seconds() if now and since else 0.0
     peers = [peer for peer in cluster.replicas or () if not peer.pending]
-    heard = sorted(
+    silences = sorted(
         peer.active or (inf if peer.offline else 0.0 if peer.current else led)
         for peer in peers
     )
     needed = (len(peers) + 1) // 2
-    return heard[needed - 1] if needed else 0.0
+    return silences[needed - 1] if needed else 0.0
 
 
 def _old_word(text: str) -> JetStreamUnavailableError:

@@ -260,10 +260,10 @@ def _merge_config(args: SubscribeArgs) -> tuple[ConsumerConfig, frozenset[str]]:
     whole = ConsumerConfig.from_any(args.config, {})
     requested = _given_fields(whole, args.config)
     for name in given:
-        here, there = getattr(keywords, name), getattr(whole, name)
-        if name in requested and here != there:
+        ours, theirs = getattr(keywords, name), getattr(whole, name)
+        if name in requested and ours != theirs:
             raise ConfigError(
-                f"{name}: {there!r} in config, {here!r} as a keyword: give one"
+                f"{name}: {theirs!r} in config, {ours!r} as a keyword: give one"
             )
     merged = whole.updated({name: getattr(keywords, name) for name in given})
     return merged, requested | frozenset(given)
@@ -273,20 +273,20 @@ def _given_fields(whole: ConsumerConfig, config: object | None) -> frozenset[str
     """Return the fields that a configuration sets."""
     if config is None:
         return frozenset()
-    said = {
+    given = {
         name
         for name, known in fields_of(ConsumerConfig).items()
         if not known.is_blank(getattr(whole, name))
     }
     if isinstance(config, ConsumerConfig):
-        return frozenset(said)
+        return frozenset(given)
     if isinstance(config, Mapping):
-        return frozenset(said & set(config))
+        return frozenset(given & set(config))
     # nats-py's configurations always contain these defaults.
     unsaid: dict[str, Any] = {"deliver_policy": "all", "replay_policy": "instant"}
     return frozenset(
         name
-        for name in said
+        for name in given
         if (value := getattr(whole, name)) and value != unsaid.get(name)
     )
 
@@ -397,11 +397,11 @@ def _check_group(request: SubscribeRequest, info: ConsumerInfo) -> None:
         raise OtherDeliverGroupError(
             f"{describe_consumer(info)} was created for queue group {group!r}, not {request.queue!r}"
         )
-    for what, there in (
+    for what, existing in (
         ("flow control", info.config.flow_control),
         ("heartbeats", info.config.idle_heartbeat),
     ):
-        if there:
+        if existing:
             raise DeliverGroupFeatureError(
                 f"{describe_consumer(info)} has {what}, which are not supported over queues: each "
                 f"would reach a random member of {group!r}"

@@ -70,7 +70,7 @@ class Current:
         self._waiting: deque[tuple[int, int | None, float, StreamEnd]] = deque()
         self._reached: StreamEnd | None = None
         self._since = monotonic()
-        self._said: tuple[StreamEnd | None, float] = factory.end, self._since
+        self._leader_end: tuple[StreamEnd | None, float] = factory.end, self._since
         self._confirmed = True  # since the connection was made
         self._questions = 0
         self._stopped = False
@@ -79,7 +79,7 @@ class Current:
     def begin(self, since: float) -> None:
         """Begin to query the leader at intervals. The watch was current as of `since`."""
         self._since = since
-        self._reached = self._said[0]
+        self._reached = self._leader_end[0]
         self._pull.when_lost, self._pull.when_connected = self._lost, self._ask
         self._session.call_soon(self._ask)
 
@@ -120,10 +120,10 @@ class Current:
             return self._confirmed and age <= MAX_AGE
 
     @property
-    def said(self) -> tuple[StreamEnd | None, float]:
+    def leader_end(self) -> tuple[StreamEnd | None, float]:
         """The last answer of the leader, and its time, exact to a round trip."""
         with self._lock:
-            return self._said
+            return self._leader_end
 
     @property
     def reached(self) -> StreamEnd | None:
@@ -143,13 +143,13 @@ class Current:
         if self._is_over:
             return
         self._questions += 1
-        question, asked_at = self._questions, monotonic()
+        question, requested_at = self._questions, monotonic()
         after = self._pull.position
         self._later(max(ASK_EVERY, self._factory.api.timeout))
         follow(
             self._factory.api,
             ask_rest(self._factory.stream, self._filters, after),
-            lambda rest: self._answered(question, asked_at, after, rest),
+            lambda rest: self._answered(question, requested_at, after, rest),
         )
 
     def _later(self, seconds: float) -> None:
@@ -158,7 +158,7 @@ class Current:
         self._timer = self._session.call_later(seconds, self._ask)
 
     def _answered(
-        self, question: int, asked_at: float, after: int, rest: Rest | Error
+        self, question: int, requested_at: float, after: int, rest: Rest | Error
     ) -> None:
         if self._is_over or question != self._questions:
             return
@@ -167,9 +167,9 @@ class Current:
             return
         end = rest.end
         self._pull.leave_if_behind(rest, after)
-        moment = asked_at - end.silence
+        moment = requested_at - end.silence
         with self._lock:
-            self._said = end, (asked_at + monotonic()) / 2
+            self._leader_end = end, (requested_at + monotonic()) / 2
             if rest.first is None:
                 # Before anything has come, there is nothing to apply.
                 self._wait(after if after > self._begin else 0, None, moment, end)

@@ -98,7 +98,7 @@ def open_watch(
     factory = ConsumerFactory(api, layout.stream, cursor)
     factory.needs_end = not updates_only
     deadline = deadline_after(api.seconds(timeout))
-    asked_at = monotonic()
+    requested_at = monotonic()
     try:
         info = factory.create_unbound(deadline)
     except StreamNotFoundError as error:
@@ -115,7 +115,7 @@ def open_watch(
     changes = WatchReader(
         factory, layout, keys, start, initial, ignore_deletes, headers_only, on_error
     )
-    changes.asked_at = asked_at
+    changes.requested_at = requested_at
     try:
         if not initial.done and not info.num_pending:
             changes.learn_end(deadline)
@@ -182,11 +182,11 @@ class WatchReader(Drainable, Generic[Item]):
         self._initial = initial
         self._latest = factory.cursor.is_latest
         self._rounds = 0  # how often the leader had more than the watch
-        self._look_after = MIN_POLL_INTERVAL
+        self._poll_interval = MIN_POLL_INTERVAL
         self._silent_until = 0.0  # the leader is not queried before
         # The revisions of the last returned entry, and of the held one that follows it.
         self._revision = self._held_revision = start
-        self.asked_at = monotonic()
+        self.requested_at = monotonic()
         """The time when the leader was queried for the end of the initial entries."""
         self._thread: threading.Thread | None = None
         self.error: Exception | None = None
@@ -266,7 +266,11 @@ class WatchReader(Drainable, Generic[Item]):
         while True:
             wait = None if deadline is None else max(0.0, deadline - monotonic())
             if not self._initial.done:
-                wait = self._look_after if wait is None else min(wait, self._look_after)
+                wait = (
+                    self._poll_interval
+                    if wait is None
+                    else min(wait, self._poll_interval)
+                )
             try:
                 stored = self.entries.get(wait)
                 if stored is None and self._mailbox.failure is not None:
@@ -274,7 +278,7 @@ class WatchReader(Drainable, Generic[Item]):
             except Error as error:
                 self._fail(error)
             if stored is not None:
-                self._look_after = MIN_POLL_INTERVAL
+                self._poll_interval = MIN_POLL_INTERVAL
                 entry = self._arrived(stored)
                 if entry is not None or (initial and self._initial.done):
                     return entry
@@ -405,7 +409,7 @@ class WatchReader(Drainable, Generic[Item]):
 
         The messages that were still to come may have been deleted.
         """
-        self._look_after = min(self._look_after * 2, MAX_POLL_INTERVAL)
+        self._poll_interval = min(self._poll_interval * 2, MAX_POLL_INTERVAL)
         self._learn_end(compares=False)
         if self._initial.done:
             self.mark_delivered()
@@ -436,7 +440,7 @@ class WatchReader(Drainable, Generic[Item]):
         """Begin to track how current the watch is, given the changes that were `applied`."""
         current = Current(self._factory, self._pull, applied)
         end = self._factory.end
-        current.begin(self.asked_at - (0.0 if end is None else end.silence))
+        current.begin(self.requested_at - (0.0 if end is None else end.silence))
         return current
 
     # The thread of a callback ---------------------------------------------------------

@@ -63,11 +63,11 @@ def run_batch(
             start_with_retry(
                 functools.partial(_write, pipeline, sink, view),
                 is_retried=has_not_begun,
-                is_stopped=stop.is_asked,
+                is_stopped=stop.is_requested,
                 say=report.say,
             )
         problems.raise_any()
-        if stop.asked:
+        if stop.requests:
             break
         summaries.append(
             {
@@ -114,7 +114,7 @@ class _JobWatcher:
         while not self._over.wait(_POLL):
             # Continue after a call that fails: a later one may have to cancel the write.
             with contextlib.suppress(Py4JError, OSError):
-                if self._stop.asked:
+                if self._stop.requests:
                     self._context.cancelJobGroup(self._group)
                 seconds = time.monotonic() - begin
                 parts = [running_tasks(self._context), f"{seconds:.0f} s"]

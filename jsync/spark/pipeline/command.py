@@ -131,7 +131,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         return _explain(arguments)
-    return _told(
+    return _report(
         arguments,
         run(
             arguments.file,
@@ -143,7 +143,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    return _told(
+    return _report(
         arguments,
         replay(
             arguments.file,
@@ -161,7 +161,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     )
 
 
-def _told(arguments: argparse.Namespace, result: Result) -> int:
+def _report(arguments: argparse.Namespace, result: Result) -> int:
     if arguments.json:
         write(json.dumps({"exit_code": result.exit_code, "sinks": result.sinks}))
     elif result.sinks:

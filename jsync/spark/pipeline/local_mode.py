@@ -47,7 +47,7 @@ class Choice(NamedTuple):
     reason: str
 
 
-def cores_of(master: str, there: int) -> int | None:
+def cores_of(master: str, available: int) -> int | None:
     """Return the cores of a local master, or None for a cluster."""
     found = _LOCAL.fullmatch(master.strip())
     if found is None:
@@ -55,7 +55,7 @@ def cores_of(master: str, there: int) -> int | None:
     cores = found["cores"]
     if cores is None:
         return 1
-    return there if cores == "*" else max(1, int(cores))
+    return available if cores == "*" else max(1, int(cores))
 
 
 def collector(cores: int, given: Iterable[str]) -> Choice | None:

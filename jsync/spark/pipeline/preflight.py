@@ -108,8 +108,8 @@ def _check_sink(
     sink: FileSink, key: Key, pipeline: Pipeline, problems: Diagnostics
 ) -> None:
     path = _local(sink.path)
-    there = path is not None and os.path.exists(path)
-    if there and adds_to_files(sink, pipeline):
+    exists = path is not None and os.path.exists(path)
+    if exists and adds_to_files(sink, pipeline):
         written = known_types(pipeline).get(sink.view.lower(), {})
         for conflict in conflicts(written, parquet_types(path or "")):
             problems.add(key, str(conflict))

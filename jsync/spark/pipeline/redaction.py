@@ -35,6 +35,6 @@ def secret_variables(pipeline: Pipeline) -> list[str]:
     return sorted(found)
 
 
-def redaction(variables: list[str], said: str) -> str:
+def redaction(variables: list[str], pattern: str) -> str:
     """Extend the pattern `said` of hidden settings by `spark.executorEnv.NAME` of each variable."""
-    return f"{said}|Env[.](?:{'|'.join(map(re.escape, variables))})$"
+    return f"{pattern}|Env[.](?:{'|'.join(map(re.escape, variables))})$"

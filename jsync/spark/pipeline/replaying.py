@@ -235,7 +235,7 @@ def _check_window(
 
 
 def _job(pipeline: Pipeline, replay_range: ReplayRange, options: dict[str, str]) -> str:
-    facts = json.dumps(
+    identity = json.dumps(
         [pipeline.name, replay_range.sink, replay_range.stream, sorted(options.items())]
     )
-    return f"replay-{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
+    return f"replay-{hashlib.sha256(identity.encode()).hexdigest()[:24]}"

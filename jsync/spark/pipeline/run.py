@@ -195,8 +195,8 @@ def _run(
         else:
             running.enter_context(_watched(spark, pipeline, pipeline.streaming))
             sinks = run_streaming(pipeline, views, problems, stop, report, pause)
-        if not stop.asked:
-            save_classes(report.during, stop.is_asked)
+        if not stop.requests:
+            save_classes(report.during, stop.is_requested)
     return Result(stop.exit_code, sinks)
 
 

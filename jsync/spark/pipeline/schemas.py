@@ -89,9 +89,9 @@ def conflicts(
 ) -> Iterator[Conflict]:
     """Yield the columns whose types are known on both sides, and differ."""
     for column, kind in written.items():
-        there = _find(stored, column)
-        if there is not None and there != kind:
-            yield Conflict(column, there, kind)
+        field = _find(stored, column)
+        if field is not None and field != kind:
+            yield Conflict(column, field, kind)
 
 
 def _find(types: Mapping[str, str], column: str) -> str | None:

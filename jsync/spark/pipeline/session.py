@@ -172,10 +172,10 @@ def session(
     inner.setAll(list(settings.values.items()))
     gateway = _gateway(settings, say)
     if secrets := secret_variables(pipeline):
-        said = settings.values.get(REDACTION) or gateway.jvm.System.getProperty(
+        pattern = settings.values.get(REDACTION) or gateway.jvm.System.getProperty(
             REDACTION
         )
-        inner.set(REDACTION, redaction(secrets, said or REDACTED))
+        inner.set(REDACTION, redaction(secrets, pattern or REDACTED))
     context = SparkContext(conf=inner, gateway=gateway)
     try:
         yield SparkSession.builder.getOrCreate()

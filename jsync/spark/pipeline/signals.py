@@ -16,26 +16,26 @@ class StopRequest:
     """The requested end of a pipeline: none, in order, or immediate."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.signal: signal.Signals | None = None
         """The first signal that came."""
 
     def __repr__(self) -> str:
         if self.signal is None:
             return "<StopRequest, not requested>"
-        return f"<StopRequest {self.signal.name}, requested {self.asked} times>"
+        return f"<StopRequest {self.signal.name}, requested {self.requests} times>"
 
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Return whether an end was requested."""
-        return self.asked > 0
+        return self.requests > 0
 
     @property
     def exit_code(self) -> int:
         """The exit code, as in shells: 130 for Ctrl-C, 143 for SIGTERM."""
         return 0 if self.signal is None else 128 + self.signal
 
-    def ask(self, number: int, _frame: FrameType | None = None) -> None:
-        self.asked += 1
+    def request(self, number: int, _frame: FrameType | None = None) -> None:
+        self.requests += 1
         if self.signal is None:
             self.signal = signal.Signals(number)
 
@@ -50,7 +50,7 @@ def stop_signals() -> Iterator[StopRequest]:
     before: dict[signal.Signals, Callable[..., object] | int | None] = {}
     if threading.current_thread() is threading.main_thread():
         for each in (signal.SIGINT, signal.SIGTERM):
-            before[each] = signal.signal(each, stop.ask)
+            before[each] = signal.signal(each, stop.request)
     try:
         yield stop
     finally:

@@ -70,7 +70,7 @@ def run_streaming(
         sink = pipeline.sinks[name]
         view = views[sink.view.lower()]
         start = functools.partial(_begin, pipeline, name, sink, view, stop)
-        return start_with_retry(start, is_stopped=stop.is_asked, say=report.say)
+        return start_with_retry(start, is_stopped=stop.is_requested, say=report.say)
 
     # One micro-batch may be the repetition of an interrupted one.
     for _ in range(2 if one_batch_a_run(pipeline) else 1):
@@ -94,7 +94,7 @@ def run_streaming(
             failure = query.exception()
             if failure is not None:
                 raise PipelineError(f"sink {name}: {explain(failure)[0]}") from failure
-        if stop.asked:
+        if stop.requests:
             break
     return [each.summary() for each in progress.values()]
 
@@ -146,7 +146,7 @@ def _await_offsets(query: StreamingQuery, stop: StopRequest) -> None:
     time may break it, and then no task of the source can be read.
     """
     deadline = time.monotonic() + _MAX_START
-    while query.isActive and not stop.asked and time.monotonic() < deadline:
+    while query.isActive and not stop.requests and time.monotonic() < deadline:
         status = query.status
         if status["isDataAvailable"] or status["message"].startswith("Waiting"):
             return
@@ -217,7 +217,7 @@ def _follow(
             failure = None if query.isActive else query.exception()
             if failure is None:
                 continue
-            if stop.asked or not is_late(failure):
+            if stop.requests or not is_late(failure):
                 return False
             if late[name].is_over(progress[name].batches):
                 return False
@@ -228,7 +228,7 @@ def _follow(
             return False
         lines = [each.line(tasks.of(queries[name])) for name, each in progress.items()]
         report.progress(" | ".join(lines))
-        if stop.asked:
+        if stop.requests:
             report.say(
                 "stopping after the running micro-batches; Ctrl-C again stops at once"
             )
@@ -299,7 +299,7 @@ def _stop_at_boundary(
     check, and Spark repeats that batch in the next run.
     """
     running = {query: _last_batch(query) for query in queries.values()}
-    while running and stop.asked < 2:
+    while running and stop.requests < 2:
         for query, batch in list(running.items()):
             status = query.status
             between = not status["isTriggerActive"]

@@ -92,7 +92,7 @@ def make_views(
     for name, source in pipeline.sources.items():
         read = functools.partial(_read, spark, pipeline, name, source, pause)
         with failures(f"source {name}", stop), refusals(problems, ("sources", name)):
-            frame = start_with_retry(read, is_stopped=stop.is_asked, say=report.say)
+            frame = start_with_retry(read, is_stopped=stop.is_requested, say=report.say)
             views[name.lower()] = _view(
                 _silenced(pipeline, name, frame), name, source.watermark
             )
@@ -104,7 +104,7 @@ def make_views(
                 failures(f"source {name}", stop),
                 refusals(problems, ("sources", name)),
             ):
-                found = start_with_retry(read, is_stopped=stop.is_asked, say=report.say)
+                found = start_with_retry(read, is_stopped=stop.is_requested, say=report.say)
                 letters = _malformed(found, source)
                 views[dead.lower()] = _view(
                     _silenced(pipeline, name, letters), dead, None
@@ -162,12 +162,12 @@ def check_files(
         ):
             continue
         try:
-            there = spark.read.parquet(sink.path).schema
+            existing = spark.read.parquet(sink.path).schema
         except AnalysisException:
             continue  # there is no file yet
         stored, written = (
             {field.name: field.dataType.simpleString() for field in schema}
-            for schema in (there, view.schema)
+            for schema in (existing, view.schema)
         )
         for column in sink.partition_by:  # Spark infers their types from the paths
             stored.pop(column, None)
@@ -196,7 +196,7 @@ def failures(what: str, stop: StopRequest) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        if not stop.asked:
+        if not stop.requests:
             message, _ = explain(error)
             raise PipelineError(f"{what}: {message}") from error
 
@@ -381,25 +381,25 @@ def _has_more(text: Column) -> Column:
 
 def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
     """Return the malformed messages as dead letters, for a sink of `jetstream`."""
-    facts = {"Reason": F.lit("the payload is not JSON of the declared schema")}
+    fields = {"Reason": F.lit("the payload is not JSON of the declared schema")}
     if source.bucket is None:
         place = [F.col("stream"), F.col("sequence")]
-        facts |= {
+        fields |= {
             "Stream": F.col("stream"),
             "Sequence": F.col("sequence").cast("string"),
             "Subject": F.col("subject"),
         }
     else:
         place = [F.lit(STREAM_PREFIX + source.bucket), F.col("revision")]
-        facts |= {
+        fields |= {
             "Bucket": F.lit(source.bucket),
             "Revision": F.col("revision").cast("string"),
             "Key": F.col("key"),
         }
-    facts["Time"] = F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+    fields["Time"] = F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     headers = [
         part
-        for name, value in facts.items()
+        for name, value in fields.items()
         for part in (F.lit(f"Dead-Letter-{name}"), value)
     ]
     rows = _parsed(messages, source).filter(F.col(_MALFORMED))

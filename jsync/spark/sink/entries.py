@@ -148,8 +148,8 @@ def _headers(
         headers = list(fixed[operation])
         if revision is not None:
             # Another row of the write may expect the same revision of the same key.
-            facts = f"{key} {revision} {operation} ".encode() + value
-            row = hashlib.blake2b(facts, digest_size=12).hexdigest()
+            identity = f"{key} {revision} {operation} ".encode() + value
+            row = hashlib.blake2b(identity, digest_size=12).hexdigest()
             headers.append((WRITE, f"{write}/{row}"))
         found.append(headers or None)
     return found

@@ -42,8 +42,8 @@ class Digest(msgspec.Struct, frozen=True):
 
 
 def _first(pick: type | object, *ids: str | None) -> str | None:
-    there = [one for one in ids if one is not None]
-    return pick(there) if there else None  # type: ignore[operator]
+    found = [one for one in ids if one is not None]
+    return pick(found) if found else None  # type: ignore[operator]
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -108,7 +108,7 @@ class AckPublisher:
         self._names_stream = names_stream
         self._unknown_subjects: dict[str, bool] = {}
         self._failures: SimpleQueue[tuple[PubAckFuture, Exception]] = SimpleQueue()
-        self._told = 0
+        self._reported = 0
         self._error: Exception | None = None
         self._publisher = js.publisher(
             resend=resend,
@@ -141,7 +141,7 @@ class AckPublisher:
             if not self._is_told:
                 raise
         if self._is_told:
-            self._bury(publisher.failed - self._told)
+            self._bury(publisher.failed - self._reported)
         publisher.close()
         first, last = publisher.stored_range or (None, None)
         _, last_duplicate = publisher.duplicate_range or (None, None)
@@ -168,7 +168,7 @@ class AckPublisher:
                 raise RuntimeError(
                     "a publish failed, and its error did not come"
                 ) from None
-            self._told += 1
+            self._reported += 1
             if self._expectations is not None and isinstance(
                 error, WrongLastSequenceError
             ):

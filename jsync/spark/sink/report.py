@@ -72,21 +72,21 @@ class BatchReport:
         )
 
     def __str__(self) -> str:
-        said = [f"{self.rows} rows", f"{self.confirmed} confirmed"]
+        parts = [f"{self.rows} rows", f"{self.confirmed} confirmed"]
         if self.duplicates:
-            said[-1] += f", {self.duplicates} of them duplicates"
+            parts[-1] += f", {self.duplicates} of them duplicates"
         elif self.duplicates is None:
-            said[-1] += " (duplicates are not told)"
+            parts[-1] += " (duplicates are not told)"
         if self.last_sequence is not None:
             first = "" if self.first_sequence is None else f"{self.first_sequence} to "
-            said.append(f"sequences {first}{self.last_sequence}")
+            parts.append(f"sequences {first}{self.last_sequence}")
         if self.dead_letters:
-            said.append(f"{self.dead_letters} dead letters")
+            parts.append(f"{self.dead_letters} dead letters")
         if self.collisions:
-            said.append(f"{self.collisions} dropped for an id of another row")
+            parts.append(f"{self.collisions} dropped for an id of another row")
         if self.skipped:
-            said.append(f"{self.skipped} stored by an earlier run")
-        return ", ".join(said)
+            parts.append(f"{self.skipped} stored by an earlier run")
+        return ", ".join(parts)
 
     def totals(self) -> Totals:
         """Return the counts, to be added up over batches."""

@@ -88,14 +88,14 @@ class SinkWriter:
         self._target: SinkTarget | None = None
         if not streaming:
             get_jetstream(settings.connection)  # raises immediately for a wrong address
-        self._patiently(self._look)
+        self._patiently(self._fetch_stream)
         if overwrite:
             self._patiently(self._purge)
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         return retry_until_available(ask, self.settings.connection.retry_timeout)
 
-    def _look(self) -> None:
+    def _fetch_stream(self) -> None:
         """Check with the server that the write is possible, and open the fence."""
         settings = self.settings
         js = get_jetstream(settings.connection)
@@ -130,15 +130,15 @@ class SinkWriter:
     # On executors -----------------------------------------------------------------------
 
     def write_task(self, given: Iterable[Any], key: str, batch: int) -> TaskReport:
-        there = (
+        stored = (
             self._written(one)
             for one in as_batches(given, self._schema)
             if one.num_rows
         )
-        first = next(there, None)
+        first = next(stored, None)
         if first is None:
             return TaskReport(key=key)
-        batches: Iterable[pa.RecordBatch] = chain([first], there)
+        batches: Iterable[pa.RecordBatch] = chain([first], stored)
         if self._entries is not None:
             assert self._target is not None
             batches = map(
