@@ -240,7 +240,7 @@ def test_a_supervisor_that_was_frozen_replaces_no_process(
     pool._pool.started(0, 0)
     pool._pool.is_ready(0, now)
     ended: list[float] = []
-    process = SimpleNamespace(pid=1, heard=0.0, kill_at=None, end=ended.append)
+    process = SimpleNamespace(pid=1, reported_at=0.0, kill_at=None, end=ended.append)
     pool._processes[0] = process  # type: ignore[assignment]
 
     def turn(at: float) -> None:
