@@ -141,7 +141,9 @@ def _source(pipeline: Pipeline, replay_range: ReplayRange) -> str:
         raise ConfigError(f"name the source to replay: {', '.join(names) or 'none'}")
     if replay_range.source not in names:
         hint = nearest(replay_range.source, names)
-        raise ConfigError(f"there is no source {replay_range.source!r} of streams{hint}")
+        raise ConfigError(
+            f"there is no source {replay_range.source!r} of streams{hint}"
+        )
     return replay_range.source
 
 
@@ -176,10 +178,14 @@ def _kept(source: JetStreamSource) -> dict[str, str]:
     return {k: v for k, v in source.options.items() if k.lower() not in _REPLACED}
 
 
-def _fixed_range(js: JetStream, given: Options, replay_range: ReplayRange) -> dict[str, str]:
+def _fixed_range(
+    js: JetStream, given: Options, replay_range: ReplayRange
+) -> dict[str, str]:
     """Return the range as sequences of each stream, so that it does not change."""
     first: OffsetSpec = (
-        "earliest" if replay_range.start is None else _offset_spec("start", replay_range.start)
+        "earliest"
+        if replay_range.start is None
+        else _offset_spec("start", replay_range.start)
     )
     last: OffsetSpec = (
         "latest" if replay_range.end is None else _offset_spec("end", replay_range.end)

@@ -104,7 +104,9 @@ def make_views(
                 failures(f"source {name}", stop),
                 refusals(problems, ("sources", name)),
             ):
-                found = start_with_retry(read, is_stopped=stop.is_requested, say=report.say)
+                found = start_with_retry(
+                    read, is_stopped=stop.is_requested, say=report.say
+                )
                 letters = _malformed(found, source)
                 views[dead.lower()] = _view(
                     _silenced(pipeline, name, letters), dead, None
