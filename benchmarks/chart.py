@@ -141,9 +141,10 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
                 found = {key: row for key, row in found.items() if key != "raw socket"}
             _bars(axis, panel, found, palette)
         facts = document["facts"]
+        separator = "\n" if wanted is FRONT else "; "  # the front is narrow
         figure.suptitle(
             f"128 bytes (requests: 16), nats-server {facts['nats-server']}, "
-            f"{facts['cpu']}; medians of {document['rounds']} rounds",
+            f"{facts['cpu']}{separator}medians of {document['rounds']} rounds",
             fontsize=9,
         )
         figure.tight_layout()

@@ -35,6 +35,10 @@ CONFORMANCE = {
 }
 """The documents of each page, with the minimum number of clauses of each."""
 NODE = re.compile(r"`((?:[\w./-]+/)?test_\w+\.py)::(\w+)`")
+FOOTNOTE = re.compile(
+    r"\[([^\[\]]+)\]\(https://github\.com/[^/]+/[^/]+/blob/main/tests/([\w./]+\.py)\)"
+)
+"""A link of a footnote: the words of the test's name, and its file."""
 
 
 @cache
@@ -61,6 +65,27 @@ def test_each_test_that_a_page_names_exists(page: Path) -> None:
     assert [
         f"{path}::{name}" for path, name in named if name not in tests_of(path)
     ] == []
+
+
+def test_each_footnote_of_the_guarantees_names_tests() -> None:
+    text = (ROOT / "docs/guarantees.md").read_text()
+    body, _, notes = text.partition("\n[^1]:")
+    named = FOOTNOTE.findall(notes)
+    wanted = [(f"test_{words.replace(' ', '_')}", path) for words, path in named]
+    assert [each for each in wanted if each[0] not in tests_of(each[1])] == []
+    assert len(named) == notes.count("](")
+    used = {int(number) for number in re.findall(r"\[\^(\d+)\]", body)}
+    assert used == set(range(1, len(used) + 1))
+    assert re.findall(r"^\[\^(\d+)\]:", f"[^1]:{notes}", re.MULTILINE) == [
+        str(number) for number in sorted(used)
+    ]
+
+
+def test_each_fault_of_the_guarantees_has_a_footnote() -> None:
+    text = (ROOT / "docs/guarantees.md").read_text()
+    for table in text.split("\n\n"):
+        _, _, *lines = table.splitlines() if "| promise |" in table else ["", ""]
+        assert [line for line in lines if not line.endswith("] |")] == []
 
 
 @pytest.mark.parametrize("page", CONFORMANCE)
