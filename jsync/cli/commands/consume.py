@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..decorators import with_options
 from ..groups import ExampleCommand
 from ..params.completion import CONSUMER, STREAM
 from ..params.values import DURATION, PAST_TIME, SIZE, Number
 from ..ui.messages import MessageFormat, form_options, message_format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from datetime import datetime
 
     import jsync
@@ -20,36 +21,33 @@ if TYPE_CHECKING:
     from ..params.settings import Settings
 
 
-def _ack_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--term",
-            "reply",
-            flag_value="term",
-            help="Terminate messages, which are never redelivered.",
-        ),
-        click.option(
-            "--nak",
-            "reply",
-            flag_value="nak",
-            help="Negatively acknowledge messages, which are redelivered.",
-        ),
-        click.option(
-            "--no-ack",
-            "reply",
-            flag_value="",
-            help="Do not acknowledge messages, which are redelivered after the ack wait.",
-        ),
-        click.option(
-            "--ack",
-            "reply",
-            flag_value="ack",
-            default="ack",
-            help="Acknowledge messages once they are written. The default.",
-        ),
-    ):
-        command = option(command)
-    return command
+_ack_options: Final = with_options(
+    click.option(
+        "--ack",
+        "reply",
+        flag_value="ack",
+        default="ack",
+        help="Acknowledge messages once they are written. The default.",
+    ),
+    click.option(
+        "--no-ack",
+        "reply",
+        flag_value="",
+        help="Do not acknowledge messages, which are redelivered after the ack wait.",
+    ),
+    click.option(
+        "--nak",
+        "reply",
+        flag_value="nak",
+        help="Negatively acknowledge messages, which are redelivered.",
+    ),
+    click.option(
+        "--term",
+        "reply",
+        flag_value="term",
+        help="Terminate messages, which are never redelivered.",
+    ),
+)
 
 
 def _write_all(

@@ -19,7 +19,11 @@ from ..params.config_file import (
     unset_option,
     write_dry_run,
 )
-from ..params.consumer_options import consumer_fields, consumer_options
+from ..params.consumer_options import (
+    consumer_fields,
+    consumer_options,
+    new_consumer_options,
+)
 from ..params.values import FUTURE_TIME, Number
 from ..ui.info_sections import ago, consumer_sections, format_config
 from ..ui.lists import write_infos, write_names
@@ -133,7 +137,7 @@ def info(settings: Settings, stream: str, consumer: str) -> None:
 @_STREAM
 @click.argument("consumer", required=False)
 @config_option
-@consumer_options(creating=True)
+@new_consumer_options
 # Accepted because scripts for the nats command pass it.
 @click.option("--defaults", is_flag=True, hidden=True)
 @click.pass_obj
@@ -171,7 +175,7 @@ def create(
 @_STREAM
 @_CONSUMER
 @config_option
-@consumer_options(creating=False)
+@consumer_options
 @unset_option
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @force_option

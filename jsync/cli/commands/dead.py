@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from jsync import StoredMessage, errors
 from jsync.worker.dead_letters import DeadLetter
 
+from ..decorators import with_options
 from ..groups import CommandGroup
 from ..params.completion import STREAM
 from ..params.values import Number
@@ -19,7 +20,7 @@ from ..ui.output import echo, write_json, write_key_values, write_table
 from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import jsync
 
@@ -38,19 +39,13 @@ def dead() -> None:
     """List, show, replay and drop the dead letters of workers."""
 
 
-def _chosen(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--all",
-            "every",
-            is_flag=True,
-            help="Choose all dead letters of the stream.",
-        ),
-        click.argument("letters", type=Number(1), nargs=-1, metavar="[LETTER]..."),
-        _STREAM,
-    ):
-        command = option(command)
-    return command
+_chosen: Final = with_options(
+    _STREAM,
+    click.argument("letters", type=Number(1), nargs=-1, metavar="[LETTER]..."),
+    click.option(
+        "--all", "every", is_flag=True, help="Choose all dead letters of the stream."
+    ),
+)
 
 
 @dead.command("ls", example="jsync dead ls DEAD")

@@ -21,7 +21,7 @@ from ..params.config_file import (
     unset_option,
     write_dry_run,
 )
-from ..params.kv_options import bucket_fields, bucket_options
+from ..params.kv_options import bucket_fields, bucket_options, new_bucket_options
 from ..params.payloads import read_payloads
 from ..params.values import DURATION, Number
 from ..ui.entries import EntryFormat, entry_format, write_entries
@@ -148,7 +148,7 @@ def info(settings: Settings, bucket: str) -> None:
 @kv.command(example="jsync kv add SETTINGS --history 5 --marker-ttl 1h")
 @click.argument("bucket", type=BUCKET, required=False)
 @config_option
-@bucket_options(creating=True)
+@new_bucket_options
 @click.pass_obj
 def add(
     settings: Settings, /, bucket: str | None, config: Path | None, **options: Any
@@ -169,7 +169,7 @@ def add(
 @kv.command(example="jsync kv edit CONFIG --history 10 --dry-run")
 @_BUCKET
 @config_option
-@bucket_options(creating=False)
+@bucket_options
 @click.option("--no-mirror", is_flag=True, help="Stop mirroring, and allow writes.")
 @unset_option
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")

@@ -19,7 +19,7 @@ from ..params.config_file import (
     unset_option,
     write_dry_run,
 )
-from ..params.stream_options import stream_fields, stream_options
+from ..params.stream_options import new_stream_options, stream_fields, stream_options
 from ..params.values import Number
 from ..ui.info_sections import ago, format_config, stream_sections
 from ..ui.lists import write_infos, write_names
@@ -95,7 +95,7 @@ def info(settings: Settings, stream: str) -> None:
 @stream.command(example="jsync stream create ORDERS --subjects 'orders.>' --max-age 7d")
 @click.argument("stream", type=STREAM, required=False)
 @config_option
-@stream_options(creating=True)
+@new_stream_options
 # Accepted because scripts for the nats command pass it.
 @click.option("--defaults", is_flag=True, hidden=True)
 @click.pass_obj
@@ -124,7 +124,7 @@ def create(
 @stream.command(example="jsync stream edit ORDERS --max-age 30d --dry-run")
 @_STREAM
 @config_option
-@stream_options(creating=False)
+@stream_options
 @unset_option
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @force_option

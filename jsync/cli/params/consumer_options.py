@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..decorators import with_options
 from . import values
 from .values import DURATION, DURATIONS, FUTURE_TIME, KEY_VALUE, SIZE, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from jsync import ConsumerConfig
 
@@ -190,15 +191,8 @@ _AT_CREATION: Final = (
 _PRIORITIES: Final = ("pinned_client", "overflow", "prioritized")
 
 
-def consumer_options(*, creating: bool) -> Callable[..., Any]:
-    """Return a decorator with the options of `create`, or of `edit`, which has fewer."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(_ALWAYS + (_AT_CREATION if creating else ())):
-            command = option(command)
-        return command
-
-    return decorate
+consumer_options: Final = with_options(*_ALWAYS)
+new_consumer_options: Final = with_options(*_ALWAYS, *_AT_CREATION)
 
 
 def consumer_fields(given: Mapping[str, Any], before: ConsumerConfig) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import click
 
 from jsync.models import StreamSource
 
+from ..decorators import with_options
 from .completion import BUCKET
 from .stream_options import (
     METADATA,
@@ -20,7 +21,7 @@ from .stream_options import (
 from .values import DURATION, SIZE, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from jsync import KeyValueConfig
 
@@ -88,15 +89,8 @@ _AT_CREATION: Final = (
 )
 
 
-def bucket_options(*, creating: bool) -> Callable[..., Any]:
-    """Return a decorator with the options of `add`, or of `edit`, which has fewer."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(_ALWAYS + (_AT_CREATION if creating else ())):
-            command = option(command)
-        return command
-
-    return decorate
+bucket_options: Final = with_options(*_ALWAYS)
+new_bucket_options: Final = with_options(*_ALWAYS, *_AT_CREATION)
 
 
 def bucket_fields(given: Mapping[str, Any], before: KeyValueConfig) -> dict[str, Any]:

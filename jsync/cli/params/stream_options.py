@@ -15,11 +15,12 @@ from jsync.models import (
     SubjectTransform,
 )
 
+from ..decorators import with_options
 from .completion import STREAM
 from .values import DURATION, KEY_VALUE, SIZE, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from jsync import StreamConfig
 
@@ -209,15 +210,8 @@ _AT_CREATION: Final = (
 )
 
 
-def stream_options(*, creating: bool) -> Callable[..., Any]:
-    """Return a decorator with the options of `create`, or of `edit`, which has fewer."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(_ALWAYS + (_AT_CREATION if creating else ())):
-            command = option(command)
-        return command
-
-    return decorate
+stream_options: Final = with_options(*_ALWAYS)
+new_stream_options: Final = with_options(*_ALWAYS, *_AT_CREATION)
 
 
 def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, Any]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
 from jsync import JetStreamMsg, StoredMessage
 
+from ..decorators import with_options
 from .output import OutputSettings, Styled, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jsync import Headers, Msg
 
 
@@ -58,15 +57,12 @@ class MessageFormat(NamedTuple):
         return "\n".join(lines)
 
 
-def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a command that writes messages, for `message_format`."""
-    for option in (
-        click.option("--subjects-only", is_flag=True, help="Write only the subjects."),
-        click.option("--headers-only", is_flag=True, help="Leave out the payloads."),
-        click.option("--raw", "-r", is_flag=True, help="Write only the payloads."),
-    ):
-        command = option(command)
-    return command
+form_options: Final = with_options(
+    click.option("--raw", "-r", is_flag=True, help="Write only the payloads."),
+    click.option("--headers-only", is_flag=True, help="Leave out the payloads."),
+    click.option("--subjects-only", is_flag=True, help="Write only the subjects."),
+)
+"""The options of a command that writes messages, for `message_format`."""
 
 
 def message_format(
