@@ -29,14 +29,6 @@ LONG = 120.0
 
 
 @pytest.fixture
-def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster. All servers run before and after the test."""
-    cluster.start()
-    yield cluster
-    cluster.start()
-
-
-@pytest.fixture
 def nc(whole: Cluster) -> Iterator[jsync.Connection]:
     with connect(whole.urls, Events(), connect_timeout=2) as nc:
         yield nc

@@ -18,7 +18,6 @@ from ..support.servers import monitor, wait_for
 from ..support.threads import Recorder, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Self
 
     import jsync
@@ -44,14 +43,6 @@ too, and the redelivery comes after `ack_wait`.
 logger = logging.getLogger("jsync.tests.consume")
 
 both_faces = pytest.mark.parametrize("face", ["messages", "consume"])
-
-
-@pytest.fixture
-def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster. All servers run before and after the test."""
-    cluster.start()
-    yield cluster
-    cluster.start()
 
 
 class Load:

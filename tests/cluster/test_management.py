@@ -13,21 +13,11 @@ from jsync import errors
 from ..support.servers import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..support.servers import Cluster
 
 pytestmark = pytest.mark.cluster
 
 LONG = 120.0
-
-
-@pytest.fixture
-def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster. All servers run before and after the test."""
-    cluster.start()
-    yield cluster
-    cluster.start()
 
 
 def test_every_operation_works_on_replicas(whole: Cluster, unique: str) -> None:

@@ -28,14 +28,6 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster. All servers run before and after the test."""
-    cluster.start()
-    yield cluster
-    cluster.start()
-
-
-@pytest.fixture
 def js(whole: Cluster) -> Iterator[jsync.JetStream]:
     with connect(whole.urls, Events()) as nc:
         yield nc.jetstream(timeout=10.0)

@@ -28,14 +28,6 @@ LONG = 120.0
 Result = TypeVar("Result")
 
 
-@pytest.fixture
-def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster. All servers run before and after the test."""
-    cluster.start()
-    yield cluster
-    cluster.start()
-
-
 def answered(call: Callable[[], Result]) -> Result:
     """Retry the call until the cluster answers it, and return the result."""
     results: list[Result] = []

@@ -64,12 +64,6 @@ def peer(
 
 
 @pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def js(nc: jsync.Connection) -> jsync.JetStream:
     return nc.jetstream()
 

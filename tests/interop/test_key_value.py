@@ -88,12 +88,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
-
-
 @pytest.fixture(scope="module")
 def go(server: LocalServer) -> Iterator[GoClient]:
     with GoClient(server.url) as client:

@@ -12,11 +12,10 @@ from nats.js.api import (
     StreamConfig as TheirConfig,
 )
 
-import jsync
-
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
+    import jsync
     from jsync.server import LocalServer
 
 pytestmark = pytest.mark.server
@@ -52,12 +51,6 @@ async def sent(other: Any) -> None:
     """
     await other.flush()
     await other.flush()
-
-
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
 
 
 def test_nats_py_reads_messages_that_jsync_publishes(

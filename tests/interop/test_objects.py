@@ -51,12 +51,6 @@ def noise(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
-
-
 @pytest.fixture(scope="module")
 def go(server: LocalServer) -> Iterator[GoClient]:
     with GoClient(server.url) as client:

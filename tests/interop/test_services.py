@@ -37,12 +37,6 @@ class Order(msgspec.Struct):
 
 
 @pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
 def ours(nc: jsync.Connection, unique: str) -> Iterator[jsync.Service]:
     """A service of jsync with the typed endpoint `<name>.total`, and `<name>.no`, which fails."""
     with nc.service(

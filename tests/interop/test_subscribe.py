@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import jsync
-
 from ..support.servers import wait_for
 from ..support.threads import SOON
 from .test_nats_py import sent, theirs
@@ -16,15 +14,10 @@ from .test_nats_py import sent, theirs
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import jsync
     from jsync.server import LocalServer
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ def _lacks(what: str) -> pytest.MarkDecorator:
 needs_fork = _lacks("fork")
 needs_signals = _lacks("signals to other processes")
 needs_timers = _lacks("timers that send signals")
-needs_unix_sockets = _lacks("unix sockets in Python")
 needs_shell = _lacks("shell of POSIX")
 
 

@@ -21,6 +21,7 @@ from ...support.connection_faults import (
     Events,
     FakeServer,
     Peer,
+    _no_crash,  # noqa: F401 (a fixture of every test here)
     connect,
     is_stuck,
     unsent,
@@ -42,14 +43,6 @@ pytestmark = pytest.mark.server
 
 # A server would drop a client that reads nothing for ten seconds as a slow consumer.
 PATIENT = 'write_deadline: "60s"\nmax_pending: 256MB\n'
-
-
-@pytest.fixture(autouse=True)
-def _no_crash(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Check that no thread of jsync crashes: errors must become events of the connection."""
-    yield
-    crashes = [r.getMessage() for r in caplog.records if "thread failed" in r.message]
-    assert not crashes
 
 
 def fill(connection: Connection, size: int, subject: str = "void") -> None:

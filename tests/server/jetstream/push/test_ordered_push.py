@@ -42,10 +42,6 @@ def distant(traffic: Traffic, proxy: FaultProxy) -> Iterator[jsync.JetStream]:
         yield connection.jetstream()
 
 
-def resets(problems: Recorder) -> list[Exception]:
-    return [problems.get() for _ in range(problems.waiting)]
-
-
 def test_an_ordered_subscriptions_consumer_has_its_configuration(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
