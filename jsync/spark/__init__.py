@@ -16,6 +16,9 @@ data the server sends no payloads. The names of its options are not case-sensiti
                                      revision, timestamp and operation
     keys                             only these keys, wildcards allowed
     history                          true: all kept revisions of the bucket, in a batch
+    objectStore                      an object store, with the columns path,
+                                     modificationTime, length, content and digest, in a batch
+    pathGlobFilter, maxObjectBytes   only these objects, and the limit of their size
     startingOffsets                  earliest, latest, a sequence, or JSON by stream
     startingTimestamp                a time, or JSON by stream
     endingOffsets, endingTimestamp   the exclusive end of a batch
@@ -34,6 +37,7 @@ The map, lowest first:
     options       names and parsing of the options
     connection    one connection per process, from the `nats.*` options
     buckets       the messages of a key-value bucket
+    object_options  the options of a read of an object store
     schema        the columns of the source
     columns       record batches for Spark
     retry         retries while a server does not answer
@@ -44,6 +48,7 @@ The map, lowest first:
     range_reader  a range of a stream, on an executor
     source        batches, and `micro_batch` micro-batches
     tables        batches of the last message of each subject or key
+    objects       batches of the objects of an object store
     sink          writing
     data_source   the entry point that Spark calls
     monitoring    the lag of queries, for logs, Prometheus and a bucket

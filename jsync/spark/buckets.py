@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..models import StreamConfig
 
 STREAM_PREFIX: Final = "KV_"
+OBJECT_PREFIX: Final = "OBJ_"
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _BY_WORD: Final = {"DEL": "DEL", "PURGE": "PURGE"}
 _BY_REASON: Final = {"MaxAge": "PURGE", "Purge": "PURGE", "Remove": "DEL"}

@@ -11,6 +11,7 @@ from ..errors import ConfigError
 from .options import Options
 from .schema import (
     bucket_schema,
+    object_schema,
     options_of,
     source_schema,
     table_options,
@@ -42,7 +43,9 @@ class JetStreamDataSource(DataSource):
     def schema(self) -> StructType:
         table = table_options(self.options)
         options = Options(self.options if table is None else table)
-        if options.text("bucket") is not None:
+        if options.text("objectStore") is not None:
+            columns = object_schema()
+        elif options.text("bucket") is not None:
             columns = bucket_schema()
         else:
             columns = source_schema(
@@ -69,6 +72,10 @@ class JetStreamDataSource(DataSource):
         from .source_options import SourceOptions  # noqa: PLC0415
 
         options = self._chosen(schema, "read")
+        if options.text("objectStore") is not None:
+            from .objects import ObjectStoreReader  # noqa: PLC0415
+
+            return ObjectStoreReader(options, schema)
         if SourceOptions.of(options, streaming=False).is_table:
             from .tables import TableReader  # noqa: PLC0415
 
@@ -83,7 +90,12 @@ class JetStreamDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .micro_batch import JetStreamStreamReader  # noqa: PLC0415
 
-        return JetStreamStreamReader(self._chosen(schema, "read"), schema)
+        options = self._chosen(schema, "read")
+        if options.text("objectStore") is not None:
+            from .object_options import ObjectOptions  # noqa: PLC0415
+
+            ObjectOptions.of(options, streaming=True)  # raises: it is for a batch
+        return JetStreamStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .sink.writer import JetStreamWriter  # noqa: PLC0415

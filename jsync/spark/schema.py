@@ -43,6 +43,15 @@ ENTRY_COLUMNS: dict[str, DataType] = {
 }
 """The columns of a key-value bucket."""
 
+OBJECT_COLUMNS: dict[str, DataType] = {
+    "path": StringType(),
+    "modificationTime": TimestampType(),
+    "length": LongType(),
+    "content": BinaryType(),
+    "digest": StringType(),
+}
+"""The columns of an object store: as Spark's `binaryFile` has them, and the digest."""
+
 
 def source_schema(*, include_headers: bool) -> StructType:
     """Return the columns that are read if the user gives no schema."""
@@ -58,6 +67,11 @@ def source_schema(*, include_headers: bool) -> StructType:
 def bucket_schema() -> StructType:
     """Return the columns of a bucket that are read if the user gives no schema."""
     return StructType([StructField(*column) for column in ENTRY_COLUMNS.items()])
+
+
+def object_schema() -> StructType:
+    """Return the columns of an object store that are read if the user gives no schema."""
+    return StructType([StructField(*column) for column in OBJECT_COLUMNS.items()])
 
 
 def check_schema(schema: StructType, columns: Mapping[str, DataType]) -> None:

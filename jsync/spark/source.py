@@ -116,7 +116,7 @@ class SourceScan:
             if left_out:
                 remedy = (
                     f"it leaves out {left_out[0]}, because that is the stream of a bucket or "
-                    "an object store: read a bucket with option bucket"
+                    "an object store: read them with option bucket or objectStore"
                 )
             raise StreamNotFoundError(
                 f"option streamPattern matches no stream, {pattern.pattern!r}: {remedy}",

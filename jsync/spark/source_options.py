@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ..errors import ConfigError
-from .buckets import STREAM_PREFIX, check_bucket, check_keys
+from .buckets import OBJECT_PREFIX, STREAM_PREFIX, check_bucket, check_keys
 from .offsets import MAX_BYTES
 from .options import exclusive, moment, refused
 
@@ -28,7 +28,7 @@ OffsetSpec: TypeAlias = int | datetime | Literal["earliest", "latest"]
 ReadMode: TypeAlias = Literal["consumer", "direct"]
 
 
-BUCKETS: Final = ("KV_", "OBJ_")
+BUCKETS: Final = (STREAM_PREFIX, OBJECT_PREFIX)
 """Prefixes of key-value buckets and object stores, which a pattern leaves out."""
 _OF_A_LOG: Final = (
     "startingOffsets",
@@ -102,6 +102,11 @@ class SourceOptions:
     def of(cls, options: Options, *, streaming: bool) -> SourceOptions:
         """Read the options. Raises `ConfigError` if one is invalid."""
         given = exclusive(options, "stream", "streams", "streamPattern", "bucket")
+        for needed in ("pathGlobFilter", "maxObjectBytes"):
+            if options.text(needed) is not None:
+                raise ConfigError(
+                    f"option {needed} needs objectStore: the object store to read"
+                )
         pattern = _pattern(options)
         bucket, keys = _bucket(options, streaming=streaming)
         streams = () if given is None or pattern else options.list(given)
@@ -109,7 +114,8 @@ class SourceOptions:
             streams = (STREAM_PREFIX + bucket,)
         if not streams and pattern is None:
             raise ConfigError(
-                "option stream is missing: the stream to read, or bucket, a key-value bucket"
+                "option stream is missing: the stream to read, or bucket, a key-value "
+                "bucket, or objectStore, an object store"
             )
         if len(set(streams)) < len(streams):
             raise ConfigError(f"option {given} names a stream twice")

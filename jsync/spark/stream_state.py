@@ -20,7 +20,7 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..terminal import printable
-from .buckets import STREAM_PREFIX
+from .buckets import OBJECT_PREFIX, STREAM_PREFIX
 from .connection import get_connection
 from .fingerprint import fingerprint_of
 from .offsets import StreamBounds
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from .connection import ConnectionOptions
     from .source_options import OffsetSpec, ReadMode
 
+_STORES: Final = {STREAM_PREFIX: "bucket", OBJECT_PREFIX: "object store"}
+"""The stores whose streams have a prefix."""
 INFO_TIMEOUT: Final = 1.0
 """Seconds until a request that the server may have missed is retried."""
 BEHIND: Final = 10.0
@@ -57,19 +59,24 @@ def get_stream(js: JetStream, name: str) -> Stream:
     except StreamNotFoundError as error:
         names = _names(js)
         kind, missing = StreamNotFoundError, f"there is no stream {name!r}"
-        if name.startswith(STREAM_PREFIX):
-            name = name.removeprefix(STREAM_PREFIX)
-            kind, missing = BucketNotFoundError, f"there is no bucket {name!r}"
-            name = name.removeprefix(STREAM_PREFIX)  # the name of the stream was given
+        for prefix, noun in _STORES.items():
+            if not name.startswith(prefix):
+                continue
+            name = name.removeprefix(prefix)
+            kind, missing = BucketNotFoundError, f"there is no {noun} {name!r}"
+            name = name.removeprefix(prefix)  # the name of the stream was given
             names = [
-                found.removeprefix(STREAM_PREFIX)
+                found.removeprefix(prefix)
                 for found in names
-                if found.startswith(STREAM_PREFIX)
+                if found.startswith(prefix)
             ]
+            break
         near = difflib.get_close_matches(name, names, n=1)
         hint = f": did you mean {near[0]!r}?" if near else ": create it first"
         if kind is StreamNotFoundError and STREAM_PREFIX + name in names:
             hint = f", but a bucket: read it with option bucket, {name!r}"
+        if kind is StreamNotFoundError and OBJECT_PREFIX + name in names:
+            hint = f", but an object store: read it with option objectStore, {name!r}"
         raise kind(
             f"{missing}{hint}",
             code=error.code,

@@ -67,7 +67,7 @@ def test_the_queries_of_the_dashboard_have_answers(
                     return [
                         where
                         for where, text in queries(unique, stream.name).items()
-                        # These metrics are those of the sink of JetStream.
+                        # Only the sink of JetStream has these metrics.
                         if not re.search("dead_letters|duplicates|collisions", text)
                         and not asked.values(text)
                     ]

@@ -22,7 +22,7 @@ class Watermark(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JetStreamSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages of streams, or the values and the changes of a key-value bucket."""
+    """Messages of streams, entries of a key-value bucket, or objects of an object store."""
 
     format: Literal["jetstream"]
     options: Options
@@ -41,7 +41,16 @@ class JetStreamSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def bucket(self) -> str | None:
         """The bucket to read, or None for streams."""
-        found = (v for k, v in self.options.items() if k.lower() == "bucket")
+        return self._option("bucket")
+
+    @property
+    def object_store(self) -> str | None:
+        """The object store to read, or None for streams."""
+        return self._option("objectStore")
+
+    def _option(self, name: str) -> str | None:
+        wanted = name.lower()
+        found = (v for k, v in self.options.items() if k.lower() == wanted)
         return next(found, "").strip() or None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError, Error, StreamNotFoundError
-from ..buckets import STREAM_PREFIX
+from ..buckets import OBJECT_PREFIX, STREAM_PREFIX
 from ..connection import ConnectionOptions, get_connection, get_jetstream
 from ..monitoring.metrics import parse_offsets
 from ..options import Options
@@ -181,6 +181,8 @@ class _ServerChecks:
         names = options.list(named)
         if bucket := options.text("bucket"):
             named, names = "bucket", (STREAM_PREFIX + bucket,)
+        if store := options.text("objectStore"):
+            named, names = "objectStore", (OBJECT_PREFIX + store,)
         for name in names:
             try:
                 stream = get_stream(js, name)

@@ -1,4 +1,4 @@
-"""The columns of messages and of buckets, as a source of a pipeline has them. Pure."""
+"""The columns of messages, buckets and object stores, as a source of a pipeline has them. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,28 @@ ENTRY_TYPES: Final = {
 """The columns of a key-value bucket, and their types in Spark."""
 
 
+OBJECT_TYPES: Final = {
+    "path": "string",
+    "modificationTime": "timestamp",
+    "length": "bigint",
+    "content": "binary",
+    "digest": "string",
+}
+"""The columns of an object store, and their types in Spark."""
+
+
 def column_types(source: JetStreamSource) -> Mapping[str, str]:
     """Return the types of all columns that a source can have, but for its payload's fields."""
+    if source.object_store is not None:
+        return OBJECT_TYPES
     return MESSAGE_TYPES if source.bucket is None else ENTRY_TYPES
+
+
+def row_name(source: JetStreamSource) -> str:
+    """Return what a row of a source is, for people."""
+    if source.object_store is not None:
+        return "object"
+    return "message" if source.bucket is None else "bucket"
 
 
 def payload_column(source: JetStreamSource) -> str:

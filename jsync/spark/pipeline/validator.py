@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...errors import ConfigError
 from ...worker import http
 from ..connection import ConnectionOptions
+from ..object_options import ObjectOptions
 from ..options import Options
 from ..sink.options import SinkSettings
 from ..source_options import SourceOptions
@@ -28,7 +29,7 @@ from .config import (
 )
 from .diagnostics import nearest
 from .formats import BATCH_ONLY, MERGED
-from .source_columns import offered_columns, source_columns
+from .source_columns import offered_columns, row_name, source_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -164,17 +165,24 @@ class PipelineValidator:
         with self._refusing(source.options, key):
             options = self._options(source.options, "read")
             ConnectionOptions.of(options)
-            SourceOptions.of(options, streaming=streaming)
+            if source.object_store is not None:
+                ObjectOptions.of(options, streaming=streaming)
+            else:
+                SourceOptions.of(options, streaming=streaming)
         offered = offered_columns(source)
-        noun = "message" if source.bucket is None else "bucket"
+        noun = row_name(source)
         for name in source.columns or ():
             if name not in offered:
                 hint = nearest(name, offered)
-                if name == "headers" and source.bucket is None:
+                if name == "headers" and noun == "message":
                     hint = ": set includeHeaders = true in the options"
-                message = f"a {noun} has no column {name!r}{hint}"
+                message = f"{'an' if noun == 'object' else 'a'} {noun} has no column {name!r}{hint}"
                 self._problems.add((*key, "columns"), message)
         columns = source_columns(source)
+        if source.json is not None and source.object_store is not None:
+            message = "is for messages and buckets: decode content in a step"
+            self._problems.add((*key, "json"), message)
+            return columns
         if source.json is None:
             if source.required:
                 message = "these are fields of the payload: give its schema in 'json'"

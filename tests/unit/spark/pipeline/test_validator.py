@@ -67,6 +67,29 @@ def test_a_bucket_has_its_own_columns(tmp_path: Path, more: str, message: str) -
     assert "includeHeaders" not in found
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('columns = ["subject"]', "an object has no column 'subject'"),
+        ('json = "a int"', "is for messages and buckets: decode content in a step"),
+        ("", ""),
+    ],
+)
+def test_a_pipeline_may_read_an_object_store(
+    tmp_path: Path, more: str, message: str
+) -> None:
+    source = MESSAGES.replace("{ stream", "{ objectStore")
+    assert message in problems(tmp_path, source, more, SINK.format(view="messages"))
+    streamed = problems(
+        tmp_path,
+        '[streaming]\ncheckpoint = "c"\n',
+        source,
+        more,
+        SINK.format(view="messages"),
+    )
+    assert "option objectStore is for a batch" in streamed
+
+
 def test_an_option_outside_of_options_is_placed(tmp_path: Path) -> None:
     text = MESSAGES.replace("options = { stream", "bucket = 'b'\noptions = { stream")
     found = problems(tmp_path, text, SINK.format(view="messages"))
