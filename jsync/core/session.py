@@ -30,12 +30,7 @@ from .._fast import (
     WriteBuffer,
     forks,
 )
-from ..errors import (
-    ConnectionClosedError,
-    ConnectionLostError,
-    Error,
-    PermissionsError,
-)
+from ..errors import ConnectionClosedError, ConnectionLostError, Error, PermissionsError
 from .callback_pool import CallbackPool
 from .callbacks import CallbackExecutor, ThreadFactory, as_callback_error
 from .drain import Drainable, drain_all

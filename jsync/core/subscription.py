@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox, MessageIterator, Msg, check_subscribe_subject
-from ..errors import (
-    BlockingCallError,
-    Error,
-    SubscriptionClosedError,
-)
+from ..errors import BlockingCallError, Error, SubscriptionClosedError
 from ..validation import check_count, check_optional_callable, check_workers
 from .base_subscription import BaseSubscription
 from .session import Session, SubscriptionEntry

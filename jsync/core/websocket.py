@@ -260,9 +260,7 @@ class Upgrade:
             )
         unmasked = fields.get("nats-no-masking", "").lower() == "true"
         return UpgradeResult(
-            compressed=compressed,
-            masked=self._masking or not unmasked,
-            rest=rest,
+            compressed=compressed, masked=self._masking or not unmasked, rest=rest
         )
 
 

@@ -29,12 +29,7 @@ class APIError(JetStreamError):
             APIError.by_err_code[err_code] = cls
 
     def __init__(
-        self,
-        message: str,
-        *,
-        code: int = 0,
-        err_code: int = 0,
-        description: str = "",
+        self, message: str, *, code: int = 0, err_code: int = 0, description: str = ""
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -444,8 +439,7 @@ class MessageSchedulesDisabledError(
 
 
 class MessageScheduleInvalidError(
-    MessageScheduleError,
-    err_codes=(10189, 10190, 10191, 10192, 10203, 10212, 10223),
+    MessageScheduleError, err_codes=(10189, 10190, 10191, 10192, 10203, 10212, 10223)
 ):
     """The schedule, its target, source, ttl, rollup or time zone is not valid."""
 

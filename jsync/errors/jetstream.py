@@ -50,10 +50,7 @@ class AtomicBatchUnsupportedError(UnsupportedFeatureError):
         self, message: str, *, stored: Any = None, server_version: str = ""
     ) -> None:
         super().__init__(
-            message,
-            feature="allow_atomic",
-            since="2.12",
-            server_version=server_version,
+            message, feature="allow_atomic", since="2.12", server_version=server_version
         )
         self.stored = stored
         """The `PubAck` of the stored message, the first or only one of the batch. None if
@@ -293,11 +290,7 @@ class PublisherError(JetStreamError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        failures: Sequence[FailedMessage] = (),
-        count: int = 0,
+        self, message: str, *, failures: Sequence[FailedMessage] = (), count: int = 0
     ) -> None:
         super().__init__(message)
         self.failures = list(failures)
@@ -414,10 +407,7 @@ class ConfigMismatchError(SubscribeError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        differences: Mapping[str, tuple[Any, Any]] | None = None,
+        self, message: str, *, differences: Mapping[str, tuple[Any, Any]] | None = None
     ) -> None:
         super().__init__(message)
         self.differences = dict(differences or {})

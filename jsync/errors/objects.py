@@ -82,12 +82,7 @@ class InvalidObjectInfoError(CodecError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        key: str = "",
-        revision: int = 0,
-        name: str | None = None,
+        self, message: str, *, key: str = "", revision: int = 0, name: str | None = None
     ) -> None:
         super().__init__(message, key=key, revision=revision)
         self.name = name

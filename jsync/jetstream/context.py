@@ -732,9 +732,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         return Consumer(self._api, stream, name)
 
     def ordered_consumer(
-        self,
-        stream: str,
-        **options: Unpack[OrderedOptions],
+        self, stream: str, **options: Unpack[OrderedOptions]
     ) -> OrderedConsumer:
         """Read a stream in exact order, without looking up the stream first. Blocks.
 

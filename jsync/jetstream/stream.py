@@ -35,11 +35,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Unpack
 
-    from ..models import (
-        ConsumerConfig,
-        StreamConfig,
-        StreamInfo,
-    )
+    from ..models import ConsumerConfig, StreamConfig, StreamInfo
     from ..validation import Seconds
     from .api import API
     from .backups.driver import StreamBackup
@@ -792,10 +788,7 @@ class Stream:
         """
         return push_consumer(self._api, self.name, name, timeout)
 
-    def ordered_consumer(
-        self,
-        **options: Unpack[OrderedOptions],
-    ) -> OrderedConsumer:
+    def ordered_consumer(self, **options: Unpack[OrderedOptions]) -> OrderedConsumer:
         """Read the stream in exact order, each message once, whatever happens.
 
         The call blocks while it creates the first consumer. With `deliver_policy="new"`

@@ -11,12 +11,7 @@ from .name import check_filter, check_filters, check_literal, check_name
 from .server_version import SinceVersion
 
 DeliverPolicy = Literal[
-    "all",
-    "last",
-    "new",
-    "by_start_sequence",
-    "by_start_time",
-    "last_per_subject",
+    "all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"
 ]
 AckPolicy = Literal["none", "all", "explicit", "flow_control"]
 ReplayPolicy = Literal["instant", "original"]

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import msgspec
 
 from ..core.requests import request, request_many
-from ..errors import (
-    ConfigError,
-    Error,
-    NoRespondersError,
-    ServiceReplyError,
-)
+from ..errors import ConfigError, Error, NoRespondersError, ServiceReplyError
 from .bound_handler import RAW
-from .engine import (
-    DEFAULT_PREFIX,
-    check_prefix,
-    control_subject,
-    error_of,
-)
+from .engine import DEFAULT_PREFIX, check_prefix, control_subject, error_of
 from .messages import ServiceInfo, ServicePing, ServiceStats
 
 if TYPE_CHECKING:

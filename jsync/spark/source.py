@@ -9,10 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..errors import APIError, StreamNotFoundError
 from ..terminal import printable

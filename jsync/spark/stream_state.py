@@ -106,11 +106,7 @@ def fetch_bounds(
 
 
 def fetch_bounds_at_least(
-    js: JetStream,
-    name: str,
-    created: str,
-    upto: int,
-    seconds: float = RETRY_SECONDS,
+    js: JetStream, name: str, created: str, upto: int, seconds: float = RETRY_SECONDS
 ) -> tuple[Stream, StreamBounds]:
     """Do as `fetch_bounds`, but first wait a while until the leader reaches `upto`. Blocks."""
     until = monotonic() + BEHIND

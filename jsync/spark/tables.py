@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from .. import errors
-from ..errors import (
-    MessageNotFoundError,
-    StreamNotFoundError,
-    UnsupportedFeatureError,
-)
+from ..errors import MessageNotFoundError, StreamNotFoundError, UnsupportedFeatureError
 from ..subjects import has_wildcard
 from .buckets import bucket_prefix, operation_of
 from .offsets import OffsetRange, packed

@@ -39,11 +39,7 @@ SEARCH_SECONDS: Final = 30.0
 RESERVED: Final = ("$", "_INBOX.")
 """The beginnings of subjects of requests to servers and services, of buckets, and of replies."""
 
-_ENDED: Final = (
-    ConnectionClosedError,
-    ForkedProcessError,
-    SubscriptionClosedError,
-)
+_ENDED: Final = (ConnectionClosedError, ForkedProcessError, SubscriptionClosedError)
 """After these errors no advisory comes any more."""
 
 

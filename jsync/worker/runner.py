@@ -86,10 +86,7 @@ class HandlerRunner:
     """The handler of a route, as `consume` calls it on its threads."""
 
     def __init__(
-        self,
-        route: Route,
-        interval: float,
-        report: Callable[[Exception], object],
+        self, route: Route, interval: float, report: Callable[[Exception], object]
     ) -> None:
         self.route = route
         self.retrier: RetryHandler

@@ -25,11 +25,7 @@ from ..errors import (
 from ..health import CONFIRM_SECONDS, READY_SECONDS, Confirmation
 from ..jetstream.retries.driver import RetryHandler
 from ..jetstream.retries.engine import Retry, extension_interval
-from ..validation import (
-    check_callable,
-    check_optional_callable,
-    check_seconds,
-)
+from ..validation import check_callable, check_optional_callable, check_seconds
 from .dead_letters import MaxDeliveriesListener
 from .metrics import WorkerReport
 from .process import run

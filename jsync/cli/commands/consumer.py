@@ -48,15 +48,7 @@ if TYPE_CHECKING:
 
     from ..params.settings import Settings
 
-_COLUMNS = (
-    "name",
-    "kind",
-    "ack",
-    "pending",
-    "unacknowledged",
-    "redelivered",
-    "last",
-)
+_COLUMNS = ("name", "kind", "ack", "pending", "unacknowledged", "redelivered", "last")
 _STREAM = click.argument("stream", type=STREAM)
 _CONSUMER = click.argument("consumer", type=CONSUMER)
 

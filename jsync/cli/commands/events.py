@@ -51,10 +51,7 @@ _POLL_INTERVAL: Final = 0.5
     "--srv-advisory", is_flag=True, help="Show events of servers, such as connections."
 )
 @click.option(
-    "--subjects",
-    multiple=True,
-    metavar="SUBJECT",
-    help="Show events on this subject.",
+    "--subjects", multiple=True, metavar="SUBJECT", help="Show events on this subject."
 )
 @click.option("--stream", type=STREAM, help="Only events of this stream.")
 @click.option(

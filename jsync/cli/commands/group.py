@@ -363,8 +363,4 @@ def _numbers(numbers: tuple[int, ...]) -> str:
 
 
 def _document(found: jsync.ConsumerGroup) -> dict[str, Any]:
-    return {
-        "stream": found.stream_name,
-        "name": found.name,
-        **asdict(found.config),
-    }
+    return {"stream": found.stream_name, "name": found.name, **asdict(found.config)}

@@ -64,10 +64,7 @@ class IngestJob(NamedTuple):
 
     def open(self, path: str) -> contextlib.AbstractContextManager[Source]:
         return open_source(
-            path,
-            form=self.form,
-            identity=self.source,
-            stdin=standard_input(),
+            path, form=self.form, identity=self.source, stdin=standard_input()
         )
 
     def ids_of(self, source: Source) -> Ids | None:

@@ -6,12 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from jsync.errors import (
-    Error,
-    InvalidHeaderError,
-    InvalidSubjectError,
-    MaxPayloadError,
-)
+from jsync.errors import Error, InvalidHeaderError, InvalidSubjectError, MaxPayloadError
 from jsync.subjects import any_covers
 
 from .errors import BadRowError, BadValueError

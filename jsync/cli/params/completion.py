@@ -8,11 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import (
-    CompletionItem,
-    FishComplete,
-    add_completion_class,
-)
+from click.shell_completion import CompletionItem, FishComplete, add_completion_class
 
 from jsync import contexts
 
@@ -105,9 +101,7 @@ DIRECTORY: Final = _Path("dir")
 
 
 def _complete(
-    ctx: click.Context,
-    incomplete: str,
-    ask: Callable[[jsync.JetStream], Iterable[str]],
+    ctx: click.Context, incomplete: str, ask: Callable[[jsync.JetStream], Iterable[str]]
 ) -> list[CompletionItem]:
     """Return completions from the server.
 

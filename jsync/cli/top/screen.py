@@ -184,10 +184,7 @@ def _table(
         return Text(f"{words} {marks[0 if state.upward else 1]}", "reverse")
 
     table.add_column(
-        title("name", _NAMES[state.view]),
-        ratio=1,
-        no_wrap=True,
-        overflow="ellipsis",
+        title("name", _NAMES[state.view]), ratio=1, no_wrap=True, overflow="ellipsis"
     )
     for field, words in columns:
         table.add_column(

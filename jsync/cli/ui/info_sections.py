@@ -22,12 +22,7 @@ if TYPE_CHECKING:
         StreamConfig,
         StreamInfo,
     )
-    from jsync.models import (
-        ClusterInfo,
-        SequenceInfo,
-        StreamSourceInfo,
-        StreamState,
-    )
+    from jsync.models import ClusterInfo, SequenceInfo, StreamSourceInfo, StreamState
 
 _GENERAL: Final = ""
 _OPTIONS: Final = "Options"
@@ -165,11 +160,7 @@ def _configured(
     words: Mapping[str, tuple[str, str]],
     *but: str,
 ) -> dict[str, dict[str, object]]:
-    sections: dict[str, dict[str, object]] = {
-        _GENERAL: {},
-        _OPTIONS: {},
-        _LIMITS: {},
-    }
+    sections: dict[str, dict[str, object]] = {_GENERAL: {}, _OPTIONS: {}, _LIMITS: {}}
     for field, value in format_config(config, *but).items():
         other = (_OPTIONS, field.replace("_", " ").title())
         section, name = words.get(field, other)
@@ -193,10 +184,7 @@ def _copying(source: StreamSourceInfo) -> str:
 def _cluster(cluster: ClusterInfo | None, now: datetime | None) -> dict[str, Any]:
     if cluster is None or cluster.name is None:
         return {}
-    fields: dict[str, Any] = {
-        "Name": cluster.name,
-        "Leader": cluster.leader or "none",
-    }
+    fields: dict[str, Any] = {"Name": cluster.name, "Leader": cluster.leader or "none"}
     if cluster.leader and cluster.leader_since:
         fields["Leader Since"] = ago(cluster.leader_since, now)
     for peer in cluster.replicas or []:

@@ -47,9 +47,7 @@ def write_infos(
         raise missing
 
 
-def collect(
-    infos: Iterable[Info],
-) -> tuple[list[Info], IncompleteListError | None]:
+def collect(infos: Iterable[Info]) -> tuple[list[Info], IncompleteListError | None]:
     """Return the infos that arrive, and the error for the missing ones.
 
     Iteration may block.

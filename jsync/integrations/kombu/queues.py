@@ -39,12 +39,7 @@ log = logging.getLogger("jsync.kombu")
 LEVELS = "kombu.levels"
 """The key in the metadata of a stream that has the number of its priorities."""
 MAX_PRIORITY = 9
-ARGUMENTS = {
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-max-priority",
-    "x-message-ttl",
-}
+ARGUMENTS = {"x-max-length", "x-max-length-bytes", "x-max-priority", "x-message-ttl"}
 """The arguments of a queue that have an effect. `x-expires` has none, because a queue with
 `auto_delete` and an expiry has no stream."""
 PAUSE_SECONDS = 0.25
@@ -348,11 +343,7 @@ class Queues:
                 return True
 
     def _store(
-        self,
-        queue: str,
-        message: dict[str, Any],
-        levels: int,
-        retries: int,
+        self, queue: str, message: dict[str, Any], levels: int, retries: int
     ) -> None:
         data, headers = pack(message)
         rank = priority_level(message["properties"], levels)

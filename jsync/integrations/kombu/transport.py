@@ -65,10 +65,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     )
     channel_errors = (amqp.ChannelError, errors.Error)
     recoverable_connection_errors = connection_errors
-    recoverable_channel_errors = (
-        amqp.RecoverableChannelError,
-        *brokers.UNAVAILABLE,
-    )
+    recoverable_channel_errors = (amqp.RecoverableChannelError, *brokers.UNAVAILABLE)
     implements = base.Transport.implements.extend(
         asynchronous=True,
         exchange_type=frozenset(["direct", "topic", "fanout"]),

@@ -44,12 +44,7 @@ if TYPE_CHECKING:
 WRITE_BYTES = 1 << 16
 """Messages are written in pieces of about this size."""
 
-_REFUSALS = (
-    APIError,
-    NoStreamResponseError,
-    PermissionsError,
-    UnsupportedFeatureError,
-)
+_REFUSALS = (APIError, NoStreamResponseError, PermissionsError, UnsupportedFeatureError)
 """Errors after which nothing of the batch is stored: the server rejected a message."""
 
 
@@ -357,11 +352,7 @@ class AtomicDriver:
         self._lookup.record_sequence(ack.stream, ack.seq)
         return ack
 
-    def _commit_failed(
-        self,
-        error: BaseException,
-        resolver: Resolver,
-    ) -> Error | None:
+    def _commit_failed(self, error: BaseException, resolver: Resolver) -> Error | None:
         """Decide whether the batch failed or is unclear after a failed commit.
 
         Returns the error to raise instead of `error`, or None.

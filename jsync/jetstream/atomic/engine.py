@@ -38,9 +38,7 @@ COMMIT: Final = b"Nats-Batch-Commit: 1\r\n"
 COMMIT_ALL_SENT: Final = b"Nats-Batch-Commit: eob\r\n"
 """Commits the batch without storing this message. Needs nats-server 2.14."""
 
-UNSUPPORTED: Final = {
-    "expected_last_msg_id": "no server checks it in a batch (ADR-50)",
-}
+UNSUPPORTED: Final = {"expected_last_msg_id": "no server checks it in a batch (ADR-50)"}
 """The options that no message of a batch may have, and why."""
 
 
@@ -62,11 +60,7 @@ class BatchState(Enum):
 
 
 TRANSITIONS: Final = {
-    BatchState.OPEN: {
-        BatchState.COMMITTING,
-        BatchState.DISCARDED,
-        BatchState.FAILED,
-    },
+    BatchState.OPEN: {BatchState.COMMITTING, BatchState.DISCARDED, BatchState.FAILED},
     BatchState.COMMITTING: {
         BatchState.COMMITTED,
         BatchState.FAILED,

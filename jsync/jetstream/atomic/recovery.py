@@ -18,12 +18,7 @@ from ...errors import (
 )
 from ...models import PubAck, StoredMessage, StreamInfo
 from ..replies import api_error, get_field, parse_object
-from .engine import (
-    inconclusive_reason,
-    is_applied,
-    parse_batch_headers,
-    search_steps,
-)
+from .engine import inconclusive_reason, is_applied, parse_batch_headers, search_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,13 +13,7 @@ import msgspec
 
 from ... import errors
 from ...core.subscription import subscribe
-from ...errors import (
-    APIError,
-    BackupError,
-    ConfigError,
-    Error,
-    StreamNotFoundError,
-)
+from ...errors import APIError, BackupError, ConfigError, Error, StreamNotFoundError
 from ...models.info import StreamState
 from ...validation import check_optional_callable, check_seconds
 from ..features import MEMORY_BACKUP, unsupported

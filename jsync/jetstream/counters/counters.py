@@ -85,10 +85,7 @@ class Counters:
                 call again.
             ConnectionLostError: The same.
         """
-        options: PublishOptions = {
-            "incr": check_amount(amount),
-            "msg_id": msg_id,
-        }
+        options: PublishOptions = {"incr": check_amount(amount), "msg_id": msg_id}
         headers = publish_headers(subject, b"", options)
         needs = required_features(options)
         self._api.require(needs)

@@ -592,12 +592,7 @@ class MemberState(Enum):
 
 TRANSITIONS: Final[dict[MemberState, frozenset[MemberState]]] = {
     MemberState.JOINING: frozenset(
-        {
-            MemberState.IDLE,
-            MemberState.WAITING,
-            MemberState.ACTIVE,
-            MemberState.ENDED,
-        }
+        {MemberState.IDLE, MemberState.WAITING, MemberState.ACTIVE, MemberState.ENDED}
     ),
     MemberState.IDLE: frozenset({MemberState.JOINING, MemberState.ENDED}),
     MemberState.WAITING: frozenset({MemberState.JOINING, MemberState.ENDED}),

@@ -11,11 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ... import errors
-from ...errors import (
-    ConnectionLostError,
-    Error,
-    MessageNotFoundError,
-)
+from ...errors import ConnectionLostError, Error, MessageNotFoundError
 from ..management import stream_info
 from ..stored.get import get_message
 from ..stream_end.driver import stream_end

@@ -31,12 +31,7 @@ from ..stored.get import direct_get_of_subject, get_message, get_messages
 from ..watching.driver import open_watch
 from .codecs import Coded, KeyCodec, Value, ValueCipher, ValueCodec
 from .election import Election
-from .engine import (
-    DELETE_HEADERS,
-    PURGE_HEADERS,
-    LastEntries,
-    revision_in,
-)
+from .engine import DELETE_HEADERS, PURGE_HEADERS, LastEntries, revision_in
 from .lease import check_ttl
 from .live_view import LiveView
 from .lock import Lock
@@ -80,9 +75,7 @@ class KeyValue(Generic[Value]):
 
     @overload
     def with_codec(
-        self,
-        *values: ValueCipher,
-        keys: KeyCodec | Sequence[KeyCodec] | None = None,
+        self, *values: ValueCipher, keys: KeyCodec | Sequence[KeyCodec] | None = None
     ) -> KeyValue[bytes]: ...
 
     @overload

@@ -64,13 +64,7 @@ class ChunkIndex:
         return least if self._probes == 2 else (least + most) // 2
 
     def observe(
-        self,
-        probe: int,
-        sequence: int,
-        following: int,
-        index: int,
-        *,
-        own: bool = True,
+        self, probe: int, sequence: int, following: int, index: int, *, own: bool = True
     ) -> int | None:
         """Record the first chunk that a request has found, and work out its number.
 

@@ -12,12 +12,7 @@ import msgspec
 
 from ..._fast import encode_publish
 from ...core.state import StateMachine
-from ...errors import (
-    AmbiguousPutError,
-    ChunkOrderError,
-    Error,
-    ObjectIncompleteError,
-)
+from ...errors import AmbiguousPutError, ChunkOrderError, Error, ObjectIncompleteError
 from .background_digest import BackgroundDigest
 from .engine import digest_text
 from .marks import claim

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ...core.state import StateMachine
 from ...core.sync import ForkSafeRLock
-from ...errors import (
-    ConnectionClosedError,
-    ConnectionLostError,
-    Error,
-    JetStreamError,
-)
+from ...errors import ConnectionClosedError, ConnectionLostError, Error, JetStreamError
 from ...models import ConsumerInfo
 from ..api import CallbackRequest
 from ..steps import APIRequest, send_next

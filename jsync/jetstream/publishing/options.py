@@ -220,10 +220,7 @@ _HEADERS: Final[dict[str, tuple[str, Callable[[str, Any], str | None]]]] = {
         "Nats-Expected-Last-Subject-Sequence",
         _sequence,
     ),
-    "expected_last_subject": (
-        "Nats-Expected-Last-Subject-Sequence-Subject",
-        _filter,
-    ),
+    "expected_last_subject": ("Nats-Expected-Last-Subject-Sequence-Subject", _filter),
     "expected_last_msg_id": ("Nats-Expected-Last-Msg-Id", _text),
     "ttl": ("Nats-TTL", _ttl),
     "schedule": ("Nats-Schedule", _schedule),

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...errors import (
-    DuplicateSubscriptionError,
-    PullRequiredError,
-    PushRequiredError,
-)
+from ...errors import DuplicateSubscriptionError, PullRequiredError, PushRequiredError
 
 if TYPE_CHECKING:
     from ...models import ConsumerInfo

@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ..._fast import GapTracker, JetStreamMailbox, encode_publish
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...core.sync import ForkSafeRLock
-from ...errors import (
-    ConsumerDeletedError,
-    Error,
-    MissedHeartbeatError,
-)
+from ...errors import ConsumerDeletedError, Error, MissedHeartbeatError
 from .. import management
 from ..pulls.delivery import Delivery, nak_unread, take_all
 from ..pulls.engine import HeartbeatMonitor

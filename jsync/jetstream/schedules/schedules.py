@@ -195,8 +195,7 @@ class Schedules:
             max_bytes=PAGE_BYTES,
         )
         found = map(
-            read_schedule,
-            stored.get_messages(self._api, self._stream, pages, timeout),
+            read_schedule, stored.get_messages(self._api, self._stream, pages, timeout)
         )
         return (schedule for schedule in found if schedule is not None)
 

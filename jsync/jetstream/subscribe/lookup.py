@@ -21,13 +21,7 @@ from .. import management
 from ..consumer import Consumer
 from .options import check_existing, created_within, warn_of_deletion
 from .pull_subscription import PullSubscription
-from .subscription import (
-    bind,
-    close_unbound,
-    open_ordered,
-    open_subscription,
-    rebind,
-)
+from .subscription import bind, close_unbound, open_ordered, open_subscription, rebind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,7 +35,7 @@ _SETTINGS: Final[dict[str, dict[str, str]]] = {
     "iceberg": {
         "spark.sql.extensions": (
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-        ),
+        )
     },
 }
 

@@ -134,11 +134,7 @@ class _FileReader:
         return {}
 
     def _by_format(
-        self,
-        table: object,
-        key: Key,
-        formats: Mapping[str, type[T]],
-        other: type[U],
+        self, table: object, key: Key, formats: Mapping[str, type[T]], other: type[U]
     ) -> T | U | None:
         """Read a table as its format requires. Spark may know more than these formats."""
         if not isinstance(table, dict):

@@ -58,12 +58,7 @@ class SinkWriter:
     """One write: a batch of a query, or the whole of a batch job."""
 
     def __init__(
-        self,
-        options: Options,
-        schema: StructType,
-        *,
-        overwrite: bool,
-        streaming: bool,
+        self, options: Options, schema: StructType, *, overwrite: bool, streaming: bool
     ) -> None:
         """Check the write on the driver. Blocks. Raises `ConfigError` if it is impossible."""
         self.settings = settings = SinkSettings.of(options)
