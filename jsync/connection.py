@@ -258,7 +258,7 @@ def connect(
             close or drain the connection.
         on_reconnect: Called after each reconnect.
         on_closed: Called once, at the end, as `on_closed(error)`. The error is None if
-            you closed the connection.
+            you closed the connection. Default: an error is logged.
         on_error: Called as `on_error(error)` with errors in the background: slow
             consumers, errors of the server, exceptions in callbacks. Default: the log.
         on_lame_duck: Called when the server announces that it will shut down.

@@ -173,6 +173,8 @@ class IOThread:
             options.reconnect_delay,
         )
         self._stream: NetworkStream | None = None
+        self._credentials_sent = 0
+        """A hash of the last credentials, to tell whether the next ones are others."""
         self._resolving: dict[tuple[str, int], DialerCall[list[Address]]] = {}
         """Lookups that did not end in time, by host and port."""
         self._hanging: dict[str, list[_Call]] = {}
@@ -306,7 +308,7 @@ class IOThread:
         )
         if not again:
             self._round_started = now
-        self.pool.lost(loss, again=again)
+        self.pool.lost(loss, self._credentials_sent, again=again)
 
     def _drop_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -456,6 +458,11 @@ class IOThread:
 
     def _no_servers_error(self, what: str) -> Exception:
         refusals = self.pool.errors()
+        for url, refused in self.pool.refused.items():
+            refusals[url] = AuthenticationError(
+                f"{refused}: {url} refused the same credentials twice in a row, so jsync "
+                "gave it up. ignore_auth_error_abort=True keeps it"
+            )
         if len(refusals) == 1:
             (error,) = refusals.values()
             if isinstance(error, Error):
@@ -483,7 +490,7 @@ class IOThread:
             self._log_unexpected(error)
             failure = _as_error(server, error)
             self._session.last_error = failure
-            self.pool.failed(server, failure)
+            self.pool.failed(server, failure, self._credentials_sent)
             logger.debug(
                 "%s: %s: %s", self._session.name, printable(server.url), failure
             )
@@ -611,8 +618,12 @@ class IOThread:
                     step = handshake.secured()
                 case NextStep.SEND_CONNECT:
                     assert handshake.info is not None
+                    auth = self._credentials(server, handshake.info, deadline)
+                    # The signature is another for each nonce.
+                    lasting = {**auth, "sig": ""}
+                    self._credentials_sent = hash(frozenset(lasting.items()))
                     command = connect_command(
-                        auth=self._credentials(server, handshake.info, deadline),
+                        auth=auth,
                         tls=handshake.encrypted,
                         name=options.name,
                         echo=not options.no_echo,

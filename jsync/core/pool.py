@@ -53,8 +53,8 @@ class _ServerState:
     server: ServerAddress
     attempts: int = 0
     error: Exception | None = None
-    refusal: str | None = None
-    """The last text with which the server refused our credentials."""
+    refusal: tuple[str, object] | None = None
+    """The last text with which the server refused our credentials, and these."""
 
 
 class RetryDelay(NamedTuple):
@@ -63,7 +63,8 @@ class RetryDelay(NamedTuple):
     number: int
     """1 for the first pause since the start or the last loss of the connection."""
     brief: bool
-    """True for a pause of jitter only, after the loss of the only server."""
+    """True for a pause of jitter only, after the loss of the only server, unless it has
+    refused the credentials."""
 
 
 class ServerPool:
@@ -189,11 +190,16 @@ class ServerPool:
             if entry.server == server:
                 entry.attempts, entry.error, entry.refusal = 0, None, None
 
-    def failed(self, server: ServerAddress, error: Exception) -> None:
-        """Record that an attempt to connect to `server` failed."""
+    def failed(
+        self, server: ServerAddress, error: Exception, credentials: object = None
+    ) -> None:
+        """Record that an attempt to connect to `server` failed.
+
+        `credentials` stands for those that were sent, and is compared with the last ones.
+        """
         self._take_turn()
         self._current = None
-        self._retire(server, error, attempts=1)
+        self._retire(server, error, credentials, attempts=1)
 
     def _take_turn(self) -> None:
         """Count a server as tried. After all were tried, a pause is due."""
@@ -204,11 +210,17 @@ class ServerPool:
             self._left = len(self._entries) - 1
         self._brief = False
 
-    def lost(self, error: Exception | None = None, *, again: bool = False) -> None:
+    def lost(
+        self,
+        error: Exception | None = None,
+        credentials: object = None,
+        *,
+        again: bool = False,
+    ) -> None:
         """Record that the connection to the current server broke, and begin a reconnect.
 
         With `again`, soon after the last loss, the round continues as if an attempt had
-        failed.
+        failed. `credentials` stands for those of the connection.
         """
         if self._current is None:
             return
@@ -218,11 +230,17 @@ class ServerPool:
         else:
             others = sum(entry.server != server for entry in self._entries)
             self._left, self._pauses = others, 0
-            self._brief = self._left == 0
-        self._retire(server, error, attempts=0)
+            # New credentials may take their time, so a refusal gets the whole pause.
+            refused = isinstance(error, AuthenticationError)
+            self._brief = self._left == 0 and not refused
+        self._retire(server, error, credentials, attempts=0)
 
     def _retire(
-        self, server: ServerAddress, error: Exception | None, attempts: int
+        self,
+        server: ServerAddress,
+        error: Exception | None,
+        credentials: object,
+        attempts: int,
     ) -> None:
         entry = next((e for e in self._entries if e.server == server), None)
         if entry is None:
@@ -230,12 +248,14 @@ class ServerPool:
         self._entries.remove(entry)
         entry.attempts += attempts
         entry.error = error or entry.error
-        self._record_refusal(entry, error)
+        self._record_refusal(entry, error, credentials)
         exhausted = 0 <= self._max_reconnects <= entry.attempts
         out = exhausted or server in self._refused
         (self._out if out else self._entries).append(entry)
 
-    def _record_refusal(self, entry: _ServerState, error: Exception | None) -> None:
+    def _record_refusal(
+        self, entry: _ServerState, error: Exception | None, credentials: object
+    ) -> None:
         # An AuthenticationError with a cause comes from this process: an unreadable creds
         # file, or a callable that raised. The next attempt may succeed. Other failures
         # between two refusals do not count.
@@ -243,9 +263,10 @@ class ServerPool:
             return
         if self._ignore_refusals or str(error) in _TRANSIENT:
             return
-        if entry.refusal == str(error):
+        refusal = str(error), credentials
+        if entry.refusal == refusal:
             self._refused[entry.server] = error
-        entry.refusal = str(error)
+        entry.refusal = refusal
 
     def replace(self, servers: Iterable[ServerAddress]) -> None:
         """Replace all servers by these, and try each of them without a pause.

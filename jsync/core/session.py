@@ -718,6 +718,15 @@ class Session:
             self.callbacks.dispatch(
                 Disconnected(error=error), self.options.on_disconnect, error
             )
+        if (
+            error is not None
+            and self.server is not None
+            and self.options.on_closed is None
+        ):
+            logger.error(
+                "%s: the connection is closed, and is not made again: %s",
+                *(self.name, error),
+            )
         self.callbacks.dispatch(Closed(error=error), self.options.on_closed, error)
         self.callback_pool.close()
         self.callbacks.close()

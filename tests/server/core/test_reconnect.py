@@ -31,6 +31,7 @@ from ...support.threads import LONG, SOON, Thread
 from ...support.windows import needs_signals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from jsync.connection import Connection
@@ -569,6 +570,79 @@ def test_expired_credentials_that_stay_expired_close_the_connection(
     assert isinstance(error, errors.ConnectionClosedError)
     assert error.__cause__ is reason
     nc.close()
+
+
+@needs_signals
+def test_each_other_password_is_tried_by_a_server(own_server: StartServer) -> None:
+    def config(password: str) -> str:
+        return password_config({"user": password})
+
+    server = own_server(jetstream=False, config=config("password 0"))
+    numbers = itertools.count()
+    events = Events()
+    with connect(
+        server.url,
+        events,
+        user="user",
+        password=lambda: f"password {next(numbers)}",
+    ) as nc:
+        server.reload(config("password 5"))
+        events.wait("reconnect")
+        assert next(numbers) == 6
+        nc.flush()
+
+
+@needs_signals
+def test_a_given_up_server_names_the_option(
+    own_server: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = own_server(jetstream=False, config=password_config({"user": "old"}))
+    nc = jsync.connect(server.url, user="user", password="old", reconnect_wait=0.02)
+    server.reload(password_config({"user": "new"}))
+    wait_for(lambda: nc.is_closed)
+    words = (
+        f"Authorization Violation: {server.url} refused the same credentials twice in a "
+        "row, so jsync gave it up. ignore_auth_error_abort=True keeps it"
+    )
+    with pytest.raises(errors.ConnectionClosedError) as caught:
+        nc.publish("a")
+    assert isinstance(caught.value.__cause__, errors.AuthenticationError)
+    assert words in str(caught.value)
+    assert [r.getMessage() for r in caplog.records if r.levelname == "ERROR"] == [
+        f"{nc._session.name}: the connection is closed, and is not made again: {words}"
+    ]
+
+
+@needs_signals
+def test_waits_during_refusals_end_in_their_time(own_server: StartServer) -> None:
+    config = "jetstream: enabled\n"
+    server = own_server(config=config + password_config({"user": "old"}))
+    events = Events()
+    with connect(
+        server.url, events, user="user", password="old", ignore_auth_error_abort=True
+    ) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="S", subjects=["s"])
+        consumer = stream.create_consumer(durable_name="C")
+        server.reload(config + password_config({"user": "new"}))
+        events.wait("disconnect")
+        publisher = js.publisher(ack_timeout=1, stall_timeout=1)
+        calls: dict[str, Callable[[], object]] = {
+            "publish": functools.partial(js.publish, "s", b"", timeout=1),
+            "publisher": lambda: publisher.publish("s", b"").result(LONG),
+            "fetch": lambda: list(consumer.fetch(1, timeout=1)),
+            "next": functools.partial(consumer.next, timeout=1),
+            "request": functools.partial(nc.request, "x", timeout=1),
+            "flush": functools.partial(nc.flush, 1),
+        }
+        threads = {name: Thread(call) for name, call in calls.items()}
+        for name, thread in threads.items():
+            error = thread.error()
+            waited = isinstance(error, errors.TimeoutError | errors.ConnectionError)
+            assert waited, (name, error)
+        server.reload(config + password_config({"user": "old"}))
+        events.wait("reconnect")
+        assert js.publish("s", b"").seq == 1
 
 
 @needs_signals

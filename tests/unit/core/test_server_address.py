@@ -397,6 +397,21 @@ def test_a_refused_server_is_forgiven_when_announced_again() -> None:
     assert A in pool.servers
 
 
+def test_other_credentials_are_no_second_refusal() -> None:
+    pool = make_pool(A)
+    for credentials in (1, 2, 1, 2):
+        pool.failed(A, AuthenticationError(REFUSAL), credentials)
+    assert pool.select() == A
+    pool.failed(A, AuthenticationError(REFUSAL), 2)
+    assert pool.select() is None
+
+
+def test_refused_credentials_get_the_whole_pause() -> None:
+    pool = connected_pool(A)
+    pool.lost(AuthenticationError("User Authentication Expired"))
+    assert pool.retry_delay == RetryDelay(1, brief=False)
+
+
 def test_refusals_are_retried_when_asked_for() -> None:
     pool = make_pool(A, ignore_auth_error_abort=True)
     for _ in range(10):
