@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from .tls import TLSLayer
 
 READ_SIZE = 256 * 1024
+ADDRESS_SECONDS = 0.25
+"""Seconds that an address may be silent before the next one is tried beside it."""
 CANCEL_CHECK_INTERVAL = 0.25
 """The interval at which a wait checks whether it is cancelled."""
 POLLIN = 1
@@ -49,18 +52,25 @@ def wait(
 
     Raises `CancelledError` once `cancelled` returns True.
     """
-    fds = {waker.read_fd: POLLIN} if fd is None else {waker.read_fd: POLLIN, fd: events}
+    fds = {} if fd is None else {fd: events}
+    return bool(_wait_any(fds, deadline, waker, cancelled))
+
+
+def _wait_any(
+    fds: dict[int, int], deadline: float, waker: Waker, cancelled: Callable[[], bool]
+) -> set[int]:
+    """Wait for the events of any descriptor. Return those that are ready, if any."""
+    polled = {**fds, waker.read_fd: POLLIN}
     while True:
         if cancelled():
             raise CancelledError
         left = deadline - monotonic()
-        ready = _poll(fds, max(0.0, min(left, CANCEL_CHECK_INTERVAL)))
+        ready = _poll(polled, max(0.0, min(left, CANCEL_CHECK_INTERVAL)))
         if waker.read_fd in ready:
             waker.clear()
-        if fd in ready:
-            return True
-        if left <= 0:
-            return False
+            ready.remove(waker.read_fd)
+        if ready or left <= 0:
+            return ready
 
 
 def _poll(fds: dict[int, int], seconds: float) -> set[int]:
@@ -132,27 +142,48 @@ class NetworkStream:
         cancelled: Callable[[], bool],
         shuffle: Callable[[list[Address]], None] | None = None,
     ) -> NetworkStream:
-        """Connect to the first address that answers. `where` names the host in errors."""
-        found = in_order(addresses, shuffle)
+        """Connect to the first address that answers. `where` names the host in errors.
+
+        While an address is silent, the next ones are tried beside it (RFC 8305), and half
+        of the time is left for the last one and the handshake.
+        """
+        untried = deque(in_order(addresses, shuffle))
+        left = deadline - monotonic()
+        pause = min(ADDRESS_SECONDS, left / (2 * max(1, len(untried))))
+        connecting: dict[int, tuple[socket.socket, str]] = {}
         failures: dict[str, Exception] = {}
-        for i, (family, kind, proto, _, address) in enumerate(found):
-            now = monotonic()
-            share = now + (deadline - now) / (len(found) - i)
-            sock: socket.socket | None = None
-            try:
-                # `socket` raises if the kernel lacks the family, or has no descriptors.
-                sock = original("socket", "socket")(family, kind, proto)
-                _connect_socket(sock, address, share, waker, cancelled)
-            except OSError as error:
-                if sock is not None:
+        try:
+            while untried or connecting:
+                until = deadline
+                if untried:
+                    family, kind, proto, _, address = untried.popleft()
+                    host = str(address[0])
+                    try:
+                        sock = _start_connect(family, kind, proto, address)
+                    except OSError as error:
+                        failures[host] = error
+                        continue
+                    connecting[sock.fileno()] = sock, host
+                    if untried:
+                        until = min(until, monotonic() + pause)
+                fds = dict.fromkeys(connecting, POLLOUT)
+                for fd in _wait_any(fds, until, waker, cancelled):
+                    sock, host = connecting.pop(fd)
+                    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                    if not code:
+                        return cls(sock, waker, cancelled)
                     sock.close()
-                failures[str(address[0])] = error
-            except BaseException:
-                if sock is not None:
-                    sock.close()
-                raise
-            else:
-                return cls(sock, waker, cancelled)
+                    failures[host] = OSError(code, os_strerror(code))
+                if monotonic() >= deadline:
+                    silent = [host for _, host in connecting.values()]
+                    late = silent + [str(address[4][0]) for address in untried]
+                    failures |= {
+                        host: errors.TimeoutError("timed out") for host in late
+                    }
+                    break
+        finally:
+            for sock, _ in connecting.values():
+                sock.close()
         raise _failure(where, failures)
 
     @classmethod
@@ -305,21 +336,23 @@ class NetworkStream:
         self._sock.close()
 
 
-def _connect_socket(
-    sock: socket.socket,
-    address: object,
-    deadline: float,
-    waker: Waker,
-    cancelled: Callable[[], bool],
-) -> None:
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    with contextlib.suppress(BlockingIOError, InterruptedError):
-        sock.connect(address)  # type: ignore[arg-type]
-    if not wait(sock.fileno(), POLLOUT, deadline, waker, cancelled):
-        raise errors.TimeoutError("timed out")
-    if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-        raise OSError(code, os_strerror(code))
+def _start_connect(
+    family: int, kind: int, proto: int, address: object
+) -> socket.socket:
+    """Return a socket that is connecting, and becomes writable at the end of that.
+
+    Raises `OSError` also if the kernel lacks the family, or has no descriptors.
+    """
+    sock: socket.socket = original("socket", "socket")(family, kind, proto)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            sock.connect(address)  # type: ignore[arg-type]
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _failure(where: str, failures: dict[str, Exception]) -> Exception:

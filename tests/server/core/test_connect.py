@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -15,13 +17,17 @@ import pytest
 import jsync
 from jsync import errors
 
+from ...support.connection_faults import open_files
 from ...support.connections import black_hole, refusing_url, stranger, works
 from ...support.optional_libraries import needs_gevent
 from ...support.processes import run_child
+from ...support.proxy import FaultProxy
 from ...support.servers import monitor, threads_since, wait_for
 from ...support.threads import LONG, SOON, Recorder, Thread
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jsync.server import LocalServer
 
     from ...conftest import StartServer
@@ -118,6 +124,46 @@ def test_connections_spread_over_the_addresses_of_a_name(
 
     assert {reached(randomize=False) for _ in range(5)} == {hosts[0]}
     assert len({reached(randomize=True) for _ in range(40)}) == 4
+
+
+@contextlib.contextmanager
+def silent_address() -> Iterator[int]:
+    """A port of 127.0.0.1 that does not answer to connections: its queue is full."""
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            sock = sockets.enter_context(socket.socket())
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                sock.connect(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.tcp_only(reason="the URLs are nats://")
+@pytest.mark.skipif(sys.platform != "linux", reason="a full queue refuses elsewhere")
+def test_silent_addresses_leave_time_for_a_distant_server(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        proxy = stack.enter_context(FaultProxy("127.0.0.1", server.port))
+        ports = [stack.enter_context(silent_address()) for _ in range(19)]
+        found = [
+            socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM)[0]
+            for port in (*ports, proxy.port)
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **more: found)
+        proxy.delay(0.5)
+        with jsync.connect(
+            "nats://many.test:1", connect_timeout=10, randomize=False
+        ) as nc:
+            assert works(nc)
+        files = open_files()
+        found.pop()
+        with pytest.raises(errors.ConnectionError, match="no connection to"):
+            jsync.connect("nats://many.test:1", connect_timeout=0.5)
+        assert open_files() <= files
 
 
 @pytest.mark.tcp_only(reason="the URLs are nats://")
