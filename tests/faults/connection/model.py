@@ -101,6 +101,16 @@ class Model:
             record.outcome, record.sequence = outcome, sequence
             self.counts[f"{writer}: {outcome}"] += 1
 
+    def unfinished(self) -> set[tuple[str, int]]:
+        """Return the writers and numbers of the messages whose outcome is not known yet."""
+        with self._lock:
+            return {
+                (writer, number)
+                for writer, records in self._records.items()
+                for number, record in enumerate(records)
+                if record.outcome == "sent"
+            }
+
     def failed(self, writer: str, number: int, error: BaseException) -> None:
         """Note the error of a message that was sent, or may have been."""
         if isinstance(error, ABSENT):

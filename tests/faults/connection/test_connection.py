@@ -318,7 +318,8 @@ def listen(world: World, name: str, dice: random.Random) -> None:
 
 def end(world: World, name: str, dice: random.Random) -> None:
     """Begin and end connections, in ways that are hard on them."""
-    ways = [end_in_callback, end_beside_full_buffer, end_in_drain, end_of_several]
+    ways = [end_in_callback, end_beside_full_buffer, end_in_drain]
+    ways += [end_of_several, end_in_outage]
     for way in itertools.cycle(dice.sample(ways, len(ways))):
         if world.over.wait(dice.uniform(0, 0.2)):
             return
@@ -331,29 +332,28 @@ def end(world: World, name: str, dice: random.Random) -> None:
 
 
 def end_in_callback(world: World, dice: random.Random) -> None:
-    """A callback closes or drains its own connection, and `on_error` raises."""
+    """Two callbacks close or drain their own connection, and `on_error` raises."""
 
     def raises(error: Exception) -> None:
         raise ValueError("on_error")
 
-    nc = world.connect(on_error=raises)
-    done = threading.Event()
+    nc = world.connect(on_error=raises, drain_timeout=LONG)
+    ends = [dice.choice([nc.close, nc.drain, nc.drain]) for _ in range(2)]
+    done = [threading.Event() for _ in ends]
 
-    def close(msg: jsync.Msg) -> None:
+    def end(number: int, msg: jsync.Msg) -> None:
         try:
-            if dice.random() < 0.5:
-                nc.close()
-            else:
-                nc.drain()
+            ends[number]()
         finally:
-            done.set()
+            done[number].set()
         raise ValueError("the callback")
 
-    nc.subscribe("end.callback", callback=close)
-    until = time.monotonic() + LONG
-    while not done.wait(0.05):
+    for number in range(len(ends)):
+        nc.subscribe("end.callback", callback=partial(end, number))
+    until = time.monotonic() + SLACK
+    while not any(each.wait(0.05) for each in done):
         if time.monotonic() > until:
-            world.model.wrong("a callback did not end its connection")
+            world.model.wrong("no callback ended its connection")
             break
         with contextlib.suppress(errors.ConnectionClosedError):
             nc.publish("end.callback", b"")
@@ -447,6 +447,34 @@ def end_of_several(world: World, dice: random.Random) -> None:
             seen or isinstance(error, errors.ConnectionError | errors.PublisherError)
         ):
             world.model.wrong(f"{name} ended with {error!r} as the connection closed")
+
+
+def end_in_outage(world: World, dice: random.Random) -> None:
+    """Threads that wait for a connection end as it is closed."""
+    server = world.cluster.servers[0]
+    with FaultProxy("127.0.0.1", server.port, scheme="nats") as proxy:
+        nc = world.connect([proxy.url])
+        publisher = nc.jetstream().publisher(stall_timeout=LONG)
+        proxy.refuse()
+        proxy.cut()
+        wait_for(lambda: not nc.is_connected, LONG)
+        calls: dict[str, Callable[[], object]] = {
+            "request": partial(nc.request, "end.outage", b"", timeout=LONG),
+            "publish": partial(publisher.publish, "end.outage", b""),
+            "flush": partial(nc.flush, LONG),
+        }
+        threads = {name: Thread(call) for name, call in calls.items()}
+        for thread in threads.values():
+            thread.wait_until_blocked()
+        world.model.call("close", 1, nc.close)
+        for name, thread in threads.items():
+            try:
+                error = thread.error()
+            except TimeoutError:
+                world.model.wrong(f"{name} waits for a connection that is closed")
+                break
+            if not isinstance(error, errors.ConnectionClosedError):
+                world.model.wrong(f"{name} ended with {error!r} in an outage")
 
 
 # Kept messages and steering, while nothing else fails ---------------------------------
@@ -564,7 +592,8 @@ class Faults:
 
     def __init__(self, world: World, dice: random.Random) -> None:
         self._world, self._dice = world, dice
-        kinds = [self.kill, self.freeze, self.lame_duck, self.outage, self.names]
+        kinds = [self.kill, self.freeze, self.lame_duck, self.outage]
+        kinds += [self.names, self.slow_names]
         self._turns = itertools.cycle(dice.sample(kinds, len(kinds)))
 
     def __call__(self) -> None:
@@ -598,7 +627,14 @@ class Faults:
         for proxy in self._world.proxies:
             proxy.refuse()
             proxy.cut()
+        model = self._world.model
+        begun = model.unfinished()
         self._world.over.wait(OUTAGE)
+        try:
+            wait_for(lambda: not begun & model.unfinished(), SLACK)
+        except TimeoutError:
+            late = sorted(begun & model.unfinished())[:5]
+            model.wrong(f"{late} have no outcome until the outage ends")
 
     def names(self, server: Any) -> None:
         """A name does not resolve, and its server is away: the others are connected to.
@@ -615,6 +651,13 @@ class Faults:
         if self._cut(SLACK + 5 * usual) is None:
             world.model.wrong("a name that does not resolve costs the other servers")
         world.resolver.release()
+
+    def slow_names(self, server: Any) -> None:
+        """Each name resolves, but later than an attempt to connect ends."""
+        self._world.resolver.slow_down()
+        if self._cut(SLACK) is None:
+            self._world.model.wrong("connections do not come back by slow names")
+        self._world.resolver.release()
 
     def _cut(self, seconds: float) -> float | None:
         """Cut all connections, and wait until each has come back, or was closed.

@@ -18,7 +18,7 @@ from ...support.connections import refusing_url
 from ...support.proxy import FaultProxy
 from ...support.servers import Cluster, wait_for
 from ...support.threads import LONG, Thread
-from .model import SLACK, Model
+from .model import Model
 
 if TYPE_CHECKING:
     import random
@@ -51,6 +51,7 @@ class Resolver:
         self._closed = urlsplit(refusing_url()).port
         self._released = threading.Event()
         self._hanging = ""
+        self._slow = False
 
     def name(self, host: str, port: int) -> str:
         """Give a name to a port of this machine, and return the URL."""
@@ -62,8 +63,14 @@ class Resolver:
         self._released.clear()
         self._hanging = urlsplit(url).netloc
 
+    def slow_down(self) -> None:
+        """Answer later than an attempt to connect ends, until `release`."""
+        self._released.clear()
+        self._slow = True
+
     def release(self) -> None:
         self._hanging = ""
+        self._slow = False
         self._released.set()
 
     def __call__(self, host: str, *args: Any, **options: Any) -> Any:
@@ -72,6 +79,8 @@ class Resolver:
             return self._real(host, *args, **options)
         if host == self._hanging:
             self._released.wait(LONG)
+        elif self._slow:
+            self._released.wait(1.5 * OPTIONS["connect_timeout"])
         kind = socket.SOCK_STREAM
         return [
             (NO_FAMILY, kind, 6, "", ("::1", port, 0, 0)),
@@ -133,7 +142,7 @@ class World:
     ) -> jsync.Connection:
         """Connect, however long that takes, and note the connection for `end`."""
         urls, events = urls or self.urls, events or Events()
-        until = time.monotonic() + SLACK
+        until = time.monotonic() + LONG
         while True:
             with contextlib.suppress(errors.ConnectionError):
                 nc = self.model.call(
