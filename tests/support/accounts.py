@@ -10,13 +10,15 @@ import math
 import os
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import nkeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from jsync import Msg
 
 
 class Key:
@@ -178,12 +180,58 @@ class Operator:
         )
 
 
+@dataclass(frozen=True)
+class AuthCallout:
+    """A callback that lets all users in, for a server with `config` (ADR-26).
+
+    The user `auth` with the password `auth` subscribes it to `SUBJECT`.
+    """
+
+    SUBJECT: ClassVar[str] = "$SYS.REQ.USER.AUTH"
+
+    expires_in: float | None = None
+    issuer: Key = field(default_factory=lambda: Key("account"))
+
+    @property
+    def config(self) -> str:
+        """Return the configuration of a server that sends its users to the service."""
+        return (
+            "accounts {\n  AUTH { users: [{user: auth, password: auth}] }\n  APP {}\n}\n"
+            "authorization {\n  timeout: 1\n  auth_callout {\n"
+            f"    issuer: {self.issuer.public}\n"
+            "    account: AUTH\n    auth_users: [auth]\n  }\n}\n"
+        )
+
+    def __call__(self, msg: Msg) -> None:
+        """Answer the request of a server: each user is one of the account APP."""
+        body = msg.data.split(b".")[1]
+        request = json.loads(base64.urlsafe_b64decode(body + b"=="))["nats"]
+        key = request["user_nkey"]
+        user = encode_jwt(
+            "user",
+            key,
+            self.issuer,
+            {"type": "user", "subs": -1, "data": -1, "payload": -1},
+            self.expires_in,
+            audience="APP",
+        )
+        answer = encode_jwt(
+            "answer",
+            key,
+            self.issuer,
+            {"type": "authorization_response", "jwt": user},
+            audience=request["server_id"]["id"],
+        )
+        msg.respond(answer.encode())
+
+
 def encode_jwt(
     name: str,
     subject: str,
     issuer: Key,
     claims: Mapping[str, object],
     expires_in: float | None = None,
+    audience: str | None = None,
 ) -> str:
     """Return a NATS JWT, version 2, about `subject` and signed by `issuer`."""
     now = int(time.time())
@@ -194,6 +242,8 @@ def encode_jwt(
         "sub": subject,
         "nats": {**claims, "version": 2},
     }
+    if audience is not None:
+        body["aud"] = audience
     if expires_in is not None:
         body["exp"] = math.ceil(time.time() + expires_in)
     body["jti"] = base64.b32encode(hashlib.sha256(_json(body)).digest()).decode()

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,15 +15,21 @@ import jsync
 from jsync import errors
 from jsync.core import io_thread
 
-from ...support.accounts import Key, nkey_config, password_config, token_config
+from ...support.accounts import (
+    AuthCallout,
+    Key,
+    nkey_config,
+    password_config,
+    token_config,
+)
 from ...support.connection_faults import Events, connect
 from ...support.connections import works
 from ...support.proxy import FaultProxy
-from ...support.servers import wait_for
+from ...support.servers import monitor, wait_for
 from ...support.threads import LONG, SOON, Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from jsync.server import LocalServer
@@ -268,3 +275,76 @@ def test_an_exiting_secret_callable_is_an_authentication_error(
     with pytest.raises(errors.AuthenticationError, match="raised SystemExit") as caught:
         jsync.connect(server.url, connect_timeout=LONG, **options)
     assert isinstance(caught.value.__cause__, SystemExit)
+
+
+# Auth callout -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def callout(own_server: StartServer) -> Iterator[tuple[str, jsync.Connection]]:
+    """The URL of a server with auth callout, and a connection for its service."""
+    server = own_server(jetstream=False, config=CALLOUT.config)
+    with jsync.connect(server.url, user="auth", password="auth") as service:
+        yield server.url, service
+
+
+CALLOUT = AuthCallout()
+
+
+def test_a_user_of_a_callout_outlives_its_expiry(
+    callout: tuple[str, jsync.Connection],
+) -> None:
+    url, service = callout
+    service.subscribe(CALLOUT.SUBJECT, callback=replace(CALLOUT, expires_in=2))
+    service.flush()
+    events = Events()
+    with connect(url, events, user="me", password="mine", connect_timeout=LONG) as nc:
+        lost = events.wait("disconnect")
+        assert isinstance(lost.__cause__, errors.AuthenticationError)
+        assert "Expired" in str(lost)
+        events.wait("reconnect")
+        assert works(nc)
+
+
+def test_a_callout_without_its_service_is_waited_for(
+    callout: tuple[str, jsync.Connection],
+) -> None:
+    url, service = callout
+    with pytest.raises(errors.AuthenticationError, match="Authorization Violation"):
+        jsync.connect(url, user="me", password="mine", connect_timeout=LONG)
+    events = Events()
+    options = {"user": "me", "password": "mine", "connect_timeout": LONG}
+    with service.subscribe(CALLOUT.SUBJECT, callback=CALLOUT):
+        service.flush()
+        nc = connect(url, events, ignore_auth_error_abort=True, **options)
+        assert works(nc)
+    with nc:
+        service.flush()
+        nc.force_reconnect()
+        wait_for(lambda: nc._session.io.pool.candidates()[0].attempts > 2)
+        assert isinstance(nc.last_error, errors.AuthenticationError)
+        service.subscribe(CALLOUT.SUBJECT, callback=CALLOUT)
+        events.wait("reconnect")
+        assert works(nc)
+
+
+def test_a_full_server_is_tried_until_one_leaves(own_server: StartServer) -> None:
+    server = own_server(jetstream=False, config="max_connections: 2", args=["-m", "-1"])
+    events = Events()
+    with (
+        connect(server.url, events) as nc,
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        connect(proxy.url, Events()) as first,
+    ):
+        with pytest.raises(errors.ServerLimitError, match="maximum connections"):
+            jsync.connect(server.url)
+        proxy.refuse()
+        proxy.cut()
+        wait_for(lambda: monitor(server, "connz")["num_connections"] == 1)
+        with jsync.connect(server.url):
+            proxy.accept()
+            wait_for(lambda: isinstance(first.last_error, errors.ServerLimitError))
+        wait_for(lambda: first.is_connected)
+        assert works(first)
+        assert works(nc)
+        assert not events.of("disconnect")

@@ -499,6 +499,28 @@ def test_a_refused_first_attempt_may_be_retried(
         nc.close()
 
 
+def test_announced_servers_that_do_not_exist_delay_only() -> None:
+    gone = refusing_url().partition("://")[2]
+    announced = [gone, "no.invalid:4222", "[::1]:1", "a:b:c", "", "0.0.0.0:0", ":4222"]
+
+    def script(peer: Peer) -> None:
+        peer.handshake(connect_urls=announced)
+        if not peer.number:
+            peer.frame()
+            peer.reset()
+        peer.serve()
+
+    events = Events()
+    with FakeServer(script) as fake:
+        with connect(fake.url, events) as nc:
+            events.wait("discovered")
+            assert len(nc.servers) == 4
+            nc.publish("leave")
+            events.wait("reconnect")
+            assert nc.connected_url == fake.url
+            assert "closed" not in events.names
+
+
 # Credentials --------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import socket
 import ssl
@@ -14,9 +15,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...support.connection_faults import Events, connect
+from ...support.connection_faults import Events, connect, open_files
 from ...support.connections import black_hole, refusing_url, stranger, works
-from ...support.proxy import FaultProxy, Side
+from ...support.proxy import Ending, FaultProxy, Side
 from ...support.servers import monitor, wait_for
 from ...support.threads import LONG, SOON, Recorder, Thread
 
@@ -296,6 +297,60 @@ def test_an_endless_tls_handshake_is_a_timeout() -> None:
     with black_hole() as url:
         with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
             jsync.connect(url, tls_handshake_first=True, connect_timeout=0.3)
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["after INFO", "first"])
+@pytest.mark.parametrize("to", ["client", "server"])
+def test_handshakes_cut_anywhere_leave_nothing_behind(
+    own_server: StartServer, certificates: Certificates, first: bool, to: Side
+) -> None:
+    config = certificates.server_config(handshake_first="true" if first else "false")
+    server = own_server(jetstream=False, config=config)
+    options: dict[str, Any] = {
+        "tls_ca": certificates.ca.cert,
+        "tls_handshake_first": first,
+        "connect_timeout": LONG,
+    }
+    with FaultProxy("127.0.0.1", server.port, scheme="tls") as proxy:
+        with jsync.connect(proxy.url, **options):
+            total = proxy.bytes_to[to]
+        wait_for(lambda: not proxy.connected)
+        files = open_files()
+        endings: tuple[Ending, ...] = ("reset", "fin")
+        for size, ending in itertools.product(range(1, total, 37), endings):
+            proxy.cut_after(size, to, ending)
+            with contextlib.suppress(errors.ConnectionError):
+                jsync.connect(proxy.url, **options).close()
+        wait_for(lambda: not proxy.connected)
+        assert open_files() <= files
+
+
+def test_servers_with_wrong_certificates_cost_no_good_one(
+    own_server: StartServer, certificates: Certificates
+) -> None:
+    good, *bad = [
+        own_server(jetstream=False, config=certificates.server_config(shown))
+        for shown in (None, certificates.wrong_host, certificates.expired)
+    ]
+    events = Events()
+    urls = [server.url for server in (good, *bad)]
+    with connect(
+        urls,
+        events,
+        randomize=False,
+        tls_ca=certificates.ca.cert,
+        reconnect_jitter_tls=0.01,
+    ) as nc:
+        good.kill()
+        pool = nc._session.io.pool
+        wait_for(lambda: all(each.attempts > 1 for each in pool.candidates()))
+        failures = pool.errors()
+        assert "not valid for '127.0.0.1'" in str(failures[bad[0].url])
+        assert "has expired" in str(failures[bad[1].url])
+        good.start()
+        events.wait("reconnect")
+        assert nc.connected_url == good.url
+        assert works(nc)
 
 
 # The encrypted line -------------------------------------------------------------------
