@@ -54,7 +54,9 @@ def check_seconds(value: object, name: str) -> float:
     return number
 
 
-def check_count(value: object, name: str, least: int, most: int = MAX_COUNT) -> int:
+def check_count(
+    value: object, name: str, minimum: int, maximum: int = MAX_COUNT
+) -> int:
     """Return a whole number from `least` to `most`.
 
     Args:
@@ -72,10 +74,10 @@ def check_count(value: object, name: str, least: int, most: int = MAX_COUNT) -> 
     ):
         raise ConfigError(f"{name} has to be a whole number, not {value!r}")
     number = int(value)
-    if number < least:
-        raise ConfigError(f"{name} has to be at least {least}, not {number}")
-    if number > most:
-        raise ConfigError(f"{name} has to be at most {most}, not {number}")
+    if number < minimum:
+        raise ConfigError(f"{name} has to be at least {minimum}, not {number}")
+    if number > maximum:
+        raise ConfigError(f"{name} has to be at most {maximum}, not {number}")
     return number
 
 
@@ -101,9 +103,9 @@ def _means_none(value: object) -> bool:
     )
 
 
-def check_int(value: object, name: str, least: int) -> int:
+def check_int(value: object, name: str, minimum: int) -> int:
     """Return a whole number from `least` to the largest that servers can store."""
-    return check_count(value, name, least, MAX_SEQUENCE)
+    return check_count(value, name, minimum, MAX_SEQUENCE)
 
 
 def check_str(value: object, name: str) -> str:
@@ -131,7 +133,7 @@ def check_positive_seconds(value: object, name: str) -> float:
     return number
 
 
-def check_heartbeat_patience(value: object, name: str) -> float | None:
+def check_heartbeat_timeout(value: object, name: str) -> float | None:
     """Return how long to wait for a sign of life: above 0 seconds, and finite, or None.
 
     Raises:

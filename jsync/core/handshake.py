@@ -52,17 +52,17 @@ class Handshake:
 
     TLS begins if either side requires it. With `tls_first` it begins before INFO, which
     need not mention TLS then, for example behind a proxy that terminates it. On a
-    WebSocket, TLS is settled before the handshake, and `carried` tells if there is any.
+    WebSocket, TLS is settled before the handshake, and `websocket_tls` tells if there is any.
     """
 
     def __init__(
-        self, *, tls: bool, tls_first: bool = False, carried: bool | None = None
+        self, *, tls: bool, tls_first: bool = False, websocket_tls: bool | None = None
     ) -> None:
-        self._carried = carried is not None
-        self._tls = (tls or tls_first) and not self._carried
-        begins_with_tls = tls_first and not self._carried
+        self._is_websocket = websocket_tls is not None
+        self._tls = (tls or tls_first) and not self._is_websocket
+        begins_with_tls = tls_first and not self._is_websocket
         self._state = HandshakeState.TLS if begins_with_tls else HandshakeState.GREETING
-        self._encrypted = bool(carried)
+        self._encrypted = bool(websocket_tls)
         self._owes_pong = False
         self._head = b""
         # The bytes after INFO, None until INFO is complete.
@@ -91,7 +91,7 @@ class Handshake:
         """
         if self._state is HandshakeState.TLS and data:
             raise self._failed(_plaintext_after_tls(data[:200].decode("latin-1")))
-        if self._state is not HandshakeState.GREETING or self._carried:
+        if self._state is not HandshakeState.GREETING or self._is_websocket:
             return
         if len(self._head) < 5:
             self._head += data[:40]
@@ -147,13 +147,13 @@ class Handshake:
 
     def eof(self) -> errors.ConnectionError:
         """Return the error for a peer that closes the connection now."""
-        shaken = self._encrypted and not self._carried
+        shaken = self._encrypted and not self._is_websocket
         if shaken and (self.info is None or self.info.tls_verify):
             error: errors.ConnectionError = TLSError(
                 "closed by the server right after the TLS handshake: "
                 "it may want another client certificate"
             )
-        elif self._state is HandshakeState.GREETING and self._carried:
+        elif self._state is HandshakeState.GREETING and self._is_websocket:
             error = errors.ConnectionError(
                 "the WebSocket was closed before an INFO came: is it a NATS server's?"
             )
@@ -174,7 +174,7 @@ class Handshake:
         if (
             self._state is HandshakeState.GREETING
             and not self._head
-            and not self._carried
+            and not self._is_websocket
         ):
             hint = (
                 ": is it the client port of a NATS server? "
@@ -194,7 +194,11 @@ class Handshake:
                     "JetStream need: turn them on there, or use version 2.2 or newer"
                 )
             )
-        if self._encrypted or self._carried or not (self._tls or info.tls_required):
+        if (
+            self._encrypted
+            or self._is_websocket
+            or not (self._tls or info.tls_required)
+        ):
             self._state = HandshakeState.CONNECT
         elif not (info.tls_required or info.tls_available):
             raise self._failed(

@@ -604,7 +604,7 @@ class IOThread:
         handshake = Handshake(
             tls=self._wants_tls(server),
             tls_first=options.tls_handshake_first,
-            carried=stream.encrypted if server.websocket else None,
+            websocket_tls=stream.encrypted if server.websocket else None,
         )
         step = handshake.step
         while handshake.state is not HandshakeState.READY:

@@ -156,8 +156,8 @@ class Options:
         if self.tls_ca or self.tls_cert:
             raise ConfigError("an SSLContext excludes tls_ca, tls_cert and tls_key")
 
-    def _check_count(self, name: str, least: int) -> None:
-        self._set(name, check_count(getattr(self, name), name, least))
+    def _check_count(self, name: str, minimum: int) -> None:
+        self._set(name, check_count(getattr(self, name), name, minimum))
 
     def _set(self, name: str, value: float) -> None:
         object.__setattr__(self, name, value)  # frozen after this

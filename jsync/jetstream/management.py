@@ -41,7 +41,7 @@ from ..models.codec import wire_time
 from ..models.consumer import consumer_request
 from ..models.stream import stream_request
 from ..subjects import has_wildcard
-from ..validation import check_heartbeat_patience, check_int, check_seconds
+from ..validation import check_heartbeat_timeout, check_int, check_seconds
 from .features import PAUSE, RESET
 from .paging import Pages
 from .replies import get_field
@@ -505,7 +505,7 @@ def consumer_names(api: API, stream: str, timeout: Seconds | None) -> Iterator[s
 def _to_timestamp(until: datetime | Seconds) -> str:
     if isinstance(until, datetime):
         return wire_time(until, "until")
-    if check_heartbeat_patience(until, "until") is None:
+    if check_heartbeat_timeout(until, "until") is None:
         raise ConfigError("until has to be a datetime or seconds from now, not None")
     try:
         ahead = timedelta(seconds=check_seconds(until, "until"))

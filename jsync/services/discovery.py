@@ -61,9 +61,9 @@ class Services:
             ConnectionLostError: The connection broke before the answers came.
             PermissionsError: You may not publish to the control subject.
         """
-        begun = monotonic()
+        sent_at = monotonic()
         return [
-            ping.replace(rtt=received_at - begun)
+            ping.replace(rtt=received_at - sent_at)
             for ping, received_at in self._ask(
                 ServicePing, "PING", name, instance_id, timeout, stall, prefix
             )
@@ -151,8 +151,8 @@ class Services:
     ) -> Iterator[tuple[Answer, float]]:
         subject = control_subject(check_prefix(prefix), verb, name, instance_id)
         session = self._owner._session
-        most = None if instance_id is None else 1
-        replies = request_many(session, subject, b"", timeout, stall, most, None, None)
+        limit = None if instance_id is None else 1
+        replies = request_many(session, subject, b"", timeout, stall, limit, None, None)
         try:
             for msg in replies:
                 received_at = monotonic()

@@ -168,7 +168,7 @@ class EndpointRunner:
         answer = failure = None
         work.requests += 1
         request = Request(msg, self.failed)
-        begun = monotonic_ns()
+        started_at = monotonic_ns()
         try:
             answer = self._call(request)
         except ServiceError as error:
@@ -178,7 +178,7 @@ class EndpointRunner:
         except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
             failure = self._sanitize_error(msg, error)
         # Count before the answer, so that its receiver finds the request counted.
-        work.nanoseconds += monotonic_ns() - begun
+        work.nanoseconds += monotonic_ns() - started_at
         if request.answered_error:
             return  # the client would take a second answer for one to another request
         if failure is not None:

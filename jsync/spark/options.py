@@ -186,13 +186,13 @@ class Options:
             raise refused(name, " or ".join(choices), text)
         return text.lower()
 
-    def count(self, name: str, least: int = 1) -> int | None:
+    def count(self, name: str, minimum: int = 1) -> int | None:
         """Return a whole number from `least` on."""
         text = self.text(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdigit() and int(text) >= least):
-            raise refused(name, f"a whole number from {least} on", text)
+        if not (text.isascii() and text.isdigit() and int(text) >= minimum):
+            raise refused(name, f"a whole number from {minimum} on", text)
         return int(text)
 
     def seconds(self, name: str) -> float | None:

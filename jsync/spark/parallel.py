@@ -54,20 +54,20 @@ def read_ahead(
         keys: The keys.
     """
     rest = iter(keys)
-    begun: deque[Future[tuple[list[Batch], Generator[Batch]]]] = deque()
+    started: deque[Future[tuple[list[Batch], Generator[Batch]]]] = deque()
     with ThreadPoolExecutor(PREFETCH, "jsync-spark-ahead") as pool:
         try:
             while True:
-                for key in islice(rest, PREFETCH + 1 - len(begun)):
-                    begun.append(pool.submit(_begin, read(key)))
-                if not begun:
+                for key in islice(rest, PREFETCH + 1 - len(started)):
+                    started.append(pool.submit(_begin, read(key)))
+                if not started:
                     return
-                first, others = begun[0].result()
+                first, others = started[0].result()
                 yield from first
                 yield from others
-                begun.popleft()
+                started.popleft()
         finally:
-            for one in begun:
+            for one in started:
                 if not one.cancel() and one.exception() is None:
                     one.result()[1].close()
 

@@ -102,10 +102,10 @@ def run(
             lifeline = _own_input()
             _daemon("lifeline", lambda: _await_end_of_input(lifeline, events))
             reports.start()
-        begun = _start_until_stopped(connect, start, events, reports, grace)
-        if begun is None:
+        started = _start_until_stopped(connect, start, events, reports, grace)
+        if started is None:
             return
-        nc, running = begun
+        nc, running = started
         try:
             _watch(running, events)
             if reports is not None:

@@ -67,14 +67,14 @@ class ThreadState:
         requests more time from the server every `interval` seconds. Only the thread of the clock
         calls this.
         """
-        for msg, begun in list(self.in_flight.items()):
-            if limit is not None and now - begun >= limit and msg is not self.late:
+        for msg, started_at in list(self.in_flight.items()):
+            if limit is not None and now - started_at >= limit and msg is not self.late:
                 if not keeps:
                     return None if self.in_flight.pop(msg, None) is None else msg
                 self.late = msg
                 return msg
             last, requested_at = self.progress
-            if now - (requested_at if last is msg else begun) >= interval:
+            if now - (requested_at if last is msg else started_at) >= interval:
                 self.progress = msg, now
                 # If the call has just ended, the server ignores this.
                 with contextlib.suppress(Error):
@@ -120,12 +120,12 @@ class HandlerRunner:
                 self._settle(msg)
                 return
         error: BaseException | None = None
-        hand[msg] = begun = monotonic()
+        hand[msg] = started_at = monotonic()
         try:
             self._call(msg)
         except BaseException as raised:  # noqa: BLE001 (SystemExit is a failure as well)
             error = raised
-        seconds = monotonic() - begun
+        seconds = monotonic() - started_at
         state.seconds[
             0 if seconds <= _FIRST_BUCKET else bisect_left(BUCKETS, seconds)
         ] += 1

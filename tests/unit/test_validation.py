@@ -22,7 +22,7 @@ from jsync.validation import (
     check_bool,
     check_callable,
     check_count,
-    check_heartbeat_patience,
+    check_heartbeat_timeout,
     check_optional_callable,
     check_seconds,
 )
@@ -106,13 +106,13 @@ def test_a_duration_may_be_endless_or_past() -> None:
 
 @pytest.mark.parametrize("value", [0, -1.0, inf, *NO_DURATION, timedelta(0)], ids=repr)
 def test_patience_is_above_zero_and_ends(value: Any) -> None:
-    with pytest.raises(ConfigError, match="heartbeat_patience"):
-        check_heartbeat_patience(value, "heartbeat_patience")
+    with pytest.raises(ConfigError, match="heartbeat_timeout"):
+        check_heartbeat_timeout(value, "heartbeat_timeout")
 
 
 def test_patience_may_be_left_to_its_default() -> None:
-    assert check_heartbeat_patience(None, "heartbeat_patience") is None
-    assert check_heartbeat_patience(timedelta(seconds=0.5), "heartbeat_patience") == 0.5
+    assert check_heartbeat_timeout(None, "heartbeat_timeout") is None
+    assert check_heartbeat_timeout(timedelta(seconds=0.5), "heartbeat_timeout") == 0.5
 
 
 @pytest.mark.parametrize("value", ["no", "", 1, 0, None], ids=repr)

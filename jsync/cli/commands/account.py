@@ -159,8 +159,8 @@ def _use(tier: Tier) -> dict[str, object]:
     return {
         "Storage": _sized(tier.storage, limits.max_storage, tier.reserved_storage),
         "Memory": _sized(tier.memory, limits.max_memory, tier.reserved_memory),
-        "Storage Per Stream": _most(limits.storage_max_stream_bytes),
-        "Memory Per Stream": _most(limits.memory_max_stream_bytes),
+        "Storage Per Stream": _byte_limit(limits.storage_max_stream_bytes),
+        "Memory Per Stream": _byte_limit(limits.memory_max_stream_bytes),
         "Streams": _counted(tier.streams, limits.max_streams),
         "Consumers": _counted(tier.consumers, limits.max_consumers),
         "Consumer Maximum Ack Pending": each if each > 0 else None,
@@ -174,7 +174,7 @@ def _sized(used: int, limit: int, reserved: int) -> str:
     return f"{Size(used).text} of {of}{more}"
 
 
-def _most(limit: int) -> Size | None:
+def _byte_limit(limit: int) -> Size | None:
     return Size(limit) if limit > 0 else None
 
 

@@ -164,13 +164,13 @@ def _chart(results: list[BenchResult]) -> None:
     table.add_column("CPU µs", justify="right")
     table.add_column("median µs", justify="right")
     table.add_column("99 % µs", justify="right")
-    most = max(figure.rate for figure in results)
+    peak = max(figure.rate for figure in results)
     for figure in results:
         median, late = figure.latency or (None, None)
         table.add_row(
             figure.what,
             f"{figure.rate:,.0f}",
-            Bar(most, 0, figure.rate),
+            Bar(peak, 0, figure.rate),
             _micro(figure.cpu / max(1, figure.messages)),
             _micro(median),
             _micro(late),

@@ -154,14 +154,14 @@ def fetch(
     if no_wait and wait is not None:
         raise click.UsageError("--wait and --no-wait exclude each other")
     form = message_format(settings, raw, headers_only, subjects_only)
-    most = 100 if count is None and max_bytes is None else count
+    limit = 100 if count is None and max_bytes is None else count
     with settings.connect() as nc:
         worker = _bind(settings.jetstream(nc), stream, consumer)
         if no_wait:
-            batch = worker.fetch_nowait(most, max_bytes=max_bytes)
+            batch = worker.fetch_nowait(limit, max_bytes=max_bytes)
         else:
             seconds = settings.timeout if wait is None else wait
-            batch = worker.fetch(most, max_bytes=max_bytes, timeout=seconds)
+            batch = worker.fetch(limit, max_bytes=max_bytes, timeout=seconds)
         with batch:
             _write_all(batch, form, _reply_to(worker, reply))
 

@@ -171,8 +171,8 @@ def _tell(
     )
     for line in found:
         echo(line)
-    most = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(4))
-    echo(f"\nThe worker counted by category: {most}, ...")
+    peak = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(4))
+    echo(f"\nThe worker counted by category: {peak}, ...")
     echo(
         "Next: `jsync server` runs a server, `jsync ingest` fills a stream from a file, "
         "`jsync bench` measures, `jsync doctor` checks this machine."

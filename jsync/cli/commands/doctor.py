@@ -135,15 +135,17 @@ def _python() -> CheckResult:
 
 
 def _remote(
-    settings: Settings, parts: list[str], worst: State
+    settings: Settings, parts: list[str], severity: State
 ) -> Iterator[CheckResult]:
     try:
         with settings.connect(allow_reconnect=False) as nc:
             for part in parts:
                 found = _look_at(part, settings, nc)
-                yield found._replace(state=worst) if found.state == "broken" else found
+                yield (
+                    found._replace(state=severity) if found.state == "broken" else found
+                )
     except errors.Error as error:
-        yield CheckResult("server", worst, format_error(error), _advice(error))
+        yield CheckResult("server", severity, format_error(error), _advice(error))
 
 
 def _look_at(part: str, settings: Settings, nc: jsync.Connection) -> CheckResult:
@@ -380,55 +382,55 @@ _REMOTE: Final[dict[str, Callable[[Any, jsync.Connection], CheckResult]]] = {
 # This machine -------------------------------------------------------------------------
 
 
-def _own_server(worst: State) -> CheckResult:
+def _own_server(severity: State) -> CheckResult:
     try:
         with LocalServer() as server, jsync.connect(server.url) as nc:
             words = f"nats-server {nc.server_info.version} runs here"
     except errors.Error as error:
-        return CheckResult("own-server", worst, format_error(error))
+        return CheckResult("own-server", severity, format_error(error))
     return CheckResult("own-server", "ok", words)
 
 
-def _parquet(worst: State) -> CheckResult:
+def _parquet(severity: State) -> CheckResult:
     version = _version("pyarrow")
     if version is None:
-        return CheckResult("parquet", worst, "no pyarrow", "pip install pyarrow")
+        return CheckResult("parquet", severity, "no pyarrow", "pip install pyarrow")
     return CheckResult("parquet", "ok", f"pyarrow {version}")
 
 
-def _java(worst: State) -> CheckResult:
+def _java(severity: State) -> CheckResult:
     needed = "install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or 21"
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None:
-        return CheckResult("java", worst, "no Java, which Spark needs", needed)
+        return CheckResult("java", severity, "no Java, which Spark needs", needed)
     try:
         ran = subprocess.run(  # noqa: S603
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         return CheckResult(
-            "java", worst, f"{java} does not run: {format_error(error)}", needed
+            "java", severity, f"{java} does not run: {format_error(error)}", needed
         )
     match = re.search(r'version "(\d+)[^"]*"', ran.stderr)
     if match is None or int(match[1]) not in _SPARK_JAVA:
         found = match[0] if match else ran.stderr[:80]
         return CheckResult(
-            "java", worst, f"{java} is {found}: Spark needs 17 or 21", needed
+            "java", severity, f"{java} is {found}: Spark needs 17 or 21", needed
         )
     return CheckResult("java", "ok", f"{java}, {match[0]}")
 
 
-def _spark(worst: State) -> CheckResult:
+def _spark(severity: State) -> CheckResult:
     do = 'pip install "jsync[spark]"'
     found = {name: _version(name) for name in ("pyspark", "pyarrow", "sqlglot")}
     missing = [name for name, version in found.items() if version is None]
     if missing:
-        return CheckResult("spark", worst, f"no {' and no '.join(missing)}", do)
+        return CheckResult("spark", severity, f"no {' and no '.join(missing)}", do)
     words = ", ".join(f"{name} {version}" for name, version in found.items())
     if int((found["pyspark"] or "0").split(".")[0]) < 4:
         return CheckResult(
-            "spark", worst, f"{words}: jsync needs pyspark 4.0 or newer", do
+            "spark", severity, f"{words}: jsync needs pyspark 4.0 or newer", do
         )
     return CheckResult("spark", "ok", words)
 

@@ -99,10 +99,10 @@ def pub(
         messages = (draft.fill(number, payload) for number, payload in paced)
         if jetstream:
             options = {"msg_id": msg_id, "ttl": ttl}
-            is_lone = count == 1 and (body is not None or send_on == "eof")
+            is_single = count == 1 and (body is not None or send_on == "eof")
             js = settings.jetstream(nc)
             timeout = settings.timeout
-            done = _store(js, subject, messages, options, timeout, is_lone=is_lone)
+            done = _store(js, subject, messages, options, timeout, is_single=is_single)
         else:
             done = _publish(nc, subject, messages, reply)
             flush(nc, settings.timeout)
@@ -148,7 +148,7 @@ def _store(
     options: Any,
     timeout: float,
     *,
-    is_lone: bool,
+    is_single: bool,
 ) -> dict[str, Any]:
     """Store messages, and return the counts as JSON.
 
@@ -163,9 +163,13 @@ def _store(
         published += 1
         duplicates += ack.duplicate
 
-    if is_lone:
-        (lone,) = messages
-        count(js.publish(lone.subject, lone.data, headers=lone.headers, **options))
+    if is_single:
+        (message,) = messages
+        count(
+            js.publish(
+                message.subject, message.data, headers=message.headers, **options
+            )
+        )
     else:
         waiting: deque[jsync.PubAckFuture] = deque()
         with js.publisher(window=_WINDOW, ack_timeout=timeout) as publisher:

@@ -111,9 +111,9 @@ def _several(
         nonlocal over
         try:
             while True:
-                patience = _POLL_INTERVAL if wait is None else wait
+                poll_seconds = _POLL_INTERVAL if wait is None else wait
                 try:
-                    msg = waiting.get(timeout=patience)
+                    msg = waiting.get(timeout=poll_seconds)
                 except queue.Empty:
                     if wait is not None:
                         return

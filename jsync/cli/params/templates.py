@@ -116,16 +116,16 @@ def _random_text(action: str, arguments: list[str]) -> Callable[[TemplateContext
             "{{Random 10 20}}"
         )
     try:
-        least, most = sorted(map(int, arguments))
+        shortest, longest = sorted(map(int, arguments))
     except ValueError:  # Python refuses to read a number of thousands of digits
-        least, most = 0, _MAX_RANDOM + 1
-    if most > _MAX_RANDOM:
+        shortest, longest = 0, _MAX_RANDOM + 1
+    if longest > _MAX_RANDOM:
         raise click.UsageError(
             f"{action:.60} is too long: the limit is {_MAX_RANDOM} letters"
         )
 
     def text(moment: TemplateContext) -> str:
-        return "".join(random.choices(_LETTERS, k=random.randint(least, most)))
+        return "".join(random.choices(_LETTERS, k=random.randint(shortest, longest)))
 
     return text
 

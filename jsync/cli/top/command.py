@@ -111,7 +111,7 @@ def _write(settings: Settings, state: ScreenState, interval: float, count: int) 
             began = monotonic()
             rates.add(measure(js, helper))
             if number:
-                _write_rates(settings, state, rates, lone=count == 1)
+                _write_rates(settings, state, rates, single=count == 1)
             if number < count:
                 sleep(max(0.0, began + interval - monotonic()))
     if rates.missing is not None:
@@ -119,7 +119,7 @@ def _write(settings: Settings, state: ScreenState, interval: float, count: int) 
 
 
 def _write_rates(
-    settings: Settings, state: ScreenState, rates: RateTracker, *, lone: bool
+    settings: Settings, state: ScreenState, rates: RateTracker, *, single: bool
 ) -> None:
     rows, _ = state.rows(rates, sys.maxsize)
     if not settings.json:
@@ -128,7 +128,7 @@ def _write_rates(
         write_table([name.replace("_", " ") for name in columns], cells)
         return
     document = {state.view.value: [_document(row) for row in rows]}
-    if lone:
+    if single:
         write_json(document)
     else:
         write_line(document)

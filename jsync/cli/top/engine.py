@@ -247,7 +247,7 @@ class ScreenState:
         return self.view in self._upward
 
     def rows(
-        self, rates: RateTracker, room: int
+        self, rates: RateTracker, height: int
     ) -> tuple[list[StreamRow | ConsumerRow], int]:
         """Return the rows that fit into `room` lines, and the number of matches."""
         every: Iterable[StreamRow | ConsumerRow]
@@ -262,9 +262,9 @@ class ScreenState:
                 key=lambda row: -1.0 if value(row) is None else value(row),
                 reverse=not self.upward,
             )
-        self._page, self._count = max(room, 1), len(found)
+        self._page, self._count = max(height, 1), len(found)
         self._scroll(0)
-        return list(islice(found, self.first, self.first + room)), len(found)
+        return list(islice(found, self.first, self.first + height)), len(found)
 
     def press(self, key: str) -> None:
         """Handle a key: a character, or the name of another key."""
@@ -346,12 +346,12 @@ def sparkline(rates: Sequence[float], width: int, *, ascii_only: bool = False) -
     """Return a chart of the last rates, `width` characters wide, the newest last."""
     levels = _ASCII if ascii_only else _BLOCKS
     shown = rates[max(0, len(rates) - width) :]
-    most = max(shown, default=0.0)
-    if most <= 0:
+    peak = max(shown, default=0.0)
+    if peak <= 0:
         return (levels[0] * len(shown)).rjust(width)
     top = len(levels) - 1
     # Draw at least the lowest bar for any rate above 0.
-    drawn = (levels[min(top, ceil(rate / most * top))] for rate in shown)
+    drawn = (levels[min(top, ceil(rate / peak * top))] for rate in shown)
     return "".join(drawn).rjust(width)
 
 

@@ -79,13 +79,13 @@ def draw(
     size: ConsoleDimensions,
 ) -> RenderableType:
     """Return the whole screen. `figures` is None before the first measurement."""
-    room = max(size.height - _AROUND, 1)
+    height = max(size.height - _AROUND, 1)
     rows: list[StreamRow | ConsumerRow] = []
     count = 0
     if rates is not None:
-        rows, count = state.rows(rates, room)
+        rows, count = state.rows(rates, height)
     table = _table(state, connection, rows, size.width)
-    blank = [Text("")] * (room - len(rows))
+    blank = [Text("")] * (height - len(rows))
     return Group(
         _head(state, connection, count),
         _summary(rates, connection),

@@ -9,8 +9,8 @@ _SIZES: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 def format_duration(duration: float) -> str:
     """Return a duration as people write it: `1h30m`, `500ms`."""
-    for unit, least in (("d", 86400), ("h", 3600), ("m", 60)):
-        whole, rest = divmod(duration, least)
+    for unit, seconds_each in (("d", 86400), ("h", 3600), ("m", 60)):
+        whole, rest = divmod(duration, seconds_each)
         if whole:
             return f"{whole:.0f}{unit}" + (format_duration(rest) if rest else "")
     return f"{duration * 1000:g}ms" if 0 < duration < 1 else f"{duration:g}s"

@@ -121,7 +121,7 @@ def consumer_sections(
     general = {"Mode": "push" if config.deliver_subject else "pull"}
     sections[_GENERAL] = general | sections[_GENERAL]
     sections["Cluster"] = _cluster(info.cluster, info.ts)
-    most = config.max_ack_pending or 0
+    limit = config.max_ack_pending or 0
     bound = (
         ("bound" if info.push_bound else "no subscriber")
         if (config.deliver_subject)
@@ -130,7 +130,7 @@ def consumer_sections(
     sections["State"] = {
         "Last Delivered Message": _both(info.delivered, info.ts),
         "Acknowledgment Floor": _both(info.ack_floor, info.ts),
-        "Outstanding Acks": _of(info.num_ack_pending, most),
+        "Outstanding Acks": _of(info.num_ack_pending, limit),
         "Redelivered Messages": info.num_redelivered,
         "Stranded Messages": (state and stranded(info, state)) or None,
         "Unprocessed Messages": info.num_pending,
@@ -213,8 +213,8 @@ def _both(place: SequenceInfo, now: datetime | None) -> str:
     return f"stream {place.stream_seq:,}, consumer {place.consumer_seq:,}{last}"
 
 
-def _of(number: int, most: int | None) -> str:
-    return f"{number:,} of {most:,}" if most and most > 0 else f"{number:,}"
+def _of(number: int, limit: int | None) -> str:
+    return f"{number:,} of {limit:,}" if limit and limit > 0 else f"{number:,}"
 
 
 def format_config(

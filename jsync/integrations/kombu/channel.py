@@ -69,13 +69,13 @@ class QueueConsumer:
 class QoS:
     """The prefetch count of a channel, in the attribute that kombu and Celery read."""
 
-    def __init__(self, arrivals: DeliveryBuffer) -> None:
-        self._arrivals = arrivals
+    def __init__(self, buffer: DeliveryBuffer) -> None:
+        self._buffer = buffer
 
     @property
     def prefetch_count(self) -> int:
         """The most messages that kombu may hold. 0: no limit."""
-        return self._arrivals.limit
+        return self._buffer.limit
 
 
 class Channel(base.StdChannel):  # type: ignore[misc]
@@ -95,8 +95,8 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         self._transport = transport
         self._broker = transport.shared
         self._process = os.getpid()
-        self.arrivals = DeliveryBuffer(transport.self_pipe, self._broker.tracker)
-        self.qos = QoS(self.arrivals)
+        self.buffer = DeliveryBuffer(transport.self_pipe, self._broker.tracker)
+        self.qos = QoS(self.buffer)
         self._readers: dict[str, QueueConsumer] = {}
         """The consumers, by queue."""
         self._made: set[str] = set()
@@ -380,7 +380,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         apply_global: bool = False,
     ) -> None:
         """Set the most messages that this channel may hold. 0: no limit."""
-        self.arrivals.set_limit(prefetch_count)
+        self.buffer.set_limit(prefetch_count)
 
     def basic_consume(
         self,
@@ -401,7 +401,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         transient = self._transient.get(queue)
         if transient is not None:
             self._add(QueueConsumer(queue, tag, callback, no_ack))
-            self.arrivals.read(queue, [])
+            self.buffer.read(queue, [])
             transient.read(self._arrived)
             self._shared.nc.flush()
             return tag
@@ -411,14 +411,14 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         self._add(QueueConsumer(queue, tag, callback, no_ack))
         pullers = [
             LanePuller(
-                self.arrivals,
+                self.buffer,
                 self._shared.tracker,
                 Lane(queue, level),
                 self._consumer_factory(queue, level),
             )
             for level in reversed(range(levels))
         ]
-        self.arrivals.read(queue, pullers)
+        self.buffer.read(queue, pullers)
         return tag
 
     def _add(self, reader: QueueConsumer) -> None:
@@ -445,7 +445,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         return make
 
     def _arrived(self, queue: str, msg: jsync.Msg) -> None:
-        if not self.arrivals.put(Lane(queue, 0), msg):
+        if not self.buffer.put(Lane(queue, 0), msg):
             self._return([msg], queue)
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -463,7 +463,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             transient = self._broker.transient.get(reader.queue)
             if transient is not None:
                 transient.read(None)
-            stopped, left = self.arrivals.leave(reader.queue)
+            stopped, left = self.buffer.leave(reader.queue)
             pullers += stopped
             self._return([delivery.msg for delivery in left], reader.queue)
         stop_all(pullers)
@@ -479,13 +479,13 @@ class Channel(base.StdChannel):  # type: ignore[misc]
 
     def has_tasks(self) -> bool:
         """Return whether the channel reads a queue with a stream."""
-        return self.arrivals.has_lanes
+        return self.buffer.has_lanes
 
     def deliver(self) -> bool:
         """Call the callback of the next message, if one has come."""
-        if self.arrivals.failure is not None:
-            raise self.arrivals.failure
-        delivery = self.arrivals.take(self._holds)
+        if self.buffer.failure is not None:
+            raise self.buffer.failure
+        delivery = self.buffer.take(self._holds)
         if delivery is None:
             return False
         reader = self._readers.get(delivery.queue)
@@ -516,7 +516,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 delivery.queue,
                 error,
             )
-        self.arrivals.done(delivery.tag)
+        self.buffer.done(delivery.tag)
         self._broker.tracker.term(delivery.msg)
         return None
 
@@ -549,7 +549,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             if no_ack:
                 delivery = Delivery(uuid4().hex, queue, 0, msg)
             else:
-                delivery = self.arrivals.hold(queue, msg)
+                delivery = self.buffer.hold(queue, msg)
             message = self._read(delivery, None)
             if message is None:
                 continue
@@ -579,9 +579,9 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         """Acknowledge a message. The ack is buffered, and sent again if it may be lost."""
         tracker = self._shared.tracker
         if multiple:
-            done = self.arrivals.done_until(delivery_tag)
+            done = self.buffer.done_until(delivery_tag)
         else:
-            one = self.arrivals.done(delivery_tag)
+            one = self.buffer.done(delivery_tag)
             done = [] if one is None else [one]
         for delivery in done:
             tracker.ack(delivery.msg)
@@ -589,7 +589,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Drop a message, or with `requeue` return it, to be delivered to any worker."""
         tracker = self._shared.tracker
-        delivery = self.arrivals.done(delivery_tag)
+        delivery = self.buffer.done(delivery_tag)
         if delivery is None:
             return
         if requeue:
@@ -599,7 +599,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
 
     def basic_recover(self, requeue: bool = True) -> None:
         """Return all messages that this channel holds to their queues."""
-        for delivery in self.arrivals.release():
+        for delivery in self.buffer.release():
             self._return([delivery.msg], delivery.queue)
 
     def flow(self, active: bool = True) -> None:

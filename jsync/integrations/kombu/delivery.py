@@ -231,14 +231,14 @@ class LanePuller(threading.Thread):
 
     def __init__(
         self,
-        arrivals: DeliveryBuffer,
+        buffer: DeliveryBuffer,
         tracker: DeliveryTracker,
         lane: Lane,
         make_consumer: Callable[[], jsync.Consumer],
     ) -> None:
         super().__init__(name=f"jsync-kombu-{lane.queue}-{lane.priority}", daemon=True)
         self.lane = lane
-        self._arrivals = arrivals
+        self._buffer = buffer
         self._tracker = tracker
         self._make_consumer = make_consumer
         self._tokens: queues.SimpleQueue[None] = queues.SimpleQueue()
@@ -274,10 +274,10 @@ class LanePuller(threading.Thread):
         try:
             self._work()
         except ConsumerCancelled as error:
-            self._arrivals.fail(error)
+            self._buffer.fail(error)
         except Exception as error:  # a silent end of the thread would stop the queue
             log.exception("queue %s: cannot be read any more", self.lane.queue)
-            self._arrivals.fail(error)
+            self._buffer.fail(error)
 
     def _work(self) -> None:
         consumer: jsync.Consumer | None = None
@@ -287,15 +287,15 @@ class LanePuller(threading.Thread):
                 if consumer is None:
                     consumer = self._make_consumer()
                 if unavailable:
-                    self._arrivals.mark_available(self.lane)
+                    self._buffer.mark_available(self.lane)
                     unavailable = False
-                pull = self._arrivals.pull(self.lane)
+                pull = self._buffer.pull(self.lane)
                 if pull is None:
                     self._pause(PULL_SECONDS)
                 else:
                     self._pull(consumer, pull)
             except (ConnectionClosedError, ForkedProcessError) as error:
-                self._arrivals.fail(error)
+                self._buffer.fail(error)
                 return
             except (errors.ConnectionError, TimeoutError) as error:
                 unavailable = True
@@ -317,24 +317,24 @@ class LanePuller(threading.Thread):
                 self._batch = batch
                 stopped = self._stopped
             with batch:
-                if stopped or self._arrivals.is_excess(self.lane):
+                if stopped or self._buffer.is_excess(self.lane):
                     return
                 for msg in batch:
                     count += 1
-                    if not self._arrivals.put(self.lane, msg):
+                    if not self._buffer.put(self.lane, msg):
                         self._tracker.give_back(msg)
             if batch.error is not None:  # the pull was interrupted
                 raise batch.error
         finally:
             with self._lock:
                 self._batch = None
-            self._arrivals.ended(self.lane, count)
+            self._buffer.ended(self.lane, count)
 
     def _failed(self, error: Exception, grade: int) -> None:
         if self._stopped:
             return
         log.log(grade, "queue %s: %s; trying again", self.lane.queue, error)
-        self._arrivals.mark_unavailable(self.lane)
+        self._buffer.mark_unavailable(self.lane)
         self._pause(PAUSE_SECONDS)
 
     def _pause(self, seconds: float) -> None:

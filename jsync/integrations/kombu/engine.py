@@ -120,10 +120,10 @@ class Prefetch(Generic[H]):
     @property
     def is_full(self) -> bool:
         """True if the prefetch count is reached."""
-        return self.limit > 0 and self._room <= 0
+        return self.limit > 0 and self._capacity <= 0
 
     @property
-    def _room(self) -> int:
+    def _capacity(self) -> int:
         waiting = sum(entry[2].can_return for entry in self._waiting)
         if not self.limit:
             return MAX_WAITING - waiting
@@ -133,22 +133,22 @@ class Prefetch(Generic[H]):
 
     def ready(self) -> list[Lane]:
         """Return the lanes that may pull now."""
-        room = self._room
+        capacity = self._capacity
         idle = [
             lane
             for lane, pull in self._pulls.items()
             if pull is None and lane not in self._unavailable
         ]
-        if room <= 0 or not self.limit or len(self._pulls) == 1:
-            return idle if room > 0 else []
+        if capacity <= 0 or not self.limit or len(self._pulls) == 1:
+            return idle if capacity > 0 else []
         if any(pull is not None and not pull.waits for pull in self._pulls.values()):
             return []  # another lane has its turn
-        asking = [lane for lane in idle if lane not in self._empty]
-        if not asking:
+        due = [lane for lane in idle if lane not in self._empty]
+        if not due:
             return idle
         if any(pull and lane not in self._empty for lane, pull in self._pulls.items()):
             return []  # a lane that waited has got a message: its pull ends
-        return [min(asking, key=self._rank)]
+        return [min(due, key=self._rank)]
 
     def _rank(self, lane: Lane) -> tuple[int, int]:
         return -lane.priority, self._served.get(lane.queue, -1)
@@ -157,16 +157,16 @@ class Prefetch(Generic[H]):
         """Begin a pull of a lane. Return None if the lane has to wait for its turn."""
         if lane not in self.ready():
             return None
-        room = self._room
+        capacity = self._capacity
         if not self.limit:
-            pull = LaneRequest(max(1, room // len(self._pulls)), waits=True)
+            pull = LaneRequest(max(1, capacity // len(self._pulls)), waits=True)
         elif len(self._pulls) == 1:
-            pull = LaneRequest(room, waits=True)
+            pull = LaneRequest(capacity, waits=True)
         elif lane in self._empty:
             pull = LaneRequest(1, waits=True)
         else:
             expected = sum(other is not None for other in self._pulls.values())
-            pull = LaneRequest(max(1, room - expected), waits=False)
+            pull = LaneRequest(max(1, capacity - expected), waits=False)
         self._pulls[lane] = pull
         return pull
 
@@ -209,7 +209,7 @@ class Prefetch(Generic[H]):
             self._passing += 1
             if self._passing > MAX_PASSING:
                 self._drop_oldest()
-        if not self.limit or self._room >= 0:
+        if not self.limit or self._capacity >= 0:
             return None
         rest = [entry for entry in self._waiting if entry[2].can_return]
         if not rest:
@@ -249,7 +249,7 @@ class Prefetch(Generic[H]):
 
     def done(self, tag: str, now: float) -> H | None:
         """Forget a message that kombu has finished."""
-        with _Room(self, now):
+        with _CapacityChange(self, now):
             return self._held.pop(tag, None)
 
     def done_until(self, tag: str, now: float) -> list[H]:
@@ -257,19 +257,19 @@ class Prefetch(Generic[H]):
         if tag not in self._held:
             return []
         tags = list(self._held)
-        with _Room(self, now):
+        with _CapacityChange(self, now):
             return [self._held.pop(each) for each in tags[: tags.index(tag) + 1]]
 
     def release(self, now: float) -> list[H]:
         """Forget all messages that kombu holds."""
-        with _Room(self, now):
+        with _CapacityChange(self, now):
             held = list(self._held.values())
             self._held.clear()
             return held
 
     def set_limit(self, limit: int, now: float) -> None:
         """Set the prefetch count."""
-        with _Room(self, now):
+        with _CapacityChange(self, now):
             self.limit = limit
 
     def forget_old_emptiness(self, now: float) -> None:
@@ -281,7 +281,7 @@ class Prefetch(Generic[H]):
         }
 
 
-class _Room(Generic[H]):
+class _CapacityChange(Generic[H]):
     """A context for a change that may make room in a full channel."""
 
     def __init__(self, prefetch: Prefetch[H], now: float) -> None:

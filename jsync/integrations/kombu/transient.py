@@ -103,29 +103,37 @@ class TransientQueue:
                 b for b in self._bound if (b.exchange, b.pattern) == (exchange, pattern)
             }
             self._bound = [bound for bound in self._bound if bound not in ended]
-            inlets = [inlet for inlet in self._subscriptions if inlet.binding in ended]
-            self._subscriptions = [
-                inlet for inlet in self._subscriptions if inlet not in inlets
+            subscriptions = [
+                subscription
+                for subscription in self._subscriptions
+                if subscription.binding in ended
             ]
-        for inlet in inlets:
-            inlet.close()
+            self._subscriptions = [
+                subscription
+                for subscription in self._subscriptions
+                if subscription not in subscriptions
+            ]
+        for subscription in subscriptions:
+            subscription.close()
 
     def _subscribe(self, subject: str, bound: TransientBinding | None) -> None:
-        inlet = QueueSubscription(bound)
+        subscription = QueueSubscription(bound)
 
         def arrived(msg: jsync.Msg) -> None:
             try:
                 if bound is None or self._is_for(msg, bound):
                     self._arrived(msg)
             finally:
-                inlet.taken += 1
+                subscription.taken += 1
 
         # Each queue needs its own group: of two subscriptions in one group, even to two
         # subjects, the server serves only one.
         group = f"{encode_token(self.name)}-{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
-        inlet.subscription = self._nc.subscribe(subject, queue=group, callback=arrived)
+        subscription.subscription = self._nc.subscribe(
+            subject, queue=group, callback=arrived
+        )
         with self._lock:
-            self._subscriptions.append(inlet)
+            self._subscriptions.append(subscription)
 
     def _is_for(self, msg: jsync.Msg, bound: TransientBinding) -> bool:
         """Return whether this is the first binding that matches a message.
@@ -201,14 +209,14 @@ class TransientQueue:
     def is_settled(self) -> bool:
         """True if kombu can find every message that has arrived."""
         with self._lock:
-            return all(inlet.is_settled for inlet in self._subscriptions)
+            return all(subscription.is_settled for subscription in self._subscriptions)
 
     def close(self) -> None:
         """End all subscriptions."""
         with self._lock:
             ending, self._subscriptions = self._subscriptions, []
-        for inlet in ending:
-            inlet.close()
+        for subscription in ending:
+            subscription.close()
 
 
 class TransientQueues:

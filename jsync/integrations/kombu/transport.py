@@ -190,7 +190,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         with self._lock:
             channels = list(self._channels)
         control = [channel for channel in channels if not channel.has_tasks()]
-        tasks = [c for c in channels if c.has_tasks() and c.arrivals.has_news]
+        tasks = [c for c in channels if c.has_tasks() and c.buffer.has_news]
         if tasks and self._shared is not None:
             # Control messages that were sent before these tasks have arrived, but the
             # thread of their subscription may not have run yet.

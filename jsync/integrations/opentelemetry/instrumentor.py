@@ -193,17 +193,19 @@ def _with_context(message: Any, headers: Any) -> Any:
 
 def _receiving(telemetry: Telemetry) -> Replacing:
     def receive(call: Function, self: Any, *arguments: Any, **options: Any) -> Any:
-        begun = time_ns()
+        started_at = time_ns()
         msg = call(self, *arguments, **options)
-        telemetry.received([msg], begun)
+        telemetry.received([msg], started_at)
         return msg
 
     def receive_of(
         call: Function, self: jsync.Subscription, *arguments: Any, **options: Any
     ) -> Any:
-        begun = time_ns()
+        started_at = time_ns()
         msg = call(self, *arguments, **options)
-        telemetry.received([msg], begun, template=_template(self), queue=self.queue)
+        telemetry.received(
+            [msg], started_at, template=_template(self), queue=self.queue
+        )
         return msg
 
     yield jsync.Subscription, "next", receive_of
@@ -248,15 +250,15 @@ class InstrumentedIterator:
         return self
 
     def __next__(self) -> Any:
-        begun = time_ns()
+        started_at = time_ns()
         msg = next(self._messages)
-        self._record([msg], begun)
+        self._record([msg], started_at)
         return msg
 
 
 def _batch(messages: Iterator[Any], telemetry: Telemetry) -> Iterator[Any]:
     """Make one span for all messages of a fetch, since one call requested them."""
-    begun = time_ns()
+    started_at = time_ns()
     taken = []
     try:
         for msg in messages:
@@ -264,7 +266,7 @@ def _batch(messages: Iterator[Any], telemetry: Telemetry) -> Iterator[Any]:
             yield msg
     finally:
         if taken:
-            telemetry.received(taken, begun, batch=True)
+            telemetry.received(taken, started_at, batch=True)
 
 
 def _template(subscription: jsync.Subscription) -> str | None:

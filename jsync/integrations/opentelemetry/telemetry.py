@@ -155,7 +155,7 @@ class Telemetry:
         kind = SpanKind.CLIENT if links else SpanKind.PRODUCER
         measured = conventions.base_attributes(operation, "send")
         measured |= conventions.metric_attributes(where)
-        begun = perf_counter()
+        started_at = perf_counter()
         try:
             with self._tracer.start_as_current_span(
                 conventions.span_name(operation, where),
@@ -174,7 +174,7 @@ class Telemetry:
             measured["error.type"] = conventions.error_type(error)
             raise
         finally:
-            self._operations.record(perf_counter() - begun, measured)
+            self._operations.record(perf_counter() - started_at, measured)
             measured.pop("messaging.operation.type")
             self._sent.add(count, measured)
 
@@ -201,7 +201,7 @@ class Telemetry:
     def received(
         self,
         messages: Sequence[jsync.Msg],
-        begun: int,
+        started_at: int,
         *,
         template: str | None = None,
         queue: str | None = None,
@@ -233,11 +233,11 @@ class Telemetry:
             kind=SpanKind.CLIENT,
             attributes=attributes,
             links=links,
-            start_time=begun,
+            start_time=started_at,
         ).end(ended)
         measured = conventions.base_attributes("receive", "receive")
         measured |= conventions.metric_attributes(where)
-        self._operations.record((ended - begun) / 1e9, measured)
+        self._operations.record((ended - started_at) / 1e9, measured)
         measured.pop("messaging.operation.type")
         self._consumed.add(len(messages), measured)
 
@@ -292,7 +292,7 @@ class Telemetry:
             token = _processing.set(inner)
             # The baggage of the message is for the handler as well.
             attached = contexts.attach(trace.set_span_in_context(span, context))
-            begun = perf_counter()
+            started_at = perf_counter()
             try:
                 yield span
             except BaseException as error:
@@ -305,7 +305,7 @@ class Telemetry:
                 _processing.reset(token)
                 if inner.error is not None:
                     measured["error.type"] = conventions.error_type(inner.error)
-                self._processes.record(perf_counter() - begun, measured)
+                self._processes.record(perf_counter() - started_at, measured)
 
     # The context in headers -----------------------------------------------------------
 

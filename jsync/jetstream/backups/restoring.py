@@ -209,25 +209,25 @@ class _Restore:
 
     def _await_end(self, subject: str, *, hidden: bool) -> StreamInfo:
         """Send the end of the archive, and wait while the restoring server is there."""
-        session, patience = self._api.session, self._timeout
+        session, timeout = self._api.session, self._timeout
         now = monotonic()
-        end, silent_at = now + max(RESTORE_SECONDS, patience), now + patience
+        end, silent_at = now + max(RESTORE_SECONDS, timeout), now + timeout
         leader: str | None = None
         answer: Msg | None = None
-        mailbox, token = open_request(session, subject, b"", deadline_after(patience))
+        mailbox, token = open_request(session, subject, b"", deadline_after(timeout))
         try:
             while answer is None:
                 try:
-                    answer = mailbox.next(patience / _PARTS_OF_TIMEOUT)
+                    answer = mailbox.next(timeout / _PARTS_OF_TIMEOUT)
                 except errors.TimeoutError as late:
                     found = self._restorer(hidden=hidden)
                     leader = leader or found
                     if found == (leader or ""):
-                        silent_at = monotonic() + patience
+                        silent_at = monotonic() + timeout
                     if monotonic() >= min(silent_at, end):
                         raise errors.TimeoutError(
                             f"the server that restores stream {self._stream} has not "
-                            f"answered within {patience} s"
+                            f"answered within {timeout} s"
                         ) from late
         finally:
             session.reply_mux.discard(token)

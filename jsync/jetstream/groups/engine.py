@@ -619,7 +619,7 @@ def decide_handover(
     *,
     has_received: bool,
     waited: float,
-    patience: float = 0.5,
+    max_wait: float = 0.5,
 ) -> HandoverAction:
     """Decide on the next step by the server's info of the consumer, after `waited` seconds.
 
@@ -637,7 +637,7 @@ def decide_handover(
         return HandoverAction.LEAVE
     if info.num_ack_pending and not has_received:
         return HandoverAction.LEAVE
-    if info.num_ack_pending and waited < patience:
+    if info.num_ack_pending and waited < max_wait:
         return HandoverAction.WAIT
     if info.num_ack_pending and not served:
         return HandoverAction.LEAVE

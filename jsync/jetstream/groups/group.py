@@ -382,7 +382,7 @@ class ConsumerGroup(NotCopyable):
                 f"ack_wait has to be at least 1 second, not {ack_wait!r}: the server does "
                 "not pin a client for less"
             )
-        most = check_count(max_ack_pending, "max_ack_pending", 1)
+        limit = check_count(max_ack_pending, "max_ack_pending", 1)
         check_optional_callable(on_error, "on_error")
         membership = Membership(
             self._api,
@@ -392,10 +392,10 @@ class ConsumerGroup(NotCopyable):
             self._name,
             member,
             ack_wait=wait,
-            max_ack_pending=most,
+            max_ack_pending=limit,
             on_error=on_error,
         )
-        template = member_consumer(self._config, self._name, member, wait, most)
+        template = member_consumer(self._config, self._name, member, wait, limit)
         return GroupMember(membership, template, self._api.timeout)
 
     def __repr__(self) -> str:

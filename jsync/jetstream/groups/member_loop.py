@@ -517,14 +517,14 @@ class Membership(Drainable):
         consumer, self._consumer = self._consumer, None
         if consumer is None:
             return
-        begun = monotonic()
+        started_at = monotonic()
         try:
             while True:
                 decision = decide_handover(
                     consumer.info(),
                     self._pin(),
                     has_received=self._has_received,
-                    waited=monotonic() - begun,
+                    waited=monotonic() - started_at,
                 )
                 if decision is HandoverAction.LEAVE:
                     return
@@ -604,9 +604,9 @@ class Membership(Drainable):
         If no instance of an elastic member waits, the consumer is deleted. The next member
         of its partitions then need not wait until the server deletes it.
         """
-        pin, begun = self._pin(), monotonic()
+        pin, started_at = self._pin(), monotonic()
         info = consumer.info()
-        while info.num_ack_pending and monotonic() < begun + INITIAL_BACKOFF:
+        while info.num_ack_pending and monotonic() < started_at + INITIAL_BACKOFF:
             self.session.sleep(INITIAL_BACKOFF / 4)
             info = consumer.info()
         served = next(

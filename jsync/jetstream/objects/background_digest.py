@@ -32,7 +32,7 @@ class BackgroundDigest:
         self._name = name
         self._hash = hashlib.sha256()
         self._chunks = 0
-        self._room: HandoffQueue[None] = HandoffQueue()
+        self._slots: HandoffQueue[None] = HandoffQueue()
         self._done: HandoffQueue[bytes] = HandoffQueue()
 
     def update(self, chunk: Data) -> None:
@@ -45,22 +45,22 @@ class BackgroundDigest:
         if self._waiting is None:
             self._hash.update(chunk)
             return
-        self._room.get()
+        self._slots.get()
         self._waiting.put(chunk)
 
     def _start(self) -> None:
         waiting: HandoffQueue[Data | None] = HandoffQueue()
         # Local names, so that the thread keeps no reference to this object.
-        digest, room, done = self._hash, self._room, self._done
+        digest, slots, done = self._hash, self._slots, self._done
 
         def work() -> None:
             while (chunk := waiting.get()) is not None:
                 digest.update(chunk)
-                room.put(None)
+                slots.put(None)
             done.put(digest.digest())
 
         for _ in range(MAX_QUEUED):
-            room.put(None)
+            slots.put(None)
         self._spawner.start_native(self._name, work)
         self._waiting = waiting
 

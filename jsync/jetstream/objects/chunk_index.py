@@ -57,11 +57,11 @@ class ChunkIndex:
             return low.sequence + 1
         if not self._is_exact(index):
             return low.sequence + 1
-        least, most = self._bounds(low, index)
+        lower, upper = self._bounds(low, index)
         self._probes += 1
-        if least >= most or self._probes == 1:
-            return most
-        return least if self._probes == 2 else (least + most) // 2
+        if lower >= upper or self._probes == 1:
+            return upper
+        return lower if self._probes == 2 else (lower + upper) // 2
 
     def observe(
         self, probe: int, sequence: int, following: int, index: int, *, own: bool = True
@@ -133,8 +133,8 @@ class ChunkIndex:
         """Return whether `next_probe` can find the chunk faster than reading on would."""
         if self._trusted or self._low is None:
             return True
-        least, most = self._bounds(self._low, index)
-        return least == most
+        lower, upper = self._bounds(self._low, index)
+        return lower == upper
 
     def _read(self, index: int, sequence: int) -> None:
         self._low = ChunkPosition(index, sequence)
@@ -143,8 +143,8 @@ class ChunkIndex:
 
     def _bounds(self, low: ChunkPosition, index: int) -> tuple[int, int]:
         """Return the least and the greatest sequence that the chunk may have."""
-        least = low.sequence + index - low.number
-        return least, max(least, self._high.sequence - (self._high.number - index))
+        lower = low.sequence + index - low.number
+        return lower, max(lower, self._high.sequence - (self._high.number - index))
 
     def __repr__(self) -> str:
         return f"<ChunkIndex of {self._chunks} chunks from {self._low} to {self._high}>"

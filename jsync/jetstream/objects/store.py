@@ -213,12 +213,12 @@ class ObjectStore:
     ) -> ObjectWriter:
         objects = self._objects
         check_optional_callable(progress, "progress")
-        most = objects.api.session.info.max_payload
+        max_payload = objects.api.session.info.max_payload
         if chunk_size is None:
-            chunk_size = min(CHUNK_SIZE, most)
-        elif check_count(chunk_size, "chunk_size", 1) > most:
+            chunk_size = min(CHUNK_SIZE, max_payload)
+        elif check_count(chunk_size, "chunk_size", 1) > max_payload:
             raise MaxPayloadError(
-                f"chunk_size: the server takes {most} bytes at most, not {chunk_size}"
+                f"chunk_size: the server takes {max_payload} bytes at most, not {chunk_size}"
             )
         info = ObjectInfo(
             name=check_object(name),

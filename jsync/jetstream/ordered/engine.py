@@ -326,7 +326,7 @@ class Cursor:
         info: ConsumerInfo,
         consumer_sequence: int,
         now: float,
-        patience: float,
+        lost_after: float,
         *,
         stream_sequence: int = 0,
         waits: bool = True,
@@ -343,7 +343,7 @@ class Cursor:
         if sent > consumer_sequence:
             if self._unseen is None or self._unseen[0] != consumer_sequence:
                 self._unseen = consumer_sequence, now
-            lost = now - self._unseen[1] >= patience
+            lost = now - self._unseen[1] >= lost_after
             return NextAction.RESET if lost else NextAction.WAIT
         self._unseen = None
         if sent < consumer_sequence:

@@ -17,5 +17,5 @@ def backoff_delay(refusals: int) -> float:
     The wait grows, and has a random part, because many clients are rejected at the same
     moment and would otherwise retry at the same moment.
     """
-    most = min(INITIAL_BACKOFF * 2.0 ** min(refusals, 10), MAX_BACKOFF)
-    return uniform(most / 2, most)
+    ceiling = min(INITIAL_BACKOFF * 2.0 ** min(refusals, 10), MAX_BACKOFF)
+    return uniform(ceiling / 2, ceiling)

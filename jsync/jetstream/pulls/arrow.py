@@ -74,9 +74,9 @@ class ArrowBatches(PrefetchIterator[ArrowBatch], TimedArrowIterator):
 
     def _await_first(self, mailbox: JetStreamMailbox, deadline: float) -> bool:
         """Wait for a message. Returns False at the end."""
-        begun = monotonic()
+        started_at = monotonic()
         while not len(mailbox):
-            until = min(deadline, begun + (self._idle_timeout or inf))
+            until = min(deadline, started_at + (self._idle_timeout or inf))
             if mailbox.closed:
                 return False
             if mailbox.await_rows(1, 1, until) or mailbox.closed:
@@ -85,7 +85,7 @@ class ArrowBatches(PrefetchIterator[ArrowBatch], TimedArrowIterator):
                 raise errors.TimeoutError("no message within the timeout")
             if monotonic() >= until:
                 self._on_wait_timeout()
-                begun = monotonic()
+                started_at = monotonic()
         return True
 
     @property

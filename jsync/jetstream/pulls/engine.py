@@ -56,8 +56,12 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def remaining(self, messages: int, size: int) -> PullRequest | None:
         """Return a request for the rest after these messages and bytes, or None."""
         if self.max_bytes:
-            room = self.max_bytes - size
-            return msgspec.structs.replace(self, max_bytes=room) if room > 0 else None
+            capacity = self.max_bytes - size
+            return (
+                msgspec.structs.replace(self, max_bytes=capacity)
+                if capacity > 0
+                else None
+            )
         batch = self.batch - messages
         return msgspec.structs.replace(self, batch=batch) if batch > 0 else None
 
@@ -340,25 +344,25 @@ class PullEngine:
             return None  # we do not know how many messages an open pull brings
         if self.by_bytes:
             due = self.pending_bytes <= limits.threshold_bytes
-            batch, room = LARGE_BATCH, limits.max_bytes - self.pending_bytes
+            batch, capacity = LARGE_BATCH, limits.max_bytes - self.pending_bytes
             expected = messages
         else:
             due = self.pending_messages <= limits.threshold_messages
-            batch, room = limits.max_messages - self.pending_messages, 0
+            batch, capacity = limits.max_messages - self.pending_messages, 0
             expected = self.pending_messages
         if limits.stop_after:
             batch = min(batch, limits.stop_after - self._handed_over - expected)
-        if not due or batch < 1 or (self.by_bytes and room < 1):
+        if not due or batch < 1 or (self.by_bytes and capacity < 1):
             return None
         if self.by_bytes:
-            self.pending_bytes += room
+            self.pending_bytes += capacity
         else:
             self.pending_messages += batch
         if self._oversized:
-            batch, room = 1, 0
+            batch, capacity = 1, 0
         return PullRequest(
             batch=batch,
-            max_bytes=room,
+            max_bytes=capacity,
             expires=round(limits.expires * NANOSECONDS),
             idle_heartbeat=round(limits.idle_heartbeat * NANOSECONDS),
         )

@@ -206,8 +206,8 @@ class ReusablePull(Pull):
         super().__init__(target, request, timeout)
         self.key = key
         """The values from which `target` and `request` were made."""
-        self._patience = timeout + MARGIN
-        self._until = self.heartbeat_timeout or self._patience
+        self._max_wait = timeout + MARGIN
+        self._until = self.heartbeat_timeout or self._max_wait
 
     def _create_inbox(self) -> ReusedInbox:
         return ReusedInbox(self.target, self._request, on_status=self._on_status)
@@ -217,7 +217,7 @@ class ReusablePull(Pull):
 
     def take(self) -> JetStreamMsg | None:
         begin = monotonic()
-        self.deadline = begin + self._patience
+        self.deadline = begin + self._max_wait
         self._retries = self.retries
         while True:
             try:

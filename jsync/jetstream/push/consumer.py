@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from ...models import ConsumerConfig
 from ...validation import (
     check_callable,
-    check_heartbeat_patience,
+    check_heartbeat_timeout,
     check_int,
     check_optional_callable,
 )
@@ -45,7 +45,7 @@ class PushConsumer(BaseConsumer):
         *,
         max_pending_messages: int | None = None,
         max_pending_bytes: int | None = None,
-        heartbeat_patience: Seconds | None = None,
+        heartbeat_timeout: Seconds | None = None,
         workers: int | None = None,
         on_exception: OnException = "continue",
         nak_delay: Seconds | None = None,
@@ -70,7 +70,7 @@ class PushConsumer(BaseConsumer):
                 for a consumer with `flow_control`. Default: the value given to
                 `connect`.
             max_pending_bytes: Bytes to buffer. Default: the value given to `connect`.
-            heartbeat_patience: Seconds without any message until
+            heartbeat_timeout: Seconds without any message until
                 `MissedHeartbeatError`. Default: three times the `idle_heartbeat` of the
                 consumer.
             workers: Threads that call this handler alone, at the same time. With
@@ -110,8 +110,8 @@ class PushConsumer(BaseConsumer):
         ):
             if limit is not None:
                 check_int(limit, name, 1)
-        heartbeat_patience = check_heartbeat_patience(
-            heartbeat_patience, "heartbeat_patience"
+        heartbeat_timeout = check_heartbeat_timeout(
+            heartbeat_timeout, "heartbeat_timeout"
         )
         info = self.info()
         check_push(info)
@@ -129,7 +129,7 @@ class PushConsumer(BaseConsumer):
             max_bytes=max_pending_bytes or session.options.max_pending_bytes,
             readers=workers or 1,
         )
-        delivery.bind(info, created=False, patience=heartbeat_patience)
+        delivery.bind(info, created=False, heartbeat_timeout=heartbeat_timeout)
         delivery.open()
         retrier = None
         if retry is not None:

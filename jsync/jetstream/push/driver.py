@@ -143,7 +143,11 @@ class PushDelivery(Delivery):
         self.open()
 
     def bind(
-        self, info: ConsumerInfo, *, created: bool, patience: float | None = None
+        self,
+        info: ConsumerInfo,
+        *,
+        created: bool,
+        heartbeat_timeout: float | None = None,
     ) -> None:
         """Bind to the consumer, with a heartbeat alarm after `patience` seconds."""
         config = info.config
@@ -159,7 +163,7 @@ class PushDelivery(Delivery):
         if config.idle_heartbeat:
             interval = config.idle_heartbeat
             self._heartbeats = HeartbeatMonitor(
-                interval, monotonic(), patience or HEARTBEATS_MISSED * interval
+                interval, monotonic(), heartbeat_timeout or HEARTBEATS_MISSED * interval
             )
         self._presence = Presence(self.api, self.name, self.end, self._replaced_by)
         self._watch_arrivals()

@@ -63,7 +63,7 @@ class OrderedPush(PushDelivery):
         """True once no more messages are taken."""
         return self.mailbox.closed
 
-    def begin(self, timeout: float, patience: float | None) -> None:
+    def begin(self, timeout: float, heartbeat_timeout: float | None) -> None:
         """Listen, and create the first consumer. Blocks. Raises the server's errors."""
         deadline = deadline_after(timeout)
         self._subscribe()
@@ -75,7 +75,7 @@ class OrderedPush(PushDelivery):
             self.end(discard=True)
             self._factory.schedule_delete()
             raise
-        self.bind(info, created=True, patience=patience)
+        self.bind(info, created=True, heartbeat_timeout=heartbeat_timeout)
         self._presence = None  # the read replaces a consumer that is gone
         self._ordered.created_at = monotonic()
         self._ordered.state.try_to(ReadState.LIVE)

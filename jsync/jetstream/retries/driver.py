@@ -74,7 +74,7 @@ class RetryHandler:
         self._apply(policy, config)
 
     def _apply(self, policy: Retry, config: ConsumerConfig | None) -> None:
-        self._most = policy.max_deliver(config)
+        self._max_deliver = policy.max_deliver(config)
         self._policy = policy
         self._interval = (
             extension_interval(None, None)
@@ -96,9 +96,9 @@ class RetryHandler:
         except ConfigError:
             limit = config.max_deliver or -1
             if limit >= 1:
-                most = self._most = max(1, limit - 1)
+                attempts = self._max_deliver = max(1, limit - 1)
                 self._policy = replace(
-                    self._requested_policy, attempts=most, deliveries=None
+                    self._requested_policy, attempts=attempts, deliveries=None
                 )
                 self._interval = extension_interval(config.backoff, config.ack_wait)
             raise
@@ -153,7 +153,7 @@ class RetryHandler:
         """
 
         def call(msg: JetStreamMsg) -> None:
-            if msg.metadata.num_delivered > self._most:
+            if msg.metadata.num_delivered > self._max_deliver:
                 self.exhausted(msg)
                 return
             in_hand[msg] = None
@@ -166,7 +166,7 @@ class RetryHandler:
 
     def is_exhausted(self, msg: JetStreamMsg) -> bool:
         """Return whether a message was delivered too often to be handled."""
-        return msg.metadata.num_delivered > self._most
+        return msg.metadata.num_delivered > self._max_deliver
 
     def exhausted(self, msg: JetStreamMsg) -> None:
         """End a message that was delivered too often, as it may kill each process."""

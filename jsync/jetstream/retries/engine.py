@@ -105,10 +105,10 @@ class Retry:
         if self.attempts is not None:
             check_count(self.attempts, "attempts", 1)
         if self.deliveries is not None:
-            least = self.attempts or 1
-            if check_count(self.deliveries, "deliveries", 1) < least:
+            attempts = self.attempts or 1
+            if check_count(self.deliveries, "deliveries", 1) < attempts:
                 raise ConfigError(
-                    f"deliveries has to be at least attempts={least}, not "
+                    f"deliveries has to be at least attempts={attempts}, not "
                     f"{self.deliveries}"
                 )
         check_count(self.traceback_size, "traceback_size", 0, 1 << 20)
@@ -171,11 +171,11 @@ class Retry:
         Raises:
             ConfigError: The consumer does not fit this policy.
         """
-        most = self.deliveries or (
+        deliveries = self.deliveries or (
             MAX_SEQUENCE if self.attempts is None else 2 * self.attempts
         )
         if config is None:
-            return most
+            return deliveries
         if config.ack_policy in ("none", "all"):
             raise ConfigError(
                 f"retry needs a consumer that acknowledges each message by itself, and "
@@ -183,7 +183,7 @@ class Retry:
             )
         limit = config.max_deliver or -1
         if limit < 1:
-            return most
+            return deliveries
         if self.attempts is None or limit <= self.attempts:
             raise ConfigError(
                 f"the server gives a message up after max_deliver={limit} deliveries, "
@@ -191,7 +191,7 @@ class Retry:
                 "consumer above attempts, or unset it"
             )
         # Keep the last delivery for the dead letter: no delivery follows it.
-        return min(most, limit - 1)
+        return min(deliveries, limit - 1)
 
 
 def extension_interval(

@@ -37,7 +37,7 @@ def stream_end(api: API, stream: str, deadline: float) -> StreamEnd:
     does not mend, such as `StreamNotFoundError`, are raised immediately.
     """
     return until_answered(
-        api, lambda: ask_end(stream), deadline, patience=_patience(deadline)
+        api, lambda: ask_end(stream), deadline, answer_timeout=_answer_timeout(deadline)
     )
 
 
@@ -46,10 +46,12 @@ def stream_rest(api: API, steps: Callable[[], Steps[Rest]], deadline: float) -> 
 
     `steps` begins the request, see `ask_rest`. Raises the errors that `stream_end` raises.
     """
-    return until_answered(api, steps, deadline, patience=_patience(deadline))
+    return until_answered(
+        api, steps, deadline, answer_timeout=_answer_timeout(deadline)
+    )
 
 
-def _patience(deadline: float) -> float:
+def _answer_timeout(deadline: float) -> float:
     """Return the seconds to wait for one answer.
 
     They are only a part of the time left, because a new leader does not get a request that was
@@ -59,7 +61,11 @@ def _patience(deadline: float) -> float:
 
 
 def until_answered(
-    api: API, ask: Callable[[], Steps[Made]], deadline: float, *, patience: float = inf
+    api: API,
+    ask: Callable[[], Steps[Made]],
+    deadline: float,
+    *,
+    answer_timeout: float = inf,
 ) -> Made:
     """Repeat a request while there is no leader, or no answer within `patience` seconds.
 
@@ -67,10 +73,10 @@ def until_answered(
     """
     while True:
         try:
-            return answered(api, ask(), min(deadline, monotonic() + patience))
+            return answered(api, ask(), min(deadline, monotonic() + answer_timeout))
         except (JetStreamUnavailableError, errors.TimeoutError) as error:
             late, left = isinstance(error, errors.TimeoutError), deadline - monotonic()
-            if left <= RETRY_SECONDS or (late and patience == inf):
+            if left <= RETRY_SECONDS or (late and answer_timeout == inf):
                 raise
         if not late:
             api.session.sleep(RETRY_SECONDS)

@@ -42,7 +42,7 @@ class DeliveryOptions(NamedTuple):
     on_error: Callable[[Exception], object] | None
     max_pending_messages: int
     max_pending_bytes: int
-    heartbeat_patience: float | None
+    heartbeat_timeout: float | None
     workers: int | None
 
 
@@ -64,7 +64,7 @@ def subscribe(
         api, deliver, f"{stream}.{info.name}", request, options, timeout
     )
     try:
-        bind(sub, info, created=False, heartbeat_patience=options.heartbeat_patience)
+        bind(sub, info, created=False, heartbeat_timeout=options.heartbeat_timeout)
     except BaseException:  # Ctrl-C, or a drain that has just begun
         close_unbound(sub)
         raise
@@ -85,7 +85,7 @@ def subscribe_ordered(
         workers=options.workers,
         on_error=options.on_error,
         timeout=timeout,
-        heartbeat_patience=options.heartbeat_patience,
+        heartbeat_timeout=options.heartbeat_timeout,
     )
 
 
@@ -106,12 +106,12 @@ def pull_subscribe(
         return PullSubscription(api, unknown, created=False, timeout=timeout)
     if info is None:
         warn_of_deletion(request)
-        begun = monotonic()
+        started_at = monotonic()
         try:
             info = management.upsert_consumer(
                 api, stream, "create", request.config, {}, timeout
             )
-            created = created_within(monotonic() - begun, info)
+            created = created_within(monotonic() - started_at, info)
         except ConsumerExistsError:
             info = management.consumer_info(api, stream, name, timeout)
     if not created:
@@ -172,7 +172,7 @@ def _create_and_subscribe(
             check_existing(request, info, raced=True)
             rebind(sub, info.config.deliver_subject or "", queue=request.queue)
         owned = created and not request.keep
-        bind(sub, info, created=owned, heartbeat_patience=options.heartbeat_patience)
+        bind(sub, info, created=owned, heartbeat_timeout=options.heartbeat_timeout)
     except BaseException:
         close_unbound(sub)
         raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ...hints import reject_keywords
-from ...validation import check_heartbeat_patience, check_workers
+from ...validation import check_heartbeat_timeout, check_workers
 from .lookup import DeliveryOptions, pull_subscribe, subscribe, subscribe_ordered
 from .options import (
     MAX_PENDING,
@@ -62,7 +62,7 @@ class SubscribeManager:
         consumer: str | None = None,
         bind: bool = False,
         keep: bool | None = None,
-        heartbeat_patience: Seconds | None = None,
+        heartbeat_timeout: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
         timeout: Seconds | None = None,
         **fields: Any,
@@ -121,7 +121,7 @@ class SubscribeManager:
             bind: The `durable` consumer must exist.
             keep: Whether a durable consumer that this call creates stays on the server
                 after the end of the subscription. Default: it does not.
-            heartbeat_patience: Seconds without any message until `on_error` gets a
+            heartbeat_timeout: Seconds without any message until `on_error` gets a
                 `MissedHeartbeatError`. Default: three heartbeats.
             on_error: Called on the connection's callback thread. Default: the
                 connection's `on_error`.
@@ -147,8 +147,8 @@ class SubscribeManager:
         called = check_arguments(
             callback, cb, on_error, pending_msgs_limit, pending_bytes_limit
         )
-        heartbeat_patience = check_heartbeat_patience(
-            heartbeat_patience, "heartbeat_patience"
+        heartbeat_timeout = check_heartbeat_timeout(
+            heartbeat_timeout, "heartbeat_timeout"
         )
         check_workers(workers, called)
         options = DeliveryOptions(
@@ -157,7 +157,7 @@ class SubscribeManager:
             on_error,
             pending_msgs_limit,
             pending_bytes_limit,
-            heartbeat_patience,
+            heartbeat_timeout,
             workers,
         )
         args = SubscribeArgs(

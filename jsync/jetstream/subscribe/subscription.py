@@ -351,7 +351,7 @@ def open_ordered(
     workers: int | None = None,
     on_error: Callable[[Exception], object] | None = None,
     timeout: Seconds | None = None,
-    heartbeat_patience: float | None = None,
+    heartbeat_timeout: float | None = None,
     max_reset_attempts: int | None = RESET_ATTEMPTS,
 ) -> PushSubscription:
     """Read `stream` in exact order, with the start and filters of `config`. Blocks.
@@ -369,7 +369,7 @@ def open_ordered(
     sub = PushSubscription(
         delivery, callback, manual_ack=True, timeout=timeout, workers=workers
     )
-    delivery.begin(api.seconds(timeout), heartbeat_patience)
+    delivery.begin(api.seconds(timeout), heartbeat_timeout)
     sub._begin()
     try:
         api.session.register_drainable(sub)
@@ -391,14 +391,14 @@ def bind(
     info: ConsumerInfo,
     *,
     created: bool,
-    heartbeat_patience: float | None = None,
+    heartbeat_timeout: float | None = None,
 ) -> None:
     """Bind to the consumer, and hand its messages over from now on.
 
     A consumer that was `created` for this subscription is deleted with it. The heartbeat
-    alarm comes after `heartbeat_patience` seconds, by default three heartbeats.
+    alarm comes after `heartbeat_timeout` seconds, by default three heartbeats.
     """
-    sub._delivery.bind(info, created=created, patience=heartbeat_patience)
+    sub._delivery.bind(info, created=created, heartbeat_timeout=heartbeat_timeout)
     sub._begin()
     sub._session.register_drainable(sub)
 

@@ -97,7 +97,7 @@ def test_a_heartbeat_reports_a_final_gap_once(
         on_error=problems,
         ack_policy="none",
         idle_heartbeat=0.2,
-        heartbeat_patience=LONG,
+        heartbeat_timeout=LONG,
     ) as sub:
         publish(nc, subject, 3)
         assert sequences(take(sub, 1)) == [1]

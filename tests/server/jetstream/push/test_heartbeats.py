@@ -67,7 +67,7 @@ def test_how_long_silence_may_last_can_be_set(
     with (
         jsync.connect(proxy.url) as far,
         far.jetstream().subscribe(
-            subject, idle_heartbeat=0.2, heartbeat_patience=0.3, on_error=problems
+            subject, idle_heartbeat=0.2, heartbeat_timeout=0.3, on_error=problems
         ),
     ):
         proxy.deaf("server")
@@ -78,7 +78,7 @@ def test_how_long_silence_may_last_can_be_set(
 def test_a_heartbeat_or_any_status_postpones_the_alarm(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
-    with js.subscribe(subject, idle_heartbeat=0.2, heartbeat_patience=LONG) as sub:
+    with js.subscribe(subject, idle_heartbeat=0.2, heartbeat_timeout=LONG) as sub:
         before = sub._mailbox.last_arrival
         wait_for(lambda: sub._mailbox.last_arrival > before)
         assert sub.delivered == 0

@@ -114,7 +114,7 @@ def test_a_heartbeat_reveals_a_final_gap(
     traffic.lose(b".5.5.", "client")
     publish(nc, subject, 5)
     with distant.subscribe(
-        subject, ordered=True, on_error=problems, heartbeat_patience=LONG, **QUICK
+        subject, ordered=True, on_error=problems, heartbeat_timeout=LONG, **QUICK
     ) as sub:
         assert sequences(take(sub, 5)) == [1, 2, 3, 4, 5]
     assert isinstance(problems.get(), errors.OrderedConsumerResetError)

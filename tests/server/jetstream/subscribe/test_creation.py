@@ -96,7 +96,7 @@ def test_invalid_configuration_is_rejected_before_anything_is_sent(
         (far.subscribe, {"ordered": True, "durable": "d"}),
         (far.subscribe, {"pending_msgs_limit": 0}),
         (far.subscribe, {"config": {"max_waiting": 3}}),
-        (far.subscribe, {"heartbeat_patience": 0}),
+        (far.subscribe, {"heartbeat_timeout": 0}),
         (far.pull_subscribe, {"config": {"ack_policy": "none"}}),
         (far.pull_subscribe, {"config": {"ack_policy": "all"}}),
         (far.pull_subscribe, {"inbox_prefix": b"_MINE"}),
@@ -410,7 +410,7 @@ def test_readers_get_the_given_patience_and_on_error(
     ]
     for options in ways:
         told = Recorder()
-        with far.subscribe(subject, on_error=told, heartbeat_patience=0.15, **options):
+        with far.subscribe(subject, on_error=told, heartbeat_timeout=0.15, **options):
             assert "0.15 s" in str(told.get()), options
 
 

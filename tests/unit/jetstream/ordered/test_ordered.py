@@ -274,7 +274,7 @@ def test_silence_makes_the_reader_ask_for_the_end(
     place.next_config()
     place.on_created(made(0))
     place.until = 10
-    assert place.on_info(made(at, sent, pending), 5, now=0.0, patience=1.0) is step
+    assert place.on_info(made(at, sent, pending), 5, now=0.0, lost_after=1.0) is step
 
 
 def reading_to(until: int) -> Cursor:
@@ -351,7 +351,7 @@ def test_a_message_missing_too_long_counts_as_lost() -> None:
         (110.0, 7, 6, NextAction.RESET),
     ):
         info = made(3 + sent, sent, 0)
-        assert place.on_info(info, come, now, patience=5.0) is step
+        assert place.on_info(info, come, now, lost_after=5.0) is step
 
 
 def within_snapshot() -> Cursor:
