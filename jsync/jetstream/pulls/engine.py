@@ -430,7 +430,8 @@ class PullEngine:
         if alone:
             self._full = False
         if result.kind is StatusKind.ENDED:
-            if not text.lower().startswith("message size exceeds"):
+            too_large = text.lower().startswith("message size exceeds")
+            if not (too_large and self.by_bytes):
                 return StatusAction()
             whole = left is not None and left[1] >= self.limits.max_bytes
             if not alone:

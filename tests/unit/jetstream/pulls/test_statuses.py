@@ -104,6 +104,14 @@ def test_a_message_above_max_bytes_is_pulled_alone() -> None:
     assert (request.batch, request.max_bytes) == (LARGE_BATCH, 1000)
 
 
+def test_a_pull_without_max_bytes_ignores_sizes() -> None:
+    # A server has no reason for this status. The pull would count more than it requests.
+    pull = engine(max_messages=2)
+    text = "Message Size Exceeds MaxBytes"
+    pull.on_status(409, text, left=(0, 0), buffered=(0, 0))
+    assert asked(pull).batch == pull.pending_messages == 2
+
+
 def test_after_a_lone_pull_ends_bytes_count_again() -> None:
     pull = engine(max_bytes=1000)
     asked(pull)
