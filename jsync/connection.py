@@ -64,6 +64,12 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
     `Connection.stats` returns them. Requests, pulls and acks count as messages too, and
     so do their replies.
+
+    Example:
+        ```python
+        stats = nc.stats()
+        print(stats.in_messages, stats.reconnects)
+        ```
     """
 
     in_messages: int
@@ -277,6 +283,12 @@ def connect(
         NoServersError: None of several servers can be used.
         ConnectionError: The server cannot be reached.
         ConfigError: An option has a value that is not allowed.
+
+    Example:
+        ```python
+        with jsync.connect("nats://127.0.0.1:4222", name="billing") as nc:
+            print(nc.rtt())
+        ```
     """
     given = locals()  # the arguments, all but one of which are fields of `Options`
     check_supported()
@@ -338,6 +350,13 @@ class Connection(CorePublisher):
     seconds, and closes. If the block raised an exception, the connection closes at
     once. An open connection is closed when the interpreter exits. If Python collects it
     before, you get a ResourceWarning.
+
+    Example:
+        ```python
+        with jsync.connect("nats://127.0.0.1:4222") as nc:
+            nc.publish("orders.new", b'{"id": 1}')
+            print(nc.state, nc.connected_url)
+        ```
     """
 
     def __init__(

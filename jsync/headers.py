@@ -22,6 +22,12 @@ class Headers(Mapping[str, str]):
     Raises:
         InvalidHeaderError: A copy is made of something else than a mapping of names to
             values.
+
+    Example:
+        ```python
+        headers = jsync.Headers({"Trace": "4711", "Tag": ["a", "b"]})
+        print(headers["Tag"], headers.get_all("Tag"))
+        ```
     """
 
     __slots__ = ("_values",)

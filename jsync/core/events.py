@@ -25,60 +25,134 @@ MAX_EVENTS = 10_000
 
 
 class ConnectionEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to a connection. `Connection.events` gives them."""
+    """Something that happened to a connection. `Connection.events` gives them.
+
+    Example:
+        ```python
+        with nc.events() as events:
+            nc.force_reconnect()
+            print(events.next())
+        ```
+    """
 
 
 class Connected(ConnectionEvent, frozen=True, kw_only=True):
-    """The first connection is made. You see it with `retry_on_failed_connect`."""
+    """The first connection is made. You see it with `retry_on_failed_connect`.
+
+    Example:
+        ```python
+        nc = jsync.connect("nats://127.0.0.1:4222", retry_on_failed_connect=True)
+        event = jsync.Connected(url="nats://127.0.0.1:4222")
+        print(event.url)
+        ```
+    """
 
     url: str
     """The server, without secrets."""
 
 
 class Disconnected(ConnectionEvent, frozen=True, kw_only=True):
-    """The connection is lost. jsync reconnects."""
+    """The connection is lost. jsync reconnects.
+
+    Example:
+        ```python
+        with nc.events() as events:
+            nc.force_reconnect()
+            if isinstance(event := events.next(), jsync.Disconnected):
+                print("lost:", event)
+        ```
+    """
 
     error: Exception
     """The cause."""
 
 
 class Reconnected(ConnectionEvent, frozen=True, kw_only=True):
-    """The connection is made again, and your subscriptions are restored."""
+    """The connection is made again, and your subscriptions are restored.
+
+    Example:
+        ```python
+        with nc.events() as events:
+            nc.force_reconnect()
+            while not isinstance(events.next(), jsync.Reconnected):
+                pass
+        ```
+    """
 
     url: str
     """The server, without secrets."""
 
 
 class LameDuck(ConnectionEvent, frozen=True, kw_only=True):
-    """The server will shut down. jsync moves to another server if it knows one."""
+    """The server will shut down. jsync moves to another server if it knows one.
+
+    Example:
+        ```python
+        def report(event: jsync.ConnectionEvent) -> None:
+            if isinstance(event, jsync.LameDuck):
+                print("the server is about to stop")
+        ```
+    """
 
     url: str
     """The server, without secrets."""
 
 
 class ServersDiscovered(ConnectionEvent, frozen=True, kw_only=True):
-    """The cluster announced servers that the connection had not known."""
+    """The cluster announced servers that the connection had not known.
+
+    Example:
+        ```python
+        def report(event: jsync.ConnectionEvent) -> None:
+            if isinstance(event, jsync.ServersDiscovered):
+                print("servers of the cluster:", event)
+        ```
+    """
 
     servers: list[str]
     """Their URLs, without secrets."""
 
 
 class BackgroundError(ConnectionEvent, frozen=True, kw_only=True):
-    """An error that no call could raise. `on_error` gets the same."""
+    """An error that no call could raise. `on_error` gets the same.
+
+    Example:
+        ```python
+        def report(event: jsync.ConnectionEvent) -> None:
+            if isinstance(event, jsync.BackgroundError):
+                print("in the background:", event.error)
+        ```
+    """
 
     error: Exception
     """A `SlowConsumerError`, an error of the server, or an exception of a callback."""
 
 
 class Closed(ConnectionEvent, frozen=True, kw_only=True):
-    """The connection is closed. No event follows."""
+    """The connection is closed. No event follows.
+
+    Example:
+        ```python
+        def report(event: jsync.ConnectionEvent) -> None:
+            if isinstance(event, jsync.Closed):
+                print("the connection is closed")
+        ```
+    """
 
     error: Exception | None
     """The cause. None if you closed it."""
 
 
 class EventsDropped(ConnectionEvent, frozen=True, kw_only=True):
-    """You read too slowly, and jsync dropped events here."""
+    """You read too slowly, and jsync dropped events here.
+
+    Example:
+        ```python
+        def report(event: jsync.ConnectionEvent) -> None:
+            if isinstance(event, jsync.EventsDropped):
+                print(event.count, "events were dropped")
+        ```
+    """
 
     count: int
     """The number of dropped events."""
@@ -90,6 +164,14 @@ class ConnectionEvents(CloseOnExit):
     Iterate over it, or call `next`. Iterating blocks until the next event and ends after
     `Closed`. At most 10,000 events wait for you. `EventsDropped` counts the
     events that were dropped after that.
+
+    Example:
+        ```python
+        with nc.events() as events:
+            nc.force_reconnect()
+            event = events.next(timeout=5)
+            print(type(event).__name__)
+        ```
     """
 
     def __init__(self, owner: object, check_process: Callable[[], object]) -> None:

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolServer:
-    """A server that a connection may reconnect to. `reconnect_to_server` chooses one."""
+    """A server that a connection may reconnect to. `reconnect_to_server` chooses one.
+
+    Example:
+        ```python
+        def choose(pool, current):
+            return min(pool, key=lambda server: server.attempts), 1.0
+
+        nc = jsync.connect("nats://127.0.0.1:4222", reconnect_to_server=choose)
+        ```
+    """
 
     url: str
     """The URL, without user, password, token and query."""

@@ -35,7 +35,14 @@ PONG: Final = b"PONG\r\n"
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The INFO of a server. Unknown fields are ignored."""
+    """The INFO of a server. Unknown fields are ignored.
+
+    Example:
+        ```python
+        info = nc.server_info
+        print(info.version, info.max_payload)
+        ```
+    """
 
     server_id: str = ""
     """The server's public nkey, new at each start."""

@@ -69,7 +69,14 @@ _open_sessions: set[Session] = set()
 
 
 class ConnectionState(Enum):
-    """The state of a connection."""
+    """The state of a connection.
+
+    Example:
+        ```python
+        if nc.state is not jsync.ConnectionState.CONNECTED:
+            print("not connected:", nc.last_error)
+        ```
+    """
 
     CONNECTING = "connecting"
     CONNECTED = "connected"

@@ -68,6 +68,14 @@ class Subscription(BaseSubscription[Msg]):
     Iterate over it, or call `next`, from one thread at a time. If you gave a callback,
     do neither: the callback gets the messages, on a thread of jsync. You may call
     `unsubscribe` and `drain` from any thread, and from the callback.
+
+    Example:
+        ```python
+        with nc.subscribe("events.>") as sub:
+            nc.publish("events.started", b"now")
+            msg = sub.next(timeout=5)
+            print(msg.subject, msg.data)
+        ```
     """
 
     def __init__(

@@ -38,6 +38,13 @@ class Advisories(CloseOnExit, NotCopyable, Generic[AdvisoryT]):
     Iterate over it, or call `next`, from one thread at a time. Any thread may call
     `close`. With a callback, the thread of the callback reads. Events that happen while
     the connection is lost do not arrive.
+
+    Example:
+        ```python
+        with js.advisories(stream="ORDERS") as advisories:
+            stream.create_consumer(durable_name="billing")
+            print(advisories.next(timeout=5))
+        ```
     """
 
     def __init__(
@@ -156,7 +163,16 @@ class Advisories(CloseOnExit, NotCopyable, Generic[AdvisoryT]):
 
 
 class BatchAdvisories(Advisories[BatchAbandoned]):
-    """Advisories of atomic batches. `JetStream.batch_advisories` returns it."""
+    """Advisories of atomic batches. `JetStream.batch_advisories` returns it.
+
+    Example:
+        ```python
+        with js.batch_advisories("ORDERS") as advisories:
+            with js.atomic_batch() as batch:
+                batch.add("orders.new", b"first")
+                batch.commit("orders.new", b"last")
+        ```
+    """
 
     def __init__(
         self,

@@ -45,6 +45,14 @@ class Consumer(BaseConsumer):
 
     `create_consumer` and `consumer` of `Stream` and `JetStream` return it. Each call
     makes its own pull requests, and no two calls share a subscription.
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing", max_deliver=5)
+        for msg in consumer.fetch_nowait(100):
+            print(msg.subject, msg.data)
+            msg.ack()
+        ```
     """
 
     def __init__(

@@ -77,6 +77,14 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         JetStreamNotEnabledError: No server answers. JetStream is off, or the domain is
             wrong.
         JetStreamUnavailableError: JetStream has no leader now.
+
+    Example:
+        ```python
+        js = nc.jetstream(timeout=10)
+        js.create_stream(name="EVENTS", subjects=["events.>"])
+        ack = js.publish("events.started", b"now")
+        print(ack.stream, ack.seq)
+        ```
     """
 
     def __init__(

@@ -48,6 +48,14 @@ class Stream:
     """A stream. Any thread may use it.
 
     `JetStream.create_stream`, `JetStream.stream` and `JetStream.bind_stream` return it.
+
+    Example:
+        ```python
+        stream = js.stream("ORDERS")
+        print(stream.info().state.messages)
+        print(stream.get_message(1).data)
+        stream.purge(subject="orders.old")
+        ```
     """
 
     def __init__(self, api: API, name: str, info: StreamInfo | None = None) -> None:

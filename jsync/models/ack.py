@@ -20,7 +20,14 @@ class ApiErrorReply(Model, kw_only=True, frozen=True):
 
 
 class PubAck(msgspec.Struct, frozen=True, gc=False):
-    """The ack of a stream that has stored a message or a batch."""
+    """The ack of a stream that has stored a message or a batch.
+
+    Example:
+        ```python
+        ack = js.publish("orders.new", b"{}", msg_id="order-1")
+        print(ack.stream, ack.seq, ack.duplicate)
+        ```
+    """
 
     stream: str = ""
     """The name of the stream."""

@@ -138,7 +138,14 @@ class StreamQuorumLost(Advisory, kw_only=True, frozen=True):
 
 
 class BatchAbandoned(Advisory, kw_only=True, frozen=True):
-    """A stream has abandoned an atomic batch, and stored none of it. Needs nats-server 2.12."""
+    """A stream has abandoned an atomic batch, and stored none of it. Needs nats-server 2.12.
+
+    Example:
+        ```python
+        with js.batch_advisories("ORDERS") as advisories:
+            pass  # advisories.next() returns a BatchAbandoned when a batch is given up
+        ```
+    """
 
     event: ClassVar[str] = "stream_batch_abandoned"
     where: ClassVar[str] = "STREAM.BATCH_ABANDONED.{stream}"

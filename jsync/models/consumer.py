@@ -29,6 +29,12 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
 
     `ack_policy` is an exception: here the default is `explicit`, while the server's is
     `none`.
+
+    Example:
+        ```python
+        config = jsync.ConsumerConfig(durable_name="billing", ack_wait=60, max_deliver=5)
+        stream.create_consumer(config)
+        ```
     """
 
     durable_name: str | None = None

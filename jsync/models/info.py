@@ -77,7 +77,14 @@ class StreamAlternate(Model, kw_only=True, frozen=True):
 
 
 class StreamInfo(Model, kw_only=True, frozen=True):
-    """The configuration and the state of a stream, as the server returns them."""
+    """The configuration and the state of a stream, as the server returns them.
+
+    Example:
+        ```python
+        info = stream.info()
+        print(info.config.subjects, info.state.messages, info.state.last_seq)
+        ```
+    """
 
     config: StreamConfig = StreamConfig()
     """The configuration of the stream."""
@@ -132,7 +139,15 @@ class PriorityGroupState(Model, kw_only=True, frozen=True):
 
 
 class ConsumerInfo(Model, kw_only=True, frozen=True):
-    """The configuration and the state of a consumer, as the server returns them."""
+    """The configuration and the state of a consumer, as the server returns them.
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing")
+        info = consumer.info()
+        print(info.num_pending, info.num_ack_pending, info.num_redelivered)
+        ```
+    """
 
     stream_name: str = ""
     name: str = ""

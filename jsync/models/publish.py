@@ -15,7 +15,14 @@ Schedule: TypeAlias = datetime | timedelta | str
 
 
 class PublishOptions(TypedDict, total=False):
-    """The options of a message. None is the same as leaving the option out."""
+    """The options of a message. None is the same as leaving the option out.
+
+    Example:
+        ```python
+        options: jsync.PublishOptions = {"msg_id": "order-1", "headers": {"Source": "web"}}
+        js.publish("orders.new", b"{}", **options)
+        ```
+    """
 
     headers: HeadersLike | None
     """Your own headers. Headers that have an option of their own are rejected here."""

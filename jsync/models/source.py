@@ -11,7 +11,14 @@ from .server_version import SinceVersion
 
 
 class SubjectTransform(Model, kw_only=True, frozen=True):
-    """A rule to store messages under another subject. Since nats-server 2.10."""
+    """A rule to store messages under another subject. Since nats-server 2.10.
+
+    Example:
+        ```python
+        transform = jsync.SubjectTransform(src="in.*", dest="events.{{wildcard(1)}}")
+        js.create_stream(name="EVENTS", subjects=["in.*"], subject_transform=transform)
+        ```
+    """
 
     src: str | None = ""
     """The subject to match, wildcards allowed. Default: all."""
@@ -31,7 +38,14 @@ class SubjectTransform(Model, kw_only=True, frozen=True):
 
 
 class Republish(Model, kw_only=True, frozen=True):
-    """A rule to publish stored messages again. Since nats-server 2.8.3."""
+    """A rule to publish stored messages again. Since nats-server 2.8.3.
+
+    Example:
+        ```python
+        republish = jsync.Republish(src="events.>", dest="live.events.>")
+        js.create_stream(name="EVENTS", subjects=["events.>"], republish=republish)
+        ```
+    """
 
     src: str | None = None
     """The subjects to publish again, wildcards allowed. Default: all."""
@@ -48,7 +62,14 @@ class Republish(Model, kw_only=True, frozen=True):
 
 
 class External(Model, kw_only=True, frozen=True):
-    """A stream in another account or domain. Since nats-server 2.2."""
+    """A stream in another account or domain. Since nats-server 2.2.
+
+    Example:
+        ```python
+        hub = jsync.External(api="$JS.hub.API")
+        source = jsync.StreamSource(name="ORDERS", external=hub)
+        ```
+    """
 
     api: str | None = None
     """The prefix of the other JetStream's API, such as `$JS.<domain>.API`."""
@@ -64,7 +85,14 @@ class External(Model, kw_only=True, frozen=True):
 
 
 class SourceConsumer(Model, kw_only=True, frozen=True):
-    """A durable consumer of yours to read a source with. Since nats-server 2.14."""
+    """A durable consumer of yours to read a source with. Since nats-server 2.14.
+
+    Example:
+        ```python
+        consumer = jsync.SourceConsumer(name="copies", deliver_subject="copies")
+        source = jsync.StreamSource(name="ORDERS", consumer=consumer)
+        ```
+    """
 
     name: str | None = None
     """The name of the consumer, whose ack policy is `flow_control`."""
@@ -79,7 +107,13 @@ class SourceConsumer(Model, kw_only=True, frozen=True):
 
 
 class StreamSource(Model, kw_only=True, frozen=True):
-    """A stream to copy from, as a mirror or as a source. Since nats-server 2.2."""
+    """A stream to copy from, as a mirror or as a source. Since nats-server 2.2.
+
+    Example:
+        ```python
+        js.create_stream(name="COPY", sources=[jsync.StreamSource(name="ORDERS")])
+        ```
+    """
 
     name: str | None = None
     """The name of the stream to copy."""

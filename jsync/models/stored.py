@@ -15,7 +15,14 @@ _MAX_SEQUENCE: Final = (1 << 64) - 1
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored message, read without a consumer. You cannot acknowledge it."""
+    """A stored message, read without a consumer. You cannot acknowledge it.
+
+    Example:
+        ```python
+        message = stream.get_message(last_by_subject="orders.new")
+        print(message.sequence, message.data, message.timestamp)
+        ```
+    """
 
     subject: str
     sequence: int

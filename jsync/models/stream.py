@@ -45,7 +45,14 @@ _REQUIRED: Final[dict[str, Any]] = {
 
 
 class Placement(Model, kw_only=True, frozen=True):
-    """The servers that may store a stream. Since nats-server 2.2."""
+    """The servers that may store a stream. Since nats-server 2.2.
+
+    Example:
+        ```python
+        placement = jsync.Placement(cluster="east", tags=["ssd"])
+        config = jsync.StreamConfig(name="EVENTS", subjects=["events.>"], placement=placement)
+        ```
+    """
 
     cluster: str | None = None
     """The name of a cluster. Default: the cluster of the connection."""
@@ -56,7 +63,14 @@ class Placement(Model, kw_only=True, frozen=True):
 
 
 class ConsumerLimits(Model, kw_only=True, frozen=True):
-    """Defaults and limits of a stream's consumers. Since nats-server 2.10."""
+    """Defaults and limits of a stream's consumers. Since nats-server 2.10.
+
+    Example:
+        ```python
+        limits = jsync.ConsumerLimits(max_ack_pending=500)
+        js.create_stream(name="EVENTS", subjects=["events.>"], consumer_limits=limits)
+        ```
+    """
 
     inactive_threshold: Seconds | None = None
     """Seconds after which an unused consumer is deleted. Default: 0, no limit."""
@@ -65,7 +79,16 @@ class ConsumerLimits(Model, kw_only=True, frozen=True):
 
 
 class StreamConfig(Model, kw_only=True, frozen=True):
-    """The configuration of a stream. Unset fields have the server's default."""
+    """The configuration of a stream. Unset fields have the server's default.
+
+    Example:
+        ```python
+        config = jsync.StreamConfig(
+            name="EVENTS", subjects=["events.>"], max_age=7 * 86400, max_bytes=10_000_000
+        )
+        js.create_stream(config)
+        ```
+    """
 
     name: str | None = None
     """The name, without white space or any of `.*>/\\`. Since nats-server 2.2."""

@@ -26,7 +26,15 @@ Answer = TypeVar("Answer", ServicePing, ServiceInfo, ServiceStats)
 
 
 class Services:
-    """Finds and calls services: `Connection.services`. Any thread may use it."""
+    """Finds and calls services: `Connection.services`. Any thread may use it.
+
+    Example:
+        ```python
+        with nc.service("prices", "1.0.0") as service:
+            for info in nc.services.info("prices"):
+                print(info.name, info.version)
+        ```
+    """
 
     def __init__(self, owner: HasSession) -> None:
         self._owner = owner

@@ -40,7 +40,15 @@ _VERSION: Final = re.compile(
 
 
 class ServiceState(Enum):
-    """The state of a service."""
+    """The state of a service.
+
+    Example:
+        ```python
+        service = nc.service("prices", "1.0.0")
+        service.stop()
+        print(service.state is jsync.ServiceState.STOPPED)
+        ```
+    """
 
     RUNNING = "running"
     STOPPING = "stopping"

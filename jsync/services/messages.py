@@ -26,7 +26,15 @@ class ServiceMessage(Model, kw_only=True, frozen=True):
 
 
 class ServicePing(ServiceMessage, kw_only=True, frozen=True):
-    """The answer of an instance of a service to PING."""
+    """The answer of an instance of a service to PING.
+
+    Example:
+        ```python
+        with nc.service("prices", "1.0.0"):
+            for ping in nc.services.ping():
+                print(ping.name, ping.id)
+        ```
+    """
 
     type: str = PING_TYPE
     name: str = ""
@@ -46,7 +54,16 @@ class ServicePing(ServiceMessage, kw_only=True, frozen=True):
 
 
 class EndpointInfo(ServiceMessage, kw_only=True, frozen=True):
-    """The configuration of an endpoint."""
+    """The configuration of an endpoint.
+
+    Example:
+        ```python
+        with nc.service("prices", "1.0.0") as service:
+            service.endpoint("total")(lambda request: request.respond(b"42"))
+            for endpoint in service.info().endpoints:
+                print(endpoint.name, endpoint.subject)
+        ```
+    """
 
     name: str = ""
     subject: str = ""
@@ -59,7 +76,14 @@ class EndpointInfo(ServiceMessage, kw_only=True, frozen=True):
 
 
 class ServiceInfo(ServiceMessage, kw_only=True, frozen=True):
-    """The configuration of an instance of a service."""
+    """The configuration of an instance of a service.
+
+    Example:
+        ```python
+        with nc.service("prices", "1.0.0") as service:
+            print(service.info().endpoints)
+        ```
+    """
 
     type: str = INFO_TYPE
     name: str = ""
@@ -73,7 +97,16 @@ class ServiceInfo(ServiceMessage, kw_only=True, frozen=True):
 
 
 class EndpointStats(ServiceMessage, kw_only=True, frozen=True):
-    """The statistics of an endpoint since its start or the last reset."""
+    """The statistics of an endpoint since its start or the last reset.
+
+    Example:
+        ```python
+        with nc.service("prices", "1.0.0") as service:
+            service.endpoint("total")(lambda request: request.respond(b"42"))
+            for endpoint in service.stats().endpoints:
+                print(endpoint.name, endpoint.num_requests, endpoint.num_errors)
+        ```
+    """
 
     name: str = ""
     subject: str = ""
@@ -102,7 +135,14 @@ class EndpointStats(ServiceMessage, kw_only=True, frozen=True):
 
 
 class ServiceStats(ServiceMessage, kw_only=True, frozen=True):
-    """The statistics of an instance of a service."""
+    """The statistics of an instance of a service.
+
+    Example:
+        ```python
+        with nc.service("prices", "1.0.0") as service:
+            print(service.stats().started)
+        ```
+    """
 
     type: str = STATS_TYPE
     name: str = ""

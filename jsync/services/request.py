@@ -19,6 +19,21 @@ class Request:
 
     A handler returns its answer, or sends one or several answers with `respond` and
     `error`. The handler may keep the request, and answer later from any thread.
+
+    Example:
+        ```python
+        service = nc.service("prices", "1.0.0")
+
+        @service.endpoint("total")
+        def total(request: jsync.Request) -> None:
+            if request.data:
+                request.respond(b"42")
+            else:
+                request.error(400, "no data")
+
+        print(nc.request("total", b"abc").data)
+        service.stop()
+        ```
     """
 
     __slots__ = ("_failed", "answered_error", "counted_error", "msg")

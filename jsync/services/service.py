@@ -42,7 +42,21 @@ Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
 
 class Group(NotCopyable):
-    """Endpoints with a common subject prefix. A `Service` is the group without a prefix."""
+    """Endpoints with a common subject prefix. A `Service` is the group without a prefix.
+
+    Example:
+        ```python
+        service = nc.service("prices", "1.0.0")
+        europe = service.group("europe")
+
+        @europe.endpoint("total")
+        def total(request: jsync.Request) -> None:
+            request.respond(b"42")
+
+        print(nc.request("europe.total").data)
+        service.stop()
+        ```
+    """
 
     def __init__(self, driver: ServiceRunner, prefix: str, queue: str | None) -> None:
         self._driver = driver
@@ -173,6 +187,18 @@ class Service(Group):
     """An instance of a service. `Connection.service` returns it. Any thread may use it.
 
     Leaving the `with` block stops the service, and so does a drain of the connection.
+
+    Example:
+        ```python
+        service = nc.service("prices", "1.0.0")
+
+        @service.endpoint("total")
+        def total(request: jsync.Request) -> None:
+            request.respond(str(len(request.data)).encode())
+
+        print(nc.request("total", b"abc").data)
+        service.stop()
+        ```
     """
 
     def __init__(

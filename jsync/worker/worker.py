@@ -79,6 +79,15 @@ class Worker:
 
     Raises:
         ConfigError: `connect`, `on_error` or `around` is not callable.
+
+    Example:
+        ```python
+        app = jsync.Worker(stream="ORDERS")
+
+        @app.handle("orders.new", consumer="billing", workers=8)
+        def bill(order: dict) -> None:
+            print("bill order", order["id"])
+        ```
     """
 
     def __init__(
@@ -293,7 +302,20 @@ class Worker:
 
 
 class RunningWorker(CloseOnExit, NotCopyable):
-    """A worker that handles messages. `Worker.start` returns it. Any thread may use it."""
+    """A worker that handles messages. `Worker.start` returns it. Any thread may use it.
+
+    Example:
+        ```python
+        app = jsync.Worker(stream="ORDERS")
+
+        @app.handle("orders.new", consumer="billing")
+        def bill(data: bytes) -> None:
+            print(data)
+
+        with app.start(nc) as running:
+            running.stop(grace=10)
+        ```
+    """
 
     def __init__(
         self,

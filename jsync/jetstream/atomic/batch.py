@@ -55,6 +55,14 @@ class AtomicBatch(NotCopyable, AtomicBatchBase):
 
     Only one thread at a time may use a batch, another one gets `ConcurrentUseError`.
     Any thread may call `discard` at any time.
+
+    Example:
+        ```python
+        with js.atomic_batch() as batch:
+            batch.add("orders.new", b"first")
+            ack = batch.commit("orders.new", b"last")
+        print(ack.count)
+        ```
     """
 
     def __init__(

@@ -43,7 +43,16 @@ UNSUPPORTED: Final = {"expected_last_msg_id": "no server checks it in a batch (A
 
 
 class BatchState(Enum):
-    """The state of an atomic batch."""
+    """The state of an atomic batch.
+
+    Example:
+        ```python
+        with js.atomic_batch() as batch:
+            batch.add("orders.new", b"first")
+            batch.commit("orders.new", b"last")
+        print(batch.state is jsync.BatchState.COMMITTED)
+        ```
+    """
 
     OPEN = "open"
     """Messages may be added."""

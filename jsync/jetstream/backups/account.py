@@ -34,7 +34,17 @@ if TYPE_CHECKING:
 
 
 class AccountBackup(msgspec.Struct, frozen=True):
-    """A backup of all streams of an account, which `JetStream.backup_streams` has made."""
+    """A backup of all streams of an account, which `JetStream.backup_streams` has made.
+
+    Example:
+        ```python
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as directory:
+            backup = js.backup_streams(directory)
+            print([each.stream for each in backup.streams], backup.skipped)
+        ```
+    """
 
     directory: Path
     """It has a directory for each stream, with the name of the stream."""

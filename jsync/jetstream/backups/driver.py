@@ -51,7 +51,17 @@ _RETRY_HINT: Final = "begin again"
 
 
 class StreamBackup(msgspec.Struct, frozen=True):
-    """A backup of a stream, which `Stream.backup` has made."""
+    """A backup of a stream, which `Stream.backup` has made.
+
+    Example:
+        ```python
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as directory:
+            backup = stream.backup(f"{directory}/ORDERS")
+            print(backup.stream, backup.state.messages)
+        ```
+    """
 
     directory: Path
     stream: str

@@ -37,6 +37,15 @@ class Counters:
 
     `JetStream.counters` returns it. Any thread may use it. Python's integers have no
     limit, and counters of up to about 3800 digits work.
+
+    Example:
+        ```python
+        js.create_stream(
+            name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True
+        )
+        hits = js.counters("HITS")
+        print(hits.add("hits.home", 1), hits.load("hits.home"))
+        ```
     """
 
     def __init__(self, api: API, stream: str, timeout: Seconds | None) -> None:

@@ -19,7 +19,19 @@ SOURCES: Final = "Nats-Counter-Sources"
 
 
 class CounterEntry(msgspec.Struct, frozen=True):
-    """A counter, as its stream has it. `Counters.get` returns it."""
+    """A counter, as its stream has it. `Counters.get` returns it.
+
+    Example:
+        ```python
+        js.create_stream(
+            name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True
+        )
+        hits = js.counters("HITS")
+        hits.add("hits.home", 2)
+        entry = hits.get("hits.home")
+        print(entry.subject, entry.value)
+        ```
+    """
 
     subject: str
     value: int

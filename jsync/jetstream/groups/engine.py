@@ -46,7 +46,16 @@ MAX_PARTITIONS: Final = 100_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConsumerGroupConfig:
-    """The configuration of a consumer group, as its bucket has it."""
+    """The configuration of a consumer group, as its bucket has it.
+
+    Example:
+        ```python
+        group = js.create_consumer_group(
+            "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+        )
+        print(group.config.partitions, group.config.filters)
+        ```
+    """
 
     kind: GroupKind
     """`elastic` or `static`."""
@@ -576,7 +585,17 @@ def pull_seconds(ack_wait: float) -> float:
 
 
 class MemberState(Enum):
-    """The state of a member."""
+    """The state of a member.
+
+    Example:
+        ```python
+        group = js.create_consumer_group(
+            "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}, members=["a"]
+        )
+        with group.join("a") as member:
+            print(member.state in set(jsync.MemberState))
+        ```
+    """
 
     JOINING = "joining"
     """Its consumer is to be made."""
@@ -662,7 +681,17 @@ def is_stale(sent: float, now: float, ack_wait: float) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupMemberInfo:
-    """A member of a consumer group, and its consumer."""
+    """A member of a consumer group, and its consumer.
+
+    Example:
+        ```python
+        group = js.create_consumer_group(
+            "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}, members=["a"]
+        )
+        for member in group.members():
+            print(member.name, member.active, member.partitions)
+        ```
+    """
 
     name: str
     """The name of the member."""

@@ -50,6 +50,15 @@ class ConsumerGroup(NotCopyable):
     `create_consumer_group` and `consumer_group` of `JetStream` return it. Any thread may
     use it. Groups need nats-server 2.11. orbit.go's `pcgroups` are the same
     groups, whose members may be in the same group.
+
+    Example:
+        ```python
+        group = js.create_consumer_group(
+            "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+        )
+        group.add_members("a", "b")
+        print(group.lag())
+        ```
     """
 
     def __init__(

@@ -38,6 +38,16 @@ class GroupMember(NotCopyable):
 
     While you handle a message, jsync requests more time from the server, so a handler may take
     longer than `ack_wait`.
+
+    Example:
+        ```python
+        group = js.create_consumer_group(
+            "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}, members=["a"]
+        )
+        with group.join("a") as member:
+            msg = member.next(timeout=5)
+            msg.ack()
+        ```
     """
 
     def __init__(

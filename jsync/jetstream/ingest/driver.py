@@ -105,6 +105,14 @@ class FastIngest(NotCopyable, FastIngestBase):
 
     Use an ingest from one thread at a time: a second one gets `ConcurrentUseError`. Any
     thread may call `abandon`.
+
+    Example:
+        ```python
+        with js.fast_ingest() as ingest:
+            for number in range(1000):
+                ingest.add("orders.new", b"%d" % number)
+        print(ingest.acked)
+        ```
     """
 
     def __init__(

@@ -35,6 +35,15 @@ class AESGCM:
 
     Raises:
         ConfigError: A secret or an id that cannot be, or cryptography is not installed.
+
+    Example:
+        ```python
+        import os
+
+        secret = js.create_key_value(bucket="secret").with_codec(jsync.AESGCM(os.urandom(32)))
+        secret.put("password", b"hunter2")
+        print(secret.get("password").value)
+        ```
     """
 
     # The format of a stored value: 1, the length of the key's id, the id, a nonce, the

@@ -56,6 +56,14 @@ class KeyValue(Generic[Value]):
 
     A call that sends a request blocks for at most `timeout` seconds, by default the timeout
     of the context. Besides the errors that each call names, it raises the errors of `JetStream`.
+
+    Example:
+        ```python
+        kv = js.create_key_value(bucket="settings", history=5)
+        revision = kv.put("limit", b"100")
+        kv.update("limit", b"200", last=revision)  # fails if another program was faster
+        print(kv.get("limit").value)
+        ```
     """
 
     def __init__(self, api: API, layout: BucketLayout[Value], *, direct: bool) -> None:

@@ -30,7 +30,22 @@ _WILDCARDS: Final = ("*", ">")
 
 
 class ValueCodec(Protocol[Value]):
-    """The methods of a codec of values."""
+    """The methods of a codec of values.
+
+    Example:
+        ```python
+        class Number:
+            def encode(self, value: int, /) -> bytes:
+                return str(value).encode()
+
+            def decode(self, data: bytes, /) -> int:
+                return int(data)
+
+        numbers = kv.with_codec(Number())
+        numbers.put("limit", 100)
+        print(numbers.get("limit").value + 1)
+        ```
+    """
 
     def encode(self, value: Value, /) -> bytes:
         """Encode a value.
@@ -57,7 +72,24 @@ class ValueCodec(Protocol[Value]):
 
 
 class KeyCodec(Protocol):
-    """The methods of a codec of keys."""
+    """The methods of a codec of keys.
+
+    Example:
+        ```python
+        class Upper:
+            def encode(self, key: str, /) -> str:
+                return key.upper()
+
+            def decode(self, key: str, /) -> str:
+                return key.lower()
+
+            def encode_filter(self, key: str, /) -> str:
+                return key.upper()
+
+        upper = kv.with_codec(keys=Upper())
+        upper.put("limit", b"100")
+        ```
+    """
 
     def encode(self, key: str, /) -> str:
         """Encode a key of yours.
@@ -104,6 +136,19 @@ class ValueCipher(Protocol):
 
     The place is the subject of the key, `$KV.<bucket>.<key>`. A mirror of a bucket has
     the same places.
+
+    Example:
+        ```python
+        class Rot:
+            def encrypt(self, data: bytes, place: bytes, /) -> bytes:
+                return data[::-1]
+
+            def decrypt(self, data: bytes, place: bytes, /) -> bytes:
+                return data[::-1]
+
+        hidden = kv.with_codec(Rot())  # an example only: use AESGCM for secrets
+        hidden.put("a", b"text")
+        ```
     """
 
     def encrypt(self, data: bytes, place: str, /) -> bytes:
@@ -205,7 +250,15 @@ class KeyChain:
 
 
 class JSON(Generic[Value]):
-    """Values of a type as JSON: a msgspec Struct, a dataclass, a dict, a list, a number."""
+    """Values of a type as JSON: a msgspec Struct, a dataclass, a dict, a list, a number.
+
+    Example:
+        ```python
+        prices = kv.with_codec(jsync.JSON(dict[str, float]))
+        prices.put("apple", {"EUR": 0.3})
+        print(prices.get("apple").value)
+        ```
+    """
 
     def __init__(self, kind: type[Value]) -> None:
         self._encode = msgspec.json.Encoder().encode
@@ -235,7 +288,15 @@ class JSON(Generic[Value]):
 
 
 class MsgPack(Generic[Value]):
-    """Values of a type as MessagePack, which is smaller than JSON."""
+    """Values of a type as MessagePack, which is smaller than JSON.
+
+    Example:
+        ```python
+        prices = kv.with_codec(jsync.MsgPack(list[int]))
+        prices.put("apple", [1, 2, 3])
+        print(prices.get("apple").value)
+        ```
+    """
 
     def __init__(self, kind: type[Value]) -> None:
         self._encode = msgspec.msgpack.Encoder().encode
@@ -265,7 +326,15 @@ class MsgPack(Generic[Value]):
 
 
 class Base64:
-    """Values as URL-safe base64 without padding, as orbit.go and natsio store them."""
+    """Values as URL-safe base64 without padding, as orbit.go and natsio store them.
+
+    Example:
+        ```python
+        encoded = kv.with_codec(jsync.Base64())
+        encoded.put("blob", bytes(4))
+        print(encoded.get("blob").value)
+        ```
+    """
 
     def encode(self, value: bytes, /) -> bytes:
         """Encode a value as base64.
@@ -298,6 +367,13 @@ class PathKeys:
 
     Args:
         separator: The character between the words of your keys. Default: a slash.
+
+    Example:
+        ```python
+        files = kv.with_codec(keys=jsync.PathKeys())
+        files.put("/etc/hosts", b"localhost")
+        print(list(files.keys()))
+        ```
     """
 
     def __init__(self, separator: str = "/") -> None:
@@ -366,6 +442,13 @@ class Base64Keys:
 
     Words have single dots between them: `Acme Inc.contact` is `QWNtZSBJbmM.Y29udGFjdA`,
     as in orbit.go and natsio. A filter may have `*` and `>` for words.
+
+    Example:
+        ```python
+        names = kv.with_codec(keys=jsync.Base64Keys())
+        names.put("a name with blanks", b"1")
+        print(list(names.keys()))
+        ```
     """
 
     def encode(self, key: str, /) -> str:

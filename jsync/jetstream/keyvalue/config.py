@@ -29,7 +29,14 @@ _DUPLICATE_WINDOW: Final = 120.0
 
 
 class KeyValueConfig(Model, kw_only=True, frozen=True):
-    """The configuration of a bucket. Fields that are not set have their default."""
+    """The configuration of a bucket. Fields that are not set have their default.
+
+    Example:
+        ```python
+        config = jsync.KeyValueConfig(bucket="settings", history=5, ttl=3600)
+        kv = js.create_key_value(config)
+        ```
+    """
 
     bucket: str | None = None
     """The name of the bucket: letters, digits, `-` and `_`."""

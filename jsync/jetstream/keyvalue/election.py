@@ -30,6 +30,14 @@ class Election(StopOnExit, NotCopyable):
     A thread of its own waits for the lock. A leader that loses it is a candidate again.
     Leaving the `with` block gives the leadership up, and the candidacy. So does a drain of
     the connection, once the callbacks and handlers of the connection have returned.
+
+    Example:
+        ```python
+        kv = js.create_key_value(bucket="locks", limit_marker_ttl=60)
+        with kv.elect("scheduler", ttl=30) as election:
+            if election.is_leader:
+                print("this process leads")
+        ```
     """
 
     def __init__(

@@ -57,7 +57,15 @@ _BY_REASON: Final[Mapping[str, Operation]] = {
 
 
 class Entry(msgspec.Struct, Generic[Value], frozen=True, kw_only=True, gc=False):
-    """One revision of a key."""
+    """One revision of a key.
+
+    Example:
+        ```python
+        kv.put("limit", b"100")
+        entry = kv.get("limit")
+        print(entry.key, entry.value, entry.revision)
+        ```
+    """
 
     bucket: str
     key: str

@@ -39,6 +39,13 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
 
     `KeyValue.live` returns it. Any thread may read it. Leaving the `with` block stops
     the watch behind it, and the copy keeps its values.
+
+    Example:
+        ```python
+        kv.put("limit", b"100")
+        with kv.live() as settings:
+            print(settings["limit"])  # without a request
+        ```
     """
 
     def __init__(

@@ -102,6 +102,13 @@ class Lock(NotCopyable):
     started, never the time of day. A holder that was stopped and wakes up may still be in
     the middle of its work: give `token` to what you write to, and have that refuse a lower
     one than it has seen.
+
+    Example:
+        ```python
+        kv = js.create_key_value(bucket="locks", limit_marker_ttl=60)
+        with kv.lock("report", ttl=30) as lock:
+            print(lock.held, lock.token)
+        ```
     """
 
     def __init__(

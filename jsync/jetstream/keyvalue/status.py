@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 @explain_attributes
 class KeyValueStatus:
-    """The contents and the configuration of a bucket, at the time of the call."""
+    """The contents and the configuration of a bucket, at the time of the call.
+
+    Example:
+        ```python
+        status = kv.status()
+        print(status.bucket, status.values, status.bytes)
+        ```
+    """
 
     def __init__(self, info: StreamInfo) -> None:
         self.stream_info = info

@@ -21,6 +21,16 @@ class Watch(BaseWatch[Entry[Value]], Generic[Value]):
     Iterate over it, from one thread, or give `KeyValue.watch` a `callback`. First come the
     initial entries, which are in the bucket already. Then each change comes as it happens.
     Leaving the `with` block stops the watch. So does dropping a watch without a callback.
+
+    Example:
+        ```python
+        kv.put("limit", b"100")
+        with kv.watch("limit") as watch:
+            for entry in watch.initial():
+                print(entry.key, entry.value)
+            kv.put("limit", b"200")
+            print(watch.next().value)
+        ```
     """
 
     def _initial_keys(self) -> Iterator[str]:

@@ -14,7 +14,14 @@ from .engine import STREAM_PREFIX
 
 
 class ObjectStoreConfig(Model, kw_only=True, frozen=True):
-    """The configuration of a store. A field that is not set has its default."""
+    """The configuration of a store. A field that is not set has its default.
+
+    Example:
+        ```python
+        config = jsync.ObjectStoreConfig(bucket="reports", ttl=7 * 86400)
+        store = js.create_object_store(config)
+        ```
+    """
 
     bucket: str | None = None
     """Its name, of letters, digits, `-` and `_`."""

@@ -48,7 +48,15 @@ _HEX_DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class ObjectLink(msgspec.Struct, frozen=True, kw_only=True):
-    """The target of a link: an object, or a whole store."""
+    """The target of a link: an object, or a whole store.
+
+    Example:
+        ```python
+        store.put("today.csv", b"id,total")
+        info = store.add_link("latest.csv", "today.csv")
+        print(info.link)
+        ```
+    """
 
     bucket: str
     """The name of the store."""
@@ -57,7 +65,14 @@ class ObjectLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry of an object in its store: everything but its bytes."""
+    """The entry of an object in its store: everything but its bytes.
+
+    Example:
+        ```python
+        info = store.put("today.csv", b"id,total")
+        print(info.name, info.size, info.digest)
+        ```
+    """
 
     name: str
     bucket: str

@@ -48,6 +48,13 @@ class ObjectReader(_File):
     If you read all chunks in order, jsync checks their number, their size and their digest
     before it gives you the last one. If you seek, it cannot check the digest. `is_verified`
     tells you whether it did.
+
+    Example:
+        ```python
+        store.put("today.csv", b"id,total")
+        with store.open("today.csv") as file:
+            print(file.read())
+        ```
     """
 
     def __init__(
@@ -427,6 +434,12 @@ class ObjectWriter(_File):
     `close` makes the bytes the object. Only then can anybody read them, and a former
     object of that name is removed. Leaving the `with` block does the same. If the block
     raises, or you forget the file, nothing is stored, and the chunks are removed.
+
+    Example:
+        ```python
+        with store.open("today.csv", "wb") as file:
+            file.write(b"id,total")  # the object is there after the block
+        ```
     """
 
     def __init__(self, upload: Upload, chunk_size: int, name: str) -> None:

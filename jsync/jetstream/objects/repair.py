@@ -38,7 +38,14 @@ LISTING_SECONDS = 1.0
 
 
 class StoreCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The remains that `ObjectStore.check` found, and removed unless `remove` is False."""
+    """The remains that `ObjectStore.check` found, and removed unless `remove` is False.
+
+    Example:
+        ```python
+        found = store.check(remove=False)
+        print(found.incomplete, found.orphans)
+        ```
+    """
 
     orphans: dict[str, int]
     """The number of orphaned chunks, by the id of the put or object that left them."""

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 
 class ObjectStoreStatus:
-    """The size and the configuration of a store, at the moment of the call."""
+    """The size and the configuration of a store, at the moment of the call.
+
+    Example:
+        ```python
+        status = store.status()
+        print(status.bucket, status.size, status.is_sealed)
+        ```
+    """
 
     def __init__(self, info: StreamInfo) -> None:
         self.stream_info = info

@@ -84,6 +84,15 @@ class ObjectStore:
     A call blocks. It waits `timeout` seconds for each answer of the server, by default
     the timeout of the context. Besides the errors that each call names, it raises the errors
     of `JetStream`.
+
+    Example:
+        ```python
+        store = js.create_object_store(bucket="reports")
+        store.put("today.csv", b"id,total")
+        print(store.get("today.csv"))
+        for info in store.list():
+            print(info.name, info.size)
+        ```
     """
 
     def __init__(self, objects: ObjectRepository) -> None:

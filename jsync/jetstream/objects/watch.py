@@ -14,4 +14,12 @@ class ObjectWatch(BaseWatch[ObjectInfo]):
     Iterate over the watch from one thread, or give `ObjectStore.watch` a `callback`.
     First come the infos of the existing objects. Then comes each change. Leaving the
     `with` block stops the watch. A watch without a callback also stops when you drop it.
+
+    Example:
+        ```python
+        store.put("today.csv", b"id,total")
+        with store.watch() as watch:
+            for info in watch.initial():
+                print(info.name)
+        ```
     """

@@ -38,6 +38,14 @@ class ArrowRange:
     Nothing is read in advance. Each iteration, and each call of `__arrow_c_stream__`,
     reads the whole range, batch after batch, and keeps only the batches on their way in
     memory. Any thread may use it.
+
+    Example:
+        ```python
+        import pyarrow as pa
+
+        table = pa.table(stream.read_arrow(columns=["sequence", "subject", "data"]))
+        print(table.num_rows)
+        ```
     """
 
     def __init__(

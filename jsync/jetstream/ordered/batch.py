@@ -363,6 +363,13 @@ class OrderedBatch(CloseOnExit, NotCopyable):
 
     Read the batch to its end, or leave it through `with` or `close`. The next read of
     the consumer starts with the messages that you did not read.
+
+    Example:
+        ```python
+        with stream.ordered_consumer() as reader, reader.fetch(2) as batch:
+            for msg in batch:
+                print(msg.data)
+        ```
     """
 
     def __init__(self, fetch: OrderedFetch) -> None:

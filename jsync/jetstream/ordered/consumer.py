@@ -43,6 +43,13 @@ class OrderedOptions(TypedDict, total=False):
     """The options of an ordered consumer: its start, its messages, its behaviour.
 
     None is the same as leaving the option out, except for `max_reset_attempts`.
+
+    Example:
+        ```python
+        options: jsync.OrderedOptions = {"deliver_policy": "last"}
+        with stream.ordered_consumer(**options) as reader:
+            print(reader.next().data)
+        ```
     """
 
     filter_subjects: str | Iterable[str] | None
@@ -123,6 +130,13 @@ class OrderedConsumer(CloseOnExit):
             help.
         PermissionsError: The same.
         ConcurrentUseError: Another read of this object is running.
+
+    Example:
+        ```python
+        with stream.ordered_consumer(filter_subjects=["orders.new"]) as reader:
+            for msg in reader.messages(until_end=True):
+                print(msg.metadata.stream_sequence, msg.data)
+        ```
     """
 
     def __init__(self, factory: ConsumerFactory) -> None:

@@ -31,6 +31,16 @@ class MessageColumns(TypedDict, total=False):
     """The names of table columns that are options of the messages.
 
     `PublishOptions` describes the options. A null value is the same as no option.
+
+    Example:
+        ```python
+        import pyarrow as pa
+
+        table = pa.table({"id": ["1", "2"], "body": [b"{}", b"{}"]})
+        columns: jsync.MessageColumns = {"msg_id": "id"}
+        with js.publisher() as publisher:
+            publisher.publish_arrow(table, subject="orders.new", data="body", **columns)
+        ```
     """
 
     msg_id: str | None

@@ -49,6 +49,14 @@ class Publisher(NotCopyable):
     did not come and you have not seen that yet. If you drop a publisher without
     `close`, it ends once all its acks have come, and failures go to the connection's
     `on_error`, or to the log. A publisher does not keep its connection open.
+
+    Example:
+        ```python
+        with js.publisher() as publisher:
+            for number in range(1000):
+                publisher.publish("orders.new", b"%d" % number)
+        print(publisher.acknowledged)
+        ```
     """
 
     def __init__(

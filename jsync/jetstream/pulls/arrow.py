@@ -45,6 +45,14 @@ class ArrowBatches(PrefetchIterator[ArrowBatch], TimedArrowIterator):
     Raises:
         ConsumerDeletedError: The consumer was deleted.
         ConnectionClosedError: The connection was closed.
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing", ack_policy="none")
+        with consumer.arrow_batches(columns=["subject", "data"]) as batches:
+            batch = batches.next(timeout=5)
+            print(batch.num_rows)
+        ```
     """
 
     def __init__(

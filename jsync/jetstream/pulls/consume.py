@@ -99,6 +99,18 @@ class ConsumeContext(Drainable, NotCopyable):
     it, and so does a drain of the connection. If the block raised an exception, leaving
     stops it. The block also raises the error that has ended the consuming, if there is
     one.
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing")
+
+        def handle(msg: jsync.JetStreamMsg) -> None:
+            msg.ack()
+
+        context = consumer.consume(handle, workers=4)
+        context.drain()  # handle what has come, then end
+        context.wait(timeout=30)
+        ```
     """
 
     def __init__(

@@ -92,6 +92,16 @@ class MessagesContext(PrefetchIterator[JetStreamMsg]):
 
     Iterate over it, or call `next`, from one thread. Leaving the `with` block stops it,
     and so does dropping it, as soon as Python notices.
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing")
+        with consumer.messages() as messages:
+            for msg in messages:
+                msg.ack()
+                if msg.metadata.num_pending == 0:
+                    break  # a worker would continue
+        ```
     """
 
     def __iter__(self) -> Iterator[JetStreamMsg]:

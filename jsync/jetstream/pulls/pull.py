@@ -243,6 +243,14 @@ class Batch(NotCopyable):
     Read the batch to its end, or leave it through `with` or `close`. Then jsync returns
     unread messages to the server immediately, instead of after their `ack_wait`. A
     batch that you drop is given back too, as soon as Python notices.
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing")
+        with consumer.fetch(100, timeout=1) as batch:
+            for msg in batch:
+                msg.ack()
+        ```
     """
 
     def __init__(self, pull: Pull) -> None:

@@ -37,6 +37,17 @@ class PushConsumer(BaseConsumer):
     `push_consumer` and `create_push_consumer` of `Stream` and `JetStream` return it.
     The server sends the messages to the `deliver_subject` of the configuration, as soon
     as a client is subscribed there.
+
+    Example:
+        ```python
+        consumer = stream.create_push_consumer(deliver_subject=nc.new_inbox())
+
+        def handle(msg: jsync.JetStreamMsg) -> None:
+            msg.ack()
+
+        with consumer.consume(handle):
+            pass  # your program works here
+        ```
     """
 
     def consume(

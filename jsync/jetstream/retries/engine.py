@@ -71,6 +71,12 @@ class Retry:
 
     Raises:
         ConfigError: An argument is out of its range.
+
+    Example:
+        ```python
+        retry = jsync.Retry(delays=[1, 5, 30], attempts=5, dead_letter="dead.orders")
+        print([retry.delay(attempt) for attempt in (1, 2, 3)])
+        ```
     """
 
     delays: Sequence[Seconds] = (1.0, 5.0, 30.0)

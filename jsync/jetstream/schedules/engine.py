@@ -24,7 +24,18 @@ _AT: Final = "@at "
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule of a stream. `Schedules` returns it."""
+    """A schedule of a stream. `Schedules` returns it.
+
+    Example:
+        ```python
+        js.create_stream(
+            name="JOBS", subjects=["at.>", "jobs.>"], allow_msg_schedules=True, allow_msg_ttl=True
+        )
+        schedules = js.schedules("JOBS")
+        schedules.put("at.report", b"{}", schedule="@every 1h", target="jobs.report")
+        print(schedules.get("at.report").target)
+        ```
+    """
 
     subject: str
     """The subject that holds the schedule."""

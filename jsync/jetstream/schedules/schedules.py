@@ -41,6 +41,16 @@ class Schedules:
     """The schedules of a stream, one for each subject (ADR-51).
 
     `JetStream.schedules` returns it. Any thread may use it.
+
+    Example:
+        ```python
+        js.create_stream(
+            name="JOBS", subjects=["at.>", "jobs.>"], allow_msg_schedules=True, allow_msg_ttl=True
+        )
+        schedules = js.schedules("JOBS")
+        schedules.put("at.report", b"{}", schedule="@every 1h", target="jobs.report")
+        schedules.cancel("at.report")
+        ```
     """
 
     def __init__(self, api: API, stream: str, timeout: Seconds | None) -> None:

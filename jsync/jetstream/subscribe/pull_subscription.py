@@ -39,6 +39,13 @@ class PullSubscription(UnsubscribeOnExit, Drainable, NotCopyable):
 
     `JetStream.pull_subscribe` returns it. Any thread may use it. Leaving the `with`
     block unsubscribes. `consumer` has all other ways to read.
+
+    Example:
+        ```python
+        with js.pull_subscribe("orders.new", durable="billing", keep=True) as sub:
+            for msg in sub.fetch(2, timeout=1):
+                msg.ack()
+        ```
     """
 
     def __init__(

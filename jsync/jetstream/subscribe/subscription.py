@@ -53,6 +53,13 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
     Raises:
         ConsumerDeletedError: Raised by reading: the server has deleted the consumer.
         ConnectionClosedError: Raised by reading: the connection was closed.
+
+    Example:
+        ```python
+        with js.subscribe("orders.new") as sub:
+            msg = sub.next(timeout=5)
+            msg.ack()
+        ```
     """
 
     def __init__(
