@@ -684,6 +684,13 @@ class Session:
                 Disconnected(error=loss), self.options.on_disconnect, loss
             )
 
+    @property
+    def _is_silent_end(self) -> bool:
+        """True if no call of the user and no callback tells of reconnects that ended."""
+        options = self.options
+        connects = self.server is not None or options.retry_on_failed_connect
+        return connects and options.allow_reconnect and options.on_closed is None
+
     def on_closed(self, error: Exception | None) -> None:
         """Close the connection permanently. A second call does nothing.
 
@@ -725,11 +732,7 @@ class Session:
             self.callbacks.dispatch(
                 Disconnected(error=error), self.options.on_disconnect, error
             )
-        if (
-            error is not None
-            and self.server is not None
-            and self.options.on_closed is None
-        ):
+        if error is not None and self._is_silent_end:
             logger.error(
                 "%s: the connection is closed, and is not made again: %s",
                 *(self.name, error),

@@ -635,6 +635,21 @@ def test_a_given_up_server_names_the_option(
     ]
 
 
+def test_giving_up_before_any_connection_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nc = jsync.connect(
+        refusing_url(),
+        retry_on_failed_connect=True,
+        max_reconnects=2,
+        reconnect_wait=0.02,
+    )
+    wait_for(lambda: nc.is_closed)
+    wait_for(lambda: "is not made again" in caplog.text)
+    assert "refused" in caplog.text
+    nc.close()
+
+
 @needs_signals
 def test_waits_during_refusals_end_in_their_time(own_server: StartServer) -> None:
     config = "jetstream: enabled\n"
