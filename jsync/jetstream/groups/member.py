@@ -18,7 +18,6 @@ from .engine import MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
     from typing import Self
 
     from ..._fast import JetStreamMailbox, JetStreamMsg
@@ -192,12 +191,7 @@ class GroupMember(NotCopyable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._membership.leave()
 
     @safe_finalizer

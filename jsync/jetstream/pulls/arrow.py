@@ -22,7 +22,6 @@ from .messages import PrefetchIterator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from ..._fast import JetStreamMailbox, RowBuffer
     from ...models import ConsumerConfig
@@ -121,15 +120,10 @@ class ArrowBatches(PrefetchIterator[ArrowBatch], TimedArrowIterator):
                 batch.nak()
         return rest
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pull.mailbox.ackless:
             # `stop` handles the remaining messages.
-            super().__exit__(kind, error, traceback)
+            super().__exit__()
         else:
             self.stop()
 

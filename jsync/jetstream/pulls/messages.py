@@ -10,7 +10,6 @@ from ...core.resources import NotCopyable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
     from typing import Self
 
     from ...validation import Seconds
@@ -68,12 +67,7 @@ class PrefetchIterator(NotCopyable, Generic[Item]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pull.stop()
 
     @safe_finalizer

@@ -22,7 +22,6 @@ from .inbox import PooledInbox, ReusedInbox, raise_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
     from typing import Self
 
     from ..._fast import ArrowBatch, Msg
@@ -311,12 +310,7 @@ class Batch(NotCopyable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pull.close()
 
     @safe_finalizer
