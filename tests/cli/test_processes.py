@@ -15,6 +15,7 @@ import pytest
 import jsync as package
 from jsync.server import LocalServer
 
+from ..support.accounts import password_config
 from ..support.servers import free_port, wait_for
 from .processes import LONG, Process
 
@@ -139,6 +140,17 @@ def test_ctrl_c_ends_an_endless_command(
             assert "Traceback" not in errors
             assert "lost" not in errors
     js.delete_key_value(bucket.bucket)
+
+
+def test_an_abandoned_connection_is_reported_once(unique: str) -> None:
+    with LocalServer(jetstream=False, config=password_config({"a": "old"})) as own:
+        options = ("--user", "a", "--password", "old")
+        with Process(own, *options, "sub", unique) as sub:
+            sub.await_words("subscribed")
+            own.reload(password_config({"a": "new"}))
+            code, _, told = sub.finish()
+    assert code == 1
+    assert told.count("refused the same credentials twice") == 1
 
 
 def test_a_flow_reports_each_change_of_the_connection(

@@ -71,6 +71,8 @@ class Settings:
         With `flow`, changes and errors of the connection are reported on the standard
         error.
         """
+        # The command ends with this error, so it need not be logged as well.
+        options.setdefault("on_closed", lambda error: None)
         if flow:
             options.setdefault("on_error", _say_error)
             options.setdefault("on_disconnect", _say_disconnected)
