@@ -507,6 +507,7 @@ class Mailbox(Sink):
     @property
     def runner(self) -> Thread | None: ...
     def pool(self, queue: ReadyQueue, task: object) -> None: ...
+    def rouse(self) -> None: ...
     def hand_over_some(
         self,
         handler: Callable[[Any], object],
@@ -740,7 +741,11 @@ class EntryReader(Generic[_Given]):
         callback: Callable[[_Given], object],
         raised: Callable[[_Given, BaseException], object],
         most: int = 1000,
-    ) -> None: ...
+    ) -> bool:
+        """Call `callback` with entries that are here, in a turn of limited length.
+
+        Return whether `get` has to return the next one, or has to wait for it.
+        """
 
 @final
 class EntryIterator(Generic[_Item]):

@@ -232,16 +232,9 @@ class Session:
             self.timers = Timers()
             self.deadlines = Timers()
             """Calls that are due even without a connection."""
-            self.callback_pool = CallbackPool(
-                self.name,
-                self.write_buffer,
-                self.thread_factory,
-                options.callback_threads,
-                later=partial(self.call_later, offline=True),
-                soon=partial(self.call_soon, offline=True),
-                retry=self._call_when_threads,
-                report=self.report,
-            )
+            self.callback_pool = self._make_pool("")
+            self.internal_pool = self._make_pool("-internal")
+            """The pool of live views, on which no callback of the user blocks."""
             # One token more than replies have, so that their wildcard does not match.
             self.inbox = f"{inbox}.pull."
             """The subjects of pull subscriptions begin with this, and a sid follows."""
@@ -250,6 +243,18 @@ class Session:
             self.waker.close()
             raise
         self._forks = forks()
+
+    def _make_pool(self, suffix: str) -> CallbackPool:
+        return CallbackPool(
+            self.name + suffix,
+            self.write_buffer,
+            self.thread_factory,
+            self.options.callback_threads,
+            later=partial(self.call_later, offline=True),
+            soon=partial(self.call_soon, offline=True),
+            retry=self._call_when_threads,
+            report=self.report,
+        )
 
     def __repr__(self) -> str:
         where = f" to {self.server.url}" if self.server else ""
@@ -739,6 +744,7 @@ class Session:
             )
         self.callbacks.dispatch(Closed(error=error), self.options.on_closed, error)
         self.callback_pool.close()
+        self.internal_pool.close()
         self.callbacks.close()
 
     # Start and end, called for the user -----------------------------------------------

@@ -59,6 +59,7 @@ cdef class Mailbox(Sink):
     cdef object _on_first
     cdef ReadyQueue queue  # the queue of the pool that reads it, or None
     cdef bint scheduled  # it is in the queue, or in the hands of a thread of the pool
+    cdef bint roused  # the next turn is due without a message
     cdef object _runner  # that thread
     cdef public object task
     """The object by which the pool handles its messages."""
@@ -671,8 +672,23 @@ cdef class Mailbox(Sink):
         cdef Section here
         enter(&here, <PyObject*>self)
         self._runner = runner
+        self.roused = False
         leave(&here)
         return 0
+
+    def rouse(self) -> None:
+        """Have the pool give its task a turn, even if no message is here."""
+        cdef bint starved = False
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.task is not None:
+                self.roused = True
+                starved = self.schedule()
+        finally:
+            leave(&here)
+        if starved:
+            self.queue.on_starved()
 
     @property
     def runner(self) -> object:
@@ -707,7 +723,7 @@ cdef class Mailbox(Sink):
     @cython.final
     cdef inline bint must_yield(self, int messages, int64_t begun) noexcept:
         """Return whether other mailboxes are due after so many messages since `begun`."""
-        return glance_size(&self.queue.length) and (
+        return self.queue is not None and glance_size(&self.queue.length) and (
             messages >= TURN_MESSAGES or jsync_now() - begun >= TURN_NS
         )
 
@@ -725,6 +741,9 @@ cdef class Mailbox(Sink):
                 starved = self.queue.push(self)
             elif glance_int(&self.over):
                 goes_on = False
+            elif self.roused:
+                self._runner = None
+                starved = self.queue.push(self)
             else:
                 self._runner = None
                 self.scheduled = False

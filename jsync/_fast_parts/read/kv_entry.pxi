@@ -444,15 +444,20 @@ cdef class EntryReader:
         self, callback: "Callable[[Any], object]",
         raised: "Callable[[Any, BaseException], object]",
         most: int = 1000,
-    ) -> None:
-        for _ in range(most):
+    ) -> bool:
+        cdef int64_t begun = jsync_now()
+        cdef int entries
+        for entries in range(1, most + 1):
             entry = self.ready()
             if entry is None:
-                return
+                return True
             try:
                 callback(entry)
             except BaseException as error:
                 raised(entry, error)
+            if self.mailbox.must_yield(entries, begun):
+                return False
+        return False
 
 
 @cython.final

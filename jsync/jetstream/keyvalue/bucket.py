@@ -593,8 +593,10 @@ class KeyValue(Generic[Value]):
             ignore_deletes: Leave delete markers out.
             revision: Begin with this revision, and give every one from there on. After an
                 interruption, that is the last one that you have seen plus 1.
-            callback: Called with each entry, on a thread of its own. An error of it is
-                reported to `on_error`, and the watch continues. Default: you iterate.
+            callback: Called with each entry, one at a time, on a thread of the
+                connection's callback pool: see `callback_threads` of `jsync.connect`. If
+                it raises, `on_error` gets the error, and the watch continues. Default: you
+                iterate.
             on_error: Called with each error that does not end the watch. Default: that of
                 the connection, or the log.
             timeout: Seconds to wait until the server has begun.

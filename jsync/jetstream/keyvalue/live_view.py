@@ -13,6 +13,7 @@ from ...core.resources import NotCopyable, StopOnExit
 from ...core.sync import ForkSafeRLock
 from ...errors import Error, SubscriptionClosedError
 from ...validation import check_seconds
+from ..watching.callback import WatchCallback
 from ..watching.current import Applied
 from .codecs import Value
 from .expiry import Expiry
@@ -69,8 +70,8 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         self._ended = False
         self._revision = changes.revision
         # Keys that have a message in the bucket, but no value here: delete markers, and
-        # values that cannot be decoded. Only the thread of the watch uses these, as all
-        # attributes below.
+        # values that cannot be decoded. Only the thread that has the watch uses these, as
+        # all attributes below.
         self._markers: dict[str, int] = {}
         self._unbroken = self._revision  # see `Applied`
         self._current = changes.current(lambda: Applied(self._revision, self._unbroken))
@@ -84,7 +85,10 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         self._removed: tuple[int, int, int] | None = None
         changes.entries.reads_ttl = True
         try:
-            changes.run(self._apply, bad=self._drop, tick=self._check)
+            reading = WatchCallback(
+                changes, self._apply, bad=self._drop, tick=self._check
+            )
+            reading.start(changes.internal_pool)
             changes.handed_over.wait(timeout)
         except BaseException:
             self.stop()
@@ -197,7 +201,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
             f"{self._revision}"
         )
 
-    # On the thread of the watch -------------------------------------------------------
+    # On a thread of the pool ----------------------------------------------------------
 
     def _apply(self, entry: Entry[Value]) -> None:
         key = entry.key

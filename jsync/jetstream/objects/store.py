@@ -542,8 +542,10 @@ class ObjectStore:
         Args:
             updates_only: Begin with the next change.
             ignore_deletes: Leave out deleted objects.
-            callback: Called with each info, on a thread of its own. If it raises,
-                `on_error` gets the error, and the watch continues. Default: you iterate.
+            callback: Called with each info, one at a time, on a thread of the
+                connection's callback pool: see `callback_threads` of `jsync.connect`. If
+                it raises, `on_error` gets the error, and the watch continues. Default: you
+                iterate.
             on_error: Called with each error that does not end the watch. Default: that of
                 the connection, or the log.
             timeout: Seconds to wait until the server begins. Default: the context's.

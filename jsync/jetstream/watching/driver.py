@@ -8,7 +8,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
 from ..._fast import EntryReader, InitialState
-from ...core.callbacks import as_callback_error
 from ...core.clock import deadline_after
 from ...core.drain import Drainable
 from ...core.session import ConnectionState
@@ -16,6 +15,7 @@ from ...core.sync import Latch
 from ...errors import (
     CodecError,
     ConfigError,
+    ConnectionClosedError,
     DrainTimeoutError,
     Error,
     StreamNotFoundError,
@@ -33,9 +33,11 @@ from .current import Current
 from .engine import Item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, Never
+    from collections.abc import Callable, Collection
+    from typing import Any
 
+    from ...core.callback_pool import CallbackPool, PoolTask
+    from ...core.timers import Timer
     from ...models import ConsumerInfo
     from ...validation import Seconds
     from ..api import API
@@ -159,7 +161,7 @@ def _initial(
 class WatchReader(Drainable, Generic[Item]):
     """The entries of a watch in order, and the known number of those still to come.
 
-    Only one thread reads them: the user's, or the thread that `run` starts for the callback.
+    One thread at a time reads them: the user's, or one of the pool for the callback.
     """
 
     def __init__(
@@ -182,19 +184,19 @@ class WatchReader(Drainable, Generic[Item]):
         self._initial = initial
         self._latest = factory.cursor.is_latest
         self._rounds = 0  # how often the leader had more than the watch
-        self._poll_interval = MIN_POLL_INTERVAL
+        self.poll_interval = MIN_POLL_INTERVAL
         self._silent_until = 0.0  # the leader is not queried before
         # The revisions of the last returned entry, and of the held one that follows it.
         self._revision = self._held_revision = start
         self.requested_at = monotonic()
         """The time when the leader was queried for the end of the initial entries."""
-        self._thread: threading.Thread | None = None
+        self._task: PoolTask | None = None
         self.error: Exception | None = None
         """The error that has ended the watch. None after a `stop`."""
         self.handed_over = Latch(self.write_buffer)
         """Set once all initial entries were handed over, or if the watch ends before."""
         self.finished = Latch(self.write_buffer)
-        """Set when the thread of `run` has ended."""
+        """Set when the callback has returned from the last entry."""
         limits = consume_limits(expires=EXPIRES, idle_heartbeat=IDLE_HEARTBEAT)
         self._pull = OrderedPull(factory, limits, on_error)
         self._pull.when_moved = initial.moved
@@ -267,25 +269,25 @@ class WatchReader(Drainable, Generic[Item]):
             wait = None if deadline is None else max(0.0, deadline - monotonic())
             if not self._initial.done:
                 wait = (
-                    self._poll_interval
+                    self.poll_interval
                     if wait is None
-                    else min(wait, self._poll_interval)
+                    else min(wait, self.poll_interval)
                 )
             try:
                 stored = self.entries.get(wait)
                 if stored is None and self._mailbox.failure is not None:
                     raise self._mailbox.failure
             except Error as error:
-                self._fail(error)
+                raise self._noted(error)  # noqa: B904 - it has its cause
             if stored is not None:
-                self._poll_interval = MIN_POLL_INTERVAL
+                self.poll_interval = MIN_POLL_INTERVAL
                 entry = self._arrived(stored)
                 if entry is not None or (initial and self._initial.done):
                     return entry
                 continue
             if self._mailbox.closed:
                 return None
-            if not self._initial.done and self._confirm() and initial:
+            if not self._initial.done and self.confirm() and initial:
                 return None
             if deadline is not None and monotonic() >= deadline:
                 return None
@@ -330,8 +332,8 @@ class WatchReader(Drainable, Generic[Item]):
             self.mark_delivered()
         return entry
 
-    def _fail(self, error: Exception) -> Never:
-        """Raise an error in the words of the user. Remember it if it ends the watch."""
+    def _noted(self, error: Exception) -> Exception:
+        """Return an error in the words of the user. Remember it if it has ended the watch."""
         if self._mailbox.closed and type(error) is type(self._mailbox.failure):
             if isinstance(error, StreamNotFoundError):
                 gone = self._layout.not_found_error()
@@ -339,7 +341,7 @@ class WatchReader(Drainable, Generic[Item]):
                 error = gone
             self.error = error
             self.handed_over.set()
-        raise error
+        return error
 
     # The end of the initial entries ---------------------------------------------------
 
@@ -404,12 +406,12 @@ class WatchReader(Drainable, Generic[Item]):
         except Error:
             self._silent_until = monotonic() + INFO_TIMEOUT
 
-    def _confirm(self) -> bool:
+    def confirm(self) -> bool:
         """Check with the leader after a silence whether all initial entries have come. Blocks.
 
         The messages that were still to come may have been deleted.
         """
-        self._poll_interval = min(self._poll_interval * 2, MAX_POLL_INTERVAL)
+        self.poll_interval = min(self.poll_interval * 2, MAX_POLL_INTERVAL)
         self._learn_end(compares=False)
         if self._initial.done:
             self.mark_delivered()
@@ -443,93 +445,78 @@ class WatchReader(Drainable, Generic[Item]):
         current.begin(self.requested_at - (0.0 if end is None else end.silence))
         return current
 
-    # The thread of a callback ---------------------------------------------------------
+    @property
+    def callback_pool(self) -> CallbackPool:
+        """The pool for callbacks of the user."""
+        return self._session.callback_pool
 
-    def run(
-        self,
-        callback: Callable[[Item], object],
-        *,
-        bad: Callable[[CodecError], object] | None = None,
-        tick: Callable[[], float] | None = None,
-        drains: bool = False,
-    ) -> None:
-        """Start a thread that calls `callback` with each entry.
+    @property
+    def internal_pool(self) -> CallbackPool:
+        """The pool on which no callback of the user blocks."""
+        return self._session.internal_pool
 
-        Exceptions of `callback` are reported. An entry that cannot be decoded is reported,
-        too, and `bad` is called with the error. Any other exception ends the watch, and is
-        reported. `tick` is called on the same thread, first immediately, then after the
-        seconds that it returns, and at the end. If the watch `drains`, a drain of the
-        connection waits for the last call of `callback`.
+    # A callback -----------------------------------------------------------------------
+
+    def start(self, task: PoolTask, pool: CallbackPool, *, drains: bool) -> None:
+        """Have `pool` read the entries by `task` from now on.
+
+        If the watch `drains`, a drain of the connection waits for the last entry.
         """
-        name = f"{self._session.name}-{self._layout.bucket}-watch"
-
-        def work() -> None:
-            try:
-                self._work(callback, bad, tick)
-            except Error as error:
-                self._thread_failed(error)
-            except BaseException as error:  # noqa: BLE001 - a codec of the user, for one
-                self._thread_failed(
-                    as_callback_error(f"the watch of {self._layout.bucket!r}", error)
-                )
-            finally:
-                self.handed_over.set()
-                self.finished.set()
-                if tick is not None:
-                    tick()
-
+        self._task = task
         try:
-            self._thread = self._session.thread_factory.start(name, work)
+            pool.add(self._mailbox, task)
+            self._mailbox.rouse()
             if drains:
                 self._session.register_drainable(self)
-        except BaseException:
-            # No thread could be started, or Ctrl-C interrupted the start.
+        except BaseException:  # Ctrl-C interrupted the start
             self._pull.stop()
             raise
 
-    def _thread_failed(self, error: Error) -> None:
-        """Stop the watch, because its thread ends by an error and no other reads the rest."""
+    @property
+    def label(self) -> str:
+        """The watch, for errors."""
+        return f"the watch of {self._layout.bucket!r}"
+
+    def name_of(self, item: Item) -> str:
+        """Return the name of an entry, for errors."""
+        return self._layout.label(item)
+
+    @property
+    def pending(self) -> int:
+        """Entries that have arrived and are not taken yet."""
+        return len(self._mailbox)
+
+    def take_ready(self) -> Item | None:
+        """Take the next entry. None if none is here, or if it is left out."""
+        stored = self.entries.get(0.0)
+        if stored is None:
+            return None
+        self.poll_interval = MIN_POLL_INTERVAL
+        return self._arrived(stored)
+
+    def rouse_later(self, seconds: float) -> Timer:
+        """Have the callback get a turn after `seconds`, even if no entry comes."""
+        return self._session.call_later(seconds, self._mailbox.rouse, offline=True)
+
+    def report(self, error: Error) -> None:
+        """Report an error that does not end the watch."""
+        self._pull.report(error)
+
+    def finish(self, error: Exception | None) -> None:
+        """Note that the callback gets no more entries, because of `error` if there is one."""
         failure = self._mailbox.failure
-        if not self._mailbox.closed:
+        if error is None and failure is not None:
+            error = self._noted(failure)
+        elif error is not None and not self._mailbox.closed:
             self.error = error
             self._pull.stop()
         elif self.error is None and failure is not None:
             self.error = error
-        self._pull.report(error)
-
-    def _work(
-        self,
-        callback: Callable[[Item], object],
-        bad: Callable[[CodecError], object] | None,
-        tick: Callable[[], float] | None,
-    ) -> None:
-        def raised(entry: Item, error: BaseException) -> None:
-            self._pull.report(
-                as_callback_error(
-                    f"the callback of {self._layout.label(entry)!r}", error
-                )
-            )
-
-        due = None if tick is None else monotonic()
-        while True:
-            if tick is not None and due is not None and monotonic() >= due:
-                due = monotonic() + tick()
-            try:
-                self.entries.hand_over(callback, raised)
-                entry = self._next(due)
-            except CodecError as error:
-                self._pull.report(error)
-                if bad is not None:
-                    bad(error)
-                continue
-            if entry is not None:
-                try:
-                    callback(entry)
-                except BaseException as error:  # noqa: BLE001 - user code
-                    raised(entry, error)
-            elif self._mailbox.closed:
-                return
-            self.mark_delivered()
+        # The connection reports itself that it is closed.
+        if error is not None and not isinstance(error, ConnectionClosedError):
+            self._pull.report(error)
+        self.handed_over.set()
+        self.finished.set()
 
     # The end --------------------------------------------------------------------------
 
@@ -543,19 +530,25 @@ class WatchReader(Drainable, Generic[Item]):
 
     def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback has returned from the last entry, as the last step."""
-        if not self._session.is_drained_by([self._thread]):
+        if not self._session.is_drained_by(self._threads):
             self._join(max(0.0, deadline - monotonic()), timeout)
 
     def stop(self, timeout: float) -> None:
-        """End the watch. Blocks until its thread has ended, unless called on that thread."""
+        """End the watch. Blocks until its callback has returned, unless called by that."""
         self._pull.stop()
-        if self._thread is None:
+        if self._task is None:
             self.handed_over.set()
             return
         self._join(timeout, timeout)
 
+    @property
+    def _threads(self) -> Collection[threading.Thread]:
+        """The thread that may be in the callback now."""
+        runner = self._mailbox.runner
+        return () if runner is None else (runner,)
+
     def _join(self, seconds: float, timeout: float) -> None:
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() in self._threads:
             return
         if not self.finished.wait(seconds):
             raise DrainTimeoutError(

@@ -10,6 +10,7 @@ from ...core.clock import deadline_after
 from ...core.resources import NotCopyable, StopOnExit
 from ...errors import SubscriptionClosedError
 from ...validation import check_seconds
+from .callback import WatchCallback
 from .engine import Item
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class BaseWatch(StopOnExit, NotCopyable, Generic[Item]):
         # watch itself alive.
         self._changes = changes
         if callback is not None:
-            changes.run(callback, drains=True)
+            reading = WatchCallback(changes, callback)
+            reading.start(changes.callback_pool, drains=True)
 
     @property
     def revision(self) -> int:
@@ -52,7 +54,7 @@ class BaseWatch(StopOnExit, NotCopyable, Generic[Item]):
     def wait_initial(self, timeout: Seconds | None = 5.0) -> bool:
         """Block until all initial entries were handed over.
 
-        Another thread has to read the watch: the thread of the callback, or one of yours.
+        Another thread has to read the watch: one of yours, or that of the callback.
         On the thread that iterates, use `initial` instead.
 
         Args:

@@ -99,6 +99,50 @@ def test_a_mailbox_returns_while_it_has_messages(station: Station) -> None:
     assert station.queue.state()[0] == 0
 
 
+def test_a_roused_mailbox_gets_one_turn(station: Station) -> None:
+    mailbox = station.mailbox(1)
+    thread = station.thread()
+    for _ in range(2):
+        mailbox.rouse()
+        mailbox.rouse()
+        assert thread.next(LONG) is mailbox
+        assert mailbox.put_down()
+        assert thread.next(0.0) is None
+
+
+def test_a_mailbox_roused_during_its_turn_returns(station: Station) -> None:
+    mailbox, other = station.mailbox(1), station.mailbox(2)
+    station.message(1, 0)
+    thread = station.thread()
+    assert thread.next(LONG) is mailbox
+    mailbox.rouse()
+    station.message(2, 0)
+    mailbox.hand_over_some(lambda _: None, unexpected)
+    assert mailbox.put_down()
+    assert thread.next(LONG) is other
+    other.hand_over_some(lambda _: None, unexpected)
+    assert other.put_down()
+    assert thread.next(LONG) is mailbox
+    assert mailbox.put_down()
+    assert thread.next(0.0) is None
+
+
+def test_an_ended_mailbox_is_not_roused(station: Station) -> None:
+    mailbox = station.mailbox(1)
+    mailbox.rouse()
+    mailbox.close()
+    thread = station.thread()
+    assert thread.next(LONG) is mailbox
+    mailbox.rouse()
+    assert not mailbox.put_down()
+    mailbox.rouse()
+    mailbox.leave_pool()
+    mailbox.rouse()
+    assert station.queue.state()[0] == 0
+    alone = Mailbox(station.write_buffer, 9)
+    alone.rouse()  # it has no pool
+
+
 def test_a_turn_is_short_while_others_wait(station: Station) -> None:
     first, second = station.mailbox(1), station.mailbox(2)
     for value in range(200):
