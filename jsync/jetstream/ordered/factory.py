@@ -236,4 +236,4 @@ class ConsumerFactory:
                 self._forget(deletion)
 
     def __repr__(self) -> str:
-        return f"<Place in {self.stream}, {self.cursor!r}>"
+        return f"<ConsumerFactory of {self.stream}, {self.cursor!r}>"

@@ -129,7 +129,7 @@ class ContinuousPull(Delivery):
         """Return the pulls that are due. Called with the lock held.
 
         Args:
-            again: Ctrl-C interrupted the last refill. We do not know what was counted or
+            recount: Ctrl-C interrupted the last refill. We do not know what was counted or
                 sent, so count again. If the pull was sent after all, more messages arrive
                 than we expect, and none is lost.
         """
