@@ -108,6 +108,8 @@ def partitions(cores: int, options: Mapping[str, str]) -> dict[str, str]:
     given = {name.lower() for name in options}
     if "minrecordsperpartition" in given or cores < 2:
         return {}
+    if "objectstore" in given:  # its partitions are by bytes alone
+        return {"minPartitions": str(cores)}
     return {
         "minPartitions": str(cores),
         "minRecordsPerPartition": str(MIN_PARTITION_ROWS),

@@ -77,6 +77,7 @@ def test_options_of_java_have_many_places() -> None:
         (2, {"MINPARTITIONS": "1"}, {}),
         (2, {"maxPartitions": "1"}, {}),
         (2, {"maxRecordsPerPartition": "5"}, {}),
+        (2, {"objectStore": "A"}, {"minPartitions": "2"}),
     ],
 )
 def test_a_backlog_keeps_each_core_busy(
