@@ -27,6 +27,11 @@ ELSEWHERE = {
     "docs/guides/web.md": "docs",
     "docs/guides/worker.md": "docs",
     "docs/guides/spark.md": "spark",
+    "docs/guides/spark-read.md": "spark",
+    "docs/guides/spark-write.md": "spark",
+    "docs/guides/spark-exactly-once.md": "spark",
+    "docs/guides/spark-pipelines.md": "spark",
+    "docs/guides/spark-operate.md": "spark",
     "docs/cli.md": "cli",
 }
 """Pages whose code needs more than a server, and the tests that run it."""

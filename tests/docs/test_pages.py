@@ -33,7 +33,8 @@ def test_every_make_target_of_a_page_exists(page: Path) -> None:
 
 
 def test_the_guide_of_spark_names_every_option() -> None:
-    guide = (ROOT / "docs/guides/spark.md").read_text()
+    pages = sorted((ROOT / "docs/guides").glob("spark*.md"))
+    guide = "".join(page.read_text() for page in pages)
     secrets = ("nats.token", "nats.nkeySeed", "nats.credentials", "nats.password")
     plain = [name for name in (*SOURCE, *SINK, *NATS) if not name.startswith(secrets)]
     assert [name for name in plain if f"`{name}`" not in guide] == []

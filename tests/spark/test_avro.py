@@ -1,4 +1,4 @@
-"""Tests of Avro payloads in a pipeline, decoded as in docs/guides/spark.md."""
+"""Tests of Avro payloads in a pipeline, decoded as in docs/guides/spark-pipelines.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_avro_payloads_are_rows(
     monkeypatch.setenv("NATS_URL", server.url)
     (shown,) = (
         block
-        for block in blocks(ROOT / "docs/guides/spark.md")
+        for block in blocks(ROOT / "docs/guides/spark-pipelines.md")
         if block.title == "avro.toml"
     )
     text = shown.text.replace('"AVRO"', f'"{stream.name}"')

@@ -1,4 +1,4 @@
-"""Tests that the code blocks of docs/guides/spark.md do what the page says."""
+"""Tests that the code blocks of the guide of Spark do what its pages say."""
 
 from __future__ import annotations
 
@@ -19,6 +19,19 @@ if TYPE_CHECKING:
 
     from ..conftest import StartServer
 
+PAGES = [
+    ROOT / "docs" / page
+    for page in (
+        "guides/spark.md",
+        "guides/spark-read.md",
+        "guides/spark-write.md",
+        "guides/spark-exactly-once.md",
+        "guides/spark-pipelines.md",
+        "guides/spark-operate.md",
+    )
+]
+"""The pages in the order in which their examples run."""
+
 
 @pytest.mark.slow
 def test_the_examples_of_the_guide_work(
@@ -32,7 +45,7 @@ def test_the_examples_of_the_guide_work(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NATS_URL", server.url)
     shown = []
-    for block in blocks(ROOT / "docs/guides/spark.md"):
+    for block in (each for page in PAGES for each in blocks(page)):
         if block.language == "python":
             output = run(block, {"nats://127.0.0.1:4222": server.url})
             assert block.output in (None, output), f"{block} prints {output}"
@@ -56,6 +69,7 @@ def test_the_examples_of_the_guide_work(
         ("run", "airports.toml", 0),
         ("run", "hours.toml", 0),
     ]
+    assert set(PAGES) == {*(ROOT / "docs/guides").glob("spark*.md")}
     assert "|     UA|   1000|   59|" in capfd.readouterr().out
     assert [*Path("out/flights/carrier=UA").glob("*.parquet")]
     named = pq.read_table("out/named")
