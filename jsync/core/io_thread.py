@@ -611,10 +611,7 @@ class IOThread:
             match step:
                 case NextStep.START_TLS:
                     name = without_dot(options.tls_hostname or server.certificate_name)
-                    try:
-                        stream.start_tls(options, name, deadline)
-                    except errors.TimeoutError:
-                        raise handshake.timed_out() from None
+                    stream.start_tls(options, name, deadline)
                     step = handshake.secured()
                 case NextStep.SEND_CONNECT:
                     assert handshake.info is not None

@@ -237,6 +237,15 @@ class NetworkStream:
         from .tls import TLSLayer  # noqa: PLC0415 (brings in ssl, which few connections need)
 
         tls = TLSLayer(options, hostname)
+        try:
+            self._do_handshake(tls, deadline)
+        except errors.TimeoutError:
+            raise errors.TimeoutError(
+                "timed out waiting for the TLS handshake"
+            ) from None
+        self._tls = tls
+
+    def _do_handshake(self, tls: TLSLayer, deadline: float) -> None:
         data = b""
         while True:
             try:
@@ -250,13 +259,12 @@ class NetworkStream:
             while not self.send_pending():
                 self._wait(POLLOUT, deadline)
             if finished:
-                break
+                return
             self._check_time(deadline)
             self._wait(POLLIN, deadline)
             data, closed = self._read()
             if closed:
                 raise TLSError("closed by the server during the TLS handshake")
-        self._tls = tls
 
     def _check_time(self, deadline: float) -> None:
         """Stop at the deadline, or if cancelled: a peer may send without a pause."""

@@ -297,6 +297,9 @@ def test_an_endless_tls_handshake_is_a_timeout() -> None:
     with black_hole() as url:
         with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
             jsync.connect(url, tls_handshake_first=True, connect_timeout=0.3)
+        url = f"wss://{url.partition('://')[2]}"
+        with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
+            jsync.connect(url, connect_timeout=0.3)
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["after INFO", "first"])
