@@ -7,6 +7,7 @@ import queue
 import signal
 import sys
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from .. import errors
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from .events import ConnectionEvent, ConnectionEvents
 
 Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 logger = logging.getLogger("jsync.connection")
 
 MAX_WAITING = 10_000
+CHECK_SECONDS = 0.25
+"""The interval at which a wait for user code checks whether it is still needed."""
 
 
 class ThreadFactory:
@@ -226,10 +230,11 @@ def call_with_timeout(
     thread_factory: ThreadFactory,
     what: str,
     function: Callable[[], Result],
+    check: Callable[[], object] = lambda: None,
 ) -> Result:
     """Call user code on a new thread, and wait at most `seconds` for it.
 
-    An exception of the user code is raised here. SystemExit and other exceptions that
+    `check` is called a few times a second meanwhile, and may raise to end the wait. An exception of the user code is raised here. SystemExit and other exceptions that
     would end the thread of the caller are wrapped in a `CallbackError`.
     """
     done: HandoffQueue[tuple[Result, None] | tuple[None, Exception]] = HandoffQueue()
@@ -243,12 +248,23 @@ def call_with_timeout(
             done.put((None, as_callback_error(what, error)))
 
     thread_factory.start(f"jsync-{what}", run)
-    try:
-        result, raised = done.get(max(0.0, seconds))
-    except queue.Empty:
-        raise errors.TimeoutError(
-            f"{what} took longer than the {seconds:.1f} s that were left"
-        ) from None
+    result, raised = _get(done, what, seconds, check)
     if raised is not None:
         raise raised
     return cast("Result", result)
+
+
+def _get(
+    done: HandoffQueue[Returned], what: str, seconds: float, check: Callable[[], object]
+) -> Returned:
+    deadline = monotonic() + seconds
+    while True:
+        left = deadline - monotonic()
+        try:
+            return done.get(max(0.0, min(left, CHECK_SECONDS)))
+        except queue.Empty:
+            check()
+            if left <= 0:
+                raise errors.TimeoutError(
+                    f"{what} took longer than the {seconds:.1f} s that were left"
+                ) from None

@@ -323,6 +323,10 @@ class IOThread:
         self._call_due_timers(self._session.deadlines)
         return self._stopping
 
+    def _check_cancelled(self) -> None:
+        if self._cancelled():
+            raise CancelledError
+
     def _should_stop_waiting(self) -> bool:
         return (
             self._cancelled()
@@ -384,7 +388,10 @@ class IOThread:
 
         left = deadline - monotonic()
         try:
-            return call_with_timeout(left, self._session.thread_factory, what, call)
+            return call_with_timeout(
+                *(left, self._session.thread_factory, what, call),
+                check=self._check_cancelled,
+            )
         except errors.TimeoutError:
             if not started.has_ended:  # otherwise the user code raised the timeout
                 hanging.append(started)
@@ -408,6 +415,8 @@ class IOThread:
                 lambda: choose(list(candidates), info),
             )
             return self.pool.choose(candidates, choice)
+        except CancelledError:
+            raise
         except Exception as error:  # noqa: BLE001 (user code)
             self._session.callbacks.report(
                 as_callback_error("reconnect_to_server", error)
@@ -441,6 +450,8 @@ class IOThread:
                     "reconnect_delay",
                     lambda: self._backoff.delay(pause, tls=tls),
                 )
+            except CancelledError:
+                raise
             except Exception as error:  # noqa: BLE001 (user code)
                 self._session.callbacks.report(
                     as_callback_error("reconnect_delay", error)

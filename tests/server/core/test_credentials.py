@@ -25,7 +25,7 @@ from ...support.accounts import (
 from ...support.connection_faults import Events, connect
 from ...support.connections import works
 from ...support.proxy import FaultProxy
-from ...support.servers import monitor, wait_for
+from ...support.servers import monitor, threads_since, wait_for
 from ...support.threads import LONG, SOON, Recorder
 
 if TYPE_CHECKING:
@@ -237,6 +237,39 @@ def test_secrets_that_hang_pile_up_no_threads(
         released.set()
         wait_for(lambda: nc.stats().reconnects == 1)
         assert works(nc)
+
+
+def test_a_hanging_secret_delays_no_deadline_and_end(own_server: StartServer) -> None:
+    server = own_server(config=token_config("secret"))
+    asked, released, failed = threading.Event(), threading.Event(), Recorder()
+    hangs = False
+
+    def token() -> str:
+        if hangs:
+            asked.set()
+            released.wait(LONG)
+        return "secret"
+
+    before = set(threading.enumerate())
+    nc = connect(server.url, Events(), token=token, connect_timeout=LONG)
+    try:
+        with nc.subscribe("silent"):
+            publisher = nc.jetstream().publisher(
+                resend=True,
+                ack_timeout=2,
+                on_error=lambda future, error: failed(error),
+            )
+            publisher.publish("silent", b"", msg_id="1")
+            hangs = True
+            nc.force_reconnect()
+            assert asked.wait(SOON)
+            assert isinstance(failed.get(), errors.TimeoutError)
+        nc.close()
+        io_thread = f"{nc._session.name}-io"
+        wait_for(lambda: io_thread not in {t.name for t in threads_since(before)}, SOON)
+    finally:
+        released.set()
+        nc.close()
 
 
 def raise_from_vault() -> str:
