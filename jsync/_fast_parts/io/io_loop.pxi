@@ -329,11 +329,11 @@ cdef class IOLoop(Parser):
             self.release_reader(True)
 
     cdef list run_as_reader(self, double deadline, bint writable):
-        cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause, now
+        cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause, now, deferred
         cdef pollfd fds[2]
         cdef int ready = 0
         cdef size_t got = 0
-        cdef bint more = False, secure, full, gone
+        cdef bint more = False, secure, full, gone, joining
         # Even then it looks at the socket once, because others may interrupt without a
         # pause. For the same reason `takes_more` is kept for the next call.
         cdef bint hurried = load_int(&self.interrupted)
@@ -357,8 +357,10 @@ cdef class IOLoop(Parser):
                 more = not writable and self.write_buffer.has_plaintext(now)
             with nogil:
                 chain_start(&self.write_buffer.chain)
+                deferred = 0  # when the socket was found readable, if it is read later
                 while True:
-                    if self.direct and not secure:
+                    # Right after reading was deferred, the threads send their requests.
+                    if self.direct and not secure and deferred != now:
                         more = self.write_buffer.flush_round(self.takes_more, now)
                         self.takes_more = False
                     aside = glance_time(&self.write_buffer.aside_until) - now
@@ -366,7 +368,7 @@ cdef class IOLoop(Parser):
                         aside += WAITED_FOR_NS
                     note_int(&self.write_buffer.aside, aside > 0)
                     fds[0].fd = glance_int(&self.fd)
-                    fds[0].events = 0 if aside > 0 else POLLIN
+                    fds[0].events = 0 if aside > 0 or deferred else POLLIN
                     full = writable
                     if self.direct:
                         full = glance_int(&self.write_buffer.choked) != 0
@@ -376,16 +378,30 @@ cdef class IOLoop(Parser):
                     fds[1].events = POLLIN
                     fds[0].revents = fds[1].revents = 0
                     pause = self.pause(until, now, more or hurried, full, aside)
+                    if deferred and not glance_int(&self.write_buffer.chain.length):
+                        pause = min(pause, LAST_NS)
                     if self.direct:
                         note_time(&self.write_buffer.poll_deadline, now + pause)
                     ready = jsync_poll(fds, 2, pause)
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
                     now = jsync_now()
-                    if self.write_buffer.expects_more():
+                    joining = self.write_buffer.expects_more()
+                    if joining:
                         chain_watch(&self.write_buffer.chain, now)
-                        if not ready and self.is_idle(secure, hurried, until, now, aside):
-                            continue  # which sends joined requests
+                    if self.may_defer(
+                        fds[0].revents, deferred, secure, hurried, until, now
+                    ):
+                        deferred = deferred or now
+                        if chain_defers(&self.write_buffer.chain, deferred, now):
+                            continue
+                    if deferred:
+                        fds[0].revents |= POLLIN
+                        break
+                    if joining and not ready and self.is_idle(
+                        secure, hurried, until, now, aside
+                    ):
+                        continue  # which sends joined requests
                     # No GIL is needed to see that there is nothing to do yet.
                     if ready or aside <= 0 or glance_count(&self.ended) >= MAX_ENDINGS:
                         break
@@ -442,6 +458,18 @@ cdef class IOLoop(Parser):
         if 0 < aside < left:
             left = aside
         return max(0, min(left, MAX_POLL_NS))
+
+    cdef bint may_defer(
+        self, short revents, int64_t deferred, bint secure, bint hurried, int64_t until,
+        int64_t now
+    ) noexcept nogil:
+        """Return whether the socket may be read later, as nothing else needs the GIL."""
+        return (
+            not PARALLEL and self.direct and not hurried and now < until
+            and (revents == POLLIN or (deferred and not revents))
+            and not load_int(&self.interrupted) and not glance_count(&self.ended)
+            and not (secure and self.write_buffer.has_due(False, now))
+        )
 
     cdef bint is_idle(
         self, bint secure, bint hurried, int64_t until, int64_t now, int64_t aside

@@ -108,13 +108,17 @@ cdef class Waiter(Sink):
     cdef inline bint park_until(self, int64_t deadline) except -1:
         if self.local:
             return park_wait(&self.park, deadline)
+        if not PARALLEL:
+            chain_lend_lock(&self.write_buffer.chain, &self.park.sleeper)
         try:
             return wait_for_wake(
                 self.write_buffer, &self.park, deadline, True, False, self.piggyback
             )
         finally:
-            if self.link.park != NULL and self.write_buffer.generation == jsync_forks:
-                chain_leave(&self.write_buffer.chain, &self.link)
+            if not PARALLEL and self.write_buffer.generation == jsync_forks:
+                if self.link.park != NULL:
+                    chain_leave(&self.write_buffer.chain, &self.link)
+                chain_keep_lock(&self.write_buffer.chain, &self.park.sleeper)
 
     def value(self) -> object:
         """Return the result of `set`, or raise the error of `fail`."""

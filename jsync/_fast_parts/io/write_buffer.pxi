@@ -97,7 +97,7 @@ cdef class WriteBuffer:
 
     def __cinit__(self):
         pthread_mutex_init(&self.mutex, NULL)
-        pthread_mutex_init(&self.chain.mutex, NULL)
+        chain_init(&self.chain)
         self.fd = self.wake_fd = -1
         self.generation = jsync_forks
         self.most_payload = 1024 * 1024
@@ -120,7 +120,7 @@ cdef class WriteBuffer:
         frames_free(&self.drain)
         PyMem_RawFree(self.wire.data)
         pthread_mutex_destroy(&self.mutex)
-        pthread_mutex_destroy(&self.chain.mutex)
+        chain_free(&self.chain)
 
     def __repr__(self) -> str:
         return f"<WriteBuffer {WRITE_STATES[self.state]}, {self.pending} bytes pending>"
@@ -1136,10 +1136,13 @@ cdef class WriteBuffer:
 
     cdef void wake(self) noexcept:
         """End the poll of the I/O thread."""
-        if PARALLEL:  # `close` closes the descriptor
-            pthread_mutex_lock(&self.mutex)
-            if self.wake_fd >= 0:
-                notify(self.wake_fd)
-            pthread_mutex_unlock(&self.mutex)
+        if PARALLEL:
+            self.wake_without_gil()
         elif self.wake_fd >= 0:
             notify(self.wake_fd)
+
+    cdef void wake_without_gil(self) noexcept nogil:
+        pthread_mutex_lock(&self.mutex)  # `close` closes the descriptor
+        if self.wake_fd >= 0:
+            notify(self.wake_fd)
+        pthread_mutex_unlock(&self.mutex)

@@ -51,6 +51,7 @@ cdef struct HubWakeups:  # the greenlets of a hub that were woken and do not run
 
 cdef struct Sleeper:  # a thread or a greenlet that waits for one wake-up
     PyThread_type_lock lock  # of a thread: held, so that acquiring it waits
+    bint acquired            # the waker's release was taken back
     HubWakeups* hub          # of a greenlet: NULL if a thread waits
     PyObject* greenlet
     Sleeper* next            # in `hub`
@@ -68,6 +69,7 @@ cdef int sleeper_arm(Sleeper* sleeper) except -1:
         if sleeper.lock == NULL:
             raise MemoryError
         PyThread_acquire_lock_timed(sleeper.lock, 0, 0)
+    sleeper.acquired = False
     return 0
 
 
@@ -81,7 +83,9 @@ cdef inline void sleeper_wake(Sleeper* sleeper) noexcept nogil:
 cdef void sleeper_disarm(Sleeper* sleeper) noexcept:
     """Forget a wake-up that was not used. No other thread sees the sleeper any more."""
     if sleeper.hub == NULL:
-        PyThread_acquire_lock_timed(sleeper.lock, 0, 0)  # take the waker's release back
+        # Take the waker's release back.
+        if PyThread_acquire_lock_timed(sleeper.lock, 0, 0) == PY_LOCK_ACQUIRED:
+            sleeper.acquired = True
     else:
         hub_discard(sleeper)
 
@@ -176,11 +180,13 @@ cdef bint sleeper_wait(
                 us = longest
         with nogil:
             if write_buffer is not None:
-                chain_pass(&write_buffer.chain)
+                if chain_pass(&write_buffer.chain):
+                    write_buffer.wake_without_gil()
                 if piggyback:
                     write_buffer.request_flush()
             status = PyThread_acquire_lock_timed(sleeper.lock, us, 1)
         if status == PY_LOCK_ACQUIRED:
+            sleeper.acquired = True
             return True
 
 
@@ -291,18 +297,22 @@ cdef inline bint park_end_reading(Park* park) noexcept:
 # it does not wait again soon, the I/O thread wakes the others: see `chain_watch`. Without
 # a GIL there are no chains.
 #
+# The I/O thread reads once the chain has come to its end, as it would wait for the GIL
+# before, and the threads for it: see `chain_defers`.
+#
 # While threads of a chain are about to run, requests are not sent one by one, because
 # those threads are likely to have requests, too: see `JOINED`.
 
 cdef enum:
     CHAIN_NS = 250_000  # for so long the I/O thread leaves a chain to its threads
     EAGER_WAKES = 256
+    LAST_NS = 50_000  # for so long its last thread is likely to wait again
+    DEFER_NS = 500_000  # for so long a chain may defer reading
 
 cdef struct ChainLink:  # a waiting thread that has its answer
     Park* park  # NULL: in no chain
     ChainLink* next
     bint queued
-    int posting  # another thread is waking it, without the GIL
 
 cdef struct WakeChain:
     pthread_mutex_t mutex
@@ -311,9 +321,13 @@ cdef struct WakeChain:
     int length
     int resuming  # threads that have an answer, and do not run yet
     int passing  # a thread that was woken wakes the next one when it waits again
-    bint running  # and has the GIL
+    int running  # and has the GIL
+    bint deferring  # the I/O thread reads after that
     int64_t woken_at
     int eager  # so many threads wake the next one as soon as they run, not when they wait
+    PyThread_type_lock* locks  # see `chain_keep_lock`
+    Py_ssize_t lock_count
+    Py_ssize_t lock_capacity
 
 
 cdef inline void chain_note(WakeChain* chain, ChainLink* link, Park* park) noexcept:
@@ -344,15 +358,14 @@ cdef void chain_wake_and_unlock(WakeChain* chain) noexcept nogil:
     chain.first = link.next
     note_int(&chain.length, chain.length - 1)
     link.queued = False
-    note_int(&link.posting, True)
     note_int(&link.park.waiting, False)
     note_int(&chain.passing, True)
-    chain.running = False
+    note_int(&chain.running, False)
     chain.woken_at = jsync_now()
-    # Outside the mutex, because the woken thread takes it.
+    # Outside the mutex, because the woken thread takes it. That thread may run before the
+    # release returns, so from here on only the lock exists for certain.
     pthread_mutex_unlock(&chain.mutex)
     PyThread_release_lock(lock)
-    swap_int(&link.posting, False)  # a barrier: the woken thread may free the lock now
 
 
 cdef void chain_start(WakeChain* chain) noexcept nogil:
@@ -366,16 +379,43 @@ cdef void chain_start(WakeChain* chain) noexcept nogil:
         pthread_mutex_unlock(&chain.mutex)
 
 
-cdef void chain_pass(WakeChain* chain) noexcept nogil:
-    """Wake the next thread, after the caller has given up the GIL."""
-    if not glance_int(&chain.length) and not glance_int(&chain.passing):
-        return
+cdef bint chain_pass(WakeChain* chain) noexcept nogil:
+    """Wake the next thread, after the caller has given up the GIL.
+
+    Return True if the I/O thread must be woken, because there is no next thread.
+    """
+    cdef bint deferring
+    if not glance_int(&chain.length) and not chain_is_passing(chain):
+        return False
     pthread_mutex_lock(&chain.mutex)
     if chain.length:
         chain_wake_and_unlock(chain)
-    else:
-        note_int(&chain.passing, False)
-        pthread_mutex_unlock(&chain.mutex)
+        return False
+    note_int(&chain.passing, False)
+    note_int(&chain.running, False)
+    deferring, chain.deferring = chain.deferring, False
+    pthread_mutex_unlock(&chain.mutex)
+    return deferring
+
+
+cdef inline bint chain_is_passing(WakeChain* chain) noexcept nogil:
+    """Return whether a thread was woken that is likely to wait again soon."""
+    return glance_int(&chain.passing) or glance_int(&chain.running)
+
+
+cdef bint chain_defers(WakeChain* chain, int64_t since, int64_t now) noexcept nogil:
+    """Return whether the I/O thread should read later: `chain_pass` tells when."""
+    cdef bint deferring
+    if not glance_int(&chain.length) and not chain_is_passing(chain):
+        return False
+    pthread_mutex_lock(&chain.mutex)
+    deferring = now - since < DEFER_NS and (
+        chain.length > 0
+        or (chain_is_passing(chain) and now - chain.woken_at < LAST_NS)
+    )
+    chain.deferring = deferring
+    pthread_mutex_unlock(&chain.mutex)
+    return deferring
 
 
 cdef void chain_wake_all(WakeChain* chain) noexcept nogil:
@@ -407,8 +447,11 @@ cdef void chain_leave(WakeChain* chain, ChainLink* link) noexcept:
     """Take out the caller, a thread that has stopped waiting."""
     cdef ChainLink** at
     cdef ChainLink* before = NULL
+    cdef Sleeper* sleeper = &link.park.sleeper
+    cdef bint woken
     note_int(&chain.resuming, chain.resuming - 1)
     pthread_mutex_lock(&chain.mutex)
+    woken = not link.queued and sleeper.hub == NULL
     if link.queued:  # its wait has ended before its turn
         at = &chain.first
         while at[0] != link:
@@ -419,7 +462,7 @@ cdef void chain_leave(WakeChain* chain, ChainLink* link) noexcept:
             chain.last = before
         note_int(&chain.length, chain.length - 1)
     link.park = NULL
-    chain.running = True
+    note_int(&chain.running, True)
     if not chain.length:
         note_int(&chain.passing, False)
         pthread_mutex_unlock(&chain.mutex)
@@ -428,8 +471,50 @@ cdef void chain_leave(WakeChain* chain, ChainLink* link) noexcept:
         chain_wake_and_unlock(chain)
     else:
         pthread_mutex_unlock(&chain.mutex)
-    while glance_int(&link.posting):
-        sched_yield()
+    if woken and not sleeper.acquired:
+        # Its wait has ended otherwise, and the waker, which needs no GIL, is late.
+        PyThread_acquire_lock_timed(sleeper.lock, -1, 0)
+
+
+# The locks of threads that waited are used again, and not freed: the waker may be inside
+# the release of such a lock while the woken thread runs already. The GIL guards the list.
+
+cdef void chain_lend_lock(WakeChain* chain, Sleeper* sleeper) noexcept:
+    """Give a thread that is about to wait the lock of an earlier one."""
+    if sleeper.lock == NULL and chain.lock_count:
+        chain.lock_count -= 1
+        sleeper.lock = chain.locks[chain.lock_count]
+
+
+cdef void chain_keep_lock(WakeChain* chain, Sleeper* sleeper) noexcept:
+    """Keep the lock of a thread that has waited. Without memory it is never freed."""
+    cdef Py_ssize_t capacity = 2 * chain.lock_capacity + 8
+    cdef PyThread_type_lock* locks
+    cdef PyThread_type_lock lock = sleeper.lock
+    sleeper.lock = NULL
+    if lock == NULL:
+        return
+    if chain.lock_count == chain.lock_capacity:
+        locks = <PyThread_type_lock*>PyMem_RawRealloc(
+            chain.locks, capacity * sizeof(PyThread_type_lock)
+        )
+        if locks == NULL:
+            return
+        chain.locks, chain.lock_capacity = locks, capacity
+    chain.locks[chain.lock_count] = lock
+    chain.lock_count += 1
+
+
+cdef void chain_init(WakeChain* chain) noexcept:
+    pthread_mutex_init(&chain.mutex, NULL)
+
+
+cdef void chain_free(WakeChain* chain) noexcept:
+    while chain.lock_count:
+        chain.lock_count -= 1
+        PyThread_free_lock(chain.locks[chain.lock_count])
+    PyMem_RawFree(chain.locks)
+    pthread_mutex_destroy(&chain.mutex)
 
 
 cdef struct WaitNode:  # a waiting thread, with memory that greenlets do not move

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
 import socket
 import threading
@@ -16,11 +18,12 @@ from ...support.servers import wait_for
 from ...support.threads import wait_until_blocked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 SID = 1
 SOON = 60.0
 INBOX = "_INBOX.x."
+REQUEST = re.compile(rb"PUB (\S+) _INBOX\.x\.(\d+) 0\r\n\r\n")
 
 
 class Requester:
@@ -80,14 +83,14 @@ class Wire:
     def receive(self, *subjects: str) -> list[tuple[str, bytes]]:
         """Wait for requests. Return the subject and the token of each."""
         while True:
-            found = re.findall(rb"PUB (\S+) _INBOX\.x\.(\d+) 0\r\n\r\n", self._got)
+            found = REQUEST.findall(self._got)
             if len(found) >= len(subjects):
                 self._got = b""
                 assert {subject.decode() for subject, _ in found} == set(subjects)
                 return [(subject.decode(), token) for subject, token in found]
             self._got += self.far.recv(1 << 16)
 
-    def answer(self, requests: list[tuple[str, bytes]]) -> None:
+    def answer(self, requests: Iterable[tuple[str, bytes]]) -> None:
         """Answer all in one piece, so that one read gets all answers."""
         self.far.sendall(
             b"".join(
@@ -162,3 +165,57 @@ def test_a_request_leaves_without_the_other_threads(wire: Wire) -> None:
         wire.answer(wire.receive("b.1", "c.1"))
         for each in busy:
             each.join()
+
+
+def test_a_chain_that_stops_delays_no_later_answer(wire: Wire) -> None:
+    """The next read waits for the chain, whose threads do not come back."""
+    release = threading.Event()
+    late = Requester(wire, "d")
+    (question,) = wire.receive("d.0")
+    late.wait_until_blocked()
+    threads = [Requester(wire, name, release.wait) for name in "abc"]
+    requests = wire.receive("a.0", "b.0", "c.0")
+    for each in threads:
+        each.wait_until_blocked()
+    wire.answer(sorted(requests))
+    wait_for(lambda: all(each.answers for each in threads))
+    wire.answer([question])
+    late.join()
+    release.set()
+    wire.answer(wire.receive("a.1", "b.1", "c.1"))
+    for each in threads:
+        each.join()
+
+
+def test_a_wait_that_ends_while_woken_strands_none(wire: Wire) -> None:
+    """Deadlines pass while threads are being woken, and others get the same locks."""
+    stops = threading.Event()
+    wire.far.settimeout(0.1)
+
+    def serve() -> None:
+        got = b""
+        while not stops.is_set():
+            with contextlib.suppress(TimeoutError):
+                got += wire.far.recv(1 << 16)
+            wire.answer((s.decode(), token) for s, token in REQUEST.findall(got))
+            got = got[got.rfind(b"\r\n\r\n") + 4 :]
+
+    def ask(name: str, outcomes: list[object]) -> None:
+        for number in range(400):
+            timeout = random.uniform(0, 0.0005)
+            wire.replies.request(wire.write_buffer, f"{name}.{number}", b"", timeout)
+        last = wire.replies.request(wire.write_buffer, f"{name}.last", b"", SOON)
+        outcomes.append(last and last.data)
+
+    server = threading.Thread(target=serve)
+    outcomes: list[object] = []
+    threads = [threading.Thread(target=ask, args=(n, outcomes)) for n in "abcdefgh"]
+    for thread in (server, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join(2 * SOON)
+    stops.set()
+    server.join(SOON)
+    assert sorted(map(repr, outcomes)) == [
+        repr(f"{n}.last".encode()) for n in "abcdefgh"
+    ]
