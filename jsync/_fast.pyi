@@ -1280,11 +1280,8 @@ class FastPubAck:
 @disjoint_base
 class IngestCounters:
     base: int
-    """Messages of the batches before this one."""
     sent: int
-    """Messages of this batch that have been written."""
     received: int
-    """Messages of this batch that the server has acknowledged."""
     @property
     def acked(self) -> int: ...
     def rebase(self) -> None: ...

@@ -79,11 +79,53 @@ cdef bint has_msg_id(bytes block):
 
 
 cdef class IngestCounters:
-    """The progress of an ingest. Its writer counts `sent`, its engine everything else."""
+    """The progress of an ingest. Its writer counts `sent`, its engine everything else.
+
+    Each count has one writer, and any thread may read it.
+    """
 
     # C integers, because the writer reads and counts them for each message.
 
-    cdef public uint64_t base, sent, received
+    cdef uint64_t base_count, sent_count, received_count
+
+    cdef inline uint64_t base_now(self) noexcept:
+        return glance_number(&self.base_count)
+
+    cdef inline uint64_t sent_now(self) noexcept:
+        return glance_number(&self.sent_count)
+
+    cdef inline uint64_t received_now(self) noexcept:
+        return glance_number(&self.received_count)
+
+    cdef inline void count_sent(self, uint64_t number) noexcept:
+        note_number(&self.sent_count, number)
+
+    @property
+    def base(self) -> int:
+        """Messages of the batches before this one."""
+        return self.base_now()
+
+    @base.setter
+    def base(self, value: int) -> None:
+        note_number(&self.base_count, value)
+
+    @property
+    def sent(self) -> int:
+        """Messages of this batch that have been written."""
+        return self.sent_now()
+
+    @sent.setter
+    def sent(self, value: int) -> None:
+        self.count_sent(value)
+
+    @property
+    def received(self) -> int:
+        """Messages of this batch that the server has acknowledged."""
+        return self.received_now()
+
+    @received.setter
+    def received(self, value: int) -> None:
+        note_number(&self.received_count, value)
 
     @property
     def acked(self) -> int:
@@ -103,8 +145,9 @@ cdef class IngestCounters:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            self.base += self.received
-            self.sent = self.received = 0
+            note_number(&self.base_count, self.base_count + self.received_count)
+            note_number(&self.sent_count, 0)
+            note_number(&self.received_count, 0)
         finally:
             leave(&here)
 
@@ -193,7 +236,7 @@ cdef class IngestWriter:
     def full(self) -> bool:
         """True if bytes, and not messages or answers, hold up the next message."""
         return (
-            self.counts.sent < self.limit and self.answers.count_now() == 0
+            self.counts.sent_now() < self.limit and self.answers.count_now() == 0
             and not glance_int(&self.answers.over)
         )
 
@@ -215,7 +258,7 @@ cdef class IngestWriter:
 
     def confirm(self) -> None:
         """Release all messages that are acknowledged by now."""
-        cdef uint64_t waiting = self.counts.sent - self.counts.received
+        cdef uint64_t waiting = self.counts.sent_now() - self.counts.received_now()
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
@@ -319,7 +362,7 @@ cdef class IngestWriter:
             self.check_size(payload, block)
             if not self.may_write(size_with(payload, block)):
                 return None
-            if self.counts.sent == 0:
+            if self.counts.sent_now() == 0:
                 self.control = PyBytes_FromStringAndSize(s, size)
             self.make_room(1)
             self.writing = True
@@ -431,11 +474,11 @@ cdef class IngestWriter:
         cdef Py_ssize_t end = begin, subject_size = 0, i
         cdef Py_ssize_t most = min(
             len(payloads) - begin,
-            <Py_ssize_t>min(self.limit - self.counts.sent, <uint64_t>CHUNK_ROWS),
+            <Py_ssize_t>min(self.limit - self.counts.sent_now(), <uint64_t>CHUNK_ROWS),
         )
         cdef bint one = isinstance(subjects, str)
         cdef const char* s = utf8(subjects if one else subjects[begin], &subject_size)
-        cdef uint64_t number = self.counts.sent
+        cdef uint64_t number = self.counts.sent_now()
         cdef size_t size = 0, way = self.under_way
         cdef PublishFrame* frame
         cdef char* out
@@ -465,7 +508,7 @@ cdef class IngestWriter:
             return begin
         for i in range(end - begin):
             out = self.write_buffer.write(out, &self.rows[i])
-        self.counts.sent = number
+        self.counts.count_sent(number)
         self.write_buffer.commit(NOW)
         for i in range(begin, end):
             self.push(
@@ -495,19 +538,23 @@ cdef class IngestWriter:
 
         The ping has the number of the last message written, so that a lost ping is no gap.
         """
+        cdef uint64_t sent
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            return self.counts.sent > 0 and self.tell(self.counts.sent, BATCH_PING)
+            sent = self.counts.sent_now()
+            return sent > 0 and self.tell(sent, BATCH_PING)
         finally:
             leave(&here)
 
     def end(self) -> bool:
         """End the batch without storing anything more. Return False if not connected."""
+        cdef uint64_t sent
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            return self.counts.sent > 0 and self.tell(self.counts.sent + 1, BATCH_END)
+            sent = self.counts.sent_now()
+            return sent > 0 and self.tell(sent + 1, BATCH_END)
         finally:
             leave(&here)
 
@@ -604,8 +651,8 @@ cdef class IngestWriter:
 
     cdef inline FastPubAck ack(self):
         cdef FastPubAck ack = FastPubAck.__new__(FastPubAck)
-        ack.batch_sequence = self.counts.base + self.counts.sent
-        ack.ack_sequence = self.counts.base + self.counts.received
+        ack.batch_sequence = self.counts.base_now() + self.counts.sent_now()
+        ack.ack_sequence = self.counts.base_now() + self.counts.received_now()
         return ack
 
     @property
@@ -615,7 +662,7 @@ cdef class IngestWriter:
 
     cdef inline bint may_write(self, size_t size) noexcept:
         return (
-            self.counts.sent < self.limit
+            self.counts.sent_now() < self.limit
             and (self.under_way + size <= self.window or self.count == 0)
             and self.answers.count_now() == 0 and not glance_int(&self.answers.over)
         )
@@ -627,7 +674,7 @@ cdef class IngestWriter:
         self, const char* s, Py_ssize_t subject_size, bytes block, bytes payload,
         int operation, Section* here,
     ) except -1:
-        cdef uint64_t number = self.counts.sent + 1
+        cdef uint64_t number = self.counts.sent_now() + 1
         cdef PublishFrame frame
         cdef char* out
         if number == 1 and operation == BATCH_APPEND:
@@ -642,7 +689,7 @@ cdef class IngestWriter:
         self.write_buffer.write(out, &frame)
         # Count it first, because the connection may be lost during the send, and the loss
         # counts what was sent.
-        self.counts.sent = number
+        self.counts.count_sent(number)
         self.write_buffer.commit(CHUNKED)
         return True
 
