@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from ..place import Place
 
 COUNT = 80_000
+COUNT_ALONE = 20_000
 CALLS = {
     "publish": "JetStream publishes",
+    "publishmemory": "JetStream publishes in memory",
     "request": "requests",
     "get": "key-value gets",
     "put": "key-value puts",
@@ -36,11 +38,13 @@ CALLS = {
 COLUMNS = [*RATE, *LATENCIES, Column("context switches each", key("switches"))]
 
 
-def shared_jobs(call: str, threads: int, place: Place) -> Iterator[tuple[str, Job]]:
-    url, count = place.server.url, place.count(COUNT)
+def shared_jobs(name: str, threads: int, place: Place) -> Iterator[tuple[str, Job]]:
+    url, count = place.server.url, place.count(COUNT if threads > 1 else COUNT_ALONE)
+    call, in_memory = name.removesuffix("memory"), name.endswith("memory")
     run: Callable[[Place, list[str]], Result] = type(place).run
     if call == "publish":
-        target, run = SUBJECT, stored
+        target = SUBJECT
+        run = functools.partial(stored, storage="memory" if in_memory else "file")
     elif call == "request":
         target, run = "bench.echo", echoed
     else:
@@ -51,35 +55,36 @@ def shared_jobs(call: str, threads: int, place: Place) -> Iterator[tuple[str, Jo
 
 
 def scenario(call: str, threads: int) -> Scenario:
-    title = f"{CALLS[call]}, {threads} threads"
+    title = f"{CALLS[call]}, {threads} {'threads' if threads > 1 else 'thread'}"
+    bars = [
+        Bar(
+            f"{title}, rate: jsync / nats.go",
+            0.9,
+            lambda r: rate(r["jsync"]) / rate(r["nats.go"]),
+            at_most=False,
+        ),
+        Bar(
+            f"{title}, CPU: jsync / nats.go",
+            1.3,
+            lambda r: cpu(r["jsync"]) / cpu(r["nats.go"]),
+        ),
+        Bar(f"{title}, p99: jsync / nats.go", 2.0, p99_ratio("nats.go")),
+        Bar(
+            f"{title}, context switches of a call",
+            2.5,
+            lambda r: r["jsync"]["switches"],
+        ),
+    ]
     return Scenario(
-        f"One connection for {threads} threads: {CALLS[call]}, {SIZE} B",
+        f"One connection: {title}, {SIZE} B",
         COLUMNS,
         functools.partial(shared_jobs, call, threads),
-        [
-            Bar(
-                f"{title}, rate: jsync / nats.go",
-                0.9,
-                lambda r: rate(r["jsync"]) / rate(r["nats.go"]),
-                at_most=False,
-            ),
-            Bar(
-                f"{title}, CPU: jsync / nats.go",
-                1.3,
-                lambda r: cpu(r["jsync"]) / cpu(r["nats.go"]),
-            ),
-            Bar(f"{title}, p99: jsync / nats.go", 2.0, p99_ratio("nats.go")),
-            Bar(
-                f"{title}, context switches of a call",
-                2.5,
-                lambda r: r["jsync"]["switches"],
-            ),
-        ],
+        bars,
     )
 
 
 SHARED = {
     f"shared{call}{threads}": scenario(call, threads)
     for call in CALLS
-    for threads in (8, 32)
+    for threads in (1, 8, 32)
 }

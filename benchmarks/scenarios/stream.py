@@ -26,19 +26,29 @@ WINDOW = 4000
 
 
 def stored(
-    place: Place, command: list[str], server: LocalServer | None = None
+    place: Place,
+    command: list[str],
+    server: LocalServer | None = None,
+    storage: str = "file",
 ) -> Result:
     """Run a publisher with a new stream, and check that the stream holds every message."""
-    return filled(place, functools.partial(place.run, command), server)
+    return filled(place, functools.partial(place.run, command), server, storage)
 
 
-def filled(place: Place, run: Job, server: LocalServer | None = None) -> Result:
+def filled(
+    place: Place, run: Job, server: LocalServer | None = None, storage: str = "file"
+) -> Result:
     """Run a job with a new stream, and check that the stream holds every message."""
     with jsync.connect((server or place.server).url) as nc:
         api(
             nc,
             f"STREAM.CREATE.{STREAM}",
-            {"name": STREAM, "subjects": [SUBJECT], "allow_batched": True},
+            {
+                "name": STREAM,
+                "subjects": [SUBJECT],
+                "allow_batched": True,
+                "storage": storage,
+            },
         )
         try:
             result = run()
