@@ -123,7 +123,7 @@ class CallbackPool:
             self._thread_factory.start(name, partial(self._work, number))
         except BaseException as error:
             with self._lock:
-                self._growth.threads.discard(number)
+                self._growth.ended(number)
             if not isinstance(error, RuntimeError):
                 self._starved()  # Ctrl-C, after which the thread may still run
                 raise
@@ -164,7 +164,7 @@ class CallbackPool:
 
     def _work(self, number: int) -> None:
         with self._lock:
-            self._growth.threads.add(number)
+            self._growth.begun(number)
         thread = PoolThread(self.queue, threading.current_thread())
         mailbox: Mailbox | None = None
         try:
@@ -174,7 +174,7 @@ class CallbackPool:
             pass  # in a forked child, which has its own connections
         finally:
             with self._lock:
-                self._growth.threads.discard(number)
+                self._growth.ended(number)
             if self._closed:
                 self._grow()
             elif not self.queue.calm():

@@ -35,6 +35,8 @@ class PoolGrowth:
         self.hurries = False
         """True if each waiting mailbox gets a thread immediately, below the bound."""
         self._last = 0
+        self._starting: int | None = None
+        """The thread that was started last, until it runs."""
         self._taken = -1
         self._reported = False
 
@@ -56,7 +58,9 @@ class PoolGrowth:
             reports, self._reported = not self._reported, True
             return GrowthDecision(reports=reports, again=REPORT_SECONDS)
         enough = LATE_SECONDS if moves else GROW_SECONDS
-        starts = not self.threads or self.hurries or waited >= enough
+        # On a busy machine or hub, a new thread may run much later than it was started.
+        grows = self._starting is None and waited >= enough
+        starts = not self.threads or self.hurries or grows
         return GrowthDecision(
             starts=self._add() if starts else None, again=GROW_SECONDS
         )
@@ -64,7 +68,20 @@ class PoolGrowth:
     def _add(self) -> int:
         self._last += 1
         self.threads.add(self._last)
+        self._starting = self._last
         return self._last
+
+    def begun(self, number: int) -> None:
+        """Note that a thread runs."""
+        self.threads.add(number)
+        if self._starting == number:
+            self._starting = None
+
+    def ended(self, number: int) -> None:
+        """Note that a thread ends, or that it could not be started."""
+        self.threads.discard(number)
+        if self._starting == number:
+            self._starting = None
 
     def __repr__(self) -> str:
         return f"<PoolGrowth {len(self.threads)} of {self.max_threads}>"

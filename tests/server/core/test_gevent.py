@@ -253,6 +253,24 @@ def test_a_close_wakes_all_waiting_greenlets(server: LocalServer, unique: str) -
     run_patched(script, server, unique)
 
 
+def test_a_busy_hub_gets_one_greenlet_per_message(
+    server: LocalServer, unique: str
+) -> None:
+    script = """
+        from gevent import monkey
+        native_sleep = monkey.get_original("time", "sleep")
+        got = []
+        nc.subscribe(name, callback=lambda msg: got.append(msg.data))
+        nc.publish(name, b"a")
+        nc.flush()
+        native_sleep(0.3)  # no greenlet runs meanwhile
+        assert nc._session.callback_pool.threads == 1, nc._session.callback_pool
+        until(lambda: got)
+        nc.close()
+    """
+    run_patched(script, server, unique)
+
+
 def test_callbacks_run_in_greenlets_of_the_main_thread(
     server: LocalServer, unique: str
 ) -> None:
