@@ -156,7 +156,7 @@ class API:
         ) as error:
             # An older server may answer an unknown request with an error, or not at
             # all.
-            if missing := missing_features(needs, self._version()):
+            if needs and (missing := missing_features(needs, self._version())):
                 refused = isinstance(error, InvalidJSONError)
                 outcome = (
                     "the request was rejected"

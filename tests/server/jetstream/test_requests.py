@@ -6,6 +6,9 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from jsync import errors
 from jsync.models import SubjectTransform
 
 from ...support.threads import LONG
@@ -129,3 +132,16 @@ def test_every_request_has_its_schemas_required_fields(
         subject.startswith("$JS.API.") and isinstance(payload, dict)
         for subject, payload in sent
     )
+
+
+def test_an_unanswered_request_sends_no_second_one(
+    nc: jsync.Connection, unique: str
+) -> None:
+    # A second request, for the version of the servers, waited for one more second.
+    silent = nc.subscribe(f"{unique}.>")
+    js = nc.jetstream(prefix=unique, timeout=0.1)
+    with pytest.raises(errors.TimeoutError):
+        js.stream("S")
+    nc.publish(f"{unique}.last")
+    subjects = [silent.next(LONG).subject for _ in range(2)]
+    assert subjects == [f"{unique}.STREAM.INFO.S", f"{unique}.last"]
