@@ -187,7 +187,7 @@ def _with_stream(progress: StreamProgress | None, stream: str) -> Progress | Non
 
 
 def _reason(error: Exception) -> str:
-    return " ".join([str(error), *getattr(error, "__notes__", ())])
+    return ", and ".join([str(error), *getattr(error, "__notes__", ())])
 
 
 def _raise_failures(failed: dict[str, str], what: str) -> None:

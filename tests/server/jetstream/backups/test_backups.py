@@ -363,7 +363,7 @@ def test_an_unanswered_restore_says_what_remains(
     server: LocalServer, js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
     stream = filled(js, unique, 1)
-    stream.backup(tmp_path)
+    stream.backup(tmp_path / unique)
     stream.delete()
     asked = False
 
@@ -377,8 +377,12 @@ def test_an_unanswered_restore_says_what_remains(
         jsync.connect(proxy.url) as nc,
     ):
         proxy.rewrite(drop_replies)
+        context = nc.jetstream(timeout=0.3)
         with pytest.raises(errors.TimeoutError) as late:
-            nc.jetstream(timeout=0.3).restore_stream(tmp_path, timeout=0.3)
+            context.restore_stream(tmp_path / unique, timeout=0.3)
+        asked = False
+        with pytest.raises(errors.BackupError, match=r", and a part of stream .* left"):
+            context.restore_streams(tmp_path, timeout=0.3)
         proxy.rewrite(None)
     assert "may be left on the server" in late.value.__notes__[0]
 
