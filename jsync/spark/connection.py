@@ -50,6 +50,9 @@ class ConnectionOptions:
     tls_key: str | None = None
     tls_hostname: str | None = None
     tls_handshake_first: bool = False
+    proxy: str | None = None
+    proxy_place: tuple[str, str] | None = None
+    """The place of the proxy's URL, if any, as `servers_place`."""
     inbox_prefix: str = "_INBOX"
     connect_timeout: float = _TIMEOUT
     timeout: float = _TIMEOUT
@@ -66,6 +69,7 @@ class ConnectionOptions:
         place = exclusive(
             options, "nats.servers", "nats.serversEnv", "nats.serversFile"
         )
+        proxy = exclusive(options, "nats.proxy", "nats.proxyEnv", "nats.proxyFile")
         exclusive(options, "nats.domain", "nats.apiPrefix")
         _check_context(options)
         secret = _secret(options)
@@ -77,11 +81,7 @@ class ConnectionOptions:
         tls = options.text("nats.tls")
         return cls(
             servers=servers,
-            servers_place=(
-                None
-                if place in (None, "nats.servers")
-                else (_kind_of(place), options.text(place) or "")
-            ),
+            servers_place=_place(options, place, "nats.servers"),
             context=options.text("nats.context"),
             name=options.text("nats.name") or cls.name,
             user=user,
@@ -92,6 +92,8 @@ class ConnectionOptions:
             tls_key=options.text("nats.tlsKey"),
             tls_hostname=options.text("nats.tlsHostname"),
             tls_handshake_first=options.flag("nats.tlsHandshakeFirst", False),
+            proxy=options.text("nats.proxy"),
+            proxy_place=_place(options, proxy, "nats.proxy"),
             inbox_prefix=options.text("nats.inboxPrefix") or cls.inbox_prefix,
             connect_timeout=options.seconds("nats.connectTimeout") or _TIMEOUT,
             timeout=options.seconds("nats.timeout") or _TIMEOUT,
@@ -146,6 +148,13 @@ def _secret(options: Options) -> tuple[str, str, str] | None:
         return None
     kind = kinds[given.removesuffix("Env").removesuffix("File")]
     return kind, _kind_of(given), options.text(given) or ""
+
+
+def _place(options: Options, given: str | None, plain: str) -> tuple[str, str] | None:
+    """Return the place that an option names, or None if it is not given or `plain`."""
+    if given in (None, plain):
+        return None
+    return _kind_of(given), options.text(given) or ""
 
 
 def _kind_of(name: str) -> str:
@@ -218,6 +227,11 @@ def open_connection(options: ConnectionOptions) -> Connection:
         tls_key=options.tls_key,
         tls_hostname=options.tls_hostname,
         tls_handshake_first=options.tls_handshake_first,
+        proxy=(
+            options.proxy
+            if options.proxy_place is None
+            else _text_at(*options.proxy_place)
+        ),
         inbox_prefix=options.inbox_prefix,
         connect_timeout=options.connect_timeout,
         reconnect_wait=_RECONNECT_WAIT,

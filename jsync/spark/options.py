@@ -82,6 +82,9 @@ NATS = (
     "nats.tlsKey",
     "nats.tlsHostname",
     "nats.tlsHandshakeFirst",
+    "nats.proxy",
+    "nats.proxyEnv",
+    "nats.proxyFile",
     "nats.inboxPrefix",
     "nats.connectTimeout",
     "nats.timeout",
@@ -116,7 +119,18 @@ _SECRETS = {
     "nats.creds": "nats.credentialsEnv or nats.credentialsFile",
 }
 
-_OF_KAFKA = {
+_OTHER_NAMES = {
+    "url": "nats.servers",
+    "nats.url": "nats.servers",
+    "token": "nats.tokenEnv",
+    "nats.jwt": "nats.credentialsFile",
+    "nats.userjwt": "nats.credentialsFile",
+    "kv": "bucket",
+    "keyvalue": "bucket",
+    "object": "objectStore",
+    "objects": "objectStore",
+    "store": "objectStore",
+    # Kafka's names.
     "assign": "stream",
     "subscribe": "stream",
     "subscribepattern": "streamPattern",
@@ -158,6 +172,11 @@ class Options:
         # Check here, so that no table in SQL is created with a secret: catalogs keep options.
         for server in self.list("nats.servers"):
             _check_server(server)
+        if "@" in (self.text("nats.proxy") or ""):
+            raise ConfigError(
+                "option nats.proxy: credentials in a URL would show in plans and logs; give "
+                "nats.proxyEnv or nats.proxyFile"
+            )
 
     def text(self, name: str) -> str | None:
         return self._given.get(name.lower()) or None
@@ -277,7 +296,8 @@ def _unknown(name: str, allowed: Mapping[str, str]) -> ConfigError:
             "which the executors read where they run"
         )
     near = difflib.get_close_matches(name.lower(), allowed, n=1)
-    known = _OF_KAFKA.get(name.lower()) or (allowed[near[0]] if near else None)
+    other = _OTHER_NAMES.get(name.lower(), "")
+    known = allowed.get(other.lower()) or (allowed[near[0]] if near else None)
     hint = (
         f": is it {known}?" if known else f"; there are {', '.join(allowed.values())}"
     )

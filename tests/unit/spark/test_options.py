@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.errors import ConfigError
+from jsync.errors import ConfigError, ProxyError
 from jsync.spark.connection import ConnectionOptions, get_connection
 from jsync.spark.options import NATS, Options
 from jsync.spark.source_options import SourceOptions, matches
+
+from ...server.core.test_dialers import proxy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +60,11 @@ def test_a_count_starts_at_its_least_value() -> None:
         ("startingOffsetsByTimestamp", "is it startingTimestamp?"),
         ("buckets", "is it bucket?"),
         ("lastBySubject", "is it lastPerSubject?"),
+        ("nats.url", "is it nats.servers?"),
+        ("nats.jwt", "is it nats.credentialsFile?"),
+        ("token", "is it nats.tokenEnv?"),
+        ("kv", "is it bucket?"),
+        ("object", "is it objectStore?"),
         ("sql", "there are stream, "),
         ("nats.password", "nats.passwordEnv or nats.passwordFile"),
         ("nats.Token", "nats.tokenEnv or nats.tokenFile"),
@@ -105,6 +112,32 @@ def test_a_url_with_a_secret_is_refused(servers: str) -> None:
     with pytest.raises(ConfigError, match=r"in plans and logs") as refused:
         Options({"nats.servers": servers})
     assert "s3cret" not in str(refused.value)
+
+
+def test_a_proxy_with_a_secret_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"nats\.proxyEnv or nats\.proxyFile"
+    ) as refused:
+        Options({"nats.proxy": "http://ann:s3cret@a:1"})
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_connection_goes_through_its_proxy(
+    server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that is away fails the connection, so a proxy is not passed over."""
+    place = tmp_path / "proxy"
+    monkeypatch.setenv("PROXY", "http://127.0.0.1:1")
+    with proxy("http", secret="ann:s3cret") as port:
+        place.write_text(f"http://ann:s3cret@127.0.0.1:{port}\n")
+        options = connecting(servers=server.url, proxyFile=str(place))
+        assert "s3cret" not in repr(options)
+        nc = get_connection(options)
+        assert nc.connected_url == server.url
+        nc.close()
+    for given in ({"proxy": "http://127.0.0.1:1"}, {"proxyEnv": "PROXY"}):
+        with pytest.raises(ProxyError):
+            get_connection(connecting(servers=server.url, **given))
 
 
 def test_servers_can_be_at_a_place(
