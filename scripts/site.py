@@ -1,4 +1,4 @@
-"""A hook of mkdocs: fit tables on narrow screens, and prefer guides in the search.
+"""A hook of mkdocs: fit tables on narrow screens, prefer guides in the search, add the card.
 
 The hook marks the places where long names in a table may break. It also copies the heading of the
 column into each cell of a wide table. On a telephone, docs/assets/extra.css shows the cells of a
@@ -8,10 +8,12 @@ row below each other, with these headings.
 from __future__ import annotations
 
 import re
+from html import escape
 from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.pages import Page
 
 LONGEST = 16
@@ -53,6 +55,23 @@ def on_page_content(html: str, **_: object) -> str:
         html,
     )
     return TABLE.sub(lambda table: labelled(table[0]), html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig, **_: object) -> str:
+    """Name the social card, which benchmarks/card.py draws, and the title that goes with it."""
+    tags = {
+        "og:title": page.title,
+        "og:type": "website",
+        "og:url": page.canonical_url,
+        "og:image": f"{config.site_url}assets/card.png",
+        "og:description": config.site_description,
+        "twitter:card": "summary_large_image",
+    }
+    head = "".join(
+        f'<meta property="{name}" content="{escape(str(content))}">'
+        for name, content in tags.items()
+    )
+    return output.replace("</head>", f"{head}</head>", 1)
 
 
 def labelled(table: str) -> str:
