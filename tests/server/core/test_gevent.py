@@ -237,6 +237,69 @@ def test_timeouts_and_kills_end_waits_cleanly(server: LocalServer, unique: str) 
     run_patched(script, server, unique)
 
 
+def test_timeouts_in_jetstream_calls_leave_them_usable(
+    server: LocalServer, unique: str
+) -> None:
+    script = """
+        from gevent.event import Event
+
+        def cut(call):
+            try:
+                with gevent.Timeout(0.05):
+                    call()
+            except gevent.Timeout:
+                return True
+
+        stream = js.create_stream(name=name, subjects=[name + ".>"], storage="memory")
+        bucket = js.create_key_value(bucket=name, storage="memory", limit_marker_ttl=60)
+        consumer = stream.create_consumer(durable_name="d")
+        assert cut(lambda: list(consumer.fetch(2, timeout=20)))
+        js.publish(name + ".a", b"1")
+        (msg,) = consumer.fetch(1, timeout=20)
+        msg.ack_sync()
+
+        held, other = bucket.lock("l"), bucket.lock("l")
+        assert held.acquire(20)
+        assert cut(other.acquire)
+        held.release()
+        assert other.acquire(20)
+        other.release()
+
+        gate, begun = Event(), Event()
+        def wait(item):
+            begun.set()
+            gate.wait(20)
+        consuming = consumer.consume(wait)
+        js.publish(name + ".a", b"2")
+        assert begun.wait(20)
+        assert cut(consuming.stop)
+        gate.set()
+        consuming.stop()
+        assert consuming.wait(20)
+
+        gate, begun = Event(), Event()
+        with bucket.watch("x") as quiet, bucket.watch("x", callback=wait) as loud:
+            assert cut(lambda: quiet.next(20))
+            revision = bucket.put("x", b"1")
+            assert quiet.next(20).revision == revision
+            assert begun.wait(20)
+            assert cut(loud.stop)
+            gate.set()
+            loud.stop()
+            assert loud.wait(20)
+
+        gate, begun = Event(), Event()
+        sub = nc.subscribe(name, callback=wait)
+        nc.publish(name)
+        assert begun.wait(20)
+        assert cut(nc.drain)
+        gate.set()
+        nc.close()
+        assert nc.is_closed
+    """
+    run_patched(script, server, unique)
+
+
 def test_a_close_wakes_all_waiting_greenlets(server: LocalServer, unique: str) -> None:
     script = """
         def wait(i):
