@@ -290,9 +290,61 @@ def connect(
             print(nc.rtt())
         ```
     """
-    given = locals()  # the arguments, all but one of which are fields of `Options`
     check_supported()
-    options = Options(**{name: given[name] for name in given.keys() - {"context"}})
+    options = Options(
+        servers=servers,
+        name=name,
+        user=user,
+        password=password,
+        token=token,
+        nkey_seed=nkey_seed,
+        creds=creds,
+        auth_callback=auth_callback,
+        tls=tls,
+        tls_ca=tls_ca,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_hostname=tls_hostname,
+        tls_handshake_first=tls_handshake_first,
+        proxy=proxy,
+        dialer=dialer,
+        ws_headers=ws_headers,
+        ws_compression=ws_compression,
+        ws_masking=ws_masking,
+        connect_timeout=check_seconds(connect_timeout, "connect_timeout"),
+        retry_on_failed_connect=retry_on_failed_connect,
+        allow_reconnect=allow_reconnect,
+        max_reconnects=max_reconnects,
+        reconnect_wait=check_seconds(reconnect_wait, "reconnect_wait"),
+        reconnect_jitter=check_seconds(reconnect_jitter, "reconnect_jitter"),
+        reconnect_jitter_tls=check_seconds(
+            reconnect_jitter_tls, "reconnect_jitter_tls"
+        ),
+        reconnect_delay=reconnect_delay,
+        reconnect_to_server=reconnect_to_server,
+        randomize=randomize,
+        ignore_discovered_servers=ignore_discovered_servers,
+        ignore_auth_error_abort=ignore_auth_error_abort,
+        ping_interval=check_seconds(ping_interval, "ping_interval"),
+        max_pings_out=max_pings_out,
+        no_echo=no_echo,
+        pedantic=pedantic,
+        inbox_prefix=inbox_prefix,
+        max_pending_messages=max_pending_messages,
+        max_pending_bytes=max_pending_bytes,
+        write_buffer_size=write_buffer_size,
+        write_timeout=check_seconds(write_timeout, "write_timeout"),
+        reconnect_buffer_size=reconnect_buffer_size,
+        drain_timeout=check_seconds(drain_timeout, "drain_timeout"),
+        callback_threads=callback_threads,
+        on_connect=on_connect,
+        on_disconnect=on_disconnect,
+        on_reconnect=on_reconnect,
+        on_closed=on_closed,
+        on_error=on_error,
+        on_lame_duck=on_lame_duck,
+        on_discovered=on_discovered,
+    )
     jetstream: dict[str, Any] = {}
     if context is not None and context is not False:
         options, jetstream = _in_context(options, context)
