@@ -331,7 +331,7 @@ class RowBuffer:
         self,
         columns: Sequence[str] | None = None,
         *,
-        most_rows: int = 0,
+        max_rows: int = 0,
         acks: bool = False,
         together: bool = False,
         limit: int = ...,

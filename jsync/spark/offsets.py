@@ -264,26 +264,26 @@ def rows_for_bytes(
 
 def partition_counts(
     counts: Mapping[str, int],
-    least: int | None,
-    most_rows: int | None,
-    most: int | None = None,
+    min_partitions: int | None,
+    max_rows: int | None,
+    max_partitions: int | None = None,
     bytes_of: Mapping[str, float] | None = None,
-    most_bytes: int = MAX_BYTES,
+    max_bytes: int = MAX_BYTES,
 ) -> dict[str, int]:
     """Return in how many partitions each stream is read."""
     total = sum(counts.values())
     parts = {}
     for name, count in counts.items():
-        needed = -(-count // (most_rows or MAX_ROWS))
+        needed = -(-count // (max_rows or MAX_ROWS))
         size = (bytes_of or {}).get(name, 0.0)
-        needed = max(needed, -int(-count * size // most_bytes))
-        if least is not None and total:
-            needed = max(needed, -(-count * least // total))
+        needed = max(needed, -int(-count * size // max_bytes))
+        if min_partitions is not None and total:
+            needed = max(needed, -(-count * min_partitions // total))
         parts[name] = min(count, needed)
     planned = sum(parts.values())
-    if most is not None and planned > most:
+    if max_partitions is not None and planned > max_partitions:
         parts = {
-            name: min(count, max(1, count * most // planned))
+            name: min(count, max(1, count * max_partitions // planned))
             for name, count in parts.items()
         }
     return parts
@@ -292,8 +292,8 @@ def partition_counts(
 def pack_streams(
     counts: Mapping[str, int],
     parts: Mapping[str, int],
-    least: int | None,
-    most: int | None,
+    min_partitions: int | None,
+    max_partitions: int | None,
 ) -> dict[str, int]:
     """Return the streams that share partitions, with the number of the partition of each.
 
@@ -302,15 +302,17 @@ def pack_streams(
     alone = {name: count for name, count in counts.items() if parts[name] == 1}
     small = {name: count for name, count in alone.items() if count < PACK_ROWS}
     others = sum(parts.values()) - len(small)
-    if most is not None and others >= most:  # even large streams have to share
+    if (
+        max_partitions is not None and others >= max_partitions
+    ):  # even large streams have to share
         small, others = alone, sum(parts.values()) - len(alone)
     costs = {name: count + STREAM_ROWS for name, count in small.items()}
     total = sum(costs.values())
     packs = -(-total // PACK_ROWS)
-    if least is not None:
-        packs = max(packs, least - others)
-    if most is not None:
-        packs = max(1, min(packs, most - others))
+    if min_partitions is not None:
+        packs = max(packs, min_partitions - others)
+    if max_partitions is not None:
+        packs = max(1, min(packs, max_partitions - others))
     if packs >= len(small):
         return {}
     before, found = 0, {}
@@ -322,26 +324,26 @@ def pack_streams(
 
 def plan_partitions(
     ranges: Mapping[str, OffsetRange],
-    least: int | None,
-    most_rows: int | None,
-    most: int | None = None,
-    least_rows: int | None = None,
+    min_partitions: int | None,
+    max_rows: int | None,
+    max_partitions: int | None = None,
+    min_rows: int | None = None,
     *,
     rows: Mapping[str, int] | None = None,
     bytes_of: Mapping[str, float] | None = None,
-    most_bytes: int = MAX_BYTES,
+    max_bytes: int = MAX_BYTES,
 ) -> StreamOffsets:
     """Return the ranges with the partitions in which they are read.
 
     Args:
         ranges: The ranges.
-        least: The fewest partitions.
-        most_rows: The most sequences of a partition.
-        most: The most partitions.
-        least_rows: With fewer sequences for each of `least` partitions, there are fewer.
+        min_partitions: The fewest partitions.
+        max_rows: The most sequences of a partition.
+        max_partitions: The most partitions.
+        min_rows: With fewer sequences for each of `min_partitions` partitions, there are fewer.
         rows: The messages of ranges that have far fewer messages than sequences.
         bytes_of: The average size of the messages of each stream.
-        most_bytes: The most bytes of a partition.
+        max_bytes: The most bytes of a partition.
 
     Returns:
         The ranges, with the number of partitions of each, or the partition that it shares.
@@ -351,11 +353,17 @@ def plan_partitions(
         for name, offset_range in ranges.items()
     }
     counts |= {name: max(1, count) for name, count in (rows or {}).items()}
-    if least is not None and least_rows is not None:
-        least = max(1, min(least, sum(counts.values()) // least_rows))
-    parts = partition_counts(counts, least, most_rows, most, bytes_of, most_bytes)
+    if min_partitions is not None and min_rows is not None:
+        min_partitions = max(1, min(min_partitions, sum(counts.values()) // min_rows))
+    parts = partition_counts(
+        counts, min_partitions, max_rows, max_partitions, bytes_of, max_bytes
+    )
     # A limit on the rows of a partition prevents sharing, unless partitions are limited.
-    packs = {} if most_rows and not most else pack_streams(counts, parts, least, most)
+    packs = (
+        {}
+        if max_rows and not max_partitions
+        else pack_streams(counts, parts, min_partitions, max_partitions)
+    )
     return {
         name: replace(offset_range, parts=parts[name], pack=packs.get(name))
         for name, offset_range in ranges.items()

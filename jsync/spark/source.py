@@ -202,7 +202,7 @@ class SourceScan:
             bytes_of={
                 name: bounds.message_bytes for name, bounds in self._bounds.items()
             },
-            most_bytes=options.partition_bytes,
+            max_bytes=options.partition_bytes,
         )
         split = [name for name in rows if found[name].parts > 1]
         for name, edges in map_parallel(
@@ -367,36 +367,36 @@ class PushdownReader(JetStreamReader):
     separate class.
     """
 
-    _narrowing = PushedFilters()
+    _pushed = PushedFilters()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the read by the filters. Return all of them, so that Spark still checks rows."""
-        narrowing = PushedFilters(subjects=self._source.subjects or None)
+        pushed = PushedFilters(subjects=self._source.subjects or None)
         for one in filters:
             match getattr(one, "attribute", ()), getattr(one, "value", None):
                 case (str(column),), value:
-                    narrowing = narrowing.with_filter(type(one).__name__, column, value)
-        self._narrowing = narrowing
-        self._source.subjects = narrowing.subjects or ()
+                    pushed = pushed.with_filter(type(one).__name__, column, value)
+        self._pushed = pushed
+        self._source.subjects = pushed.subjects or ()
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [] if self._narrowing.subjects == () else super().partitions()
+        return [] if self._pushed.subjects == () else super().partitions()
 
     def range_of(self, name: str) -> OffsetRange:
-        offset_range, narrowing = super().range_of(name), self._narrowing
+        offset_range, pushed = super().range_of(name), self._pushed
         stream, bounds = self._source.fetch_stream(name)
-        if narrowing.streams is not None and name not in narrowing.streams:
+        if pushed.streams is not None and name not in pushed.streams:
             return OffsetRange(
                 offset_range.created, offset_range.next, offset_range.next
             )
-        start, upto = max(offset_range.start or 1, narrowing.first), offset_range.next
-        if narrowing.last is not None:
-            upto = min(upto, narrowing.last + 1)
-        if narrowing.since is not None:
-            since = self._source.sequence_at(stream, bounds, narrowing.since)
+        start, upto = max(offset_range.start or 1, pushed.first), offset_range.next
+        if pushed.last is not None:
+            upto = min(upto, pushed.last + 1)
+        if pushed.since is not None:
+            since = self._source.sequence_at(stream, bounds, pushed.since)
             start = max(start, since)
-        if narrowing.until is not None:
-            until = self._source.sequence_at(stream, bounds, narrowing.until)
+        if pushed.until is not None:
+            until = self._source.sequence_at(stream, bounds, pushed.until)
             upto = min(upto, until)
         return OffsetRange(offset_range.created, min(start, upto), upto)

@@ -152,22 +152,33 @@ class SourceOptions:
             raise ConfigError(
                 "option maxTriggerDelay needs minOffsetsPerTrigger: no batch waits without"
             )
-        least, most = options.count("minPartitions"), options.count("maxPartitions")
-        if least is not None and most is not None and least > most:
+        min_partitions, max_partitions = (
+            options.count("minPartitions"),
+            options.count("maxPartitions"),
+        )
+        if (
+            min_partitions is not None
+            and max_partitions is not None
+            and min_partitions > max_partitions
+        ):
             raise ConfigError(
-                f"option minPartitions is above maxPartitions: {least} and {most}; give "
+                f"option minPartitions is above maxPartitions: {min_partitions} and {max_partitions}; give "
                 "one of them, or a greater maxPartitions"
             )
-        least_rows = options.count("minRecordsPerPartition")
-        most_rows = options.count("maxRecordsPerPartition")
-        if least_rows is not None and least is None:
+        min_rows_each = options.count("minRecordsPerPartition")
+        max_rows = options.count("maxRecordsPerPartition")
+        if min_rows_each is not None and min_partitions is None:
             raise ConfigError(
                 "option minRecordsPerPartition needs minPartitions: it limits them"
             )
-        if least_rows is not None and most_rows is not None and least_rows > most_rows:
+        if (
+            min_rows_each is not None
+            and max_rows is not None
+            and min_rows_each > max_rows
+        ):
             raise ConfigError(
                 f"option minRecordsPerPartition is above maxRecordsPerPartition: "
-                f"{least_rows} and {most_rows}; give one of them, or a greater "
+                f"{min_rows_each} and {max_rows}; give one of them, or a greater "
                 "maxRecordsPerPartition"
             )
         pause = options.text("pauseFile")
@@ -187,10 +198,10 @@ class SourceOptions:
             max_bytes=options.count("maxBytesPerTrigger"),
             min_rows=min_rows,
             max_delay=TRIGGER_DELAY if delay is None else delay,
-            min_partitions=least,
-            max_partitions=most,
-            min_partition_rows=least_rows,
-            rows_per_partition=most_rows,
+            min_partitions=min_partitions,
+            max_partitions=max_partitions,
+            min_partition_rows=min_rows_each,
+            rows_per_partition=max_rows,
             partition_bytes=options.count("maxPartitionBytes") or MAX_BYTES,
             fail_on_loss=options.flag("failOnDataLoss", True),
             pause_file=None if pause is None else Path(pause),

@@ -34,16 +34,16 @@ cdef class MessageIterator:
     def __next__(self) -> Msg:
         cdef Mailbox mailbox = self.mailbox
         cdef Msg msg
-        cdef int64_t begun
+        cdef int64_t started
         msg = mailbox.take()
         if msg is not None:
             return msg
-        begun = jsync_now()
+        started = jsync_now()
         while True:
-            msg = mailbox.wait(self.until(begun))
+            msg = mailbox.wait(self.until(started))
             if msg is not None:
                 return msg
-            if glance_int(&mailbox.over):
+            if load_int_relaxed(&mailbox.over):
                 if PARALLEL and mailbox.count_now():  # they came after the deadline
                     continue
                 error = mailbox.failure
@@ -51,17 +51,17 @@ cdef class MessageIterator:
                     raise fresh(error)
                 raise StopIteration
             # An arrival since then, such as a heartbeat, has moved the deadline.
-            if jsync_now() >= self.until(begun):
+            if jsync_now() >= self.until(started):
                 self.owner._on_wait_timeout()
-                begun = jsync_now()
+                started = jsync_now()
 
-    cdef int64_t until(self, int64_t begun) noexcept:
+    cdef int64_t until(self, int64_t started) noexcept:
         cdef int64_t when = self.deadline
-        cdef int64_t arrived = glance_time(&self.mailbox.arrived)
+        cdef int64_t arrived = load_time_relaxed(&self.mailbox.arrived)
         if self.silence and arrived + self.silence < when:
             when = arrived + self.silence
-        if self.idle and begun + self.idle < when:
-            when = begun + self.idle
+        if self.idle and started + self.idle < when:
+            when = started + self.idle
         return when
 
 

@@ -49,56 +49,56 @@ cdef class JetStreamMailbox(Mailbox):
         )
         self.jetstream = True
         # A single reader reads the socket itself, because to be woken costs more.
-        note_int(&self.self_reading, self.readers == 1)
+        store_int_relaxed(&self.self_reading, self.readers == 1)
 
     def __dealloc__(self):
         self.forget_rows()
 
     def __len__(self) -> int:
         cdef size_t count
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         count = self.count - self.controls
-        leave(&here)
+        leave(&section)
         return count
 
     @property
     def order(self) -> SequenceChecker | None:
         """Accepts the next message in order and drops others. None: all are accepted."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._order
         finally:
-            leave(&here)
+            leave(&section)
 
     @order.setter
     def order(self, order: SequenceChecker | None) -> None:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self._order = order
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def trail(self) -> GapTracker | None:
         """Learns which messages are missing. None: gaps are not wanted."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._trail
         finally:
-            leave(&here)
+            leave(&section)
 
     @trail.setter
     def trail(self, trail: GapTracker | None) -> None:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self._trail = trail
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def on_credit(self) -> object:
@@ -106,126 +106,126 @@ cdef class JetStreamMailbox(Mailbox):
 
         Ctrl-C may raise there. The messages then stay here, and the next take calls again.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._on_credit
         finally:
-            leave(&here)
+            leave(&section)
 
     @on_credit.setter
     def on_credit(self, call: object) -> None:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self._on_credit = call
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def on_status(self) -> object:
         """Called on the I/O thread with each status message, which is never queued here."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._on_status
         finally:
-            leave(&here)
+            leave(&section)
 
     @on_status.setter
     def on_status(self, call: object) -> None:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self._on_status = call
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def on_order(self) -> object:
         """Called on the I/O thread when `order` has stopped, has passed messages over, or
         has learned that the server has no more, and when `trail` has found a gap."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._on_order
         finally:
-            leave(&here)
+            leave(&section)
 
     @on_order.setter
     def on_order(self, call: object) -> None:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self._on_order = call
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def on_control(self) -> object:
         """Called on the reading thread with a control message when its turn comes: a status
         that has a reply, or a message of `put`. The reader gets any exception."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._on_control
         finally:
-            leave(&here)
+            leave(&section)
 
     @on_control.setter
     def on_control(self, call: object) -> None:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self._on_control = call
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def on_end(self) -> object:
         """Called once, on the reading thread, when it has found the end."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._on_end
         finally:
-            leave(&here)
+            leave(&section)
 
     @on_end.setter
     def on_end(self, call: object) -> None:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self._on_end = call
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def holds_control(self) -> bool:
         """True if a message waits here for `on_control`."""
         cdef bint some
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         some = self.controls > 0
-        leave(&here)
+        leave(&section)
         return some
 
     cdef Msg take(self):
         cdef Msg msg
         cdef size_t size
         cdef bint due = False
-        cdef Section here
+        cdef Section section
         while True:
-            enter(&here, <PyObject*>self)
+            enter(&section, <PyObject*>self)
             if not self.controls or not self.control_first():
                 break
-            leave(&here)
+            leave(&section)
             self.pass_controls()
         if self.count == 0:
-            leave(&here)
+            leave(&section)
             return None
         if self.columnar or self.write_buffer.generation != jsync_forks:
-            leave(&here)
+            leave(&section)
             self.check_rows()
         msg = self.first_off()
         size = self.size_of(msg)
@@ -234,7 +234,7 @@ cdef class JetStreamMailbox(Mailbox):
             self.taken += 1
             self.taken_bytes += size
             due = self.taken >= self.credit or self.taken_bytes >= self.credit_bytes
-        leave(&here)
+        leave(&section)
         if due:
             try:
                 self.ask_credit()
@@ -263,7 +263,7 @@ cdef class JetStreamMailbox(Mailbox):
         while True:
             if PARALLEL or self.controls:
                 self.pass_controls()
-            if glance_int(&self.columnar):
+            if load_int_relaxed(&self.columnar):
                 raise ConcurrentUseError("these messages are being read as columns")
             msg = Mailbox.first(self)
             if msg is None or msg.ack_state != CONTROL:
@@ -271,8 +271,8 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef int push(self, Msg msg) except -1:
         cdef size_t size = self.size_of(msg)
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.prepend(msg, size)
             self.taken -= 1
@@ -280,7 +280,7 @@ cdef class JetStreamMailbox(Mailbox):
             self.credit = self.credit_bytes = 0
             return 0
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef void forget_rows(self) noexcept:
         if self.columns is not None:
@@ -296,10 +296,10 @@ cdef class JetStreamMailbox(Mailbox):
         return 0 if self.lent else Mailbox.complete(self, io_loop)
 
     cdef int ended(self) except -1:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         on_end, self._on_end = self._on_end, None
-        leave(&here)
+        leave(&section)
         if on_end is not None:
             on_end()
         return 0
@@ -314,19 +314,19 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef bint has_enough_now(self) noexcept:
         cdef bint enough
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         enough = self.has_enough()
-        leave(&here)
+        leave(&section)
         return enough
 
     cdef bint keeps_acks(self) noexcept:
-        return self.holds_acks and glance_int(&self.self_reading)
+        return self.holds_acks and load_int_relaxed(&self.self_reading)
 
     def take_rest(self, rest: "list | None" = None) -> list:
         if rest is None:
             rest = []
-        if glance_int(&self.columnar):
+        if load_int_relaxed(&self.columnar):
             if self.count_now():
                 rest.append(self.take_rows(whole=True))
             return rest
@@ -334,7 +334,7 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
         cdef GapTracker trail
-        note_time(&self.arrived, io_loop.now)
+        store_time_relaxed(&self.arrived, io_loop.now)
         # A stored message has an ack subject as its reply, whatever its publisher has set.
         if msg.reply_size == 0 and msg.is_status():
             io_loop.events.append((EVENT_STATUS, (self, msg)))
@@ -374,12 +374,12 @@ cdef class JetStreamMailbox(Mailbox):
     def put(self, msg: Msg) -> None:
         """Queue a message for `on_control`, behind all messages that are here now."""
         cdef bint starved
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             starved = self.put_control(msg)
         finally:
-            leave(&here)
+            leave(&section)
         if starved:
             self.queue.on_starved()
 
@@ -394,19 +394,19 @@ cdef class JetStreamMailbox(Mailbox):
         """Call `on_control` with each control message in front of the next message."""
         cdef Msg msg
         cdef object call
-        cdef Section here
+        cdef Section section
         while True:
-            enter(&here, <PyObject*>self)
+            enter(&section, <PyObject*>self)
             if not self.control_first():
-                leave(&here)
+                leave(&section)
                 return 0
             if self.write_buffer.generation != jsync_forks:
-                leave(&here)
+                leave(&section)
                 check_fork(self.write_buffer.generation)
             msg = self.first_off()
             self.controls -= 1
             call = self._on_control
-            leave(&here)
+            leave(&section)
             if call is not None:
                 call(msg)
 
@@ -414,8 +414,8 @@ cdef class JetStreamMailbox(Mailbox):
         """Mark the messages here, and those to come, as needing no acks."""
         cdef size_t i
         cdef Msg msg
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.ackless = True
             for i in range(self.count):
@@ -423,15 +423,15 @@ cdef class JetStreamMailbox(Mailbox):
                 if msg.ack_state == UNACKED:
                     msg.ack_state = NEEDLESS
         finally:
-            leave(&here)
+            leave(&section)
 
     def waiting(self) -> list:
         """Return the messages that wait for a reader. They stay here."""
         cdef size_t i
         cdef Msg msg
         cdef list found = []
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.columns is None:  # rows are no messages
                 for i in range(self.count):
@@ -440,7 +440,7 @@ cdef class JetStreamMailbox(Mailbox):
                         found.append(msg)
             return found
         finally:
-            leave(&here)
+            leave(&section)
 
     # In their order ---------------------------------------------------------------------
 
@@ -451,8 +451,8 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef inline int tell_of_order(self, IOLoop io_loop) except -1:
         cdef SequenceChecker order = self._order
-        if order.has_news() and not load_int(&order.told):
-            store_int(&order.told, True)
+        if order.has_news() and not load_int(&order.notified):
+            store_int(&order.notified, True)
             io_loop.events.append((EVENT_ORDER, self))
         return 0
 
@@ -460,14 +460,14 @@ cdef class JetStreamMailbox(Mailbox):
 
     def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Return messages and bytes taken since the last call, and those here now."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             counts = (self.taken, self.taken_bytes), (self.count, self.held)
             self.taken = self.taken_bytes = 0
             return counts
         finally:
-            leave(&here)
+            leave(&section)
 
     def give_credit(self, messages: int, size: int) -> bool:
         """Have `on_credit` called after so many messages, or so many bytes.
@@ -477,8 +477,8 @@ cdef class JetStreamMailbox(Mailbox):
         With a credit of one message, no more may come before the reader takes what is here.
         So a reader that waits for more rows is woken.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.credit = messages
             self.credit_bytes = size
@@ -486,7 +486,7 @@ cdef class JetStreamMailbox(Mailbox):
                 self.wake_one()
             return self.taken < self.credit and self.taken_bytes < self.credit_bytes
         finally:
-            leave(&here)
+            leave(&section)
 
     # Rows instead of messages ---------------------------------------------------------
 
@@ -494,8 +494,8 @@ cdef class JetStreamMailbox(Mailbox):
         """Take the messages here, and those to come, as rows."""
         cdef Msg msg
         cdef list before = []
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.columns is not None:
                 raise ConcurrentUseError("these messages are being read as columns already")
@@ -503,11 +503,11 @@ cdef class JetStreamMailbox(Mailbox):
             for msg in before:
                 self.count += add_row(columns, msg, self.size_of(msg), &self.held)
             self.columns = columns
-            note_int(&self.columnar, True)
+            store_int_relaxed(&self.columnar, True)
             # Many rows come with each wake-up, and cost less if the I/O thread reads them.
-            note_int(&self.self_reading, False)
+            store_int_relaxed(&self.self_reading, False)
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef bint take_row(self, Frame* frame, IOLoop io_loop) except -1:
         """Take a message as a row. Return False if it must come as an object."""
@@ -517,7 +517,7 @@ cdef class JetStreamMailbox(Mailbox):
             or not read_ack(&self.columns.reader, frame.reply, frame.reply_size, &ack)
         ):
             return False
-        note_time(&self.arrived, io_loop.now)
+        store_time_relaxed(&self.arrived, io_loop.now)
         self.add_row(frame, &ack, (
             frame.subject_size + frame.reply_size + frame.block_size + frame.data_size
         ), io_loop)
@@ -562,22 +562,23 @@ cdef class JetStreamMailbox(Mailbox):
             <int64_t>(deadline * 1e9) if deadline < 1e9 else NEVER
         )
         cdef bint flushed = False
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.wake_count = max(1, min(rows, <size_t>INT64_MAX))
             self.wake_bytes = max(1, min(size, <size_t>INT64_MAX))
         finally:
-            leave(&here)
+            leave(&section)
         while not self.has_enough_now():
-            if glance_int(&self.over):
+            if load_int_relaxed(&self.over):
                 if self.count_now() == 0:
                     self.ended()
                 return False
             if jsync_now() >= until:
                 return False
             check_may_wait(self.write_buffer)
-            if glance_time(&self.write_buffer.lazy_since) and not flushed:  # see `wait`
+            # See `wait`.
+            if load_time_relaxed(&self.write_buffer.lazy_since) and not flushed:
                 flushed = True
                 self.write_buffer.flush_now()
                 continue
@@ -590,10 +591,10 @@ cdef class JetStreamMailbox(Mailbox):
         cdef ColumnChunk* chunks
         cdef ColumnChunk* last
         cdef bint due = False
-        cdef Section here
+        cdef Section section
         # In a forked child the rows are the parent's.
         check_fork(self.write_buffer.generation)
-        enter(&here, <PyObject*>self)
+        enter(&section, <PyObject*>self)
         chunks = last = columns.take()
         while whole and last != NULL:
             last.next = columns.take()
@@ -607,7 +608,7 @@ cdef class JetStreamMailbox(Mailbox):
             last = last.next
         if self._on_credit is not None:
             due = self.taken >= self.credit or self.taken_bytes >= self.credit_bytes
-        leave(&here)
+        leave(&section)
         if due:
             try:
                 self.ask_credit()
@@ -619,8 +620,8 @@ cdef class JetStreamMailbox(Mailbox):
     cdef void put_rows_back(self, RowBuffer columns, ColumnChunk* chunks) noexcept:
         """Put back rows that were taken but do not reach the reader, as the next rows."""
         cdef ColumnChunk* chunk = chunks
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             while chunk != NULL:
                 self.count += chunk.rows
@@ -632,4 +633,4 @@ cdef class JetStreamMailbox(Mailbox):
             columns.put_back(chunks)
             self.wake_one()
         finally:
-            leave(&here)
+            leave(&section)

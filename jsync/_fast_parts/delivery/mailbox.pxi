@@ -55,7 +55,7 @@ cdef class Mailbox(Sink):
     cdef bint slow
     cdef int over  # `closed`
     cdef int64_t arrived
-    cdef int brisk  # the last wait was a short one
+    cdef int short_wait  # the last wait was a short one
     cdef object _on_first
     cdef ReadyQueue queue  # the queue of the pool that reads it, or None
     cdef bint scheduled  # it is in the queue, or in the hands of a thread of the pool
@@ -89,7 +89,7 @@ cdef class Mailbox(Sink):
         self.subject = str(subject)
         self.max_messages = max_messages
         self.max_bytes = max_bytes
-        note_time(&self.arrived, jsync_now())
+        store_time_relaxed(&self.arrived, jsync_now())
 
     def __dealloc__(self):
         self.drop_messages()
@@ -114,61 +114,61 @@ cdef class Mailbox(Sink):
     @cython.final
     cdef size_t count_now(self) noexcept:
         cdef size_t count
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         count = self.count
-        leave(&here)
+        leave(&section)
         return count
 
     @property
     def bytes(self) -> int:
         """The size of the messages that are here."""
         cdef size_t held
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         held = self.held
-        leave(&here)
+        leave(&section)
         return held
 
     @property
     def delivered(self) -> int:
         """The number of messages that have come, including those that were dropped."""
         cdef uint64_t came
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         came = self.came
-        leave(&here)
+        leave(&section)
         return came
 
     @property
     def dropped(self) -> int:
         """The number of messages that came while it was full."""
         cdef uint64_t lost
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         lost = self.lost
-        leave(&here)
+        leave(&section)
         return lost
 
     @property
     def closed(self) -> bool:
         """True once it takes no more messages. Its readers still get those here."""
-        return glance_int(&self.over) != 0
+        return load_int_relaxed(&self.over) != 0
 
     @property
     def full(self) -> bool:
         """True once all that was expected has come: see `end_after`."""
         cdef bint full
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         full = self.is_complete()
-        leave(&here)
+        leave(&section)
         return full
 
     @property
     def last_arrival(self) -> float:
         """When a message or a status last came, by the monotonic clock."""
-        return glance_time(&self.arrived) / 1e9
+        return load_time_relaxed(&self.arrived) / 1e9
 
     @property
     def alone(self) -> bool:
@@ -176,67 +176,67 @@ cdef class Mailbox(Sink):
 
         Such a reader reads the socket itself, because to be woken costs more.
         """
-        return glance_int(&self.self_reading) != 0
+        return load_int_relaxed(&self.self_reading) != 0
 
     @alone.setter
     def alone(self, alone: bool) -> None:
-        note_int(&self.self_reading, alone and self.readers == 1)
+        store_int_relaxed(&self.self_reading, alone and self.readers == 1)
 
     @property
     def on_first(self) -> object:
         """Called once, on the I/O thread, when the first message has come."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._on_first
         finally:
-            leave(&here)
+            leave(&section)
 
     @on_first.setter
     def on_first(self, call: object) -> None:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self._on_first = call
         finally:
-            leave(&here)
+            leave(&section)
 
     # Methods that a mailbox of another kind overrides -----------------------------------
 
     cdef Msg take(self):
         """Take the next message. Return None if there is none."""
         cdef Msg msg
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         if self.count == 0:
-            leave(&here)
+            leave(&section)
             return None
         if self.write_buffer.generation != jsync_forks:  # in a child: the parent's backlog
-            leave(&here)
+            leave(&section)
             check_fork(self.write_buffer.generation)
         msg = self.first_off()
         self.leave(msg.wire_size())
-        leave(&here)
+        leave(&section)
         return msg
 
     cdef Msg first(self):
         """Return the message that `take` would return, but leave it here, or None."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return <Msg>self.ring[self.head] if self.count else None
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef int push(self, Msg msg) except -1:
         """Put back a message that does not reach the reader, as the next message."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.prepend(msg, msg.wire_size())
             return 0
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef void discard(self) noexcept:
         self.drop_messages()
@@ -244,7 +244,7 @@ cdef class Mailbox(Sink):
     cdef int complete(self, IOLoop io_loop) except -1:
         """Report that all that was expected has come."""
         io_loop.endings.append((EVENT_ENDED, self))
-        note_count(&io_loop.ended, io_loop.ended + 1)
+        store_count_relaxed(&io_loop.ended, io_loop.ended + 1)
         return 0
 
     cdef int ended(self) except -1:
@@ -326,7 +326,7 @@ cdef class Mailbox(Sink):
     # Arrivals ---------------------------------------------------------------------------
 
     cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
-        note_time(&self.arrived, io_loop.now)
+        store_time_relaxed(&self.arrived, io_loop.now)
         if self.over:
             return 0
         return self.keep(msg, msg.wire_size(), self.count, io_loop)
@@ -363,7 +363,7 @@ cdef class Mailbox(Sink):
     @cython.final
     cdef inline int end_if_complete(self, IOLoop io_loop) except -1:
         if self.is_complete():
-            note_int(&self.over, True)
+            store_int_relaxed(&self.over, True)
             if self.wake_all():
                 io_loop.events.append((EVENT_CALL, self.queue.on_starved))
             self.complete(io_loop)
@@ -399,13 +399,13 @@ cdef class Mailbox(Sink):
     cdef Msg wait(self, int64_t deadline):
         """Wait for the next message. None at the deadline, or at the end: see `closed`."""
         cdef bint flushed = False, held
-        cdef int64_t begun
+        cdef int64_t started
         cdef Msg msg
         while True:
             msg = self.take()
             if msg is not None:
                 return msg
-            if glance_int(&self.over):
+            if load_int_relaxed(&self.over):
                 if PARALLEL:  # the last one may have come between the two looks
                     msg = self.take()
                     if msg is not None:
@@ -417,22 +417,24 @@ cdef class Mailbox(Sink):
             # thread may run during the flush, so look again. Between the last look and the
             # parking no thread may run, or its messages would wake no reader.
             held = False
-            if glance_time(&self.write_buffer.lazy_since) and not flushed:
-                held = glance_int(&self.brisk) and self.keeps_acks()
+            if load_time_relaxed(&self.write_buffer.lazy_since) and not flushed:
+                held = load_int_relaxed(&self.short_wait) and self.keeps_acks()
                 if not held:
                     flushed = True
                     self.write_buffer.flush_now()
                     continue
-            begun = jsync_now()
+            started = jsync_now()
             if self.park(deadline, held):
-                note_int(&self.brisk, glance_time(&self.arrived) - begun < LAZY_NS)
+                store_int_relaxed(
+                    &self.short_wait, load_time_relaxed(&self.arrived) - started < LAZY_NS
+                )
             elif (
-                self.count_now() == 0 and not glance_int(&self.over)
+                self.count_now() == 0 and not load_int_relaxed(&self.over)
                 and jsync_now() >= deadline
             ):
                 return None
             else:
-                note_int(&self.brisk, False)
+                store_int_relaxed(&self.short_wait, False)
 
     @cython.final
     cdef bint park(self, int64_t deadline, bint held = False) except -1:
@@ -447,7 +449,8 @@ cdef class Mailbox(Sink):
             slot.taken = True
         try:
             return wait_for_wake(
-                self.write_buffer, &slot.park, deadline, glance_int(&self.self_reading),
+                self.write_buffer, &slot.park, deadline,
+                load_int_relaxed(&self.self_reading),
                 held,
             )
         finally:
@@ -460,8 +463,8 @@ cdef class Mailbox(Sink):
     cdef ReaderSlot* acquire_slot(self) except? NULL:
         """Return a slot that is armed, or NULL if something has come since."""
         cdef ReaderSlot* slot
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.over or self.has_enough():
                 return NULL
@@ -470,14 +473,14 @@ cdef class Mailbox(Sink):
             slot.taken = True
             return slot
         finally:
-            leave(&here)
+            leave(&section)
 
     @cython.final
     cdef void release_slot(self, ReaderSlot* slot) noexcept:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         slot.taken = False
-        leave(&here)
+        leave(&section)
 
     @cython.final
     cdef ReaderSlot* free_slot(self) except NULL:
@@ -543,7 +546,7 @@ cdef class Mailbox(Sink):
         if PARALLEL and msg is None:  # it may have come since the deadline
             msg = self.take()
         if msg is None:
-            if glance_int(&self.over):
+            if load_int_relaxed(&self.over):
                 error = self.failure
                 raise fresh(error) if error is not None else (
                     SubscriptionClosedError("the subscription has ended")
@@ -553,42 +556,42 @@ cdef class Mailbox(Sink):
 
     def end_after(self, count: int) -> bool:
         """End once `count` messages have come in all. True if it has ended already."""
-        cdef Section here
+        cdef Section section
         cdef bint complete
-        enter(&here, <PyObject*>self)
+        enter(&section, <PyObject*>self)
         self.expected = count
         complete = self.came >= self.expected
-        leave(&here)
+        leave(&section)
         if complete:
             self.close()
-        return glance_int(&self.over) != 0
+        return load_int_relaxed(&self.over) != 0
 
     def end_after_bytes(self, size: int) -> bool:
         """End once `size` bytes have come in all. True if it has ended already."""
-        cdef Section here
+        cdef Section section
         cdef bint complete
-        enter(&here, <PyObject*>self)
+        enter(&section, <PyObject*>self)
         self.expected_bytes = size
         complete = self.came_bytes >= self.expected_bytes
-        leave(&here)
+        leave(&section)
         if complete:
             self.close()
-        return glance_int(&self.over) != 0
+        return load_int_relaxed(&self.over) != 0
 
     def close(self, error: "Exception | None" = None, *, discard: bool = False) -> None:
         """Take no more messages. Readers get those here, then `error` or the end."""
         cdef bint starved
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if not self.over or self.error is None:
                 self.error = error
-            note_int(&self.over, True)
+            store_int_relaxed(&self.over, True)
             if discard:
                 self.discard()
             starved = self.wake_all()
         finally:
-            leave(&here)
+            leave(&section)
         if starved:
             self.queue.on_starved()
 
@@ -597,15 +600,15 @@ cdef class Mailbox(Sink):
 
         They are appended to `rest`, if that is given: see `next_into`.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if rest is None:
                 rest = []
             self.take_all(rest)
             return rest
         finally:
-            leave(&here)
+            leave(&section)
 
     @cython.final
     cdef int take_all(self, list rest) except -1:
@@ -621,22 +624,22 @@ cdef class Mailbox(Sink):
     @property
     def failure(self) -> "Exception | None":
         """The error that ended it, if one did."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self.error
         finally:
-            leave(&here)
+            leave(&section)
 
     def claim_first(self) -> object:
         """Take `on_first`, so that it is called only once."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             first, self._on_first = self._on_first, None
             return first
         finally:
-            leave(&here)
+            leave(&section)
 
     # Its pool ---------------------------------------------------------------------------
 
@@ -655,57 +658,57 @@ cdef class Mailbox(Sink):
     def pool(self, queue: ReadyQueue, task: object) -> None:
         """Have the threads of `queue` read it from now on, and use `task` for it."""
         cdef bint starved = False
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.task = task
             self.queue = queue
-            if self.count or glance_int(&self.over):
+            if self.count or load_int_relaxed(&self.over):
                 starved = self.schedule()
         finally:
-            leave(&here)
+            leave(&section)
         if starved:
             queue.on_starved()
 
     @cython.final
     cdef int hold(self, object runner) except -1:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         self._runner = runner
         self.roused = False
-        leave(&here)
+        leave(&section)
         return 0
 
     def rouse(self) -> None:
         """Have the pool give its task a turn, even if no message is here."""
         cdef bint starved = False
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.task is not None:
                 self.roused = True
                 starved = self.schedule()
         finally:
-            leave(&here)
+            leave(&section)
         if starved:
             self.queue.on_starved()
 
     @property
     def runner(self) -> object:
         """The thread of the pool that has it now, or None."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self._runner
         finally:
-            leave(&here)
+            leave(&section)
 
     def hand_over_some(
         self, handler: "Callable[[Msg], object]",
         raised: "Callable[[Msg, BaseException], object]",
     ) -> None:
         """Like `hand_over`, for the messages that are here, in a turn of limited length."""
-        cdef int64_t begun = jsync_now()
+        cdef int64_t started = jsync_now()
         cdef int messages = 0
         cdef Msg msg
         while True:
@@ -717,14 +720,14 @@ cdef class Mailbox(Sink):
             except BaseException as error:
                 raised(msg, error)
             messages += 1
-            if self.must_yield(messages, begun):
+            if self.must_yield(messages, started):
                 return
 
     @cython.final
-    cdef inline bint must_yield(self, int messages, int64_t begun) noexcept:
+    cdef inline bint must_yield(self, int messages, int64_t started) noexcept:
         """Return whether other mailboxes are due after so many messages since `begun`."""
-        return self.queue is not None and glance_size(&self.queue.length) and (
-            messages >= TURN_MESSAGES or jsync_now() - begun >= TURN_NS
+        return self.queue is not None and load_size_relaxed(&self.queue.length) and (
+            messages >= TURN_MESSAGES or jsync_now() - started >= TURN_NS
         )
 
     def put_down(self) -> bool:
@@ -733,13 +736,13 @@ cdef class Mailbox(Sink):
         Then the thread keeps it, and ends its `task`.
         """
         cdef bint starved = False, goes_on = True
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.count:
                 self._runner = None
                 starved = self.queue.push(self)
-            elif glance_int(&self.over):
+            elif load_int_relaxed(&self.over):
                 goes_on = False
             elif self.roused:
                 self._runner = None
@@ -748,7 +751,7 @@ cdef class Mailbox(Sink):
                 self._runner = None
                 self.scheduled = False
         finally:
-            leave(&here)
+            leave(&section)
         if starved:
             self.queue.on_starved()
         if not goes_on:
@@ -757,7 +760,7 @@ cdef class Mailbox(Sink):
 
     def leave_pool(self) -> None:
         """End the last turn: the pool forgets it."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         self.task = self._runner = None
-        leave(&here)
+        leave(&section)

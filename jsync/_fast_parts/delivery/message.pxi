@@ -104,9 +104,9 @@ cdef class Msg:
         return <tuple>self.headers_read
 
     cdef int decode_block(self) except -1:
-        cdef Section here
+        cdef Section section
         cdef str error = None
-        enter(&here, <PyObject*>self)
+        enter(&section, <PyObject*>self)
         try:
             if not self.has_parts:
                 if self.block is None:
@@ -116,7 +116,7 @@ cdef class Msg:
                 store_byte(&self.has_parts, True)
                 error = self.headers_read[3]
         finally:
-            leave(&here)
+            leave(&section)
         if error is not None and self.write_buffer is not None:
             self.write_buffer.report(UnreadableHeadersError(
                 f"the headers of a message on {self.subject!r} are unreadable: {error}",
@@ -125,15 +125,15 @@ cdef class Msg:
         return 0
 
     cdef int decode_subject(self) except -1:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if not self.has_text:
                 self.subject_text = decode_text(self.head, self.subject_size)
                 store_byte(&self.has_text, True)
             return 0
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def subject(self) -> str:

@@ -38,12 +38,12 @@ cdef class PinId:
     @property
     def id(self) -> str:
         """The id to send along with pulls. Empty when not pinned."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self.text()
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef str text(self):
         if self.raw is None:
@@ -52,19 +52,19 @@ cdef class PinId:
 
     def clear(self, refused: str) -> None:
         """Forget an id that the server has refused, but keep a newer one."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.text() == refused:
                 self.raw = None
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef int update(self, Msg msg) except -1:
         cdef Py_ssize_t size = pin_line(msg.block)
         cdef const char* at
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if size == 0:
                 return 0
@@ -78,7 +78,7 @@ cdef class PinId:
                 self.raw = PyBytes_FromStringAndSize(at, size)
             return 0
         finally:
-            leave(&here)
+            leave(&section)
 
     def __repr__(self) -> str:
         return f"<PinId {self.id or 'none'}>"

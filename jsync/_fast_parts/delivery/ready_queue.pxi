@@ -49,7 +49,7 @@ cdef class ReadyQueue:
         PyMem_RawFree(self.ring)
 
     def __repr__(self) -> str:
-        return f"<ReadyQueue, {glance_size(&self.length)} mailboxes>"
+        return f"<ReadyQueue, {load_size_relaxed(&self.length)} mailboxes>"
 
     @cython.final
     cdef int grow(self) except -1:
@@ -69,8 +69,8 @@ cdef class ReadyQueue:
     cdef int push(self, Mailbox mailbox) except -1:
         """Add a mailbox, and wake a thread. Return True if the pool needs another one."""
         cdef ReadyItem* item
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.length == self.capacity:
                 self.grow()
@@ -78,11 +78,11 @@ cdef class ReadyQueue:
             item = &self.ring[(self.head + self.length) & (self.capacity - 1)]
             item.mailbox = <PyObject*>mailbox
             item.since = jsync_now()
-            note_size(&self.length, self.length + 1)
+            store_size_relaxed(&self.length, self.length + 1)
             self.wake_next()
             return self.is_starved()
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef inline bint is_starved(self) noexcept:
         """Return whether `on_starved` has to be called: no thread looks at the next one."""
@@ -121,47 +121,47 @@ cdef class ReadyQueue:
     def state(self) -> tuple[int, float, int]:
         """Return how many mailboxes wait, the first of them since when, and how many have
         been taken so far."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             since = self.ring[self.head].since if self.length else 0
             return self.length, since / 1e9, self.taken
         finally:
-            leave(&here)
+            leave(&section)
 
     def first(self) -> Mailbox | None:
         """Return the mailbox that waits longest. It stays here."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return <Mailbox>self.ring[self.head].mailbox if self.length else None
         finally:
-            leave(&here)
+            leave(&section)
 
     def take(self) -> Mailbox | None:
         """Take the mailbox that waits longest, for a thread that is not of the pool."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self.pop() if self.length else None
         finally:
-            leave(&here)
+            leave(&section)
 
     def calm(self) -> bool:
         """Have `on_starved` called again, if no mailbox waits. Return whether none does."""
         cdef bint calm
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         calm = self.length == 0
         if calm:
             self.starved = False
-        leave(&here)
+        leave(&section)
         return calm
 
     def end(self) -> None:
         """Have the threads leave once no mailbox waits."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.ended = True
             while self.idle is not None:
@@ -169,14 +169,14 @@ cdef class ReadyQueue:
                 self.forget(thread)
                 park_wake(&thread.park)
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef Mailbox pop(self):
         """Take the first mailbox, and have the next one begun. Called in the section."""
         cdef Mailbox mailbox = <Mailbox>self.ring[self.head].mailbox
         Py_DECREF(mailbox)  # the ring's reference, while the local one holds it
         self.head = (self.head + 1) & (self.capacity - 1)
-        note_size(&self.length, self.length - 1)
+        store_size_relaxed(&self.length, self.length - 1)
         self.taken += 1
         if self.length:
             self.wake_next()
@@ -211,7 +211,7 @@ cdef class PoolThread:
         The wait is as that of a reader of `last`, the mailbox that this thread had before.
         """
         cdef int64_t deadline = jsync_now() + <int64_t>(timeout * 1e9)
-        cdef int64_t begun
+        cdef int64_t started
         cdef ReadyQueue queue = self.queue
         cdef WriteBuffer write_buffer = queue.write_buffer
         cdef Mailbox mailbox
@@ -219,8 +219,8 @@ cdef class PoolThread:
         while True:
             check_may_wait(write_buffer)
             held = False
-            if glance_time(&write_buffer.lazy_since) and not flushed and not (
-                glance_size(&queue.length)
+            if load_time_relaxed(&write_buffer.lazy_since) and not flushed and not (
+                load_size_relaxed(&queue.length)
             ):  # see `Mailbox.wait`
                 held = self.brisk and last is not None and last.keeps_acks()
                 if not held:
@@ -228,18 +228,18 @@ cdef class PoolThread:
                     write_buffer.flush_now()
             mailbox = self.take(parks=True, ended=&ended)
             if mailbox is None and not ended:
-                begun = jsync_now()
+                started = jsync_now()
                 try:
                     wait_for_wake(
                         write_buffer, &self.park, deadline,
-                        last is not None and glance_int(&last.self_reading), held,
+                        last is not None and load_int_relaxed(&last.self_reading), held,
                     )
                 except BaseException:
                     self.give_up()
                     raise
                 mailbox = self.take(parks=False, ended=&ended)
                 self.brisk = mailbox is not None and last is not None and (
-                    glance_time(&last.arrived) - begun < LAZY_NS
+                    load_time_relaxed(&last.arrived) - started < LAZY_NS
                 )
             if mailbox is not None:
                 mailbox.hold(self.identity)
@@ -252,8 +252,8 @@ cdef class PoolThread:
         cdef ReadyQueue queue = self.queue
         cdef Mailbox mailbox = None
         cdef bint starved = False
-        cdef Section here
-        enter(&here, <PyObject*>queue)
+        cdef Section section
+        enter(&section, <PyObject*>queue)
         try:
             queue.forget(self)
             ended[0] = queue.ended and queue.length == 0
@@ -266,19 +266,19 @@ cdef class PoolThread:
                 self.is_idle = True
                 self.next_idle, queue.idle = queue.idle, self
         finally:
-            leave(&here)
+            leave(&section)
         if starved:
             queue.on_starved()
         return mailbox
 
     cdef int give_up(self) except -1:
         """Leave the idle threads, and have another one woken instead."""
-        cdef Section here
-        enter(&here, <PyObject*>self.queue)
+        cdef Section section
+        enter(&section, <PyObject*>self.queue)
         try:
             self.queue.forget(self)
             if self.queue.length:
                 self.queue.wake_next()
         finally:
-            leave(&here)
+            leave(&section)
         return 0

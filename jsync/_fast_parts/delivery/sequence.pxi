@@ -26,7 +26,7 @@ cdef class SequenceChecker:
     cdef int stop  # `stopped`: an index of `STOP_REASONS`
     cdef size_t passed_over, passed_over_bytes
     cdef int ran_dry
-    cdef int told
+    cdef int notified
     cdef AckSubjectReader reader
 
     def __init__(
@@ -52,12 +52,12 @@ cdef class SequenceChecker:
     @property
     def consumer_sequence(self) -> int:
         """The last consumer sequence that has come."""
-        return glance_number(&self.consumer)
+        return load_number_relaxed(&self.consumer)
 
     @property
     def stream_sequence(self) -> int:
         """The last stream sequence that was taken, and `after` until then."""
-        return glance_number(&self.stream)
+        return load_number_relaxed(&self.stream)
 
     @property
     def stopped(self) -> str | None:
@@ -67,7 +67,7 @@ cdef class SequenceChecker:
     def take_passed_over(self) -> tuple[int, int]:
         """Return messages and bytes passed over since the last call."""
         # First, so that messages passed over between the two swaps are reported again.
-        store_int(&self.told, False)
+        store_int(&self.notified, False)
         return swap_size(&self.passed_over, 0), swap_size(&self.passed_over_bytes, 0)
 
     def take_ran_dry(self) -> bool:
@@ -80,7 +80,7 @@ cdef class SequenceChecker:
     cdef inline bint has_news(self) noexcept:
         return (
             self.stop != NOT_STOPPED
-            or glance_size(&self.passed_over) != 0
+            or load_size_relaxed(&self.passed_over) != 0
             or load_int(&self.ran_dry)
         )
 
@@ -102,9 +102,9 @@ cdef class SequenceChecker:
         if ack.stream_sequence > self.last:
             store_int(&self.stop, AT_LAST)
             return False
-        note_number(&self.consumer, self.consumer + 1)
+        store_number_relaxed(&self.consumer, self.consumer + 1)
         if ack.stream_sequence > self.stream:
-            note_number(&self.stream, ack.stream_sequence)
+            store_number_relaxed(&self.stream, ack.stream_sequence)
             taken = True
         else:
             add_size(&self.passed_over, 1)
@@ -152,17 +152,17 @@ cdef class GapTracker:
 
     cdef uint64_t read(self, uint64_t* at) noexcept:
         cdef uint64_t number
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         number = at[0]
-        leave(&here)
+        leave(&section)
         return number
 
     def start(self, consumer_sequence: int, stream_sequence: int) -> bool:
         """Set what the consumer had sent before the start. True if there is a gap."""
         cdef uint64_t before = consumer_sequence
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.started = True
             if self.first == 0:
@@ -174,7 +174,7 @@ cdef class GapTracker:
                 )
             return bool(self.gaps)
         finally:
-            leave(&here)
+            leave(&section)
 
     def on_heartbeat(self, consumer_sequence: int, stream_sequence: int) -> bool:
         """Take note of the last sequences in a heartbeat. Return whether there is a gap.
@@ -183,8 +183,8 @@ cdef class GapTracker:
         never a step back.
         """
         cdef uint64_t last = consumer_sequence
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if not self.started or last <= self.consumer:
                 return False
@@ -193,7 +193,7 @@ cdef class GapTracker:
             self.stream = stream_sequence
             return True
         finally:
-            leave(&here)
+            leave(&section)
 
     def take_gaps(self) -> list[tuple[int, int, int, int]]:
         """Return the gaps since the last call.
@@ -201,20 +201,20 @@ cdef class GapTracker:
         Each has the first and the last consumer sequence that is missing, and the stream
         sequences before and after it.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             gaps, self.gaps = self.gaps, []
             return gaps
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef bint follow(self, Msg msg) except -1:
         """Take note of a message. Return whether a gap was found."""
         cdef AckNumbers ack
         cdef bint gap
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if not read_ack(
                 &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
@@ -230,7 +230,7 @@ cdef class GapTracker:
             self.stream = ack.stream_sequence
             return gap and self.started
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef int miss(self, uint64_t consumer_sequence, uint64_t stream_sequence) except -1:
         """Note that the messages between the last one and these sequences have not come."""

@@ -91,12 +91,12 @@ cdef class IOLoop(Parser):
     @property
     def counters(self) -> tuple[int, int]:
         """Messages received, and their bytes of header block and payload."""
-        return glance_number(&self.in_msgs), glance_number(&self.in_bytes)
+        return load_number_relaxed(&self.in_msgs), load_number_relaxed(&self.in_bytes)
 
     @property
     def unanswered(self) -> int:
         """Keep-alive pings since the last PONG."""
-        return glance_int(&self.keep_alives)
+        return load_int_relaxed(&self.keep_alives)
 
     def bind_to_thread(self) -> None:
         """Make the calling thread the I/O thread, on which no call may block."""
@@ -116,18 +116,18 @@ cdef class IOLoop(Parser):
         This is one step for signal handlers, as the order of PINGs and waiters must agree.
         """
         cdef bint sent
-        cdef Section here
+        cdef Section section
         check_fork(self.write_buffer.generation)
-        enter(&here, <PyObject*>self)
+        enter(&section, <PyObject*>self)
         try:
             self.pings.append(waiter)
             sent = self.write_buffer.ping()
             if sent:
-                note_int(&self.keep_alives, self.keep_alives + (waiter is None))
+                store_int_relaxed(&self.keep_alives, self.keep_alives + (waiter is None))
             else:
                 self.pings.pop()
         finally:
-            leave(&here)
+            leave(&section)
         if not sent:
             self.write_buffer.check_open()
         return sent
@@ -135,14 +135,14 @@ cdef class IOLoop(Parser):
     cdef object next_pinger(self):
         """Take the first waiter for a PONG. None for a keep-alive, or if nothing waits."""
         cdef object waiter = None
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
-            note_int(&self.keep_alives, 0)
+            store_int_relaxed(&self.keep_alives, 0)
             if self.pings:
                 waiter = self.pings.popleft()
         finally:
-            leave(&here)
+            leave(&section)
         return waiter
 
     def fail_pings(self, error: "Exception") -> None:
@@ -151,15 +151,15 @@ cdef class IOLoop(Parser):
             waiter = self.next_pinger()
             if waiter is not None:
                 (<Waiter>waiter).fail(error)
-        note_int(&self.keep_alives, 0)
+        store_int_relaxed(&self.keep_alives, 0)
 
     def open(self, fd: int, *, direct: bool, records: TLSRecords | None = None) -> None:
         """Read from `fd`, through `records`. If not direct, report when it is readable."""
         cdef bint mine = self.acquire_reader()
         self.records = records
-        note_int(&self.secure, records is not None)
-        note_int(&self.direct, direct)
-        note_int(&self.fd, fd)
+        store_int_relaxed(&self.secure, records is not None)
+        store_int_relaxed(&self.direct, direct)
+        store_int_relaxed(&self.fd, fd)
         self.takes_more = False
         self.release_reader(mine)
 
@@ -167,7 +167,7 @@ cdef class IOLoop(Parser):
         """Stop reading. Return the events that the last reading thread has left."""
         cdef bint mine = self.acquire_reader()
         try:
-            note_int(&self.fd, -1)
+            store_int_relaxed(&self.fd, -1)
             return self.take_events()
         finally:
             self.release_reader(mine)
@@ -175,7 +175,7 @@ cdef class IOLoop(Parser):
     def finish(self) -> None:
         """Close permanently."""
         cdef bint mine = self.acquire_reader()
-        note_int(&self.fd, -1)
+        store_int_relaxed(&self.fd, -1)
         store_int(&self.finished, True)
         self.release_reader(mine)
         # If a waiting thread has borrowed the socket, that thread does it when it leaves.
@@ -249,7 +249,7 @@ cdef class IOLoop(Parser):
         store_int(&self.interrupted, True)
         self.write_buffer.wake()
 
-    cdef Wanted wanted(self, uint64_t sid) noexcept:
+    cdef DeliveryMode delivery_mode(self, uint64_t sid) noexcept:
         cdef uint64_t changes = load_number(&self.changes)
         cdef object found
         if self.cached_sid != sid or self.cached_at != changes:
@@ -259,21 +259,21 @@ cdef class IOLoop(Parser):
             self.sink = <Sink>found
             self.cached_sid = sid
             self.cached_at = changes
-        if glance_int(&self.sink.columnar):
+        if load_int_relaxed(&self.sink.columnar):
             return COLUMNAR
         return JETSTREAM if self.sink.jetstream else PLAIN
 
     cdef bint take_row(self, Frame* frame) except -1:
         cdef JetStreamMailbox mailbox
-        cdef Section here
+        cdef Section section
         if not PARALLEL:
             return (<JetStreamMailbox>self.sink).take_row(frame, self)
         mailbox = <JetStreamMailbox>self.sink
-        enter(&here, <PyObject*>mailbox)
+        enter(&section, <PyObject*>mailbox)
         try:
             return mailbox.take_row(frame, self)
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef int complete(self, Msg msg) except -1:
         return deliver_to(self.sink, msg, self)
@@ -281,7 +281,7 @@ cdef class IOLoop(Parser):
     def feed(self, data: "bytes | bytearray | memoryview") -> list:
         """Parse bytes of the handshake. A fault is a `BROKEN` event after the frames."""
         cdef bint mine = self.acquire_reader()
-        note_time(&self.now, jsync_now())
+        store_time_relaxed(&self.now, jsync_now())
         try:
             try:
                 self.absorb(data)
@@ -305,7 +305,7 @@ cdef class IOLoop(Parser):
     cdef list take_events(self):
         events = self.endings + self.events
         self.endings = []
-        note_count(&self.ended, 0)
+        store_count_relaxed(&self.ended, 0)
         self.events = []
         return events
 
@@ -346,7 +346,7 @@ cdef class IOLoop(Parser):
             and self.ended < MAX_ENDINGS
         ):
             now = jsync_now()
-            note_time(&self.now, now)
+            store_time_relaxed(&self.now, now)
             secure = self.direct and self.secure
             self.release_reader(True)
             if secure:
@@ -363,25 +363,25 @@ cdef class IOLoop(Parser):
                     if self.direct and not secure and deferred != now:
                         more = self.write_buffer.flush_round(self.takes_more, now)
                         self.takes_more = False
-                    aside = glance_time(&self.write_buffer.aside_until) - now
+                    aside = load_time_relaxed(&self.write_buffer.aside_until) - now
                     if load_int(&self.borrowed):
                         aside += WAITED_FOR_NS
-                    note_int(&self.write_buffer.aside, aside > 0)
-                    fds[0].fd = glance_int(&self.fd)
+                    store_int_relaxed(&self.write_buffer.aside, aside > 0)
+                    fds[0].fd = load_int_relaxed(&self.fd)
                     fds[0].events = 0 if aside > 0 or deferred else POLLIN
                     full = writable
                     if self.direct:
-                        full = glance_int(&self.write_buffer.choked) != 0
+                        full = load_int_relaxed(&self.write_buffer.socket_full) != 0
                     if full:
                         fds[0].events |= POLLOUT
                     fds[1].fd = self.wake_fd
                     fds[1].events = POLLIN
                     fds[0].revents = fds[1].revents = 0
                     pause = self.pause(until, now, more or hurried, full, aside)
-                    if deferred and not glance_int(&self.write_buffer.chain.length):
+                    if deferred and not load_int_relaxed(&self.write_buffer.chain.length):
                         pause = min(pause, LAST_NS)
                     if self.direct:
-                        note_time(&self.write_buffer.poll_deadline, now + pause)
+                        store_time_relaxed(&self.write_buffer.poll_deadline, now + pause)
                     ready = jsync_poll(fds, 2, pause)
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
@@ -403,7 +403,10 @@ cdef class IOLoop(Parser):
                     ):
                         continue  # which sends joined requests
                     # No GIL is needed to see that there is nothing to do yet.
-                    if ready or aside <= 0 or glance_count(&self.ended) >= MAX_ENDINGS:
+                    if (
+                        ready or aside <= 0
+                        or load_count_relaxed(&self.ended) >= MAX_ENDINGS
+                    ):
                         break
                     if hurried:  # and a waiting thread reads the socket
                         break
@@ -411,11 +414,11 @@ cdef class IOLoop(Parser):
                         break
                     if now >= until:
                         # Never return without having looked at the socket.
-                        note_time(&self.write_buffer.aside_until, 0)
+                        store_time_relaxed(&self.write_buffer.aside_until, 0)
             self.acquire_reader()
-            note_time(&self.now, now)
+            store_time_relaxed(&self.now, now)
             self.takes_more = fds[0].revents & POLLOUT
-            gone = glance_int(&self.write_buffer.failure) != 0
+            gone = load_int_relaxed(&self.write_buffer.failure) != 0
             if fds[0].revents & (POLLIN | POLLERR | POLLHUP | POLLNVAL):
                 if not self.direct:
                     self.events.append((EVENT_READABLE, None))
@@ -446,12 +449,12 @@ cdef class IOLoop(Parser):
     ) noexcept nogil:
         """Return for how many nanoseconds the poll may last."""
         cdef int64_t left = until - now
-        cdef int64_t lazy = glance_time(&self.write_buffer.lazy_since)
+        cdef int64_t lazy = load_time_relaxed(&self.write_buffer.lazy_since)
         if more:
             return 0
         if lazy and not full:
             left = min(left, lazy + LAZY_NS - now)
-        if glance_count(&self.ended) and left > ENDINGS_NS:
+        if load_count_relaxed(&self.ended) and left > ENDINGS_NS:
             left = ENDINGS_NS
         if left > JOINED_NS and self.write_buffer.expects_more():
             left = JOINED_NS
@@ -467,7 +470,7 @@ cdef class IOLoop(Parser):
         return (
             not PARALLEL and self.direct and not hurried and now < until
             and (revents == POLLIN or (deferred and not revents))
-            and not load_int(&self.interrupted) and not glance_count(&self.ended)
+            and not load_int(&self.interrupted) and not load_count_relaxed(&self.ended)
             and not (secure and self.write_buffer.has_due(False, now))
         )
 
@@ -476,7 +479,8 @@ cdef class IOLoop(Parser):
     ) noexcept nogil:
         """Return whether nothing needs the GIL after a poll in which nothing came."""
         return (
-            not hurried and now < until and aside <= 0 and not glance_count(&self.ended)
+            not hurried and now < until and aside <= 0
+            and not load_count_relaxed(&self.ended)
             and not (secure and self.write_buffer.has_due(False, now))
         )
 
@@ -487,7 +491,8 @@ cdef class IOLoop(Parser):
         cdef int error
         self.receiver = PyThread_get_thread_ident()
         self.receiving = True
-        note_time(&self.now, jsync_now())  # it may have waited for the GIL since the poll
+        # It may have waited for the GIL since the poll.
+        store_time_relaxed(&self.now, jsync_now())
         try:
             while got == 0 or (
                 got < MAX_READ_BYTES and jsync_now() - self.now < MAX_READ_NS
@@ -553,12 +558,12 @@ cdef class IOLoop(Parser):
         too, the session has something to decide, the socket is not plain, or not connected.
         """
         cdef pollfd fds[2]
-        cdef int fd = glance_int(&self.fd)
+        cdef int fd = load_int_relaxed(&self.fd)
         cdef int64_t left, now = 0, longest = MAX_POLL_NS
         cdef bint woken, told, taken = False
         if load_int(&self.borrowed) or not self.is_readable(fd):
             return False
-        if glance_int(&self.secure) and (
+        if load_int_relaxed(&self.secure) and (
             PyThread_get_thread_ident() == main_thread
             or self.write_buffer.is_inside_records()
         ):
@@ -583,7 +588,7 @@ cdef class IOLoop(Parser):
                 left = deadline - now
                 if not park_waits(park) or left <= 0 or not self.is_readable(fd):
                     break
-                note_time(&self.write_buffer.aside_until, now + ASIDE_NS)
+                store_time_relaxed(&self.write_buffer.aside_until, now + ASIDE_NS)
                 with nogil:
                     fds[0].fd = fd
                     fds[1].fd = self.notify_fds[0]
@@ -616,13 +621,13 @@ cdef class IOLoop(Parser):
             store_int(&self.borrowed, False)
             if self.is_readable(fd):
                 # A thread that has waited is likely to wait again.
-                note_time(
+                store_time_relaxed(
                     &self.write_buffer.aside_until,
-                    max(now, glance_time(&self.now)) + ASIDE_NS,
+                    max(now, load_time_relaxed(&self.now)) + ASIDE_NS,
                 )
             else:
-                note_time(&self.write_buffer.aside_until, 0)
-                if glance_int(&self.fd) >= 0:
+                store_time_relaxed(&self.write_buffer.aside_until, 0)
+                if load_int_relaxed(&self.fd) >= 0:
                     self.write_buffer.wake()
             if load_int(&self.finished) and replace_int(&self.borrowed, False, True):
                 close_notifier(self.notify_fds)
@@ -633,7 +638,7 @@ cdef class IOLoop(Parser):
         """Return whether a waiting thread may read `fd`: see `read_until`."""
         if PARALLEL:
             return (
-                glance_int(&self.fd) == fd >= 0 and glance_int(&self.direct)
+                load_int_relaxed(&self.fd) == fd >= 0 and load_int_relaxed(&self.direct)
                 and not load_int(&self.write_buffer.parked)
                 and not load_int(&self.deciding) and not load_int(&self.telling)
             )
@@ -721,14 +726,14 @@ cdef inline bint read_for(WriteBuffer write_buffer, Park* park, int64_t deadline
 
 cdef inline int deliver_to(Sink sink, Msg msg, IOLoop io_loop) except -1:
     """Deliver in the section of the sink, in which its readers take from it, too."""
-    cdef Section here
+    cdef Section section
     if not PARALLEL:
         return sink.deliver(msg, io_loop)
-    enter(&here, <PyObject*>sink)
+    enter(&section, <PyObject*>sink)
     try:
         sink.deliver(msg, io_loop)
     finally:
-        leave(&here)
+        leave(&section)
     return 0
 
 

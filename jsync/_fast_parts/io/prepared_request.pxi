@@ -32,14 +32,14 @@ cdef class PreparedRequest:
         cdef WriteBuffer write_buffer = mailbox.write_buffer
         cdef PublishFrame frame
         cdef Msg msg
-        cdef Section here
-        enter(&here, <PyObject*>mailbox)
+        cdef Section section
+        enter(&section, <PyObject*>mailbox)
         mailbox._on_status = on_status
-        note_int(&mailbox.over, False)
+        store_int_relaxed(&mailbox.over, False)
         mailbox.error = None
         mailbox.came = 0
         mailbox.expected = 1
-        leave(&here)
+        leave(&section)
         self.number += 1
         publish_to(
             &frame, PyBytes_AS_STRING(self.subject), PyBytes_GET_SIZE(self.subject)
@@ -51,9 +51,9 @@ cdef class PreparedRequest:
         write_buffer.write_message(&frame, NOW)
         msg = mailbox.wait(<int64_t>(deadline * 1e9))
         if msg is not None:
-            enter(&here, <PyObject*>mailbox)
+            enter(&section, <PyObject*>mailbox)
             on_status, mailbox._on_status = mailbox._on_status, None
-            leave(&here)
+            leave(&section)
         return msg
 
     def __repr__(self) -> str:

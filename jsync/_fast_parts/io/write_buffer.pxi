@@ -72,7 +72,7 @@ cdef class WriteBuffer:
     cdef bint records_due  # reading made records that must be sent
     cdef bint sending, flush_requested
     cdef unsigned long sender  # the thread that is sending over TLS
-    cdef int choked  # the socket took less than it was given
+    cdef int socket_full  # the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
     cdef int64_t poll_deadline  # when the poll of the I/O thread ends, NEVER: unknown
     cdef size_t limit, hold_limit
@@ -133,12 +133,12 @@ cdef class WriteBuffer:
     @property
     def connections(self) -> int:
         """The number of connections so far, for messages that must share one."""
-        return glance_number(&self.opened)
+        return load_number_relaxed(&self.opened)
 
     @property
     def max_payload(self) -> int:
         """The maximum bytes of headers and payload that the server accepts."""
-        return glance_size(&self.most_payload)
+        return load_size_relaxed(&self.most_payload)
 
     cdef size_t unsent(self) noexcept:
         cdef size_t pending
@@ -206,7 +206,7 @@ cdef class WriteBuffer:
                 old, self.fill = self.fill, kept
                 memset(&kept, 0, sizeof(FrameBuffer))
                 wait_queue_wake(&self.waiting_writers)
-        note_size(&self.most_payload, most)
+        store_size_relaxed(&self.most_payload, most)
         pthread_mutex_unlock(&self.mutex)
         frames_free(&kept)
         if not ok:
@@ -295,10 +295,10 @@ cdef class WriteBuffer:
             memcpy(room, PyBytes_AS_STRING(first), size)
             records, self.records = self.records, records
             self.fd = fd
-            note_number(&self.opened, self.opened + 1)
-            note_int(&self.failure, 0)
-            note_time(&self.poll_deadline, NEVER)
-            note_int(&self.choked, False)
+            store_number_relaxed(&self.opened, self.opened + 1)
+            store_int_relaxed(&self.failure, 0)
+            store_time_relaxed(&self.poll_deadline, NEVER)
+            store_int_relaxed(&self.socket_full, False)
             self.state = DIRECT if direct else HANDED
         pthread_mutex_unlock(&self.mutex)
         if room == NULL:
@@ -313,14 +313,14 @@ cdef class WriteBuffer:
             self.state = PAUSED
         self.fd = -1
         cdef bint kept = self.keep_resendable()
-        note_int(&self.joined, 0)
+        store_int_relaxed(&self.joined, 0)
         wire_reset(&self.wire)
         records, self.records = self.records, None
         self.encrypted = 0
         self.records_due = False
         self.flush_requested = False
-        note_int(&self.choked, False)
-        note_time(&self.lazy_since, 0)
+        store_int_relaxed(&self.socket_full, False)
+        store_time_relaxed(&self.lazy_since, 0)
         wait_queue_wake(&self.waiting_writers)
         pthread_mutex_unlock(&self.mutex)
         self.swap_fault(None)
@@ -331,13 +331,13 @@ cdef class WriteBuffer:
         """Refuse every further write with `error`. Return the bytes of lost messages."""
         cdef size_t lost
         cdef object io_loop, requester, reporter
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         io_loop, requester, before = self.io_loop, self.requester, self.error
         reporter = self.reporter
         self.io_loop = self.requester = self.reporter = None
         self.error = error
-        leave(&here)
+        leave(&section)
         self.lock_settled()
         lost = resendable_bytes(&self.drain, self.drained) + resendable_bytes(&self.fill, 0)
         self.state = CLOSED
@@ -378,7 +378,7 @@ cdef class WriteBuffer:
             self.advance(n, False)
         self.flush_requested = self.pending_now() > 0
         if not self.flush_requested:
-            note_time(&self.lazy_since, 0)
+            store_time_relaxed(&self.lazy_since, 0)
         pthread_mutex_unlock(&self.mutex)
         return taken if n == <size_t>PyBytes_GET_SIZE(taken) else taken[:n]
 
@@ -495,10 +495,10 @@ cdef class WriteBuffer:
     cdef int request(self, str subject, bytes data, object timeout) except -1:
         """Publish a request and wait for the reply, whatever it contains."""
         cdef object requester
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         requester = self.requester  # `close` may have removed it
-        leave(&here)
+        leave(&section)
         if requester is None:
             check_fork(self.generation)
             raise self.refusal()
@@ -508,28 +508,28 @@ cdef class WriteBuffer:
     cdef int report(self, object error) except -1:
         """Report an error, unless the connection is closed or another process's."""
         cdef object reporter
-        cdef Section here
+        cdef Section section
         if self.generation != jsync_forks:
             return 0
-        enter(&here, <PyObject*>self)
+        enter(&section, <PyObject*>self)
         reporter = self.reporter  # `close` may have removed it
-        leave(&here)
+        leave(&section)
         if reporter is not None:
             reporter(error)
         return 0
 
     cdef object what_failed(self):
         """Return the error for what `failure` contains."""
-        cdef int failure = glance_int(&self.failure)
+        cdef int failure = load_int_relaxed(&self.failure)
         fault = self.swap_fault(None)
         return OSError(failure, os_strerror(failure)) if fault is None else fault
 
     cdef object swap_fault(self, object fault):
         """Store a fault and return the last one, which the I/O thread may be taking."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         fault, self.fault = self.fault, fault
-        leave(&here)
+        leave(&section)
         return fault
 
     cdef int check_open(self) except -1:
@@ -544,23 +544,23 @@ cdef class WriteBuffer:
     cdef object refusal(self):
         """Return the error to raise once it is closed."""
         cdef object error
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         error = self.error
-        leave(&here)
+        leave(&section)
         return fresh(error)
 
     cdef IOLoop reader(self):
         """Return the I/O loop, or None once it is closed permanently."""
         cdef IOLoop io_loop
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         io_loop = self.io_loop
-        leave(&here)
+        leave(&section)
         return io_loop
 
     cdef inline int check_size(self, size_t size) except -1:
-        return self.refuse_size(size) if size > glance_size(&self.most_payload) else 0
+        return self.refuse_size(size) if size > load_size_relaxed(&self.most_payload) else 0
 
     cdef int refuse_size(self, size_t size) except -1:
         raise MaxPayloadError(
@@ -614,7 +614,7 @@ cdef class WriteBuffer:
         return self.reserve_in(size, durability, NULL, NULL)
 
     cdef char* reserve_in(
-        self, size_t size, Durability durability, Section* here, PyObject* owner
+        self, size_t size, Durability durability, Section* section, PyObject* owner
     ) except? NULL:
         """Do what `reserve` does in the section `here` of `owner`, if there is one.
 
@@ -646,7 +646,7 @@ cdef class WriteBuffer:
                 )
             if deadline == 0:
                 deadline = jsync_now() + self.write_timeout
-            self.wait_for_room(size, deadline, here, owner)
+            self.wait_for_room(size, deadline, section, owner)
 
     cdef void cancel(self, size_t size) noexcept:
         """Give up the room of `reserve` without writing, and release the mutex."""
@@ -660,7 +660,7 @@ cdef class WriteBuffer:
         if mode == CHUNKED:
             return self.batch(SELF_SEND_BYTES, True)
         if mode == JOINED:
-            note_int(&self.joined, self.joined + 1)
+            store_int_relaxed(&self.joined, self.joined + 1)
         if mode == PIGGYBACK or (
             mode == JOINED and self.state == DIRECT and self.joined < MAX_JOINED
         ):
@@ -673,7 +673,7 @@ cdef class WriteBuffer:
         cdef int64_t now
         cdef bint quiet = urgent, wake = False
         if (
-            self.state == DIRECT and not self.sending and not self.choked
+            self.state == DIRECT and not self.sending and not self.socket_full
             and self.may_send()
         ):
             if not urgent:
@@ -697,7 +697,7 @@ cdef class WriteBuffer:
                     self.wake()
                 return 0
         # The I/O thread watches a choked socket, and continues when it can.
-        if self.state != PAUSED and not self.flush_requested and not self.choked:
+        if self.state != PAUSED and not self.flush_requested and not self.socket_full:
             self.flush_requested = wake = True
         pthread_mutex_unlock(&self.mutex)
         if wake:
@@ -710,12 +710,12 @@ cdef class WriteBuffer:
         if self.fill.size >= least or self.state == PAUSED:
             return self.send_or_request_flush(urgent)
         if self.lazy_since == 0:
-            note_time(&self.lazy_since, jsync_now())
+            store_time_relaxed(&self.lazy_since, jsync_now())
             # The I/O thread's poll must end in time. That thread may be asleep for long,
             # but not while another thread reads in its place.
             wake = (
                 not self.flush_requested
-                and glance_time(&self.poll_deadline) > self.lazy_since + LAZY_NS
+                and load_time_relaxed(&self.poll_deadline) > self.lazy_since + LAZY_NS
                 and PyThread_get_thread_ident() != load_ident(&self.io_thread)
             )
         pthread_mutex_unlock(&self.mutex)
@@ -726,7 +726,7 @@ cdef class WriteBuffer:
     cdef bint send_off(self) noexcept nogil:
         """Send, and release the mutex. Return True if the I/O thread must be woken."""
         cdef bint wake = False
-        if (self.send(SEND_CHUNK) or self.choked) and not self.flush_requested:
+        if (self.send(SEND_CHUNK) or self.socket_full) and not self.flush_requested:
             self.flush_requested = wake = True
         pthread_mutex_unlock(&self.mutex)
         return wake
@@ -736,7 +736,7 @@ cdef class WriteBuffer:
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
         # From here on, delayed bytes are seen before the poll, or their writer ends it.
-        note_time(&self.poll_deadline, NEVER)
+        store_time_relaxed(&self.poll_deadline, NEVER)
         if self.is_due(writable, now):
             if self.flush_requested:
                 self.last_write = now
@@ -751,7 +751,7 @@ cdef class WriteBuffer:
         """Do what `flush_round` does over TLS, with the GIL."""
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
-        note_time(&self.poll_deadline, NEVER)
+        store_time_relaxed(&self.poll_deadline, NEVER)
         if self.is_due(writable, now):
             if self.flush_requested:
                 self.last_write = now
@@ -770,10 +770,10 @@ cdef class WriteBuffer:
 
     cdef inline bint is_due(self, bint writable, int64_t now) noexcept nogil:
         return (
-            self.state == DIRECT and not self.sending and (writable or not self.choked)
+            self.state == DIRECT and not self.sending and (writable or not self.socket_full)
             and self.has_unsent()
             and (
-                self.flush_requested or self.choked or self.joined > 0
+                self.flush_requested or self.socket_full or self.joined > 0
                 or now - self.lazy_since >= LAZY_NS
             )
         )
@@ -789,7 +789,7 @@ cdef class WriteBuffer:
         cdef const char* data
         cdef int error
         self.sending = True
-        note_int(&self.choked, False)
+        store_int_relaxed(&self.socket_full, False)
         while sent < most:
             self.swap()
             data = self.next_bytes(&waiting, self.wire.on)
@@ -802,14 +802,14 @@ cdef class WriteBuffer:
             error = jsync_errno() if n < 0 else 0
             pthread_mutex_lock(&self.mutex)
             if n < 0:
-                note_int(&self.choked, True)
+                store_int_relaxed(&self.socket_full, True)
                 if not jsync_would_block(error):
-                    note_int(&self.failure, error)
+                    store_int_relaxed(&self.failure, error)
                 break
             sent += n
             self.advance(n, self.wire.on)
         self.sending = False
-        return not self.choked and self.has_unsent()
+        return not self.socket_full and self.has_unsent()
 
     cdef const char* next_bytes(self, size_t* n, bint framed) noexcept nogil:
         """Return what goes to the socket or into records next. `n` is 0 for nothing."""
@@ -820,7 +820,7 @@ cdef class WriteBuffer:
             return self.wire.data + self.wire.sent
         n[0] = self.drain.size - self.drained
         if n[0] == 0:
-            note_time(&self.lazy_since, 0)
+            store_time_relaxed(&self.lazy_since, 0)
         return self.drain.data + self.drained
 
     cdef inline void advance(self, size_t n, bint framed) noexcept nogil:
@@ -854,7 +854,7 @@ cdef class WriteBuffer:
         """Have the I/O thread send what waits. Needs no GIL."""
         pthread_mutex_lock(&self.mutex)
         if (
-            self.state == DIRECT and not self.flush_requested and not self.choked
+            self.state == DIRECT and not self.flush_requested and not self.socket_full
             and self.has_unsent()
         ):
             self.flush_requested = True
@@ -871,7 +871,7 @@ cdef class WriteBuffer:
 
     cdef bint send_off_records(self) noexcept:
         cdef bint wake = False
-        if (self.send_records(SEND_CHUNK) or self.choked) and not self.flush_requested:
+        if (self.send_records(SEND_CHUNK) or self.socket_full) and not self.flush_requested:
             self.flush_requested = wake = True
         pthread_mutex_unlock(&self.mutex)
         return wake
@@ -880,7 +880,7 @@ cdef class WriteBuffer:
         """Do what `send` does over TLS, with the mutex released for longer."""
         cdef object fault = None
         self.sending = True
-        note_int(&self.choked, False)
+        store_int_relaxed(&self.socket_full, False)
         self.sender = PyThread_get_thread_ident()
         pthread_mutex_unlock(&self.mutex)
         try:
@@ -891,11 +891,11 @@ cdef class WriteBuffer:
             self.swap_fault(fault)
         pthread_mutex_lock(&self.mutex)
         if fault is not None:
-            note_int(&self.choked, True)
-            note_int(&self.failure, EPROTO)
+            store_int_relaxed(&self.socket_full, True)
+            store_int_relaxed(&self.failure, EPROTO)
         self.sender = 0
         self.sending = False
-        return not self.choked and self.has_unsent()
+        return not self.socket_full and self.has_unsent()
 
     cdef int carry_records(self, size_t most) except -1:
         """Encrypt and send until nothing is left, or the socket takes no more."""
@@ -931,9 +931,9 @@ cdef class WriteBuffer:
             error = jsync_errno() if n < 0 else 0
             pthread_mutex_lock(&self.mutex)
             if n < 0:
-                note_int(&self.choked, True)
+                store_int_relaxed(&self.socket_full, True)
                 if not jsync_would_block(error):
-                    note_int(&self.failure, error)
+                    store_int_relaxed(&self.failure, error)
             else:
                 sent += n
                 records.sent += n
@@ -971,12 +971,12 @@ cdef class WriteBuffer:
         if wire.sent < wire.size or wire_control(wire):
             return True
         if self.drain.size == self.drained:
-            note_time(&self.lazy_since, 0)
+            store_time_relaxed(&self.lazy_since, 0)
             return False
         if wire_fill(wire, self.drain.data + self.drained, self.drain.size - self.drained):
             return True
-        note_int(&self.choked, True)
-        note_int(&self.failure, ENOMEM)
+        store_int_relaxed(&self.socket_full, True)
+        store_int_relaxed(&self.failure, ENOMEM)
         return False
 
     cdef void advance_frame(self, size_t n) noexcept nogil:
@@ -998,7 +998,7 @@ cdef class WriteBuffer:
             self.drained = 0
             self.drain = self.fill
             self.fill = empty
-            note_int(&self.joined, 0)
+            store_int_relaxed(&self.joined, 0)
 
     cdef void advance_drain(self, size_t n) noexcept nogil:
         self.drained += n
@@ -1072,7 +1072,7 @@ cdef class WriteBuffer:
         return 0
 
     cdef int wait_for_room(
-        self, size_t size, int64_t deadline, Section* here, PyObject* owner
+        self, size_t size, int64_t deadline, Section* section, PyObject* owner
     ) except -1:
         """Park outside the section until there may be room. Releases the mutex."""
         cdef WaitNode* me
@@ -1101,8 +1101,8 @@ cdef class WriteBuffer:
         pthread_mutex_unlock(&self.mutex)
         if wake:
             self.wake()
-        if here != NULL:
-            leave(here)
+        if section != NULL:
+            leave(section)
         try:
             sleeper_wait(&me.sleeper, deadline, &me.waiting)
         finally:
@@ -1110,14 +1110,14 @@ cdef class WriteBuffer:
             wait_queue_remove(&self.waiting_writers, me)
             pthread_mutex_unlock(&self.mutex)
             wait_node_free(me)
-            if here != NULL:
-                enter(here, owner)
+            if section != NULL:
+                enter(section, owner)
         return 0
 
     cdef inline bint expects_more(self) noexcept nogil:
         """Return whether requests wait for those of other threads, or soon may."""
-        return glance_int(&self.chain.resuming) or (
-            glance_int(&self.joined) and not glance_int(&self.choked)
+        return load_int_relaxed(&self.chain.resuming) or (
+            load_int_relaxed(&self.joined) and not load_int_relaxed(&self.socket_full)
         )
 
     cdef bint has_room(self, size_t size) noexcept nogil:
@@ -1129,9 +1129,9 @@ cdef class WriteBuffer:
 
     cdef inline void wake_reader(self) noexcept:
         """Have the I/O thread read, because the caller waits for that and does not read."""
-        cdef int64_t until = glance_time(&self.aside_until)
-        if until and (glance_int(&self.aside) or until > jsync_now()):
-            note_time(&self.aside_until, 0)
+        cdef int64_t until = load_time_relaxed(&self.aside_until)
+        if until and (load_int_relaxed(&self.aside) or until > jsync_now()):
+            store_time_relaxed(&self.aside_until, 0)
             self.wake()
 
     cdef void wake(self) noexcept:

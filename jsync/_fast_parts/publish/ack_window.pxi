@@ -18,7 +18,8 @@ cdef class AckWindow(PendingAcks):
     cdef int64_t retry_due          # when `retry` has work, NEVER: none
     cdef uint64_t retry_attempts
     cdef int64_t retry_wait
-    cdef uint64_t acked, lapsed, doubled  # `acknowledged`, `failed`, `duplicates`
+    # `acknowledged`, `failed`, `duplicates`
+    cdef uint64_t acked, failed_count, duplicate_count
     cdef uint64_t lowest, highest   # lowest and highest stored sequence, 0: none yet
     cdef uint64_t doubled_first, doubled_last  # the same for duplicates that were sent once
     cdef uint64_t newest            # the number of the last message that was acked
@@ -71,8 +72,8 @@ cdef class AckWindow(PendingAcks):
         self.failures, self.done = UnretrievedErrors(), []
 
     def __repr__(self) -> str:
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             state = (
                 "closed" if self.error is not None else "paused" if self.paused else
@@ -80,7 +81,7 @@ cdef class AckWindow(PendingAcks):
             )
             return f"<AckWindow {state}, {self.waiting} of {self.size} waiting>"
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def acknowledged(self) -> int:
@@ -88,11 +89,11 @@ cdef class AckWindow(PendingAcks):
 
     @property
     def failed(self) -> int:
-        return self.read_count(&self.lapsed)
+        return self.read_count(&self.failed_count)
 
     @property
     def duplicates(self) -> int:
-        return self.read_count(&self.doubled)
+        return self.read_count(&self.duplicate_count)
 
     @property
     def first_stored(self) -> int:
@@ -212,16 +213,16 @@ cdef class AckWindow(PendingAcks):
     cdef int send(self, PubAckFuture future) except -1:
         cdef int64_t deadline
         cdef LargeWaiter* me = NULL
-        cdef Section here
+        cdef Section section
         # First, because without a GIL another thread may have held the section at the fork.
         check_fork(self.write_buffer.generation)
-        enter(&here, <PyObject*>self)
+        enter(&section, <PyObject*>self)
         try:
-            if self.send_now(future, NULL, &here):
+            if self.send_now(future, NULL, &section):
                 return 0
             deadline = jsync_now() + self.stall_timeout
             try:
-                while not self.send_now(future, me, &here):
+                while not self.send_now(future, me, &section):
                     if jsync_now() >= deadline:
                         raise StallTimeoutError(
                             "the message was not published: "
@@ -231,16 +232,18 @@ cdef class AckWindow(PendingAcks):
                     # Small messages of other threads would take the room each time.
                     if me == NULL and future.cost() > self.limit // 8:
                         me = self.queue()
-                    self.wait_among(&self.stalled, deadline, &here)
+                    self.wait_among(&self.stalled, deadline, &section)
             finally:
                 if me != NULL:
                     self.leave_queue(me)
             return 0
         finally:
-            leave(&here)
+            leave(&section)
             self.run_callbacks()
 
-    cdef bint send_now(self, PubAckFuture future, LargeWaiter* me, Section* here) except -1:
+    cdef bint send_now(
+        self, PubAckFuture future, LargeWaiter* me, Section* section
+    ) except -1:
         """Write the message if the window has room for it, and no thread is before it."""
         cdef uint32_t at = self.free
         cdef bint written = False
@@ -255,7 +258,7 @@ cdef class AckWindow(PendingAcks):
         self.writing += 1
         self.bytes += future.cost()
         try:
-            written = self.write(future, at, False, here)
+            written = self.write(future, at, False, section)
         finally:
             self.writing -= 1
             if not written:
@@ -275,7 +278,7 @@ cdef class AckWindow(PendingAcks):
         return f"no ack came for the {self.waiting} messages before it"
 
     cdef bint write(
-        self, PubAckFuture future, uint32_t at, bint again, Section* here
+        self, PubAckFuture future, uint32_t at, bint again, Section* section
     ) except -1:
         """Write the frame of a slot. Return False if that is not possible now."""
         cdef Slot* slot = &self.slots[at]
@@ -295,7 +298,7 @@ cdef class AckWindow(PendingAcks):
         # Another server may accept less.
         self.write_buffer.check_size(frame.block_size + frame.data_size)
         total = publish_size(&frame)
-        out = self.write_buffer.reserve_in(total, TRANSIENT, here, <PyObject*>self)
+        out = self.write_buffer.reserve_in(total, TRANSIENT, section, <PyObject*>self)
         if out == NULL:
             # `connected` unsets it later, because the buffer is opened before that call.
             self.paused = True
@@ -334,7 +337,7 @@ cdef class AckWindow(PendingAcks):
             self.newest = max(self.newest, future.number)
             future.payload = future.block = future.refusal = None
         else:
-            self.lapsed += 1
+            self.failed_count += 1
             future.error = error
             if not PyBytes_CheckExact(future.payload):
                 # A view would keep all of its bytes while the caller keeps the future.
@@ -354,8 +357,8 @@ cdef class AckWindow(PendingAcks):
     cdef int count(self, PubAckFuture future) except -1:
         cdef uint64_t sequence = future.sequence if future.ack is None else future.ack.seq
         if future.ack is not None and future.ack.duplicate:
-            self.doubled += 1
-            if not future.doubtful:  # otherwise its first sending may have stored it
+            self.duplicate_count += 1
+            if not future.ambiguous:  # otherwise its first sending may have stored it
                 self.doubled_first = min(self.doubled_first or sequence, sequence)
                 self.doubled_last = max(self.doubled_last, sequence)
         else:
@@ -413,11 +416,11 @@ cdef class AckWindow(PendingAcks):
                 self.busy_until = due
             due = self.busy_until
         elif isinstance(error, NoStreamResponseError):
-            if not future.doubtful and future.retries >= self.retry_attempts:
+            if not future.ambiguous and future.retries >= self.retry_attempts:
                 return self.conclude(future, error, io_loop)
             future.retries += 1
             due = now + self.retry_wait
-        elif future.doubtful and isinstance(error, DuplicateMessageConflictError):
+        elif future.ambiguous and isinstance(error, DuplicateMessageConflictError):
             due = now + self.next_wait(future)  # its first copy is being stored
         else:
             return self.conclude(future, self.unclear(future, error), io_loop)
@@ -448,7 +451,7 @@ cdef class AckWindow(PendingAcks):
 
     cdef object unclear(self, PubAckFuture future, error):
         """Return the error of a message that was refused, perhaps after it was stored."""
-        if not future.doubtful or isinstance(error, WrongExpectationError):
+        if not future.ambiguous or isinstance(error, WrongExpectationError):
             return error
         return self.late(
             f"the message to {future.subject!r} was sent again and refused, but its first "
@@ -484,12 +487,12 @@ cdef class AckWindow(PendingAcks):
 
     def take_failures(self) -> tuple[list[PubAckFuture], int]:
         """Take the first failures that no caller has seen, and the number of the others."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self.failures.take()
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef int report(self, PubAckFuture future, error, IOLoop io_loop) except -1:
         """Have the callbacks called, and the handler of failures if there is an error."""
@@ -523,25 +526,27 @@ cdef class AckWindow(PendingAcks):
             raise
         return 0
 
-    cdef int run_callbacks_outside(self, Section* here) except -1:
+    cdef int run_callbacks_outside(self, Section* section) except -1:
         """Do what `run_callbacks` does, from inside the section. The caller looks again."""
-        leave(here)
+        leave(section)
         try:
             return self.run_callbacks()
         finally:
-            enter(here, <PyObject*>self)
+            enter(section, <PyObject*>self)
 
-    cdef int wait_among(self, WaitNode** queue, int64_t deadline, Section* here) except -1:
+    cdef int wait_among(
+        self, WaitNode** queue, int64_t deadline, Section* section
+    ) except -1:
         """Wait in a queue of the window, or make the calls that are due, outside of it."""
         if load_int(&self.callbacks_due) or load_int(&self.timer_due):
-            return self.run_callbacks_outside(here)
+            return self.run_callbacks_outside(section)
         self.write_buffer.wake_reader()
-        return wait_queue_wait(queue, deadline, here, self)
+        return wait_queue_wait(queue, deadline, section, self)
 
     def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:
         """Take what was done since: the futures, their callbacks, and errors to report."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             done, self.done = self.done, []
             return [
@@ -549,7 +554,7 @@ cdef class AckWindow(PendingAcks):
                 for future, callbacks, error in done
             ]
         finally:
-            leave(&here)
+            leave(&section)
 
     # Outcomes: reported by the I/O thread, or by a waiting thread -----------------------
 
@@ -559,7 +564,7 @@ cdef class AckWindow(PendingAcks):
             future = <PubAckFuture>self.slots[self.first].future
             if future.due > now:
                 break
-            if future.refused and not future.doubtful:
+            if future.refused and not future.ambiguous:
                 error = future.refusal
             else:
                 error = self.late(
@@ -574,8 +579,8 @@ cdef class AckWindow(PendingAcks):
 
     def expire(self) -> float | None:
         """Fail late messages. Return when to call it next, by the monotonic clock."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.fail_late(jsync_now())
             if self.first == NO_SLOT:
@@ -583,13 +588,13 @@ cdef class AckWindow(PendingAcks):
                 return None
             return (<PubAckFuture>self.slots[self.first].future).due / 1e9
         finally:
-            leave(&here)
+            leave(&section)
             self.run_callbacks()
 
     def lost(self, error: "Exception") -> None:
         """Fail all that waits, or keep it for `resend_now`. The connection has broken."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.paused = True
             for future in self.all_waiting():
@@ -598,19 +603,19 @@ cdef class AckWindow(PendingAcks):
                 else:
                     self.conclude(<PubAckFuture>future, error, None)
         finally:
-            leave(&here)
+            leave(&section)
             self.run_callbacks()
 
     cdef void send_later(self, PubAckFuture future) noexcept:
         """Have `resend_now` send it, although it may be stored unless it was refused."""
         future.unsent = True
         if not future.refused:
-            future.doubtful = True
+            future.ambiguous = True
 
     def connected(self) -> bool:
         """Use a new connection. Return True if `resend_now` must be called."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.resend and self.waiting:
                 return True
@@ -618,7 +623,7 @@ cdef class AckWindow(PendingAcks):
             wait_queue_wake(&self.stalled)
             return False
         finally:
-            leave(&here)
+            leave(&section)
 
     def resend_now(self) -> None:
         """Write lost or refused messages again, in order. Blocks while the buffer is full.
@@ -628,8 +633,8 @@ cdef class AckWindow(PendingAcks):
         cdef PubAckFuture future
         cdef list unsent
         cdef bint written
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.resending:
                 return
@@ -643,11 +648,11 @@ cdef class AckWindow(PendingAcks):
                         break
                     for future in unsent:
                         if load_int(&self.callbacks_due):
-                            self.run_callbacks_outside(&here)
+                            self.run_callbacks_outside(&section)
                         if future.finished or not future.unsent:
                             continue
                         try:
-                            written = self.write(future, future.slot, True, &here)
+                            written = self.write(future, future.slot, True, &section)
                         except MaxPayloadError as error:
                             self.conclude(future, self.unclear(future, error), None)
                             continue
@@ -658,7 +663,7 @@ cdef class AckWindow(PendingAcks):
             finally:
                 self.resending = False
         finally:
-            leave(&here)
+            leave(&section)
             self.run_callbacks()
 
     def retry(self) -> bool:
@@ -666,8 +671,8 @@ cdef class AckWindow(PendingAcks):
         cdef PubAckFuture future
         cdef int64_t soon = jsync_now() + RETRY_SLACK_NS
         cdef bint found = False
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.retry_due = NEVER
             for future in self.all_waiting():
@@ -680,18 +685,18 @@ cdef class AckWindow(PendingAcks):
                     self.retry_due = min(self.retry_due, future.again_at)
             return found
         finally:
-            leave(&here)
+            leave(&section)
 
     def retry_in(self) -> float | None:
         """Return in how many seconds `retry` has something to do, or None for nothing."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.retry_due == NEVER:
                 return None
             return max(0, self.retry_due - jsync_now()) / 1e9
         finally:
-            leave(&here)
+            leave(&section)
 
     def resend_due(self, seconds: float) -> bool:
         """Have `resend_now` send messages without an answer for so long. True if any are.
@@ -701,8 +706,8 @@ cdef class AckWindow(PendingAcks):
         cdef PubAckFuture future
         cdef int64_t before = jsync_now() - <int64_t>(seconds * 1e9)
         cdef bint silent, found = False
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             # On a slow connection the acks come late, but in order.
             silent = self.answered < before and self.write_buffer.unsent() == 0
@@ -714,28 +719,28 @@ cdef class AckWindow(PendingAcks):
                     found = True
             return found
         finally:
-            leave(&here)
+            leave(&section)
 
     def deny(self, subject: str, error: "Exception") -> None:
         """Fail messages to a subject that the server refuses."""
         cdef PubAckFuture future
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             for future in self.all_waiting():
                 if future.subject == subject:
                     self.conclude(future, self.unclear(future, error), None)
         finally:
-            leave(&here)
+            leave(&section)
             self.run_callbacks()
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until all that was published before has its ack or its error."""
         cdef int64_t deadline = deadline_after(timeout)
         cdef uint64_t mark
-        cdef Section here
+        cdef Section section
         check_fork(self.write_buffer.generation)  # first, as in `send`
-        enter(&here, <PyObject*>self)
+        enter(&section, <PyObject*>self)
         try:
             mark = self.count_sent
             while self.oldest() <= mark:
@@ -747,17 +752,17 @@ cdef class AckWindow(PendingAcks):
                 # While reconnecting no other thread checks the deadlines.
                 self.wait_among(&self.flushing, min(
                     deadline, (<PubAckFuture>self.slots[self.first].future).due
-                ), &here)
+                ), &section)
                 self.fail_late(jsync_now())
             return True
         finally:
-            leave(&here)
+            leave(&section)
             self.run_callbacks()
 
     def close(self, error: "Exception", refusal: "Exception | None" = None) -> None:
         """Fail what waits with `error`, and refuse more with `refusal`, or else `error`."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.error is None:
                 self.error = error if refusal is None else refusal
@@ -765,5 +770,5 @@ cdef class AckWindow(PendingAcks):
                 self.conclude(<PubAckFuture>future, error, None)
             wait_queue_wake(&self.stalled)
         finally:
-            leave(&here)
+            leave(&section)
             self.run_callbacks()

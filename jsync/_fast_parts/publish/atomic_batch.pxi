@@ -262,7 +262,8 @@ cdef class AtomicBatchBase:
         cdef BatchMessage entry, held
         if (
             options or ack or timeout is not None
-            or self.flowing == 0 or self.flowing != glance_number(&self.write_buffer.opened)
+            or self.flowing == 0
+            or self.flowing != load_number_relaxed(&self.write_buffer.opened)
             or PyList_GET_SIZE(messages.waiting) != 1
         ):
             self._add(subject, data, options, ack, timeout)
@@ -276,7 +277,7 @@ cdef class AtomicBatchBase:
         try:
             held = <BatchMessage>messages.waiting[0]
             entry = messages.checked(
-                subject, data, None, glance_size(&self.write_buffer.most_payload)
+                subject, data, None, load_size_relaxed(&self.write_buffer.most_payload)
             )
             messages.count(entry)
             messages.waiting.append(entry)

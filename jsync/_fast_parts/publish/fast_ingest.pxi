@@ -89,16 +89,16 @@ cdef class IngestCounters:
     cdef uint64_t base_count, sent_count, received_count
 
     cdef inline uint64_t base_now(self) noexcept:
-        return glance_number(&self.base_count)
+        return load_number_relaxed(&self.base_count)
 
     cdef inline uint64_t sent_now(self) noexcept:
-        return glance_number(&self.sent_count)
+        return load_number_relaxed(&self.sent_count)
 
     cdef inline uint64_t received_now(self) noexcept:
-        return glance_number(&self.received_count)
+        return load_number_relaxed(&self.received_count)
 
     cdef inline void count_sent(self, uint64_t number) noexcept:
-        note_number(&self.sent_count, number)
+        store_number_relaxed(&self.sent_count, number)
 
     @property
     def base(self) -> int:
@@ -107,7 +107,7 @@ cdef class IngestCounters:
 
     @base.setter
     def base(self, value: int) -> None:
-        note_number(&self.base_count, value)
+        store_number_relaxed(&self.base_count, value)
 
     @property
     def sent(self) -> int:
@@ -125,31 +125,31 @@ cdef class IngestCounters:
 
     @received.setter
     def received(self, value: int) -> None:
-        note_number(&self.received_count, value)
+        store_number_relaxed(&self.received_count, value)
 
     @property
     def acked(self) -> int:
         """The last acknowledged message, counted through the whole ingest."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             return self.base + self.received
         finally:
-            leave(&here)
+            leave(&section)
 
     def rebase(self) -> None:
         """Start the counts of another batch behind the acknowledged messages.
 
         This is one call, so that a signal handler that raises cannot come in between.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
-            note_number(&self.base_count, self.base_count + self.received_count)
-            note_number(&self.sent_count, 0)
-            note_number(&self.received_count, 0)
+            store_number_relaxed(&self.base_count, self.base_count + self.received_count)
+            store_number_relaxed(&self.sent_count, 0)
+            store_number_relaxed(&self.received_count, 0)
         finally:
-            leave(&here)
+            leave(&section)
 
     def __repr__(self) -> str:
         return (
@@ -208,8 +208,8 @@ cdef class IngestWriter:
         )
 
     def __enter__(self) -> "IngestWriter":
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             check_fork(self.write_buffer.generation)
             if self.owner or self.writing:
@@ -217,7 +217,7 @@ cdef class IngestWriter:
             self.owner = caller_ident()
             return self
         finally:
-            leave(&here)
+            leave(&section)
 
     def __exit__(self, *exc_info: object) -> None:
         self.owner = 0
@@ -237,7 +237,7 @@ cdef class IngestWriter:
         """True if bytes, and not messages or answers, hold up the next message."""
         return (
             self.counts.sent_now() < self.limit and self.answers.count_now() == 0
-            and not glance_int(&self.answers.over)
+            and not load_int_relaxed(&self.answers.over)
         )
 
     @property
@@ -247,25 +247,25 @@ cdef class IngestWriter:
 
     def begin(self, answers: Mailbox, reply: bytes) -> None:
         """Begin a batch, whose first message may be written."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.answers = answers
             self.reply = reply
             self.limit = 1
         finally:
-            leave(&here)
+            leave(&section)
 
     def confirm(self) -> None:
         """Release all messages that are acknowledged by now."""
         cdef uint64_t waiting = self.counts.sent_now() - self.counts.received_now()
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.count > waiting:
                 self.release(self.count - waiting)
         finally:
-            leave(&here)
+            leave(&section)
 
     def rewind(self, again: "deque[tuple[str, bytes, bytes | None, int]]") -> bool:
         """Move all unacknowledged messages to the front of `again`, for another batch.
@@ -275,8 +275,8 @@ cdef class IngestWriter:
         """
         cdef list messages = []
         cdef size_t i
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.confirm()
             self.limit = 0
@@ -288,19 +288,19 @@ cdef class IngestWriter:
             self.release(self.count)
             return True
         finally:
-            leave(&here)
+            leave(&section)
 
     def first_behind(self) -> "tuple[str, bytes, bytes | None, int] | None":
         """Return the first unacknowledged message, or None if it was not kept."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.confirm()
             if self.count == 0 or self.dropped:
                 return None
             return self.kept_at(0)
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef tuple kept_at(self, size_t i):
         cdef RetainedMessage* one = &self.kept[(self.head + i) & (self.capacity - 1)]
@@ -348,8 +348,8 @@ cdef class IngestWriter:
         cdef Py_ssize_t size = 0
         cdef const char* s
         cdef bytes payload
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.writing or self.owner and self.owner != caller_ident():
                 self.refuse()
@@ -367,7 +367,7 @@ cdef class IngestWriter:
             self.make_room(1)
             self.writing = True
             try:
-                if not self.put(s, size, block, payload, operation, &here):
+                if not self.put(s, size, block, payload, operation, &section):
                     return None
             finally:
                 self.writing = False
@@ -375,7 +375,7 @@ cdef class IngestWriter:
             self.trim()
             return self.ack()
         finally:
-            leave(&here)
+            leave(&section)
 
     def check_rows(
         self, subjects: "str | list[str]", payloads: list, blocks: "list | None",
@@ -437,8 +437,8 @@ cdef class IngestWriter:
         change them. `blocks` are header blocks, and `ids` is the result of `check_rows`.
         """
         cdef Py_ssize_t at = begin, first, total = len(payloads)
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.writing or self.owner and self.owner != caller_ident():
                 self.refuse()
@@ -456,7 +456,7 @@ cdef class IngestWriter:
                 first = at
                 self.writing = True
                 try:
-                    at = self.write_chunk(subjects, payloads, first, blocks, ids, &here)
+                    at = self.write_chunk(subjects, payloads, first, blocks, ids, &section)
                 finally:
                     self.writing = False
                 if at == first:
@@ -464,11 +464,11 @@ cdef class IngestWriter:
                 self.trim()
             return at
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef Py_ssize_t write_chunk(
         self, subjects, list payloads, Py_ssize_t begin, list blocks, bytes ids,
-        Section* here,
+        Section* section,
     ) except -1:
         """Write one message, and more while allowed. Return `begin` if not connected."""
         cdef Py_ssize_t end = begin, subject_size = 0, i
@@ -503,7 +503,7 @@ cdef class IngestWriter:
             size += publish_size(frame)
             end += 1
         self.make_room(end - begin)
-        out = self.write_buffer.reserve_in(size, TRANSIENT, here, <PyObject*>self)
+        out = self.write_buffer.reserve_in(size, TRANSIENT, section, <PyObject*>self)
         if out == NULL:
             return begin
         for i in range(end - begin):
@@ -522,8 +522,8 @@ cdef class IngestWriter:
         """Return whether a message to `subject` is unacknowledged."""
         cdef RetainedMessage* one
         cdef size_t i
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             for i in range(self.count):
                 one = &self.kept[(self.head + i) & (self.capacity - 1)]
@@ -531,7 +531,7 @@ cdef class IngestWriter:
                     return True
             return False
         finally:
-            leave(&here)
+            leave(&section)
 
     def ping(self) -> bool:
         """Request the last flow message, and keep the batch alive. False if not connected.
@@ -539,24 +539,24 @@ cdef class IngestWriter:
         The ping has the number of the last message written, so that a lost ping is no gap.
         """
         cdef uint64_t sent
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             sent = self.counts.sent_now()
             return sent > 0 and self.tell(sent, BATCH_PING)
         finally:
-            leave(&here)
+            leave(&section)
 
     def end(self) -> bool:
         """End the batch without storing anything more. Return False if not connected."""
         cdef uint64_t sent
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             sent = self.counts.sent_now()
             return sent > 0 and self.tell(sent + 1, BATCH_END)
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef bint tell(self, uint64_t number, int operation) except -1:
         cdef PublishFrame frame
@@ -573,16 +573,16 @@ cdef class IngestWriter:
     cdef int grow(self, size_t more) except -1:
         cdef size_t capacity = self.capacity if self.capacity else 1024
         cdef size_t i
-        cdef RetainedMessage* grown
+        cdef RetainedMessage* resized
         while capacity < self.count + more:
             capacity *= 2
-        grown = <RetainedMessage*>PyMem_RawMalloc(capacity * sizeof(RetainedMessage))
-        if grown == NULL:
+        resized = <RetainedMessage*>PyMem_RawMalloc(capacity * sizeof(RetainedMessage))
+        if resized == NULL:
             raise MemoryError
         for i in range(self.count):
-            grown[i] = self.kept[(self.head + i) & (self.capacity - 1)]
+            resized[i] = self.kept[(self.head + i) & (self.capacity - 1)]
         PyMem_RawFree(self.kept)
-        self.kept = grown
+        self.kept = resized
         self.capacity = capacity
         self.head = 0
         return 0
@@ -664,7 +664,7 @@ cdef class IngestWriter:
         return (
             self.counts.sent_now() < self.limit
             and (self.under_way + size <= self.window or self.count == 0)
-            and self.answers.count_now() == 0 and not glance_int(&self.answers.over)
+            and self.answers.count_now() == 0 and not load_int_relaxed(&self.answers.over)
         )
 
     cdef inline int check_size(self, bytes payload, bytes block) except -1:
@@ -672,7 +672,7 @@ cdef class IngestWriter:
 
     cdef bint put(
         self, const char* s, Py_ssize_t subject_size, bytes block, bytes payload,
-        int operation, Section* here,
+        int operation, Section* section,
     ) except -1:
         cdef uint64_t number = self.counts.sent_now() + 1
         cdef PublishFrame frame
@@ -682,7 +682,7 @@ cdef class IngestWriter:
         self.describe(&frame, s, subject_size, number, operation)
         publish_bytes(&frame, block, payload)
         out = self.write_buffer.reserve_in(
-            publish_size(&frame), TRANSIENT, here, <PyObject*>self
+            publish_size(&frame), TRANSIENT, section, <PyObject*>self
         )
         if out == NULL:
             return False

@@ -39,7 +39,7 @@ cdef class PubAckFuture:
     cdef uint8_t seen     # the caller has been given the error
     cdef uint8_t unsent   # to be sent again now
     cdef uint8_t refused  # the last sending was answered with `refusal`
-    cdef uint8_t doubtful  # it was sent again although a sending had no answer
+    cdef uint8_t ambiguous  # it was sent again although a sending had no answer
     cdef uint8_t busy     # the server was too busy for it, so new messages wait
     cdef uint8_t kept     # is in the window's list of failures, and not only counted there
     # An ack of the usual form is kept as stream and sequence until a caller reads it.
@@ -54,12 +54,12 @@ cdef class PubAckFuture:
         raise TypeError("you cannot make a future: a publisher's publish returns one")
 
     def __repr__(self) -> str:
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
+        cdef Section section
+        enter(&section, <PyObject*>self.window)
         try:
             state = self.state()
         finally:
-            leave(&here)
+            leave(&section)
         return f"<PubAckFuture {self.subject!r} {state}>"
 
     cdef str state(self):
@@ -75,22 +75,22 @@ cdef class PubAckFuture:
     @property
     def data(self) -> bytes:
         """The payload. Empty once the message is stored."""
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
+        cdef Section section
+        enter(&section, <PyObject*>self.window)
         try:
             return b"" if self.payload is None else bytes(self.payload)
         finally:
-            leave(&here)
+            leave(&section)
 
     @property
     def headers(self) -> Headers | None:
         """The headers that were sent. None once the message is stored."""
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
+        cdef Section section
+        enter(&section, <PyObject*>self.window)
         try:
             return None if self.block is None else parse_headers(self.block)[2]
         finally:
-            leave(&here)
+            leave(&section)
 
     def done(self) -> bool:
         """Return whether the ack or the error has come. Does not block."""
@@ -128,16 +128,16 @@ cdef class PubAckFuture:
             PublisherClosedError: The message may have been stored.
             ConnectionClosedError: The message may have been stored.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
+        cdef Section section
+        enter(&section, <PyObject*>self.window)
         try:
-            self.wait(timeout, &here)
+            self.wait(timeout, &section)
             if self.error is not None:
                 self.window.failures.see(self)
                 raise fresh(self.error)
             return self.pub_ack()
         finally:
-            leave(&here)
+            leave(&section)
             self.window.run_callbacks()
 
     @cython.annotation_typing(False)
@@ -153,16 +153,16 @@ cdef class PubAckFuture:
         Raises:
             TimeoutError: The future is not done after `timeout`.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
+        cdef Section section
+        enter(&section, <PyObject*>self.window)
         try:
-            self.wait(timeout, &here)
+            self.wait(timeout, &section)
             if self.error is None:
                 return None
             self.window.failures.see(self)
             return fresh(self.error)
         finally:
-            leave(&here)
+            leave(&section)
             self.window.run_callbacks()
 
     def add_done_callback(self, callback: object) -> None:
@@ -175,8 +175,8 @@ cdef class PubAckFuture:
         Args:
             callback: Called as `callback(future)`.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
+        cdef Section section
+        enter(&section, <PyObject*>self.window)
         try:
             if not callable(callback):
                 raise ConfigError("a callback has to be callable")
@@ -186,7 +186,7 @@ cdef class PubAckFuture:
             if self.finished:
                 self.window.report(self, None, None)
         finally:
-            leave(&here)
+            leave(&section)
             self.window.run_callbacks()
 
     cdef object pub_ack(self):
@@ -204,7 +204,7 @@ cdef class PubAckFuture:
         """Return the bytes that are kept while it waits."""
         return self.payload_size() + len(<str>self.subject)
 
-    cdef int wait(self, timeout, Section* here) except -1:
+    cdef int wait(self, timeout, Section* section) except -1:
         """Wait until it is done. Called in the section of the window, which opens here."""
         cdef int64_t deadline
         if timeout is None and self.finished:
@@ -218,6 +218,6 @@ cdef class PubAckFuture:
                     f"{check_seconds(timeout, 'timeout')} s: still pending"
                 )
             # While reconnecting no other thread checks the deadlines.
-            self.window.wait_among(&self.waiting, min(deadline, self.due), here)
+            self.window.wait_among(&self.waiting, min(deadline, self.due), section)
             self.window.fail_late(jsync_now())
         return 0

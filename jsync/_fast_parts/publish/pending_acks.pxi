@@ -54,10 +54,10 @@ cdef class PendingAcks(Sink):
     def pending(self) -> int:
         """Messages that wait for their ack."""
         cdef uint32_t waiting
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         waiting = self.waiting
-        leave(&here)
+        leave(&section)
         return waiting
 
     @property
@@ -68,10 +68,10 @@ cdef class PendingAcks(Sink):
     @cython.final
     cdef uint64_t read_count(self, uint64_t* at) noexcept:
         cdef uint64_t number
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         number = at[0]
-        leave(&here)
+        leave(&section)
         return number
 
     @cython.final

@@ -452,8 +452,8 @@ cdef class ArrowBatch:
     cdef int acknowledge_highest(self) except -1:
         cdef ColumnChunk* chunk = self.first
         cdef ColumnChunk* best = NULL
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             while chunk != NULL:
                 if chunk.rows and (best == NULL or chunk.highest > best.highest):
@@ -464,13 +464,13 @@ cdef class ArrowBatch:
             self.done = True
             return 0
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef int acknowledge(self, bytes data, bint terminal) except -1:
         cdef ColumnChunk* chunk
         cdef size_t row
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             if self.done or not self.acks:
                 return 0
@@ -490,7 +490,7 @@ cdef class ArrowBatch:
                 self.done = True
             return 0
         finally:
-            leave(&here)
+            leave(&section)
 
     cdef int answer(
         self, ColumnChunk* chunk, size_t row, const char* data, Py_ssize_t size

@@ -170,14 +170,14 @@ cdef class HeaderBlockWriter:
 
     cdef int put(self, const char* s, size_t n) except -1:
         cdef size_t capacity = self.capacity if self.capacity else 512
-        cdef void* grown
+        cdef void* resized
         if self.size + n > self.capacity:
             while capacity < self.size + n:
                 capacity *= 2
-            grown = PyMem_RawRealloc(self.data, capacity)
-            if grown == NULL:
+            resized = PyMem_RawRealloc(self.data, capacity)
+            if resized == NULL:
                 raise MemoryError
-            self.data = <char*>grown
+            self.data = <char*>resized
             self.capacity = capacity
         memcpy(self.data + self.size, s, n)
         self.size += n
@@ -307,14 +307,14 @@ cdef class ArrowSource:
                     "values nor a list of such pairs"
                 )
         for which, (name, kind, header) in enumerate(OPTION_COLUMNS):
-            wanted = options.pop(name, None)
-            if wanted is not None:
-                self.add_option(which, name, kind, header, wanted)
+            value = options.pop(name, None)
+            if value is not None:
+                self.add_option(which, name, kind, header, value)
         for name in options:
             raise TypeError(f"{name!r} is not an option that a column can hold")
 
     cdef int add_option(
-        self, int which, str name, OptionKind kind, bytes header, object wanted
+        self, int which, str name, OptionKind kind, bytes header, object value
     ) except -1:
         cdef OptionColumn* option = &self.options[self.option_count]
         cdef ArrowSchema* schema
@@ -322,17 +322,17 @@ cdef class ArrowSource:
         option.which, option.kind = which, kind
         option.header = PyBytes_AS_STRING(header)  # OPTION_COLUMNS keeps it alive
         option.header_size = PyBytes_GET_SIZE(header)
-        option.column = self.find(wanted)
+        option.column = self.find(value)
         if option.column < 0 and name == "expected_stream":
-            self.constant = raw = header_bytes(wanted, name)
+            self.constant = raw = header_bytes(value, name)
             self.check_word(which, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
         else:
-            option.column = self.need(wanted, name)
+            option.column = self.need(value, name)
             schema = self.schema.children[option.column]
             if kind == SEQUENCE or kind == LIFETIME and text_kind(schema) < 0:
                 if not is_whole(schema) or schema.dictionary != NULL:
                     raise ConfigError(
-                        f"{name}: column {wanted!r} does not hold whole numbers "
+                        f"{name}: column {value!r} does not hold whole numbers "
                         f"({schema.format.decode()!r}): cast it"
                     )
             else:

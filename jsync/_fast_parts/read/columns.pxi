@@ -92,10 +92,10 @@ cdef void chunk_let_go(ColumnChunk* chunk) noexcept nogil:
 
 
 cdef bint resize(void** block, size_t size) noexcept nogil:
-    cdef void* grown = PyMem_RawRealloc(block[0], size if size else 1)
-    if grown == NULL:
+    cdef void* resized = PyMem_RawRealloc(block[0], size if size else 1)
+    if resized == NULL:
         return False
-    block[0] = grown
+    block[0] = resized
     return True
 
 
@@ -339,7 +339,7 @@ cdef int chunk_finish(ColumnChunk* chunk, ColumnLayout* shape) except -1:
 
 @cython.final
 cdef class RowBuffer:
-    """Takes messages as rows of the wanted columns, in chunks of `most_rows`.
+    """Takes messages as rows of the wanted columns, in chunks of `max_rows`.
 
     With `acks` the rows can be acknowledged, and `together` means that one ack covers all
     before it. `limit` is the maximum number of bytes of payloads in a chunk, and of each
@@ -348,7 +348,7 @@ cdef class RowBuffer:
 
     cdef ColumnLayout shape
     cdef bint acks, together
-    cdef size_t most_rows, most_data, most_text
+    cdef size_t max_rows, most_data, most_text
     cdef AckSubjectReader reader
     cdef ColumnChunk* first
     cdef ColumnChunk* last
@@ -358,7 +358,7 @@ cdef class RowBuffer:
         self,
         columns: "Sequence[str] | None" = None,
         *,
-        most_rows: int = 0,
+        max_rows: int = 0,
         acks: bool = False,
         together: bool = False,
         limit: int = MAX_DATA,
@@ -379,7 +379,7 @@ cdef class RowBuffer:
             self.shape.width += 1
         if self.shape.width == 0:
             raise ConfigError("columns: none given")
-        self.most_rows = most_rows if most_rows else <size_t>INT64_MAX
+        self.max_rows = max_rows if max_rows else <size_t>INT64_MAX
         self.acks = acks
         self.together = together
         self.most_data = min(limit, MAX_DATA)
@@ -436,7 +436,7 @@ cdef class RowBuffer:
     cdef int append(self, Frame* frame, AckNumbers* ack, size_t wire) except -1:
         cdef ColumnChunk* chunk = self.last
         cdef size_t row
-        if chunk == NULL or chunk.rows >= self.most_rows or (
+        if chunk == NULL or chunk.rows >= self.max_rows or (
             chunk.rows and (
                 chunk.payloads.size + frame.data_size > self.most_data
                 or chunk.subjects.size + frame.subject_size > self.most_text
@@ -447,7 +447,7 @@ cdef class RowBuffer:
             chunk = self.begin()
         row = chunk.rows
         if row == chunk.room and not chunk_rows(
-            chunk, &self.shape, self.acks, min(row * 2, self.most_rows)
+            chunk, &self.shape, self.acks, min(row * 2, self.max_rows)
         ):
             raise MemoryError
         if self.shape.has[SUBJECTS]:

@@ -161,7 +161,7 @@ cdef class InitialState:
     cdef uint64_t end, position
     cdef int inexact
     cdef bint latest
-    cdef bint asked  # `end` is where the bucket ended during the reading
+    cdef bint has_leader_end  # `end` is where the bucket ended during the reading
     cdef bint whole  # no sequence was left out since the leader was asked
     cdef readonly bint done
     # Hashes of the keys that came, with the lowest bit set for values. 0 is a free slot.
@@ -201,7 +201,8 @@ cdef class InitialState:
     cdef inline bint changes_nothing(self, uint64_t revision, uint64_t delta) noexcept:
         """Return whether `came` would only count an entry with `delta` behind it."""
         return self.done or (
-            delta != 0 and self.missing > 1 and revision < self.end and not self.asked
+            delta != 0 and self.missing > 1 and revision < self.end
+            and not self.has_leader_end
         )
 
     @cython.annotation_typing(False)
@@ -216,8 +217,11 @@ cdef class InitialState:
         if not self.latest:
             if sequence >= self.end or (self.missing == 0 and not load_int(&self.inexact)):
                 self.all_came()
-            return not self.done and not self.asked and (delta == 0 or self.missing <= 0)
-        if self.asked:
+            return (
+                not self.done and not self.has_leader_end
+                and (delta == 0 or self.missing <= 0)
+            )
+        if self.has_leader_end:
             if sequence < self.end:
                 return False
             if self.whole:
@@ -232,7 +236,7 @@ cdef class InitialState:
     @cython.annotation_typing(False)
     def ends_at(self, last: int) -> None:
         """Note that the leader has more behind the last entry that came, up to `last`."""
-        self.asked = self.whole = True
+        self.has_leader_end = self.whole = True
         self.end = last
         if self.position >= self.end:
             self.all_came()
@@ -350,7 +354,7 @@ cdef class EntryReader:
 
     @property
     def revision(self) -> int:
-        return glance_number(&self.last)
+        return load_number_relaxed(&self.last)
 
     cdef JetStreamMsg take_ready(self, AckNumbers* ack):
         """Take the next message if it is here and `initial` only counts it, else None."""
@@ -368,7 +372,7 @@ cdef class EntryReader:
         if not initial.done:
             initial.missing -= 1
             initial.position = ack.stream_sequence
-        note_number(&self.last, ack.stream_sequence)
+        store_number_relaxed(&self.last, ack.stream_sequence)
         return <JetStreamMsg>msg
 
     cdef inline str key_of(self, Msg msg):
@@ -437,7 +441,7 @@ cdef class EntryReader:
             raise NotJetStreamMessageError(
                 f"the message on {msg.subject!r} did not come from a consumer"
             )
-        note_number(&self.last, ack.stream_sequence)
+        store_number_relaxed(&self.last, ack.stream_sequence)
         return self.entry(msg, &ack, operation_in(msg.block))
 
     def hand_over(

@@ -26,13 +26,13 @@ cdef class HandoffQueue:
 
     def put(self, item: object) -> None:
         """Add an object, and wake the threads that wait."""
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             self.items.append(item)
             wait_queue_wake(&self.waiting)
         finally:
-            leave(&here)
+            leave(&section)
 
     def get(self, timeout: float | None = None) -> object:
         """Remove and return the first object, after up to `timeout` seconds.
@@ -40,13 +40,13 @@ cdef class HandoffQueue:
         Raises `queue.Empty` if none came in time.
         """
         cdef int64_t deadline = deadline_after(timeout)
-        cdef Section here
-        enter(&here, <PyObject*>self)
+        cdef Section section
+        enter(&section, <PyObject*>self)
         try:
             while not self.items:
                 if jsync_now() >= deadline:
                     raise Empty
-                wait_queue_wait(&self.waiting, deadline, &here, self)
+                wait_queue_wait(&self.waiting, deadline, &section, self)
             return self.items.popleft()
         finally:
-            leave(&here)
+            leave(&section)

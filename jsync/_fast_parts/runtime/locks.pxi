@@ -40,8 +40,8 @@ cdef extern from *:
     #endif
 
     /* For words that other threads look at without a lock, on every build: never torn. */
-    #define jsync_glance(at) __atomic_load_n((at), __ATOMIC_RELAXED)
-    #define jsync_note(at, value) __atomic_store_n((at), (value), __ATOMIC_RELAXED)
+    #define jsync_load_relaxed(at) __atomic_load_n((at), __ATOMIC_RELAXED)
+    #define jsync_store_relaxed(at, value) __atomic_store_n((at), (value), __ATOMIC_RELAXED)
 
     /* An owned reference, or None; NULL with an exception. */
     static PyObject* jsync_dict_get(PyObject* dict, PyObject* key) {
@@ -80,15 +80,15 @@ cdef extern from *:
     size_t swap_size "jsync_swap"(size_t*, size_t) nogil
     size_t add_size "jsync_add"(size_t*, size_t) nogil
 
-    int glance_int "jsync_glance"(int*) nogil
-    Py_ssize_t glance_count "jsync_glance"(Py_ssize_t*) nogil
-    size_t glance_size "jsync_glance"(size_t*) nogil
-    uint64_t glance_number "jsync_glance"(uint64_t*) nogil
-    int64_t glance_time "jsync_glance"(int64_t*) nogil
-    void note_int "jsync_note"(int*, int) nogil
-    void note_count "jsync_note"(Py_ssize_t*, Py_ssize_t) nogil
-    void note_size "jsync_note"(size_t*, size_t) nogil
-    void note_number "jsync_note"(uint64_t*, uint64_t) nogil
-    void note_time "jsync_note"(int64_t*, int64_t) nogil
+    int load_int_relaxed "jsync_load_relaxed"(int*) nogil
+    Py_ssize_t load_count_relaxed "jsync_load_relaxed"(Py_ssize_t*) nogil
+    size_t load_size_relaxed "jsync_load_relaxed"(size_t*) nogil
+    uint64_t load_number_relaxed "jsync_load_relaxed"(uint64_t*) nogil
+    int64_t load_time_relaxed "jsync_load_relaxed"(int64_t*) nogil
+    void store_int_relaxed "jsync_store_relaxed"(int*, int) nogil
+    void store_count_relaxed "jsync_store_relaxed"(Py_ssize_t*, Py_ssize_t) nogil
+    void store_size_relaxed "jsync_store_relaxed"(size_t*, size_t) nogil
+    void store_number_relaxed "jsync_store_relaxed"(uint64_t*, uint64_t) nogil
+    void store_time_relaxed "jsync_store_relaxed"(int64_t*, int64_t) nogil
 
     object dict_get "jsync_dict_get"(dict, object key)

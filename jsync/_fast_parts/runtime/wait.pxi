@@ -332,7 +332,7 @@ cdef struct WakeChain:
 
 cdef inline void chain_note(WakeChain* chain, ChainLink* link, Park* park) noexcept:
     """Note that a thread or a greenlet is about to run: it calls `chain_leave`."""
-    note_int(&chain.resuming, chain.resuming + 1)
+    store_int_relaxed(&chain.resuming, chain.resuming + 1)
     link.park = park
 
 
@@ -347,7 +347,7 @@ cdef void chain_add(WakeChain* chain, ChainLink* link, Park* park) noexcept:
     else:
         chain.last.next = link
     chain.last = link
-    note_int(&chain.length, chain.length + 1)
+    store_int_relaxed(&chain.length, chain.length + 1)
     pthread_mutex_unlock(&chain.mutex)
 
 
@@ -356,11 +356,11 @@ cdef void chain_wake_and_unlock(WakeChain* chain) noexcept nogil:
     cdef ChainLink* link = chain.first
     cdef PyThread_type_lock lock = link.park.sleeper.lock
     chain.first = link.next
-    note_int(&chain.length, chain.length - 1)
+    store_int_relaxed(&chain.length, chain.length - 1)
     link.queued = False
-    note_int(&link.park.waiting, False)
-    note_int(&chain.passing, True)
-    note_int(&chain.running, False)
+    store_int_relaxed(&link.park.waiting, False)
+    store_int_relaxed(&chain.passing, True)
+    store_int_relaxed(&chain.running, False)
     chain.woken_at = jsync_now()
     # Outside the mutex, because the woken thread takes it. That thread may run before the
     # release returns, so from here on only the lock exists for certain.
@@ -370,7 +370,7 @@ cdef void chain_wake_and_unlock(WakeChain* chain) noexcept nogil:
 
 cdef void chain_start(WakeChain* chain) noexcept nogil:
     """Wake the first thread, unless one is running that will, for the I/O thread."""
-    if not glance_int(&chain.length):
+    if not load_int_relaxed(&chain.length):
         return
     pthread_mutex_lock(&chain.mutex)
     if chain.length and (not chain.passing or chain.eager):
@@ -385,14 +385,14 @@ cdef bint chain_pass(WakeChain* chain) noexcept nogil:
     Return True if the I/O thread must be woken, because there is no next thread.
     """
     cdef bint deferring
-    if not glance_int(&chain.length) and not chain_is_passing(chain):
+    if not load_int_relaxed(&chain.length) and not chain_is_passing(chain):
         return False
     pthread_mutex_lock(&chain.mutex)
     if chain.length:
         chain_wake_and_unlock(chain)
         return False
-    note_int(&chain.passing, False)
-    note_int(&chain.running, False)
+    store_int_relaxed(&chain.passing, False)
+    store_int_relaxed(&chain.running, False)
     deferring, chain.deferring = chain.deferring, False
     pthread_mutex_unlock(&chain.mutex)
     return deferring
@@ -400,13 +400,13 @@ cdef bint chain_pass(WakeChain* chain) noexcept nogil:
 
 cdef inline bint chain_is_passing(WakeChain* chain) noexcept nogil:
     """Return whether a thread was woken that is likely to wait again soon."""
-    return glance_int(&chain.passing) or glance_int(&chain.running)
+    return load_int_relaxed(&chain.passing) or load_int_relaxed(&chain.running)
 
 
 cdef bint chain_defers(WakeChain* chain, int64_t since, int64_t now) noexcept nogil:
     """Return whether the I/O thread should read later: `chain_pass` tells when."""
     cdef bint deferring
-    if not glance_int(&chain.length) and not chain_is_passing(chain):
+    if not load_int_relaxed(&chain.length) and not chain_is_passing(chain):
         return False
     pthread_mutex_lock(&chain.mutex)
     deferring = now - since < DEFER_NS and (
@@ -419,7 +419,7 @@ cdef bint chain_defers(WakeChain* chain, int64_t since, int64_t now) noexcept no
 
 
 cdef void chain_wake_all(WakeChain* chain) noexcept nogil:
-    while glance_int(&chain.length):
+    while load_int_relaxed(&chain.length):
         pthread_mutex_lock(&chain.mutex)
         if chain.length:
             chain_wake_and_unlock(chain)
@@ -449,7 +449,7 @@ cdef void chain_leave(WakeChain* chain, ChainLink* link) noexcept:
     cdef ChainLink* before = NULL
     cdef Sleeper* sleeper = &link.park.sleeper
     cdef bint woken
-    note_int(&chain.resuming, chain.resuming - 1)
+    store_int_relaxed(&chain.resuming, chain.resuming - 1)
     pthread_mutex_lock(&chain.mutex)
     woken = not link.queued and sleeper.hub == NULL
     if link.queued:  # its wait has ended before its turn
@@ -460,11 +460,11 @@ cdef void chain_leave(WakeChain* chain, ChainLink* link) noexcept:
         at[0] = link.next
         if chain.last == link:
             chain.last = before
-        note_int(&chain.length, chain.length - 1)
+        store_int_relaxed(&chain.length, chain.length - 1)
     link.park = NULL
-    note_int(&chain.running, True)
+    store_int_relaxed(&chain.running, True)
     if not chain.length:
-        note_int(&chain.passing, False)
+        store_int_relaxed(&chain.passing, False)
         pthread_mutex_unlock(&chain.mutex)
     elif chain.eager:
         chain.eager -= 1
@@ -573,11 +573,11 @@ cdef void wait_queue_remove(WaitNode** queue, WaitNode* node) noexcept nogil:
 
 
 cdef int wait_queue_wait(
-    WaitNode** queue, int64_t deadline, Section* here, object owner
+    WaitNode** queue, int64_t deadline, Section* section, object owner
 ) except -1:
     """Wait among any number of others, until woken or the deadline: see `park_wait`.
 
-    The section `here` of the queue's owner is left meanwhile, as signal handlers may run.
+    The section of the queue's owner is left meanwhile, as signal handlers may run.
     """
     cdef WaitNode* me
     if prepare_hub():
@@ -585,11 +585,11 @@ cdef int wait_queue_wait(
     me = wait_node_new()
     me.next = queue[0]
     queue[0] = me
-    leave(here)
+    leave(section)
     try:
         sleeper_wait(&me.sleeper, deadline, &me.waiting)
     finally:
-        enter(here, <PyObject*>owner)
+        enter(section, <PyObject*>owner)
         wait_queue_remove(queue, me)
         wait_node_free(me)
     return 0

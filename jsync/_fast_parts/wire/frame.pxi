@@ -21,23 +21,23 @@ cdef struct FrameBuffer:
 cdef char* frames_reserve(FrameBuffer* frames, size_t size, bint resendable) noexcept nogil:
     """Add room for a frame of `size` bytes at the end. Return NULL without memory."""
     cdef size_t capacity
-    cdef void* grown
+    cdef void* resized
     if frames.size + size > frames.capacity:
         capacity = frames.capacity * 2 if frames.capacity else 64 * 1024
         while capacity < frames.size + size:
             capacity *= 2
-        grown = PyMem_RawRealloc(frames.data, capacity)
-        if grown == NULL:
+        resized = PyMem_RawRealloc(frames.data, capacity)
+        if resized == NULL:
             return NULL
-        frames.data = <char*>grown
+        frames.data = <char*>resized
         frames.capacity = capacity
     if frames.run_count == 0 or frames.runs[frames.run_count - 1].resendable != resendable:
         if frames.run_count == frames.run_capacity:
             capacity = frames.run_capacity * 2 if frames.run_capacity else 16
-            grown = PyMem_RawRealloc(frames.runs, capacity * sizeof(FrameRun))
-            if grown == NULL:
+            resized = PyMem_RawRealloc(frames.runs, capacity * sizeof(FrameRun))
+            if resized == NULL:
                 return NULL
-            frames.runs = <FrameRun*>grown
+            frames.runs = <FrameRun*>resized
             frames.run_capacity = capacity
         frames.runs[frames.run_count].resendable = resendable
         frames.run_count += 1

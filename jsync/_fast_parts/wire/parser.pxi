@@ -9,7 +9,7 @@ cdef enum:
 
 MAX_CONTROL_LINE = CONTROL_LINE
 
-cdef enum Wanted:
+cdef enum DeliveryMode:
     SKIPPED
     PLAIN
     JETSTREAM
@@ -50,7 +50,7 @@ cdef class Parser:
 
     # Decided by a subclass: which messages are wanted, and where they go. ---------------
 
-    cdef Wanted wanted(self, uint64_t sid) noexcept:
+    cdef DeliveryMode delivery_mode(self, uint64_t sid) noexcept:
         return PLAIN
 
     cdef int complete(self, Msg msg) except -1:
@@ -212,10 +212,10 @@ cdef class Parser:
 
     cdef int grow(self) except -1:
         cdef size_t capacity = self.capacity * 2 if self.capacity else READ_SIZE
-        cdef void* grown = PyMem_RawRealloc(self.buffer, capacity)
-        if grown == NULL:
+        cdef void* resized = PyMem_RawRealloc(self.buffer, capacity)
+        if resized == NULL:
             raise MemoryError
-        self.buffer = <char*>grown
+        self.buffer = <char*>resized
         self.capacity = capacity
         return 0
 
@@ -282,7 +282,7 @@ cdef class Parser:
         cdef int count
         cdef int numbers = 2 if with_headers else 1
         cdef uint64_t block = 0, total = 0
-        cdef Wanted wanted
+        cdef DeliveryMode delivery_mode
         cdef Msg msg
         cdef Frame frame
         cdef const char* subject
@@ -314,12 +314,12 @@ cdef class Parser:
         self.total = total
         self.have = 0
         self.in_payload = True
-        wanted = self.wanted(self.sid)
-        if wanted == SKIPPED:
+        delivery_mode = self.delivery_mode(self.sid)
+        if delivery_mode == SKIPPED:
             self.message = None
             return 0
         subject = token[0]
-        if wanted == COLUMNAR and self.is_whole():
+        if delivery_mode == COLUMNAR and self.is_whole():
             frame.subject, frame.subject_size = subject, size[0]
             frame.reply, frame.reply_size = reply, reply_size
             frame.block, frame.block_size = self.buffer + self.begin, block
@@ -327,10 +327,10 @@ cdef class Parser:
             if self.take_row(&frame):
                 self.begin += total + 2
                 self.in_payload = False
-                note_number(&self.in_msgs, self.in_msgs + 1)
-                note_number(&self.in_bytes, self.in_bytes + total)
+                store_number_relaxed(&self.in_msgs, self.in_msgs + 1)
+                store_number_relaxed(&self.in_bytes, self.in_bytes + total)
                 return 0
-        if wanted != PLAIN:
+        if delivery_mode != PLAIN:
             msg = JetStreamMsg.__new__(JetStreamMsg)
         else:
             msg = Msg.__new__(Msg)
@@ -382,8 +382,8 @@ cdef class Parser:
             return False
         self.in_payload = False
         self.message = None
-        note_number(&self.in_msgs, self.in_msgs + 1)
-        note_number(&self.in_bytes, self.in_bytes + self.total)
+        store_number_relaxed(&self.in_msgs, self.in_msgs + 1)
+        store_number_relaxed(&self.in_bytes, self.in_bytes + self.total)
         if msg is not None:
             self.complete(msg)
         return True

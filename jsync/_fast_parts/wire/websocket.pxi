@@ -113,15 +113,15 @@ cdef size_t put_frame(
 cdef bint wire_fill(WebSocketState* wire, const char* data, size_t size) noexcept nogil:
     """Make the next frame, of up to `size` bytes. Return False without memory."""
     cdef size_t n = min(size, <size_t>FRAME_BYTES), capacity
-    cdef void* grown
+    cdef void* resized
     if wire.capacity < n + MAX_HEAD:
         capacity = wire.capacity if wire.capacity else 4096
         while capacity < n + MAX_HEAD:
             capacity *= 2
-        grown = PyMem_RawRealloc(wire.data, capacity)
-        if grown == NULL:
+        resized = PyMem_RawRealloc(wire.data, capacity)
+        if resized == NULL:
             return False
-        wire.data = <char*>grown
+        wire.data = <char*>resized
         wire.capacity = capacity
     wire.size = put_frame(wire, <unsigned char*>wire.data, BINARY, data, n)
     wire.head = wire.size - n
@@ -131,14 +131,14 @@ cdef bint wire_fill(WebSocketState* wire, const char* data, size_t size) noexcep
 
 cdef bint wire_control(WebSocketState* wire) noexcept nogil:
     """Make the waiting control frame the next one. Return False if there is none."""
-    cdef void* grown
+    cdef void* resized
     if wire.control_size == 0:
         return False
     if wire.capacity < sizeof(wire.control):
-        grown = PyMem_RawRealloc(wire.data, 4096)
-        if grown == NULL:
+        resized = PyMem_RawRealloc(wire.data, 4096)
+        if resized == NULL:
             return False  # tried again for the next frame
-        wire.data = <char*>grown
+        wire.data = <char*>resized
         wire.capacity = 4096
     memcpy(wire.data, wire.control, wire.control_size)
     wire.size = wire.head = wire.control_size

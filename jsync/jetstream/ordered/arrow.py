@@ -86,7 +86,7 @@ class ArrowRange:
         """The last one."""
 
     def _columns(self) -> RowBuffer:
-        return RowBuffer(self._names, most_rows=self._max_rows)
+        return RowBuffer(self._names, max_rows=self._max_rows)
 
     def __iter__(self) -> ArrowReading:
         """Read it, batch after batch."""

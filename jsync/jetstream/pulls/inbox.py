@@ -76,10 +76,10 @@ class PullTarget:
         """Return whether the server sends so many messages without waiting for acks."""
         return self.max_ack_pending < 0 or self.max_ack_pending >= messages
 
-    def columns(self, names: Sequence[str] | None, most_rows: int = 0) -> RowBuffer:
-        """Build the columns of a batch. A `most_rows` of 0 means any number of rows."""
+    def columns(self, names: Sequence[str] | None, max_rows: int = 0) -> RowBuffer:
+        """Build the columns of a batch. A `max_rows` of 0 means any number of rows."""
         return RowBuffer(
-            names, most_rows=most_rows, acks=self.acks, together=self.acks_all
+            names, max_rows=max_rows, acks=self.acks, together=self.acks_all
         )
 
 

@@ -81,14 +81,14 @@ def one(*messages: Sent, **options: Any) -> ArrowBatch:
 )
 @example([Sent()], [1], 0, 64)
 def test_columns_have_the_fields_of_messages(
-    messages: list[Sent], cuts: list[int], most_rows: int, limit: int
+    messages: list[Sent], cuts: list[int], max_rows: int, limit: int
 ) -> None:
     stream = b"".join(message.wire for message in messages)
     objects = Reader()
     objects.bring(stream)
     expected = [row_of(msg) for msg in objects.messages()]
     # Read in pieces: some messages are complete in one read, others are not.
-    reader = Reader(RowBuffer(most_rows=most_rows, limit=limit))
+    reader = Reader(RowBuffer(max_rows=max_rows, limit=limit))
     at = turn = 0
     while at < len(stream):
         cut = cuts[turn % len(cuts)]
@@ -99,8 +99,8 @@ def test_columns_have_the_fields_of_messages(
     assert rows(*batches) == expected
     assert sum(batch.size for batch in batches) == size
     assert (len(reader.mailbox), reader.mailbox.bytes) == (0, 0)
-    if most_rows:
-        assert all(len(batch) <= most_rows for batch in batches)
+    if max_rows:
+        assert all(len(batch) <= max_rows for batch in batches)
 
 
 @given(st.lists(sent, min_size=1, max_size=12), st.integers(0, 12))
@@ -378,7 +378,7 @@ def test_without_acks_nothing_is_written() -> None:
 
 
 def test_unread_rows_can_be_returned() -> None:
-    reader = Reader(RowBuffer(acks=True, most_rows=2))
+    reader = Reader(RowBuffer(acks=True, max_rows=2))
     reader.bring(*(Sent(sequence=number).wire for number in (1, 2, 3)))
     reader.write_buffer.open(-1, b"", direct=False)
     rest = reader.mailbox.take_rest()

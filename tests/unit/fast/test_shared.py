@@ -531,13 +531,15 @@ class Still:
         self.closed = False
         self.initial_done = True
         self.max_age = None
-        self.entries = SimpleNamespace(reads_ttl=False)
+        self.poll_interval = LONG
+        self.internal_pool = None
+        self.entries = SimpleNamespace(reads_ttl=False, revision=0)
         self.error = None
         self.handed_over = Latch(self.write_buffer)
         self.finished = Latch(self.write_buffer)
         self.handed_over.set()
 
-    def run(self, *_: object, **__: object) -> None: ...
+    def start(self, *_: object, **__: object) -> None: ...
     def current(self, *_: object) -> None: ...
 
 
