@@ -515,7 +515,7 @@ class KeyValue(Generic[Value]):
 
         Args:
             key: The key.
-            timeout: Seconds to wait.
+            timeout: Seconds to wait until the server has begun.
 
         Returns:
             The entries, the oldest first.
@@ -525,6 +525,7 @@ class KeyValue(Generic[Value]):
             CodecError: A value cannot be decoded. The error has the other entries.
             BucketNotFoundError: The bucket was deleted.
             InvalidKeyError: The key is not allowed. Nothing is sent.
+            TimeoutError: The servers did not begin in time, or were then silent for a minute.
         """
         plain: BucketLayout[bytes] = self._layout.with_codecs()
         changes = open_watch(
@@ -555,6 +556,7 @@ class KeyValue(Generic[Value]):
             ConfigError: An argument is not valid. Nothing is sent.
             InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
+            TimeoutError: The servers did not begin in time, or were then silent for a minute.
         """
         self._layout.filters(filters)
         return self._keys(filters, timeout)

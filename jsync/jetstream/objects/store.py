@@ -513,6 +513,7 @@ class ObjectStore:
 
         Raises:
             BucketNotFoundError: The store was deleted.
+            TimeoutError: The servers did not begin in time, or were then silent for a minute.
         """
         check_bool(include_deleted, "include_deleted")
         seconds = self._objects.api.seconds(timeout)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import secrets
 import threading
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
+from ... import errors
 from ..._fast import EntryReader, InitialState
 from ...core.clock import deadline_after
 from ...core.drain import Drainable
@@ -50,6 +52,11 @@ MIN_POLL_INTERVAL = 0.1
 MAX_POLL_INTERVAL = 5.0
 INFO_TIMEOUT = 2.0
 """Seconds that the leader may take to answer, and the pause after it gave no answer."""
+MAX_SILENCE = 60.0
+"""Seconds without a message after which a read of the initial entries fails.
+
+An election takes less, also after a leader that does not answer. A watch itself never fails by
+time."""
 HOLD_BACK_SECONDS = 0.5
 """The most seconds to hold an entry until it is known whether it is the last initial one."""
 MAX_ROUNDS = 2
@@ -265,6 +272,7 @@ class WatchReader(Drainable, Generic[Item]):
             pass  # the end of the watch: the next call finds it again
 
     def _next(self, deadline: float | None, *, initial: bool = False) -> Item | None:
+        silent_until = monotonic() + MAX_SILENCE if initial else inf
         while True:
             wait = None if deadline is None else max(0.0, deadline - monotonic())
             if not self._initial.done:
@@ -284,6 +292,7 @@ class WatchReader(Drainable, Generic[Item]):
                 entry = self._arrived(stored)
                 if entry is not None or (initial and self._initial.done):
                     return entry
+                silent_until = max(silent_until, monotonic() + MAX_SILENCE)
                 continue
             if self._mailbox.closed:
                 return None
@@ -291,6 +300,11 @@ class WatchReader(Drainable, Generic[Item]):
                 return None
             if deadline is not None and monotonic() >= deadline:
                 return None
+            if monotonic() >= silent_until:
+                raise errors.TimeoutError(
+                    f"no server has sent the rest of bucket {self._layout.bucket!r} for "
+                    f"{MAX_SILENCE:g} s; try again once the servers answer"
+                )
 
     def take_next(self, *, initial: bool = False) -> Item:
         """Wait for the next entry, without a limit.

@@ -84,6 +84,7 @@ class BaseWatch(StopOnExit, NotCopyable, Generic[Item]):
         Raises:
             BucketNotFoundError: The bucket was deleted.
             ConnectionClosedError: The connection was closed.
+            TimeoutError: The servers were silent for a minute. You may call it again.
         """
         return EntryIterator(self._changes.entries, self._next_initial, initial=True)
 

@@ -14,13 +14,14 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.watching import driver
 
 from ....support.servers import wait_for
 from ....support.threads import LONG, SOON, Recorder, Thread
 from .support import consumers, fill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
 
@@ -655,3 +656,25 @@ def test_a_deleted_consumer_is_replaced_without_any_loss(
                     js.delete_consumer(f"KV_{bucket.bucket}", name)
         assert found == list(range(1, 5001))
         assert bucket.put("a") == watch.next(LONG).revision
+
+
+@pytest.mark.parametrize("names", [True, False])
+def test_initial_entries_of_silent_servers_end_in_time(
+    proxy: FaultProxy,
+    nc: jsync.Connection,
+    bucket: jsync.KeyValue,
+    far_bucket: jsync.KeyValue,
+    monkeypatch: pytest.MonkeyPatch,
+    names: bool,
+) -> None:
+    """The reader pulls some entries, and the server sends the next ones never."""
+    monkeypatch.setattr(driver, "MAX_SILENCE", 0.5)
+    fill(nc, bucket, MANY)
+    with far_bucket.watch() as watch:
+        found: Iterator[object] = far_bucket.keys() if names else watch.initial()
+        next(found)
+        proxy.deaf("server")
+        with pytest.raises(errors.TimeoutError, match="no server has sent the rest"):
+            list(found)
+        proxy.hear("server")
+    assert len(list(far_bucket.keys())) == len(MANY)
