@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from .._fast import PoolThread, ReadyQueue
+from .._fast import PoolThread, ReadyQueue, forks
 from ..errors import CallbackPoolExhaustedError, Error
 from .callbacks import as_callback_error
 from .pool_growth import PoolGrowth
@@ -76,6 +76,7 @@ class CallbackPool:
         self._shortage = False
         """True if the last start of a thread has failed."""
         self._closed = False
+        self._forks = forks()
         self.queue = ReadyQueue(write_buffer, self._starved)
 
     @property
@@ -190,7 +191,8 @@ class CallbackPool:
             if mailbox.put_down():
                 return
         except BaseException as error:  # noqa: BLE001 (user code, or a fork)
-            self._end(mailbox, error)
+            if forks() == self._forks:  # a forked child ends no task of its parent
+                self._end(mailbox, error)
         else:
             self._end(mailbox, None)
 

@@ -348,7 +348,9 @@ def test_resume_sends_rows_rejected_before_stored_ones(
     assert f"line {refused} of {path} is the first" in ended.errors
     assert "continue with --resume" in ended.errors
     stored = {row["n"] for _, row in held(refusing)}
-    assert (refused not in stored, len(stored) > refused) == (True, how == "async")
+    assert refused not in stored
+    # A publisher has sent later rows before it learns of the refusal, unless that comes at once.
+    assert how == "async" or len(stored) <= refused
     before = count(refusing)
     for _ in range(3):  # nothing is sent behind a row that the stream still rejects
         assert jsync(*command, "--resume").code == 1
