@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from .. import errors
-from .._fast import HandoffQueue
+from .._fast import HandoffQueue, forks
 from ..errors import CallbackError
 from .events import BackgroundError
 from .monkey import NativeThread, is_patched, main_hub, start_greenlet
@@ -95,6 +95,7 @@ class CallbackExecutor:
         self._running = False
         """True once a thread makes calls. It stays the only one until the end."""
         self._closed = False
+        self._forks = forks()
         self._watchers: WeakCollection[ConnectionEvents] = WeakCollection()
 
     def watch(self, events: ConnectionEvents) -> None:
@@ -128,10 +129,10 @@ class CallbackExecutor:
     def submit_unbounded(self, call: Callable[[], object]) -> bool:
         """Schedule `call` regardless of the number of waiting calls.
 
-        Return False if closed.
+        Return False if closed, and in a forked child, which a new thread would keep alive.
         """
         with self._lock:
-            if self._closed:
+            if self._closed or forks() != self._forks:
                 return False
             self._queue.put(call)
             started, self._started = self._started, True

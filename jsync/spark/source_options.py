@@ -162,23 +162,23 @@ class SourceOptions:
             and min_partitions > max_partitions
         ):
             raise ConfigError(
-                f"option minPartitions is above maxPartitions: {min_partitions} and {max_partitions}; give "
-                "one of them, or a greater maxPartitions"
+                f"option minPartitions is above maxPartitions: {min_partitions} and "
+                f"{max_partitions}; give one of them, or a greater maxPartitions"
             )
         min_rows_each = options.count("minRecordsPerPartition")
-        max_rows = options.count("maxRecordsPerPartition")
+        max_rows_each = options.count("maxRecordsPerPartition")
         if min_rows_each is not None and min_partitions is None:
             raise ConfigError(
                 "option minRecordsPerPartition needs minPartitions: it limits them"
             )
         if (
             min_rows_each is not None
-            and max_rows is not None
-            and min_rows_each > max_rows
+            and max_rows_each is not None
+            and min_rows_each > max_rows_each
         ):
             raise ConfigError(
                 f"option minRecordsPerPartition is above maxRecordsPerPartition: "
-                f"{min_rows_each} and {max_rows}; give one of them, or a greater "
+                f"{min_rows_each} and {max_rows_each}; give one of them, or a greater "
                 "maxRecordsPerPartition"
             )
         pause = options.text("pauseFile")
@@ -201,7 +201,7 @@ class SourceOptions:
             min_partitions=min_partitions,
             max_partitions=max_partitions,
             min_partition_rows=min_rows_each,
-            rows_per_partition=max_rows,
+            rows_per_partition=max_rows_each,
             partition_bytes=options.count("maxPartitionBytes") or MAX_BYTES,
             fail_on_loss=options.flag("failOnDataLoss", True),
             pause_file=None if pause is None else Path(pause),

@@ -616,7 +616,7 @@ cdef class WriteBuffer:
     cdef char* reserve_in(
         self, size_t size, Durability durability, Section* section, PyObject* owner
     ) except? NULL:
-        """Do what `reserve` does in the section `here` of `owner`, if there is one.
+        """Do what `reserve` does in the `section` of `owner`, if there is one.
 
         The section is left while the thread waits, because signal handlers may run then,
         and what it guards may have changed afterwards.

@@ -298,6 +298,35 @@ def test_a_forked_child_gets_an_error(server: LocalServer, subject: str) -> None
     assert output.strip() == "for the parent"
 
 
+def test_a_callback_that_forks_ends_in_the_child(
+    server: LocalServer, subject: str
+) -> None:
+    script = """
+        import os, sys, threading
+        import jsync
+        codes, done = [], threading.Event()
+
+        def handle(msg):
+            pid = os.fork()
+            if pid == 0:
+                return  # into the pool, which belongs to the parent
+            codes.append(os.waitpid(pid, 0)[1])
+            if len(codes) == 3:
+                done.set()
+
+        with jsync.connect(sys.argv[1]) as nc:
+            sub = nc.jetstream().subscribe(sys.argv[2], callback=handle)
+            for _ in range(3):
+                nc.publish(sys.argv[2])
+            done.wait()
+            sub.unsubscribe()
+        print(codes)
+        """
+    with Child(script, server.url, subject, options=("-W", "ignore")) as child:
+        code, output, _ = child.finish()
+    assert (code, output.strip()) == (0, "[0, 0, 0]")
+
+
 def test_a_subscription_tells_its_names_and_counts(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
