@@ -155,15 +155,14 @@ def add(root: Path, name: str, fields: Mapping[str, Any]) -> None:
             cannot be written.
     """
     path = _stored_path(root, name)
-    fields_given = _EMPTY | {**fields}
-    if (
-        not fields_given["url"] and not fields_given["nsc"]
-    ):  # a URL would override that of nsc
-        fields_given["url"] = "nats://127.0.0.1:4222"
-    _check_fields(fields_given)
+    values = _EMPTY | {**fields}
+    # A URL would override that of nsc.
+    if not values["url"] and not values["nsc"]:
+        values["url"] = "nats://127.0.0.1:4222"
+    _check_fields(values)
     if path.exists():
         raise ConfigError(f"there is a context {name!r} already")
-    _write(path, fields_given)
+    _write(path, values)
 
 
 def edit(

@@ -235,8 +235,9 @@ def call_with_timeout(
 ) -> Result:
     """Call user code on a new thread, and wait at most `seconds` for it.
 
-    `check` is called a few times a second meanwhile, and may raise to end the wait. An exception of the user code is raised here. SystemExit and other exceptions that
-    would end the thread of the caller are wrapped in a `CallbackError`.
+    `check` is called a few times a second meanwhile, and may raise to end the wait. An
+    exception of the user code is raised here. SystemExit and other exceptions that would end
+    the thread of the caller are wrapped in a `CallbackError`.
     """
     done: HandoffQueue[tuple[Result, None] | tuple[None, Exception]] = HandoffQueue()
 

@@ -12,6 +12,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ..support.connection_faults import Events
 from ..support.threads import SOON
 
 if TYPE_CHECKING:
@@ -159,6 +160,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def nc(server: LocalServer) -> Iterator[jsync.Connection]:
     with jsync.connect(server.url) as connection:
         yield connection
+
+
+@pytest.fixture
+def events() -> Events:
+    """Callbacks of a connection, which keep what they are called with."""
+    return Events()
+
+
+@pytest.fixture
+def narrow(server: LocalServer, events: Events) -> Iterator[jsync.Connection]:
+    """Connect with a pool of two threads."""
+    with jsync.connect(server.url, callback_threads=2, **events.callbacks) as nc:
+        yield nc
 
 
 @pytest.fixture

@@ -90,8 +90,8 @@ def restore(
     archive = _archive(where)
     with archive.open("rb") as file:
         is_old = archive_name(file) == OLD_ARCHIVE
-    stored_config = _stored_config(manifest, name, config)
-    stream = str(stored_config["name"])
+    restored_config = _restored_config(manifest, name, config)
+    stream = str(restored_config["name"])
     if stream != manifest.stream:
         if is_old:
             raise ConfigError(
@@ -102,13 +102,13 @@ def restore(
     if not is_old:
         api.require(RESTORE_ARCHIVE)  # an older server reports an invalid tar
     _verify(archive, manifest)
-    check_overlap(api, stream, subjects_of(stored_config))
-    restoring = _Restore(api, stream, stored_config, timeout)
+    check_overlap(api, stream, subjects_of(restored_config))
+    restoring = _Restore(api, stream, restored_config, timeout)
     # From an older archive, a server creates nothing before the archive is complete.
     return restoring.run(archive, manifest.state, on_progress, hidden=not is_old)
 
 
-def _stored_config(
+def _restored_config(
     manifest: Manifest,
     name: str | None,
     config: Callable[[dict[str, Any]], dict[str, Any]] | None,

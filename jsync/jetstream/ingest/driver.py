@@ -738,8 +738,8 @@ class FastIngest(NotCopyable, FastIngestBase):
         """End the batch on the server, and remove its subscription and its timer."""
         engine = self._engine
         with self._state_lock:
-            must_discard = engine.abandon()
-        if must_discard:
+            must_end = engine.abandon()
+        if must_end:
             started = engine.base or engine.msgs
             if started or self._session.info.api_lvl >= BATCHES_LEVEL:
                 with contextlib.suppress(Error):

@@ -374,9 +374,9 @@ class IngestEngine(IngestCounters):
 
     def abandon(self) -> bool:
         """Return whether an end must be sent for an open batch. True only once."""
-        must_discard = self.known_to_server and self.state is not IngestState.ENDED
+        must_end = self.known_to_server and self.state is not IngestState.ENDED
         self.known_to_server = False
-        return must_discard
+        return must_end
 
     def disconnected(self, sent: int) -> None:
         """Record that the connection broke after `sent` messages."""

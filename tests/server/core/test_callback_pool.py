@@ -13,15 +13,14 @@ import jsync
 from jsync import errors
 from jsync.core import callback_pool
 
-from ...support.connection_faults import Events
 from ...support.processes import Child
 from ...support.servers import wait_for
 from ...support.threads import LONG, SOON, Recorder, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from jsync.server import LocalServer
+
+    from ...support.connection_faults import Events
 
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 
@@ -29,18 +28,6 @@ pytestmark = [pytest.mark.server, pytest.mark.quick]
 def threads_of(nc: jsync.Connection) -> set[threading.Thread]:
     begin = f"{nc._session.name}-pool-"
     return {t for t in threading.enumerate() if t.name.startswith(begin)}
-
-
-@pytest.fixture
-def events() -> Events:
-    return Events()
-
-
-@pytest.fixture
-def narrow(server: LocalServer, events: Events) -> Iterator[jsync.Connection]:
-    """Connect with a pool of two threads."""
-    with jsync.connect(server.url, callback_threads=2, **events.callbacks) as nc:
-        yield nc
 
 
 class Gate:

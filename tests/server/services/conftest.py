@@ -6,18 +6,12 @@ import pytest
 
 import jsync
 
-from ...support.connection_faults import Events
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jsync.server import LocalServer
 
-
-@pytest.fixture
-def events() -> Events:
-    """The callbacks of the connection of the service."""
-    return Events()
+    from ...support.connection_faults import Events
 
 
 @pytest.fixture

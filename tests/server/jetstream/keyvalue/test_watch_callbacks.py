@@ -14,34 +14,16 @@ from jsync import errors
 
 from ....support.connection_faults import Events
 from ....support.processes import Child
-from ....support.servers import wait_for
+from ....support.servers import threads_since, wait_for
 from ....support.threads import LONG, SOON, Recorder, Thread
 from .support import consumers, fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from jsync.server import LocalServer
 
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 KEYS = [f"k.{number}" for number in range(100)]
-
-
-@pytest.fixture
-def events() -> Events:
-    return Events()
-
-
-@pytest.fixture
-def narrow(server: LocalServer, events: Events) -> Iterator[jsync.Connection]:
-    """Connect with a pool of two threads."""
-    with jsync.connect(server.url, callback_threads=2, **events.callbacks) as nc:
-        yield nc
-
-
-def started_since(before: set[threading.Thread]) -> set[threading.Thread]:
-    return {t for t in threading.enumerate() if t not in before}
 
 
 class Gate:
@@ -84,7 +66,7 @@ def test_a_hundred_watches_share_two_threads(
     last = [b"%d" % number for number in range(5)]
     wait_for(lambda: all(got[key] == last for key in KEYS))
     wait_for(lambda: all(v.get(k) == b"4" for k, v in zip(KEYS, views, strict=True)))
-    assert len(started_since(before)) <= 4
+    assert len(threads_since(before)) <= 4
     assert all(view.is_current for view in views)
     for reading in (*watches, *views):
         reading.stop()
@@ -226,7 +208,7 @@ def test_a_closed_connection_ends_watches_and_threads(
     for view in views:
         with pytest.raises(errors.ConnectionClosedError):
             view.wait_for(1000, SOON)
-    wait_for(lambda: not started_since(before))
+    wait_for(lambda: not threads_since(before))
     assert events.of("error") == []
 
 

@@ -23,11 +23,6 @@ def worker(stream: jsync.Stream) -> jsync.Consumer:
 
 
 @pytest.fixture
-def events() -> Events:
-    return Events()
-
-
-@pytest.fixture
 def far(proxy: FaultProxy, events: Events) -> Iterator[jsync.Connection]:
     """A connection through the proxy that reconnects at once."""
     with connect(proxy.url, events) as connection:
