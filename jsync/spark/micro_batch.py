@@ -72,9 +72,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._heads: StreamOffsets = {}  # the last known ends of the streams
         # The fingerprints of the last offset that Spark got.
         self._planned: dict[str, StreamFingerprint | None] = {}
-        # The deleted messages that the plan of the last batch has counted.
-        self._gaps: dict[str, Sequence[int]] = {}
-        # The messages that went between that plan and the partitions of the batch.
+        # The messages that went between the plan of the last batch and its partitions.
         self._late: dict[str, int] = {}
         self._targets: dict[str, StreamBounds] | None = None
         self._last_batch: float | None = None
@@ -238,14 +236,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for name, offset_range in positions.items()
         }
 
-        def deleted(name: str) -> Sequence[int]:
+        def deleted(name: str) -> int:
             return self._source.deleted(name, after[name])
 
-        gaps = dict(self._ask_all(deleted, list(after)))
-        for name, offset_range in after.items():
-            missing = offset_range.missing + len(gaps[name])
-            after[name] = replace(offset_range, missing=missing)
-        self._planned, self._gaps, self._late = fingerprints, gaps, {}
+        for name, count in self._ask_all(deleted, list(after)):
+            missing = after[name].missing + count
+            after[name] = replace(after[name], missing=missing, deleted=count)
+        self._planned, self._late = fingerprints, {}
         return self._source.planned(after)
 
     def _warn_of_limit(self, left: int) -> None:
@@ -458,7 +455,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         except StreamNotFoundError:
             source.policy.found(name, _gone(name))
-            self._late[name] = offset_range.next - offset_range.start
+            lost = offset_range.next - offset_range.start
+            self._late[name] = lost - offset_range.deleted
             return replace(offset_range, start=offset_range.next)
         loss = describe_loss(
             offset_range.created, offset_range.start, offset_range.next, bounds
@@ -481,10 +479,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             start = offset_range.next
         upto = max(start, min(offset_range.next, upto))
         source.policy.found(name, loss, start)
-        counted = sum(not start <= gap < upto for gap in self._gaps.get(name, ()))
+        left = replace(offset_range, start=start, next=upto)
         lost = offset_range.next - offset_range.start - (upto - start)
-        self._late[name] = max(0, lost - counted)
-        return replace(offset_range, start=start, next=upto)
+        lost += source.deleted(name, left)
+        self._late[name] = max(0, lost - offset_range.deleted)
+        return left
 
     def _ask_all(
         self, ask: Callable[[str], Answer], names: Sequence[str]

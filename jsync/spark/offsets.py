@@ -13,7 +13,7 @@ not keep. `mark` is the fingerprint of the stream, its last message then, to det
 that was restored from older data. The checkpoints of older versions have none. Streams with
 the same `pack` share a partition. `edges` are the sequences where partitions begin, if they
 are not of equal width. `missing` counts the messages that the query could not read, since its
-beginning.
+beginning. Of these, the plan of the batch knew `deleted` as gaps of the stream.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class OffsetRange:
     """The sequences where the partitions after the first begin. (): of equal width."""
     missing: int = 0
     """Sequences up to `next` that the query has passed over, because their messages were gone."""
+    deleted: int = 0
+    """The part of `missing` that this range had as gaps when it was planned."""
 
     @property
     def reached(self) -> int:
@@ -107,6 +109,8 @@ class OffsetRange:
             found["edges"] = list(self.edges)
         if self.missing:
             found["missing"] = self.missing
+        if self.deleted:
+            found["deleted"] = self.deleted
         return found
 
 
@@ -143,6 +147,7 @@ def from_json(offset: Mapping[str, Any]) -> StreamOffsets:
                 int(offset_range["pack"]) if "pack" in offset_range else None,
                 tuple(map(int, offset_range.get("edges", ()))),
                 int(offset_range.get("missing", 0)),
+                int(offset_range.get("deleted", 0)),
             )
             for name, offset_range in offset["streams"].items()
         }

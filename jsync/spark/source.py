@@ -31,7 +31,7 @@ from .source_options import SourceOptions, matches
 from .stream_state import (
     LossPolicy,
     check_readable,
-    deleted_between,
+    count_deleted,
     fetch_bounds,
     fetch_bounds_at_least,
     logger,
@@ -242,25 +242,25 @@ class SourceScan:
             return offset_range.next - start
         return min(max(0, found), offset_range.next - start)
 
-    def deleted(self, name: str, offset_range: OffsetRange) -> Sequence[int]:
-        """Return the deleted messages of a range. Blocks if the stream has gaps.
+    def deleted(self, name: str, offset_range: OffsetRange) -> int:
+        """Return how many messages of a range were deleted. Blocks if the stream has gaps.
 
-        With filters, or with too many gaps, they are not known.
+        With filters, or with too many gaps, they are not known, and count as 0.
         """
         bounds, start = self._bounds.get(name), offset_range.start or offset_range.next
         if bounds is None or bounds.created != offset_range.created:
-            return ()
+            return 0
         if not 0 < bounds.deleted <= MAX_DELETED or start == offset_range.next:
-            return ()
+            return 0
         if self._filters(self._prefixes[name]):
-            return ()
+            return 0
         stream = self.jetstream().bind_stream(name)
         try:
             return self.patiently(
-                lambda: deleted_between(stream, start, offset_range.next)
+                lambda: count_deleted(stream, start, offset_range.next)
             )
         except StreamNotFoundError:
-            return ()  # the partitions of the batch report it
+            return 0  # the partitions of the batch report it
 
     def sequence_after(self, name: str, start: int, upto: int, rows: int) -> int:
         """Return a sequence before which about `rows` messages are. Blocks."""

@@ -168,10 +168,10 @@ def _keeps_all(config: StreamConfig) -> bool:
     return config.retention in (None, "limits") and each <= 0
 
 
-def deleted_between(stream: Stream, start: int, upto: int) -> list[int]:
-    """Return the deleted messages from `start` to before `upto`. Blocks."""
+def count_deleted(stream: Stream, start: int, upto: int) -> int:
+    """Return how many messages from `start` to before `upto` were deleted. Blocks."""
     deleted = stream.info(deleted_details=True).state.deleted or ()
-    return [sequence for sequence in deleted if start <= sequence < upto]
+    return sum(start <= sequence < upto for sequence in deleted)
 
 
 def has_followers(stream: Stream) -> bool:

@@ -102,6 +102,26 @@ def test_messages_that_are_passed_over_are_counted(
     assert missing(other) == 6  # the plan did not know message 21 of the old stream
 
 
+def test_a_repeated_batch_counts_no_message_twice(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """The process that has planned the batch is gone, and so are some of its messages."""
+    options["failOnDataLoss"] = "false"
+    fill(js, stream, *numbers(10))
+    for sequence in (3, 4, 8):
+        stream.delete_message(sequence)
+    reader = streaming(options)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    again = streaming(options)
+    stream.purge(sequence=7)
+    stream.delete_message(9)
+    assert sequences(again, again.partitions(start, end)) == [7, 10]
+    fill(js, stream, *numbers(1, start=11))
+    after = latest(again, end)
+    assert after["streams"][stream.name]["missing"] == 8  # 1 to 6, 8 and 9
+
+
 @pytest.mark.parametrize("mode", ["consumer", "direct"])
 def test_a_purge_of_unread_messages_fails_the_query(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream, mode: str

@@ -57,7 +57,7 @@ def test_an_offset_comes_back_from_json() -> None:
         "A": OffsetRange(OLD, 1, 5, 2),
         "B": OffsetRange(NEW, None, 9),
         "C": OffsetRange(NEW, 1, 5, 1, fingerprint=StreamFingerprint(7, NEW), pack=3),
-        "D": OffsetRange(NEW, 1, 5, 1, edges=(3,), missing=2),
+        "D": OffsetRange(NEW, 1, 5, 1, edges=(3,), missing=2, deleted=1),
     }
     assert from_json(to_json(ranges)) == ranges
     assert [offset_range.reached for offset_range in ranges.values()] == [5, 9, 8, 5]
