@@ -426,8 +426,9 @@ class Session:
             ]
             _refuse(refused_requests, error)
             for interest in list(self.interests.values()):
-                if interest.on_permission_error is not None:
-                    interest.on_permission_error(error)
+                tell = interest.on_permission_error  # see `on_disconnected`
+                if tell is not None:
+                    tell(error)
             return
         queue = queue_of_violation(error)
         with self.lock:

@@ -32,7 +32,11 @@ from jsync.core.io_thread import IOThread
 from jsync.core.options import Options
 from jsync.core.session import MAX_IDLE_INBOXES, Session, SubscriptionEntry
 from jsync.core.sync import AtomicCounter, ForkSafeRLock, Latch, WeakCollection
-from jsync.errors import ConcurrentUseError, ConnectionClosedError
+from jsync.errors import (
+    ConcurrentUseError,
+    ConnectionClosedError,
+    PermissionsError,
+)
 from jsync.jetstream.atomic.driver import AtomicDriver
 from jsync.jetstream.atomic.stream_lookup import StreamLookup
 from jsync.jetstream.groups.member_loop import AckExtender, Membership
@@ -50,6 +54,7 @@ from ...support.windows import needs_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 PARALLEL = not getattr(sys, "_is_gil_enabled", lambda: True)()
 ROUNDS = int(os.environ.get("JSYNC_ROUNDS", "1000" if PARALLEL else "300"))
@@ -234,6 +239,37 @@ def test_kept_subscriptions_stay_within_their_limit() -> None:
 
     meet(ROUNDS // 10, *[give_back] * 4)
     assert len(session.idle_inboxes) == MAX_IDLE_INBOXES
+
+
+def test_a_subscription_returned_during_a_refusal_is_harmless() -> None:
+    session = idle_session()
+    refused = PermissionsError("no", operation="publish", subject="s")
+    looks_at = Session.on_permission_error.__code__
+    last, lines = 0, 1
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        if frame.f_code is not looks_at:
+            return None
+        if event == "line":
+            lines += 1
+            if lines == last:
+                session.release_inbox(entry)
+        return trace
+
+    while last <= lines:  # return it before each line in turn, as another thread may
+        last, lines = last + 1, 0
+        entry = SubscriptionEntry(
+            *(session.next_sid(), "s", None, Sink()), on_permission_error=repr
+        )
+        session.interests = {entry.sid: entry}
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            session.on_permission_error(refused)
+        finally:
+            sys.settrace(before)
+    assert last > 2
 
 
 def test_giving_up_a_wait_does_not_disturb_wakers() -> None:
