@@ -41,9 +41,9 @@ class Connected(ConnectionEvent, frozen=True, kw_only=True):
 
     Example:
         ```python
-        nc = jsync.connect("nats://127.0.0.1:4222", retry_on_failed_connect=True)
-        event = jsync.Connected(url="nats://127.0.0.1:4222")
-        print(event.url)
+        def report(event: jsync.ConnectionEvent) -> None:
+            if isinstance(event, jsync.Connected):
+                print("connected to", event.url)
         ```
     """
 

@@ -139,14 +139,14 @@ class ValueCipher(Protocol):
 
     Example:
         ```python
-        class Rot:
+        class Reversed:
             def encrypt(self, data: bytes, place: bytes, /) -> bytes:
                 return data[::-1]
 
             def decrypt(self, data: bytes, place: bytes, /) -> bytes:
                 return data[::-1]
 
-        hidden = kv.with_codec(Rot())  # an example only: use AESGCM for secrets
+        hidden = kv.with_codec(Reversed())  # an example only: use AESGCM for secrets
         hidden.put("a", b"text")
         ```
     """
