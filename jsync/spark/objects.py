@@ -185,13 +185,22 @@ def read_listed(store: ObjectStore, listed: ListedObject) -> bytes:
                     return file.read()
                 is_older = file.info.revision < listed.revision
         except ObjectNotFoundError:
-            is_older = True
+            is_older = not is_deleted(store, listed)
         if not is_older or monotonic() >= until:
             raise ObjectChangedError(
                 f"object {listed.path!r} of store {store.bucket} was replaced or deleted "
                 "after the batch had listed it: read the store again"
             )
         sleep(RETRY_INTERVAL)
+
+
+def is_deleted(store: ObjectStore, listed: ListedObject) -> bool:
+    """Return whether the object was deleted with the bytes that were listed. Blocks."""
+    try:
+        info = store.info(listed.path, include_deleted=True)
+    except ObjectNotFoundError:
+        return False
+    return info.deleted and info.nuid == listed.nuid
 
 
 def plan_objects(

@@ -188,6 +188,22 @@ def test_an_object_changed_after_planning_is_an_error(
     assert {path: row["content"] for path, row in found.items()} == {"a": b"first"}
 
 
+def test_a_deleted_object_is_not_awaited(
+    server: LocalServer, store: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The info of the deletion is newer than the listing, so no server is behind."""
+    waits = list[float]()
+    monkeypatch.setattr("jsync.spark.objects.sleep", waits.append)
+    monkeypatch.setattr("jsync.spark.objects.BEHIND", 0.2)
+    store.put("a", b"first")
+    store.put("b", b"second")
+    reading = reader(server, store, failOnDataLoss=False)
+    partitions = reading.partitions()
+    store.delete("a")
+    assert list(rows(reading, partitions)) == ["b"]
+    assert waits == []
+
+
 def test_bytes_under_a_new_info_are_read(
     server: LocalServer, store: jsync.ObjectStore
 ) -> None:
