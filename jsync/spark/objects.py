@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..errors import (
+    BucketNotFoundError,
     ConfigError,
     LinkError,
     ObjectChangedError,
@@ -109,7 +110,7 @@ class ObjectStoreReader(DataSourceReader):
                     info = target.info
             except LinkError:
                 return None
-            except ObjectNotFoundError:
+            except (ObjectNotFoundError, BucketNotFoundError):
                 link = f"the link {path!r} of object store {store.bucket}"
                 self._lost(f"{link} leads to an object that does not exist")
                 return None
@@ -186,6 +187,8 @@ def read_listed(store: ObjectStore, listed: ListedObject) -> bytes:
                 is_older = file.info.revision < listed.revision
         except ObjectNotFoundError:
             is_older = not is_deleted(store, listed)
+        except (BucketNotFoundError, LinkError):
+            is_older = False  # the target of a link is gone, or the link leads elsewhere
         if not is_older or monotonic() >= until:
             raise ObjectChangedError(
                 f"object {listed.path!r} of store {store.bucket} was replaced or deleted "

@@ -115,6 +115,23 @@ def test_a_link_has_the_content_of_its_target(
         js.delete_object_store(other.bucket)
 
 
+def test_a_link_into_a_deleted_store_is_lost(
+    server: LocalServer, js: jsync.JetStream, store: jsync.ObjectStore, unique: str
+) -> None:
+    other = js.create_object_store(bucket=f"{unique}2", storage="memory")
+    lenient = reader(server, store, failOnDataLoss=False)
+    try:
+        store.put("a", b"content")
+        store.add_link("far", other.put("b", b"other"))
+        planned = lenient.partitions()
+    finally:
+        js.delete_object_store(other.bucket)
+    assert list(rows(lenient, planned)) == ["a"]
+    with pytest.raises(errors.DataLossError, match="the link 'far'"):
+        reader(server, store).partitions()
+    assert list(rows(lenient, lenient.partitions())) == ["a"]
+
+
 def test_partitions_have_about_equal_numbers_of_bytes(
     server: LocalServer, store: jsync.ObjectStore
 ) -> None:
