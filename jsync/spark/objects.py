@@ -97,7 +97,8 @@ class ObjectStoreReader(DataSourceReader):
         if self._has_content:
             for listed in found:
                 self._check_size(listed)
-        return [InputPartition(part) for part in plan_objects(found, options)]
+        costs = [each.size + OPEN_BYTES if self._has_content else 1 for each in found]
+        return [InputPartition(part) for part in plan_objects(found, costs, options)]
 
     def _listed(self, store: ObjectStore, info: ObjectInfo) -> ListedObject | None:
         """Follow links. Return None for a link to a store, or to an object that is gone."""
@@ -188,7 +189,7 @@ def read_listed(store: ObjectStore, listed: ListedObject) -> bytes:
         except ObjectNotFoundError:
             is_older = not is_deleted(store, listed)
         except (BucketNotFoundError, LinkError):
-            is_older = False  # the target of a link is gone, or the link leads elsewhere
+            is_older = False  # a link leads elsewhere, or its target is gone
         if not is_older or monotonic() >= until:
             raise ObjectChangedError(
                 f"object {listed.path!r} of store {store.bucket} was replaced or deleted "
@@ -207,10 +208,9 @@ def is_deleted(store: ObjectStore, listed: ListedObject) -> bool:
 
 
 def plan_objects(
-    found: Sequence[ListedObject], options: ObjectOptions
+    found: Sequence[ListedObject], costs: Sequence[int], options: ObjectOptions
 ) -> list[list[ListedObject]]:
-    """Split the objects into partitions of about as many bytes, in order. Pure."""
-    costs = [each.size + OPEN_BYTES for each in found]
+    """Split the objects into partitions of about equal costs, in bytes, in order. Pure."""
     total = sum(costs)
     wanted = max(-(-total // options.partition_bytes), options.min_partitions or 1)
     count = min(wanted, options.max_partitions or wanted, len(found))

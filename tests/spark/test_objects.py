@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.types import StructType
 
 from jsync import errors
 from jsync.spark import pipeline
@@ -145,6 +146,21 @@ def test_partitions_have_about_equal_numbers_of_bytes(
     assert [len(part.value) for part in by_bytes] == [1] * 8
     limited = {"maxPartitionBytes": 2 * len(BIG), "maxPartitions": 2}
     assert len(reader(server, store, **limited).partitions()) == 2
+
+
+def test_without_content_bytes_make_no_partitions(
+    server: LocalServer, store: jsync.ObjectStore
+) -> None:
+    for number in range(8):
+        store.put(f"{number}", BIG)
+    options = {"nats.servers": server.url, "objectStore": store.bucket}
+    options |= {"maxPartitionBytes": f"{len(BIG)}"}
+    schema = StructType([object_schema()["path"], object_schema()["length"]])
+    (part,) = ObjectStoreReader(Options(options, "read"), schema).partitions()
+    assert len(part.value) == 8
+    more = Options({**options, "minPartitions": "4"}, "read")
+    parts = ObjectStoreReader(more, schema).partitions()
+    assert [len(part.value) for part in parts] == [2, 2, 2, 2]
 
 
 def test_an_empty_store_has_no_rows(
