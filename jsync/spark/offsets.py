@@ -307,9 +307,8 @@ def pack_streams(
     alone = {name: count for name, count in counts.items() if parts[name] == 1}
     small = {name: count for name, count in alone.items() if count < PACK_ROWS}
     others = sum(parts.values()) - len(small)
-    if (
-        max_partitions is not None and others >= max_partitions
-    ):  # even large streams have to share
+    if max_partitions is not None and others >= max_partitions:
+        # Even large streams have to share.
         small, others = alone, sum(parts.values()) - len(alone)
     costs = {name: count + STREAM_ROWS for name, count in small.items()}
     total = sum(costs.values())
@@ -383,7 +382,7 @@ def packed(
 
     Args:
         ranges: The ranges, with their partitions.
-        part: Makes a part from the name of a stream, its offset_range, and the first and the last
+        part: Makes a part from the name of a stream, its range, and the first and the last
             sequence of the part.
     """
     found: list[list[Part]] = []

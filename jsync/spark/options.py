@@ -206,7 +206,7 @@ class Options:
         return text.lower()
 
     def count(self, name: str, minimum: int = 1) -> int | None:
-        """Return a whole number from `least` on."""
+        """Return a whole number from `minimum` on."""
         text = self.text(name)
         if text is None:
             return None

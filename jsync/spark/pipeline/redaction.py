@@ -36,5 +36,5 @@ def secret_variables(pipeline: Pipeline) -> list[str]:
 
 
 def redaction(variables: list[str], pattern: str) -> str:
-    """Extend the pattern `said` of hidden settings by `spark.executorEnv.NAME` of each variable."""
+    """Extend the pattern of hidden settings by `spark.executorEnv.NAME` of each variable."""
     return f"{pattern}|Env[.](?:{'|'.join(map(re.escape, variables))})$"

@@ -58,7 +58,7 @@ def replay_pipeline(
 
     Args:
         pipeline: A checked pipeline.
-        wanted: The range and the sink.
+        replay_range: The range and the sink.
         again: Allow rows whose ids the stream may have forgotten.
 
     Raises:
