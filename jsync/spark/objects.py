@@ -84,9 +84,12 @@ class ObjectStoreReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         get_jetstream(self._connection)  # raises immediately for a wrong address
         store, options = self._store(), self._options
-        infos = retry_until_available(
-            lambda: list(store.list()), self._connection.retry_timeout
-        )
+
+        def listing() -> list[ObjectInfo]:
+            # An object that is replaced meanwhile is listed again.
+            return list({info.name: info for info in store.list()}.values())
+
+        infos = retry_until_available(listing, self._connection.retry_timeout)
         if options.pattern is not None:
             infos = [info for info in infos if fnmatchcase(info.name, options.pattern)]
         found = [

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
+import jsync
 from jsync import errors
 from jsync.spark import pipeline
 from jsync.spark.connection import close_connections
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import InputPartition
 
-    import jsync
     from jsync.server import LocalServer
 
 BIG = bytes(range(256)) * 4096
@@ -219,6 +219,28 @@ def test_an_object_changed_after_planning_is_an_error(
     lenient = reader(server, store, failOnDataLoss=False)
     found = rows(lenient, partitions)
     assert {path: row["content"] for path, row in found.items()} == {"a": b"first"}
+
+
+def test_an_object_replaced_while_listing_comes_once(
+    server: LocalServer, store: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listing is longer than what the server sends ahead, so it has both infos."""
+    for number in range(2000):
+        store.put(f"{number}", b"first")
+    listing, listed = jsync.ObjectStore.list, list[str]()
+
+    def replacing(self: jsync.ObjectStore) -> Iterator[jsync.ObjectInfo]:
+        for info in listing(self):
+            if not listed:
+                self.put(info.name, b"second")
+            listed.append(info.name)
+            yield info
+
+    monkeypatch.setattr(jsync.ObjectStore, "list", replacing)
+    reading = reader(server, store, pathGlobFilter="0")
+    found = rows(reading, reading.partitions())
+    assert listed.count("0") == 2
+    assert {path: row["content"] for path, row in found.items()} == {"0": b"second"}
 
 
 def test_a_deleted_object_is_not_awaited(
