@@ -109,9 +109,13 @@ class ObjectStoreReader(DataSourceReader):
         if info.link is not None:
             if info.link.name is None:
                 return None
+
+            def target() -> ObjectInfo:
+                with store.open(path) as file:
+                    return file.info
+
             try:
-                with store.open(path) as target:
-                    info = target.info
+                info = retry_until_available(target, self._connection.retry_timeout)
             except LinkError:
                 return None
             except (ObjectNotFoundError, BucketNotFoundError):

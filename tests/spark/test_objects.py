@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
+    from ..conftest import StartServer
+
 BIG = bytes(range(256)) * 4096
 """A MiB, in several chunks."""
 
@@ -114,6 +116,37 @@ def test_a_link_has_the_content_of_its_target(
             reading.partitions()
     finally:
         js.delete_object_store(other.bucket)
+
+
+def test_links_are_followed_after_an_outage(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        store = nc.jetstream().create_object_store(bucket="files")
+        store.add_link("link", store.put("a", b"content"))
+    opening, opened = jsync.ObjectStore.open, list[str]()
+
+    def away(self: jsync.ObjectStore, name: str) -> jsync.ObjectReader:
+        opened.append(name)
+        if len(opened) > 1:
+            return opening(self, name)
+        server.kill()
+        try:
+            return opening(self, name, timeout=0.5)
+        finally:
+            server.start()
+
+    monkeypatch.setattr(jsync.ObjectStore, "open", away)
+    reading = reader(server, store)
+    try:
+        found = rows(reading, reading.partitions())
+    finally:
+        close_connections()
+    assert {path: row["content"] for path, row in found.items()} == {
+        "a": b"content",
+        "link": b"content",
+    }
 
 
 def test_a_link_into_a_deleted_store_is_lost(
