@@ -553,6 +553,14 @@ class WatchReader(Drainable, Generic[Item]):
         if self._task is None:
             self.handed_over.set()
             return
+        if not self._threads:
+            # No thread is in the callback, and the entries that waited are dropped, so no
+            # call follows. All threads of the pool may be busy for long.
+            if self._mailbox.failure is not None:
+                self._noted(self._mailbox.failure)
+            self.handed_over.set()
+            self.finished.set()
+            return
         self._join(timeout, timeout)
 
     @property

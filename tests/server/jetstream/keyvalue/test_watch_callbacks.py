@@ -111,6 +111,25 @@ def test_an_exhausted_pool_is_named_after_its_watch(
         assert not any(watch.closed for watch in watches)
 
 
+def test_an_exhausted_pool_delays_no_stop(
+    server: LocalServer, bucket: jsync.KeyValue
+) -> None:
+    slow, got = Gate(), Recorder()
+    with jsync.connect(server.url, callback_threads=1) as nc:
+        own = nc.jetstream().key_value(bucket.bucket)
+        watch = own.watch("slow", callback=slow)
+        other = own.watch("other", callback=got)
+        bucket.put("slow")
+        assert slow.begun.wait(SOON)
+        bucket.put("other")
+        nc.flush()
+        other.stop(SOON)
+        slow.opened.set()
+        assert other.wait(SOON)
+        assert got.waiting == 0
+        assert not watch.closed
+
+
 def test_a_live_view_serves_a_callback_that_waits(
     server: LocalServer, bucket: jsync.KeyValue, unique: str
 ) -> None:
