@@ -499,7 +499,7 @@ class ObjectStore:
     def list(
         self, *, include_deleted: bool = False, timeout: Seconds | None = None
     ) -> Iterator[ObjectInfo]:
-        """Iterate over the infos of all objects, the oldest first.
+        """Iterate over the infos of all objects, the oldest first, each object once.
 
         Messages of the store that are not valid infos are passed over. `on_error` of the
         connection gets a `InvalidObjectInfoError` for each of them, by default the log.
@@ -522,6 +522,7 @@ class ObjectStore:
             seconds,
             deleted=include_deleted,
             on_bad=lambda error, _: objects.api.session.callbacks.report(error),
+            once=True,
         )
 
     @explain_keywords

@@ -574,6 +574,19 @@ def test_a_server_without_room_takes_no_more(own_server: StartServer) -> None:
 # Infos --------------------------------------------------------------------------------
 
 
+def test_an_object_replaced_meanwhile_is_listed_once(files: jsync.ObjectStore) -> None:
+    # More than a listing prefetches, with the last ones of the listing replaced.
+    names = [f"{number:04}" for number in range(1500)]
+    for name in names:
+        files.put(name, b"")
+    listing = files.list()
+    found = [next(listing).name]
+    for name in (names[0], *names[-20:], "new"):
+        files.put(name, b"1")
+    found += [info.name for info in listing]
+    assert sorted(name for name in found if name != "new") == names
+
+
 def test_objects_are_listed_with_deleted_ones_on_request(
     files: jsync.ObjectStore,
 ) -> None:
