@@ -328,9 +328,11 @@ class NetworkStream:
         """
         with contextlib.suppress(OSError, CancelledError):
             self._sock.shutdown(socket.SHUT_WR)
-            while wait(
-                self.fd, POLLIN, deadline, self._waker, self._cancelled
-            ) and self._sock.recv(READ_SIZE):
+            while (
+                monotonic() < deadline
+                and wait(self.fd, POLLIN, deadline, self._waker, self._cancelled)
+                and self._sock.recv(READ_SIZE)
+            ):
                 pass
 
     def close(self) -> None:

@@ -261,8 +261,8 @@ class API:
                 *(self.session, f"{self.prefix}.{subject}", data),
                 *(timeout, monotonic() + timeout, None),
             )
-        except NoRespondersError as nobody:
-            raise self.not_enabled_error() from nobody
+        except NoRespondersError as no_responders:
+            raise self.not_enabled_error() from no_responders
         return parse_reply(msg.data, subject)
 
     def not_enabled_error(self) -> JetStreamNotEnabledError:
@@ -453,4 +453,4 @@ class CallbackRequest:
             then(answer)
 
     def __repr__(self) -> str:
-        return f"<Inquiry {self._subject} {'open' if self._then else 'ended'}>"
+        return f"<CallbackRequest {self._subject} {'open' if self._then else 'ended'}>"

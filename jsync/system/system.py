@@ -350,8 +350,8 @@ class System:
                     expected = servers if isinstance(servers, int) else 0
                     if len(found) >= expected > 0:
                         break
-        except NoRespondersError as nobody:
-            raise _outside(subject) from nobody
+        except NoRespondersError as no_responders:
+            raise _outside(subject) from no_responders
         if failures and not found:
             raise failures[0]
         for each in failures:
@@ -566,11 +566,11 @@ class Server:
         timeout = self._timeout + longer
         try:
             msg = request(self._owner._session, subject, payload, timeout)
-        except NoRespondersError as nobody:
+        except NoRespondersError as no_responders:
             raise ServerNotFoundError(
                 f"server {self.name} ({self.id}) does not answer: it has stopped, or you "
                 "may not ask it"
-            ) from nobody
+            ) from no_responders
         answer = engine.read(endpoint, msg.data)
         if answer.error is not None:
             raise answer.error

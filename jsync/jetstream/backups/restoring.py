@@ -257,8 +257,10 @@ class _Restore:
     def _send(self, subject: str, data: bytes, timeout: float) -> bytes:
         try:
             return request(self._api.session, subject, data, timeout).data
-        except NoRespondersError as nobody:
-            raise BackupError("the server gave up the restore: begin again") from nobody
+        except NoRespondersError as no_responders:
+            raise BackupError(
+                "the server gave up the restore: begin again"
+            ) from no_responders
         except errors.TimeoutError as late:
             raise errors.TimeoutError(
                 f"the server did not take the backup within {timeout} s"

@@ -54,10 +54,10 @@ def publish(
         try:
             msg = request_until(session, subject, data, left, deadline, headers, others)
             return read_ack(msg.data)
-        except NoRespondersError as nobody:
-            error, error.__cause__ = no_stream(subject), nobody
+        except NoRespondersError as no_responders:
+            error, error.__cause__ = no_stream(subject), no_responders
             if retries == retry_attempts:
-                raise error from nobody
+                raise error from no_responders
             retries += 1
             wait = retry_wait
         except errors.TimeoutError:

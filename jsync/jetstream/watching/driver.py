@@ -553,7 +553,7 @@ class WatchReader(Drainable, Generic[Item]):
         if self._task is None:
             self.handed_over.set()
             return
-        if not self._threads:
+        if not self._threads and not self._session.forked:
             # No thread is in the callback, and the entries that waited are dropped, so no
             # call follows. All threads of the pool may be busy for long.
             if self._mailbox.failure is not None:
