@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]*)?\)")
+CODE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+MEASURED = re.compile(
+    r"(?:messages|thousand) a second|messages/s|\d[\d.]* ?µs|of CPU\b|bytes of memory|% (?:less|more)"
+)
+"""Words that come with figures that somebody has measured."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_page_link_leads_to_a_file(page: Path) -> None:
     paths = {path for path, _ in LINK.findall(page.read_text()) if path}
     assert [path for path in paths if not (page.parent / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_pages_link_measured_figures_to_their_results(page: Path) -> None:
+    prose = CODE.sub("", page.read_text())
+    figures = MEASURED.findall(prose)
+    assert not figures or re.search(r"\]\([^)]*benchmarks/", prose)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
