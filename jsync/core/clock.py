@@ -22,10 +22,10 @@ else:  # pragma: no cover - not on Linux
         return time.monotonic()
 
 
-def deadline_after(timeout: Seconds, name: str = "timeout") -> float:
+def deadline_after(timeout: Seconds) -> float:
     """Return the time of the monotonic clock `timeout` seconds from now.
 
     Raises:
         ConfigError: `timeout` is not a number of seconds.
     """
-    return time.monotonic() + check_seconds(timeout, name)
+    return time.monotonic() + check_seconds(timeout, "timeout")

@@ -72,7 +72,7 @@ def demo(settings: Settings) -> None:
         steps = [_store(js, characters)]
         counts, step = _work(stream, len(characters))
         steps.append(step)
-        steps.append(_read(stream, len(characters)))
+        steps.append(_read(stream))
         found, step = _look_up(stream)
         steps.append(step)
         left = stream.consumer("worker").info()
@@ -120,7 +120,7 @@ def _work(stream: jsync.Stream, expected: int) -> tuple[Counter[str], DemoStep]:
     )
 
 
-def _read(stream: jsync.Stream, expected: int) -> DemoStep:
+def _read(stream: jsync.Stream) -> DemoStep:
     begin, count, last = perf_counter(), 0, 0
     with stream.ordered_consumer().messages(until_end=True) as messages:
         for msg in messages:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 TYPE, ENCODING = "Content-Type", "Content-Encoding"
 HEADERS, PROPERTIES = "Kombu-Headers", "Kombu-Properties"
-REDELIVERED = "redelivered"
 
 
 class WireMessage(NamedTuple):

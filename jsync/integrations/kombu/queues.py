@@ -199,11 +199,6 @@ class Queues:
             self._known[queue] = levels
         return True
 
-    def is_declared(self, queue: str) -> bool:
-        """Return whether this process has declared the queue."""
-        with self._lock:
-            return queue in self._declared
-
     def restore(self, queue: str) -> int | None:
         """Create a deleted queue again, if this process has declared it. Blocks.
 

@@ -99,17 +99,6 @@ class ConsumerGroupConfig:
         assigned = self.assignment()
         return tuple(each for each, name in assigned.items() if name == member)
 
-    def owner_of(self, partition: int) -> str | None:
-        """The member that gets a partition, or None. For all partitions, use `assignment`.
-
-        Args:
-            partition: The number of the partition.
-
-        Returns:
-            The name of the member.
-        """
-        return self.assignment().get(partition)
-
     def assignment(self) -> dict[int, str]:
         """The member of each partition that has one.
 
@@ -628,6 +617,8 @@ class HandoverAction(Enum):
     LEAVE = "another instance is served: it sees to that"
 
 
+MAX_ACK_WAIT: Final = 0.5
+"""The most seconds to wait for acks that are on their way."""
 NEW_SECONDS: Final = 1.0
 """The age in seconds up to which the creator of a consumer may not have pulled yet."""
 
@@ -638,13 +629,12 @@ def decide_handover(
     *,
     has_received: bool,
     waited: float,
-    max_wait: float = 0.5,
 ) -> HandoverAction:
     """Decide on the next step by the server's info of the consumer, after `waited` seconds.
 
     `pin` is the id that the server gave this instance, and `has_received` says whether this
     instance got a message of the consumer. A message that was returned with a delay stays
-    pending, so the wait ends after `patience` seconds. A message of another instance keeps
+    pending, so the wait ends after `MAX_ACK_WAIT`. A message of another instance keeps
     the consumer until that instance has acked it, also if it takes longer than its pin
     lasts. If that instance is dead, the server deletes the consumer. An instance that has
     just created the consumer is about to pull.
@@ -656,7 +646,7 @@ def decide_handover(
         return HandoverAction.LEAVE
     if info.num_ack_pending and not has_received:
         return HandoverAction.LEAVE
-    if info.num_ack_pending and waited < max_wait:
+    if info.num_ack_pending and waited < MAX_ACK_WAIT:
         return HandoverAction.WAIT
     if info.num_ack_pending and not served:
         return HandoverAction.LEAVE

@@ -82,15 +82,15 @@ def test_every_partition_has_one_member(partitions: int, members: list[str]) -> 
     group = config(partitions=partitions, members=tuple(members))
     dealt = [p for name in group.member_names for p in group.partitions_of(name)]
     assert sorted(dealt) == list(range(partitions))
-    owners = {p: group.owner_of(p) for p in range(partitions)}
-    assert all(p in group.partitions_of(owner or "") for p, owner in owners.items())
+    owners = group.assignment()
+    assert all(p in group.partitions_of(owner) for p, owner in owners.items())
 
 
 def test_mappings_say_the_partitions_of_each_member() -> None:
     group = config(partitions=3, mappings={"b": (2, 0), "a": (1,)})
     assert group.member_names == ("b", "a")
-    assert (group.partitions_of("b"), group.owner_of(1)) == ((2, 0), "a")
-    assert config().owner_of(0) is None
+    assert (group.partitions_of("b"), group.assignment()[1]) == ((2, 0), "a")
+    assert config().assignment() == {}
 
 
 # Invalid groups -----------------------------------------------------------------------
