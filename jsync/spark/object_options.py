@@ -49,22 +49,17 @@ class ObjectOptions:
                     f"option {name} is not for an object store: leave it out, or leave "
                     "objectStore out"
                 )
-        least, most = options.count("minPartitions"), options.count("maxPartitions")
-        if least is not None and most is not None and least > most:
-            raise ConfigError(
-                f"option minPartitions is above maxPartitions: {least} and {most}; give "
-                "one of them, or a greater maxPartitions"
-            )
+        min_partitions, max_partitions = options.count_range("Partitions")
         limit = options.count("maxObjectBytes")
         if limit is not None and limit > MAX_CONTENT:
-            wanted = f"at most {MAX_CONTENT}, the most bytes of a value in Spark"
-            raise refused("maxObjectBytes", wanted, f"{limit}")
+            expected = f"at most {MAX_CONTENT}, the most bytes of a value in Spark"
+            raise refused("maxObjectBytes", expected, f"{limit}")
         return cls(
             store=store,
             pattern=options.text("pathGlobFilter"),
             max_object_bytes=limit or MAX_BYTES,
             partition_bytes=options.count("maxPartitionBytes") or MAX_BYTES,
-            min_partitions=least,
-            max_partitions=most,
+            min_partitions=min_partitions,
+            max_partitions=max_partitions,
             fail_on_loss=options.flag("failOnDataLoss", True),
         )

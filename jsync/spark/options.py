@@ -214,6 +214,16 @@ class Options:
             raise refused(name, f"a whole number from {minimum} on", text)
         return int(text)
 
+    def count_range(self, name: str) -> tuple[int | None, int | None]:
+        """Return the whole numbers of the options `min{name}` and `max{name}`."""
+        minimum, maximum = self.count(f"min{name}"), self.count(f"max{name}")
+        if minimum is not None and maximum is not None and minimum > maximum:
+            raise ConfigError(
+                f"option min{name} is above max{name}: {minimum} and {maximum}; give one "
+                f"of them, or a greater max{name}"
+            )
+        return minimum, maximum
+
     def seconds(self, name: str) -> float | None:
         text = self.text(name)
         if text is None:

@@ -139,47 +139,17 @@ class SourceOptions:
                 raise ConfigError(
                     "option endingOffsets: a batch that ends at earliest would be empty"
                 )
-        min_rows, max_rows = (
-            options.count(f"{which}OffsetsPerTrigger") for which in ("min", "max")
-        )
-        if min_rows is not None and max_rows is not None and min_rows > max_rows:
-            raise ConfigError(
-                f"option minOffsetsPerTrigger is above maxOffsetsPerTrigger: {min_rows} "
-                f"and {max_rows}; give one of them, or a greater maxOffsetsPerTrigger"
-            )
+        min_rows, max_rows = options.count_range("OffsetsPerTrigger")
         delay = options.duration("maxTriggerDelay")
         if delay is not None and min_rows is None:
             raise ConfigError(
                 "option maxTriggerDelay needs minOffsetsPerTrigger: no batch waits without"
             )
-        min_partitions, max_partitions = (
-            options.count("minPartitions"),
-            options.count("maxPartitions"),
-        )
-        if (
-            min_partitions is not None
-            and max_partitions is not None
-            and min_partitions > max_partitions
-        ):
-            raise ConfigError(
-                f"option minPartitions is above maxPartitions: {min_partitions} and "
-                f"{max_partitions}; give one of them, or a greater maxPartitions"
-            )
-        min_rows_each = options.count("minRecordsPerPartition")
-        max_rows_each = options.count("maxRecordsPerPartition")
+        min_partitions, max_partitions = options.count_range("Partitions")
+        min_rows_each, max_rows_each = options.count_range("RecordsPerPartition")
         if min_rows_each is not None and min_partitions is None:
             raise ConfigError(
                 "option minRecordsPerPartition needs minPartitions: it limits them"
-            )
-        if (
-            min_rows_each is not None
-            and max_rows_each is not None
-            and min_rows_each > max_rows_each
-        ):
-            raise ConfigError(
-                f"option minRecordsPerPartition is above maxRecordsPerPartition: "
-                f"{min_rows_each} and {max_rows_each}; give one of them, or a greater "
-                "maxRecordsPerPartition"
             )
         pause = options.text("pauseFile")
         if pause is not None and not streaming:
