@@ -640,18 +640,17 @@ def regroup(options: argparse.Namespace) -> Result:
             running = joined.consume(handler(name))
             stack.callback(running.stop)
         await_go()
-        for change in ("add", "drop") * options.changes:
+        for change in (group.add_members, group.delete_members) * options.changes:
             time.sleep(0.3)
-            before = group.config
+            before = group.config.assignment()
             begin = now()
-            getattr(group, change)("m3")
-            after = group.config
+            change("m3")
+            after = group.config.assignment()
             first.clear()
             moved = [
                 (owner, number)
-                for number in range(after.partitions)
-                if (owner := after.owner_of(number)) != before.owner_of(number)
-                and owner is not None
+                for number, owner in after.items()
+                if owner != before.get(number)
             ]
             while any(each not in first for each in moved):
                 time.sleep(0.001)
