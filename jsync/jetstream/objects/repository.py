@@ -141,17 +141,15 @@ class ObjectRepository:
         *,
         deleted: bool,
         on_bad: Callable[[InvalidObjectInfoError, bytes], object],
-        once: bool = False,
     ) -> Iterator[ObjectInfo]:
         """Iterate over the infos of the store. Messages that are no infos go to `on_bad`.
 
-        An object that is replaced meanwhile may come again with its new info, unless `once`.
+        An object that is replaced meanwhile may come again with its new info.
         """
         layout = self.layout.with_on_bad(on_bad)
         changes = open_watch(
             *(self.api, layout, ()), ignore_deletes=not deleted, timeout=timeout
         )
-        changes.entries.once = once
         with ObjectWatch(changes) as watch:
             yield from watch.initial()
 

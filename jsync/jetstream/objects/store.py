@@ -518,12 +518,12 @@ class ObjectStore:
         check_bool(include_deleted, "include_deleted")
         seconds = self._objects.api.seconds(timeout)
         objects = self._objects
-        return objects.infos(
+        infos = objects.infos(
             seconds,
             deleted=include_deleted,
             on_bad=lambda error, _: objects.api.session.callbacks.report(error),
-            once=True,
         )
+        return _without_repetitions(infos)
 
     @explain_keywords
     def watch(
@@ -866,6 +866,16 @@ def _retry_read(read: Callable[[bool], Read]) -> Read:
         with contextlib.suppress(ObjectChangedError):
             return read(attempt > 0)
     return read(True)
+
+
+def _without_repetitions(infos: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
+    """Pass over an object that was replaced while the store was listed, and came before."""
+    names: set[str] = set()
+    for info in infos:
+        name = info.subject_token or info.name
+        if name not in names:
+            names.add(name)
+            yield info
 
 
 def _new_file(path: Path, *, like: Path) -> BinaryIO:

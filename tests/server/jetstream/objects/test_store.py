@@ -587,6 +587,21 @@ def test_an_object_replaced_meanwhile_is_listed_once(files: jsync.ObjectStore) -
     assert sorted(name for name in found if name != "new") == names
 
 
+def test_an_object_put_again_meanwhile_is_listed(files: jsync.ObjectStore) -> None:
+    # A server that lags sends the deletion first, and then the info of the new object.
+    names = [f"{number:04}" for number in range(1500)]
+    files.put("again", b"")
+    files.delete("again")
+    for name in names:
+        files.put(name, b"")
+    listing = files.list()
+    found = [next(listing).name]
+    for name in ("again", *names[-20:]):  # the listing ends behind the last of them
+        files.put(name, b"1")
+    found += [info.name for info in listing]
+    assert sorted(found) == [*names, "again"]
+
+
 def test_objects_are_listed_with_deleted_ones_on_request(
     files: jsync.ObjectStore,
 ) -> None:
