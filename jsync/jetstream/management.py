@@ -22,6 +22,7 @@ from ..errors import (
     Error,
     JetStreamNotEnabledError,
     NoCachedInfoError,
+    StreamCreateError,
     StreamNameInUseError,
     StreamNotFoundError,
     SubjectOverlapError,
@@ -105,7 +106,7 @@ def create_stream(
 ) -> StreamInfo:
     requested = StreamConfig.from_any(config, fields)
     try:
-        return _put_stream(api, "CREATE", requested, timeout)
+        return _create(api, requested, timeout)
     except StreamNameInUseError as error:
         raise _stream_differs(api, error, requested, timeout) from error
 
@@ -204,10 +205,24 @@ def create_or_update_stream(
         return _put_stream(api, "UPDATE", requested, timeout)
     except StreamNotFoundError:
         try:
-            return _put_stream(api, "CREATE", requested, timeout)
+            return _create(api, requested, timeout)
         except StreamNameInUseError:
             # Another client has created the stream in between.
             return _put_stream(api, "UPDATE", requested, timeout)
+
+
+def _create(api: API, config: StreamConfig, timeout: Seconds | None) -> StreamInfo:
+    """Create a stream, with a second attempt if the server could not make its directory.
+
+    When the last stream of an account is deleted, the server removes the directory of all
+    streams a moment after its reply, also under the feet of a stream that is being created.
+    """
+    try:
+        return _put_stream(api, "CREATE", config, timeout)
+    except StreamCreateError as error:
+        if error.description != "error creating store for stream":
+            raise
+        return _put_stream(api, "CREATE", config, timeout)
 
 
 def _check_same(what: str, name: str | None, *others: str | None) -> None:

@@ -15,15 +15,18 @@ import jsync
 from jsync import errors
 from jsync.models import AccountInfo, StreamConfig
 
+from ...support.proxy import FaultProxy, frame_changer
 from ...support.servers import RawClient, free_port, wait_for
 from ...support.threads import SOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from jsync.server import LocalServer
 
     from ...conftest import StartServer
+    from ...support.proxy import Side
 
 pytestmark = pytest.mark.server
 
@@ -43,6 +46,43 @@ def fill(js: jsync.JetStream, stream: jsync.Stream, *tokens: str) -> None:
 
 
 # Creating and changing ----------------------------------------------------------------
+
+
+def test_a_stream_without_directory_is_created_again(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    server = own_server(store_dir=tmp_path)
+    streams = tmp_path / "jetstream" / "$G" / "streams"
+    streams.parent.mkdir(parents=True, exist_ok=True)
+    streams.touch()  # a file where the server needs a directory
+    refusals = 0
+
+    def hold(frame: bytes, to: Side) -> bytes:
+        nonlocal refusals
+        if to == "client" and b'"err_code":10049' in frame:
+            refusals += 1
+            wait_for(lambda: not streams.exists())  # the server removes what it finds
+        return frame
+
+    with FaultProxy("127.0.0.1", server.port) as proxy:
+        proxy.rewrite(frame_changer(hold))
+        with jsync.connect(proxy.url) as nc:
+            assert nc.jetstream().create_stream(name="A").info().state.messages == 0
+    assert refusals == 1
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    store = tmp_path
+    while len(str(store)) < 3700:
+        store = store / ("d" * 200)  # Linux takes no path above 4096 bytes
+    server = own_server(store_dir=store)
+    with (
+        jsync.connect(server.url) as nc,
+        pytest.raises(errors.StreamCreateError, match="error creating store"),
+    ):
+        nc.jetstream().create_stream(name="A" * 250)
 
 
 def test_an_existing_streams_error_names_each_differing_field(
