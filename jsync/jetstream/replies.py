@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_origin
 
 import msgspec
 
-from ..errors import APIError, JetStreamError
+from ..errors import APIError, JetStreamError, OperationFailedError, StreamSealedError
 from ..models import ApiErrorReply
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -31,6 +31,8 @@ def api_error(error: object, subject: str = "") -> APIError:
     """
     reply = ApiErrorReply.from_wire(error if isinstance(error, Mapping) else {})
     kind = APIError.by_err_code.get(reply.err_code, APIError)
+    if kind is OperationFailedError and reply.description == "sealed stream":
+        kind = StreamSealedError  # the stream was sealed while the server purged it
     about = f", asked {subject}" if subject else ""
     words = reply.description or "JetStream API error"
     advice = f": {kind.advice}" if kind.advice else ""

@@ -141,6 +141,13 @@ def test_a_reply_becomes_the_error_of_its_code(err_code: int) -> None:
     assert vars(again) == vars(error)
 
 
+def test_a_stream_sealed_during_a_purge_is_sealed() -> None:
+    error = api_error({"err_code": 10051, "description": "sealed stream"})
+    assert type(error) is errors.StreamSealedError
+    other = api_error({"err_code": 10051, "description": "no such file or directory"})
+    assert type(other) is errors.OperationFailedError
+
+
 def test_a_disabled_ttl_names_the_enabling_field() -> None:
     error = api_error({"err_code": 10166, "description": "per-message TTL is disabled"})
     assert "limit_marker_ttl on the bucket" in str(error)
