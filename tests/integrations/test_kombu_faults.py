@@ -163,8 +163,10 @@ def test_an_ack_lost_with_its_connection_is_resent(
             message.ack()
         shared = connection.transport.shared
         wait_for(lambda: shared.nc.stats().unsent_bytes == 0)
+        proxy.refuse()  # the next connection comes without the hook
         proxy.cut()
         proxy.rewrite(None)
+        proxy.accept()
         wait_for(lambda: messages(broker, "jobs") == 0)
         reading.nothing_more()
         assert len(reading.messages) == 20
