@@ -71,7 +71,7 @@ def test_a_stream_without_directory_is_created_again(
     assert refusals == 1
 
 
-def test_a_directory_that_cannot_be_made_is_an_error(
+def test_an_impossible_directory_is_an_error(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     store = tmp_path
