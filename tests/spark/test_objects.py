@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 import jsync
 from jsync import errors
 from jsync.spark import pipeline
 from jsync.spark.connection import close_connections
-from jsync.spark.objects import ObjectStoreReader
+from jsync.spark.objects import ListedObject, ObjectStoreReader, StoredInfo
 from jsync.spark.options import Options
 from jsync.spark.schema import object_schema
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import InputPartition
 
     from jsync.server import LocalServer
 
@@ -229,22 +229,14 @@ def test_without_content_no_object_is_read(
     assert [tuple(row) for row in frame.collect()] == [(len(BIG), "big.iso")]
 
 
-@pytest.mark.parametrize("change", ["put", "delete"])
-def test_an_object_changed_after_planning_is_an_error(
-    server: LocalServer,
-    store: jsync.ObjectStore,
-    change: str,
-    monkeypatch: pytest.MonkeyPatch,
+def test_an_object_deleted_after_planning_is_an_error(
+    server: LocalServer, store: jsync.ObjectStore
 ) -> None:
-    monkeypatch.setattr("jsync.spark.objects.BEHIND", 0.2)
     store.put("a", b"first")
     store.put("b", BIG)
     reading = reader(server, store, maxPartitions=1)
     partitions = reading.partitions()
-    if change == "put":
-        store.put("b", BIG[::-1])
-    else:
-        store.delete("b")
+    store.delete("b")
     with pytest.raises(
         errors.DataLossError, match=r"object 'b' .* read the store again"
     ):
@@ -254,40 +246,121 @@ def test_an_object_changed_after_planning_is_an_error(
     assert {path: row["content"] for path, row in found.items()} == {"a": b"first"}
 
 
+def test_an_object_replaced_after_planning_is_new(
+    server: LocalServer, store: jsync.ObjectStore
+) -> None:
+    store.put("a", b"first")
+    store.put("b", BIG)
+    reading = reader(server, store)
+    partitions = reading.partitions()
+    store.put("b", b"second")
+    info = store.info("b")
+    row = rows(reading, partitions)["b"]
+    assert (row["content"], row["length"]) == (b"second", len(b"second"))
+    assert (row["digest"], row["modificationTime"]) == (info.digest, info.modified)
+
+
+def test_a_larger_new_version_is_refused(
+    server: LocalServer, store: jsync.ObjectStore
+) -> None:
+    store.put("a", b"first")
+    reading = reader(server, store, maxObjectBytes=10)
+    partitions = reading.partitions()
+    store.put("a", b"more than ten bytes")
+    with pytest.raises(errors.ConfigError, match=r"'a' .* maxObjectBytes is 10"):
+        rows(reading, partitions)
+
+
 def test_an_object_replaced_while_listing_comes_once(
     server: LocalServer, store: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The listing is longer than what the server sends ahead, so it has both infos."""
+    """The listing is longer than what the server sends ahead, so the watch has both infos."""
     for number in range(2000):
         store.put(f"{number}", b"first")
-    listing, listed = jsync.ObjectStore.list, list[str]()
+    listing, replaced = jsync.ObjectStore.list, list[jsync.ObjectInfo]()
 
     def replacing(self: jsync.ObjectStore) -> Iterator[jsync.ObjectInfo]:
         for info in listing(self):
-            if not listed:
-                self.put(info.name, b"second")
-            listed.append(info.name)
+            if not replaced:
+                replaced.append(self.put(info.name, b"second"))
             yield info
 
     monkeypatch.setattr(jsync.ObjectStore, "list", replacing)
     reading = reader(server, store, pathGlobFilter="0")
-    found = rows(reading, reading.partitions())
-    assert listed.count("0") == 2
-    assert {path: row["content"] for path, row in found.items()} == {"0": b"second"}
+    (row,) = rows(reading, reading.partitions()).values()
+    assert (row["content"], row["digest"]) == (b"second", replaced[0].digest)
 
 
-def test_a_deleted_object_is_not_awaited(
+def test_an_object_replaced_during_reads_is_read(
     server: LocalServer, store: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The info of the deletion is newer than the listing, so no server is behind."""
+    """Each of five reads finds the chunks of its info gone."""
+    store.put("a", BIG)
+    reading = reader(server, store)
+    partitions = reading.partitions()
+    opening, opened = jsync.ObjectStore.open, list[str]()
+
+    def replacing(self: jsync.ObjectStore, name: str) -> jsync.ObjectReader:
+        file = opening(self, name)
+        opened.append(name)
+        if len(opened) <= 5:
+            store.put(name, BIG + bytes([len(opened)]))
+        return file
+
+    monkeypatch.setattr(jsync.ObjectStore, "open", replacing)
+    assert rows(reading, partitions)["a"]["content"] == BIG + b"\5"
+    assert len(opened) == 6
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_an_object_not_there_yet_is_awaited(
+    server: LocalServer,
+    store: jsync.ObjectStore,
+    there: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The executor's server has an older info than was listed, or none."""
+    if there:
+        store.put("a", b"first")
+    waits = list[float]()
+
+    def catch_up(seconds: float) -> None:
+        waits.append(seconds)
+        store.put("a", b"second")
+
+    monkeypatch.setattr("jsync.spark.objects.sleep", catch_up)
+    row = {"path": "a", "length": 6}
+    listed = ListedObject(StoredInfo(store.bucket, "a", 3 if there else 1), None, row)
+    reading = reader(server, store)
+    found = rows(reading, [InputPartition([listed])])
+    assert found["a"]["content"] == b"second"
+    assert len(waits) == 1
+
+
+@pytest.mark.parametrize("change", ["delete", "rename", "purge", "delete target"])
+def test_an_object_that_is_gone_is_not_awaited(
+    server: LocalServer,
+    js: jsync.JetStream,
+    store: jsync.ObjectStore,
+    change: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The leader has all that was listed, so no server is behind."""
     waits = list[float]()
     monkeypatch.setattr("jsync.spark.objects.sleep", waits.append)
     monkeypatch.setattr("jsync.spark.objects.BEHIND", 0.2)
-    store.put("a", b"first")
+    info = store.put("a", b"first")
     store.put("b", b"second")
+    if change == "delete target":
+        store.add_link("link", info)
     reading = reader(server, store, failOnDataLoss=False)
     partitions = reading.partitions()
-    store.delete("a")
+    if change == "rename":
+        store.update_meta("a", new_name="c")
+    elif change == "purge":
+        js.stream(f"OBJ_{store.bucket}").purge(subject=f"$O.{store.bucket}.M.YQ==")
+    else:
+        store.delete("a")
     assert list(rows(reading, partitions)) == ["b"]
     assert waits == []
 
