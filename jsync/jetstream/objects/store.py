@@ -260,7 +260,9 @@ class ObjectStore:
     ) -> bytes:
         """Get the bytes of an object, or of the object that a link leads to.
 
-        If another client replaces the object during the call, the call reads the new one.
+        If another client replaces the object during the call, the call reads the new one. In
+        a cluster you may get the object that a put of yours has just replaced, from a server
+        that is behind.
 
         Args:
             name: The name of the object.

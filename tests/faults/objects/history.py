@@ -89,6 +89,11 @@ class History:
             if not any(later.done and later.start > step.end for later in steps)
         }
 
+    def may_have_been(self, name: str) -> set[str | None]:
+        """Return all contents that a name may have had until now."""
+        with self._lock:
+            return {step.content for step in self._steps if step.name == name}
+
     def names(self) -> set[str]:
         with self._lock:
             return {step.name for step in self._steps}
