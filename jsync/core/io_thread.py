@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import random
 import signal
 import sys
@@ -17,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from .. import errors
-from .._fast import Event, HandoffQueue, JetStreamMailbox, Mailbox, Msg, Waiter
+from .._fast import Event, JetStreamMailbox, Mailbox, Msg, Waiter
 from ..errors import (
     AuthenticationError,
     ConnectionLostError,
@@ -103,17 +102,7 @@ class _Call:
     """A call of user code on another thread."""
 
     started: float
-    returned: HandoffQueue[None] = field(default_factory=HandoffQueue)
-    """Wakes the I/O thread when the call returns."""
     has_ended: bool = False
-
-    def end(self) -> None:
-        self.has_ended = True
-        self.returned.put(None)
-
-    def wait(self, seconds: float) -> None:
-        with contextlib.suppress(queue.Empty):
-            self.returned.get(max(0.0, seconds))
 
 
 class IOThread:
@@ -372,9 +361,10 @@ class IOThread:
         deadline = monotonic() + seconds
         hanging = [call for call in self._hanging.get(what, ()) if not call.has_ended]
         if hanging:
-            pause = hanging[-1].started + HANGING_SECONDS * len(hanging) - monotonic()
-            hanging[-1].wait(min(pause, seconds))
-            if pause >= seconds and not hanging[-1].has_ended:
+            last = hanging[-1]
+            until = last.started + HANGING_SECONDS * len(hanging)
+            self._wait_until_ended(last, min(until, deadline))
+            if until >= deadline and not last.has_ended:
                 raise errors.TimeoutError(
                     f"{what} has not returned from an earlier call"
                 )
@@ -384,7 +374,8 @@ class IOThread:
             try:
                 return function()
             finally:
-                started.end()
+                started.has_ended = True
+                self._io_loop.interrupt()
 
         left = deadline - monotonic()
         try:
@@ -398,6 +389,15 @@ class IOThread:
             raise
         finally:
             self._hanging[what] = hanging
+
+    def _wait_until_ended(self, call: _Call, until: float) -> None:
+        """Wait until a call that hangs returns. Raises `CancelledError` after `stop`."""
+        with contextlib.suppress(CancelledError):
+            wait(
+                *(None, 0, until, self._session.waker),
+                lambda: self._cancelled() or call.has_ended,
+            )
+        self._check_cancelled()
 
     def _choose_server(self) -> float | None:
         """Let `reconnect_to_server` choose the next server, if the user gave it.

@@ -272,6 +272,45 @@ def test_a_hanging_secret_delays_no_deadline_and_end(own_server: StartServer) ->
         nc.close()
 
 
+def test_an_earlier_hanging_call_delays_no_end(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(io_thread, "HANGING_SECONDS", 1000)
+    server = own_server(config=token_config("secret"))
+    released, failed = threading.Event(), Recorder()
+    released.set()
+
+    def token() -> str:
+        released.wait(LONG)
+        return "secret"
+
+    before = set(threading.enumerate())
+    nc = connect(server.url, Events(), token=token, connect_timeout=0.2)
+    try:
+        with nc.subscribe("silent"):
+            publisher = nc.jetstream().publisher(
+                resend=True,
+                ack_timeout=2,
+                on_error=lambda future, error: failed(error),
+            )
+            publisher.publish("silent", b"", msg_id="1")
+            released.clear()
+            nc.force_reconnect()
+            io = nc._session.io
+            wait_for(lambda: io.pool.candidates()[0].attempts > 0)
+            # The next attempt waits for the call that hangs, for a long time.
+            monkeypatch.setattr(
+                io, "_options", replace(io._options, connect_timeout=LONG)
+            )
+            assert isinstance(failed.get(), errors.TimeoutError)
+        nc.close()
+        io_thread_name = f"{nc._session.name}-io"
+        wait_for(lambda: io_thread_name not in {t.name for t in threads_since(before)})
+    finally:
+        released.set()
+        nc.close()
+
+
 def raise_from_vault() -> str:
     raise LookupError("the vault is shut")
 
