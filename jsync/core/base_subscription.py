@@ -146,6 +146,8 @@ class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
         self._wait_finished(deadline, timeout)
 
     def _wait_for_callback(self, deadline: float, timeout: float) -> None:
+        if self._reader is not None:
+            self._reader.end_idle()
         if not self._finished.wait(max(0.0, deadline - monotonic())):
             raise DrainTimeoutError(
                 f"the callback of {self!r} had {self.pending} messages left after "

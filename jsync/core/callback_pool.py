@@ -88,6 +88,15 @@ class CallbackPool:
         """Hand the messages of `mailbox` to `task` from now on."""
         mailbox.pool(self.queue, task)
 
+    def end_idle(self, mailbox: Mailbox) -> None:
+        """End the task of a closed mailbox now, on the calling thread.
+
+        Does nothing if a call is in progress or still follows. All threads may be busy for
+        long, and then none would end a task that has nothing left to do.
+        """
+        if forks() == self._forks:  # a forked child ends no task of its parent
+            mailbox.end_idle()
+
     def close(self) -> None:
         """Have the threads leave after the waiting messages. Does not wait."""
         self._closed = self._growth.hurries = True
@@ -183,13 +192,14 @@ class CallbackPool:
                 self._soon(self._grow)
 
     def _turn(self, mailbox: Mailbox) -> None:
-        task: PoolTask = mailbox.task
+        task: PoolTask | None = mailbox.task  # None after `end_idle`
         if self._closed:
             self._grow()  # no I/O thread starts the thread for the next one
         try:
-            task.turn()
-            if mailbox.put_down():
-                return
+            if task is not None:
+                task.turn()
+                if mailbox.put_down():
+                    return
         except BaseException as error:  # noqa: BLE001 (user code, or a fork)
             if forks() == self._forks:  # a forked child ends no task of its parent
                 self._end(mailbox, error)
@@ -197,13 +207,13 @@ class CallbackPool:
             self._end(mailbox, None)
 
     def _end(self, mailbox: Mailbox, error: BaseException | None) -> None:
-        task: PoolTask = mailbox.task
-        try:
-            task.end(error)
-        except BaseException as raised:  # noqa: BLE001 (the other tasks go on)
-            self._report(as_callback_error(f"the end of {task.label}", raised))
-        finally:
-            mailbox.leave_pool()
+        task: PoolTask | None = mailbox.claim_task()
+        if task is not None:
+            try:
+                task.end(error)
+            except BaseException as raised:  # noqa: BLE001 (the other tasks go on)
+                self._report(as_callback_error(f"the end of {task.label}", raised))
+        mailbox.leave_pool()
 
     def __repr__(self) -> str:
         return f"<CallbackPool of {self._name}, {self._growth!r}, {self.queue!r}>"

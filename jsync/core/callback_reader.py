@@ -79,6 +79,11 @@ class CallbackReader:
         if not self._session.start_or_retry(self._name, self.start, report):
             self._ended()
 
+    def end_idle(self) -> None:
+        """End now if no call is in progress and none follows, also beside a busy pool."""
+        if self._pooled:
+            self._session.callback_pool.end_idle(self._mailbox)
+
     # On the pool ----------------------------------------------------------------------
 
     def turn(self) -> None:

@@ -61,8 +61,7 @@ cdef class Mailbox(Sink):
     cdef bint scheduled  # it is in the queue, or in the hands of a thread of the pool
     cdef bint roused  # the next turn is due without a message
     cdef object _runner  # that thread
-    cdef public object task
-    """The object by which the pool handles its messages."""
+    cdef object _task  # `task`
     cdef public Mailbox overflow
     """Takes the messages that come while this one is full. None: they are dropped."""
 
@@ -645,8 +644,8 @@ cdef class Mailbox(Sink):
 
     @cython.final
     cdef int schedule(self) except -1:
-        """Put it into the queue, unless it is there. Called in the section."""
-        if self.scheduled:
+        """Put it into the queue, unless it is there or has ended. Called in the section."""
+        if self.scheduled or self._task is None:
             return 0
         self.scheduled = True
         try:
@@ -661,7 +660,7 @@ cdef class Mailbox(Sink):
         cdef Section section
         enter(&section, <PyObject*>self)
         try:
-            self.task = task
+            self._task = task
             self.queue = queue
             if self.count or load_int_relaxed(&self.over):
                 starved = self.schedule()
@@ -685,7 +684,7 @@ cdef class Mailbox(Sink):
         cdef Section section
         enter(&section, <PyObject*>self)
         try:
-            if self.task is not None:
+            if self._task is not None:
                 self.roused = True
                 starved = self.schedule()
         finally:
@@ -758,9 +757,57 @@ cdef class Mailbox(Sink):
             self.ended()
         return goes_on
 
+    @property
+    def task(self) -> object:
+        """The object by which the pool handles its messages, or None."""
+        cdef Section section
+        enter(&section, <PyObject*>self)
+        try:
+            return self._task
+        finally:
+            leave(&section)
+
+    def claim_task(self) -> object:
+        """Take `task`, so that only one thread ends it. None if another one has it."""
+        cdef Section section
+        enter(&section, <PyObject*>self)
+        task, self._task = self._task, None
+        leave(&section)
+        return task
+
+    def end_idle(self) -> None:
+        """End `task` now, if no call is in progress and none follows.
+
+        So it is if the mailbox is closed and empty, and no thread of the pool has it. An
+        exception of the end, such as Ctrl-C, leaves the task to the pool.
+        """
+        cdef bint starved = False
+        cdef Section section
+        enter(&section, <PyObject*>self)
+        if self.count or self._runner is not None or not load_int_relaxed(&self.over):
+            leave(&section)
+            return
+        task, self._task = self._task, None
+        leave(&section)
+        if task is None:
+            return
+        try:
+            task.end(None)
+        except BaseException:
+            enter(&section, <PyObject*>self)
+            try:
+                self._task = task
+                starved = self.schedule()
+            finally:
+                leave(&section)
+            if starved:
+                self.queue.on_starved()
+            raise
+
     def leave_pool(self) -> None:
         """End the last turn: the pool forgets it."""
         cdef Section section
         enter(&section, <PyObject*>self)
-        self.task = self._runner = None
+        self._runner = None
+        self.scheduled = False
         leave(&section)

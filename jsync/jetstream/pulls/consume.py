@@ -249,6 +249,7 @@ class ConsumeContext(Drainable, NotCopyable):
         """
         if self._session.is_drained_by(self._reader.threads):
             return
+        self._reader.end_idle()
         if self._finished.wait(max(0.0, deadline - monotonic())):
             return
         if self._delivery.acks:
@@ -265,6 +266,7 @@ class ConsumeContext(Drainable, NotCopyable):
     def _join(self, timeout: float) -> None:
         if self._is_current:
             return
+        self._reader.end_idle()
         if not self._finished.wait(timeout):
             raise DrainTimeoutError(f"the handler has not returned within {timeout} s")
 

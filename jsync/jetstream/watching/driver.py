@@ -197,7 +197,8 @@ class WatchReader(Drainable, Generic[Item]):
         self._revision = self._held_revision = start
         self.requested_at = monotonic()
         """The time when the leader was queried for the end of the initial entries."""
-        self._task: PoolTask | None = None
+        self._pool: CallbackPool | None = None
+        """The pool that reads the entries. None if the user does."""
         self.error: Exception | None = None
         """The error that has ended the watch. None after a `stop`."""
         self.handed_over = Latch(self.write_buffer)
@@ -476,7 +477,7 @@ class WatchReader(Drainable, Generic[Item]):
 
         If the watch `drains`, a drain of the connection waits for the last entry.
         """
-        self._task = task
+        self._pool = pool
         try:
             pool.add(self._mailbox, task)
             self._mailbox.rouse()
@@ -550,16 +551,8 @@ class WatchReader(Drainable, Generic[Item]):
     def stop(self, timeout: float) -> None:
         """End the watch. Blocks until its callback has returned, unless called by that."""
         self._pull.stop()
-        if self._task is None:
+        if self._pool is None:
             self.handed_over.set()
-            return
-        if not self._threads and not self._session.forked:
-            # No thread is in the callback, and the entries that waited are dropped, so no
-            # call follows. All threads of the pool may be busy for long.
-            if self._mailbox.failure is not None:
-                self._noted(self._mailbox.failure)
-            self.handed_over.set()
-            self.finished.set()
             return
         self._join(timeout, timeout)
 
@@ -572,6 +565,8 @@ class WatchReader(Drainable, Generic[Item]):
     def _join(self, seconds: float, timeout: float) -> None:
         if threading.current_thread() in self._threads:
             return
+        if self._pool is not None:
+            self._pool.end_idle(self._mailbox)
         if not self.finished.wait(seconds):
             raise DrainTimeoutError(
                 f"the callback of a watch has not returned within {timeout} s"

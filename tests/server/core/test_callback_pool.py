@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import collections
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -371,6 +371,58 @@ def test_a_drain_in_a_callback_awaits_other_callbacks(
     wait_for(lambda: handled == [0])
     nc.publish(f"{unique}.drain")
     assert done.get() == list(range(100))
+
+
+@pytest.mark.parametrize("where", ["beside", "inside"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("consumer.stop", "consumer.drain", "ordered.stop", "ordered.drain"),
+        *("subscription.drain", "push.drain"),
+    ],
+)
+def test_a_busy_pool_delays_no_end_without_messages(
+    server: LocalServer,
+    stream: jsync.Stream,
+    js: jsync.JetStream,
+    unique: str,
+    how: str,
+    where: str,
+) -> None:
+    """In a callback, or beside it: all threads of the pool are busy with other callbacks."""
+    got, gate, ended = Recorder(), Gate(), Recorder()
+    with jsync.connect(server.url, callback_threads=1) as nc:
+        own = nc.jetstream()
+        kind, _, end = how.partition(".")
+        match kind:
+            case "consumer":
+                part: Any = own.create_consumer(stream.name).consume(got)
+            case "ordered":
+                part = own.ordered_consumer(stream.name).consume(got)
+            case "push":
+                part = own.subscribe(f"{stream.name}.>", callback=got)
+            case _:
+                part = nc.subscribe(f"{stream.name}.>", callback=got)
+        nc.flush()
+        js.publish(f"{stream.name}.a")
+        got.get()
+
+        def run(msg: object) -> None:
+            if where == "beside":
+                gate(msg)
+            else:
+                ended(getattr(part, end)(LONG))
+
+        nc.subscribe(unique, callback=run)
+        nc.publish(unique)
+        if where == "beside":
+            wait_for(lambda: gate.inside == 1)
+            Thread(getattr(part, end), LONG).result()
+            gate.opened.set()
+        else:
+            ended.get()
+        js.publish(f"{stream.name}.a")
+        assert got.waiting == 0
 
 
 def test_closing_makes_the_calls_for_waiting_messages(

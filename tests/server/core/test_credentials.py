@@ -297,6 +297,7 @@ def test_an_earlier_hanging_call_delays_no_end(
             released.clear()
             nc.force_reconnect()
             io = nc._session.io
+            assert isinstance(io, io_thread.IOThread)
             wait_for(lambda: io.pool.candidates()[0].attempts > 0)
             # The next attempt waits for the call that hangs, for a long time.
             monkeypatch.setattr(

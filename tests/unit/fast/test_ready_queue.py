@@ -34,10 +34,10 @@ class Station:
     def _starve(self) -> None:
         self.starved += 1
 
-    def mailbox(self, sid: int) -> Mailbox:
+    def mailbox(self, sid: int, task: object = None) -> Mailbox:
         mailbox = Mailbox(self.write_buffer, sid)
         self.io_loop.subscribe(sid, mailbox)
-        mailbox.pool(self.queue, sid)
+        mailbox.pool(self.queue, sid if task is None else task)
         return mailbox
 
     def message(self, sid: int, value: int) -> None:
@@ -92,11 +92,72 @@ def test_a_mailbox_returns_while_it_has_messages(station: Station) -> None:
     mailbox.close()
     assert thread.next(LONG) is mailbox
     assert not mailbox.put_down()
-    assert mailbox.task == 1
+    assert mailbox.claim_task() == 1
+    assert mailbox.claim_task() is None
     mailbox.leave_pool()
     assert mailbox.task is None
     mailbox.close()
     assert station.queue.state()[0] == 0
+
+
+class Ending:
+    """The task of a mailbox, which counts how often it is ended."""
+
+    def __init__(self) -> None:
+        self.ends = 0
+        self.error: BaseException | None = None
+
+    def end(self, error: BaseException | None) -> None:
+        assert error is None
+        self.ends += 1
+        if self.error is not None:
+            raise self.error
+
+
+def test_only_idle_mailboxes_end_without_a_thread(station: Station) -> None:
+    task = Ending()
+    mailbox = station.mailbox(1, task)
+    thread = station.thread()
+    mailbox.end_idle()
+    assert task.ends == 0  # messages may come
+    station.message(1, 0)
+    mailbox.close()
+    mailbox.end_idle()
+    assert task.ends == 0  # a message waits
+    assert thread.next(LONG) is mailbox
+    mailbox.take_rest()
+    mailbox.end_idle()
+    assert task.ends == 0  # a thread has it
+    station.message(1, 0)
+    other, done = station.mailbox(2, Ending()), Ending()
+    other.close()
+    third = station.mailbox(3, done)
+    third.close()
+    third.end_idle()
+    third.end_idle()
+    assert done.ends == 1
+    assert thread.next(LONG) is other
+    assert thread.next(LONG) is third  # it was in the queue
+    assert third.task is None
+    third.leave_pool()
+    third.close()
+    assert thread.next(0.0) is None
+
+
+def test_an_interrupted_end_is_left_to_the_pool(station: Station) -> None:
+    task = Ending()
+    mailbox = station.mailbox(1, task)
+    mailbox.close()
+    thread = station.thread()
+    task.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        mailbox.end_idle()
+    assert mailbox.task is task
+    assert thread.next(LONG) is mailbox
+    assert thread.next(0.0) is None
+    assert not mailbox.put_down()
+    assert mailbox.claim_task() is task
+    mailbox.leave_pool()
 
 
 def test_a_roused_mailbox_gets_one_turn(station: Station) -> None:
@@ -136,6 +197,7 @@ def test_an_ended_mailbox_is_not_roused(station: Station) -> None:
     mailbox.rouse()
     assert not mailbox.put_down()
     mailbox.rouse()
+    mailbox.claim_task()
     mailbox.leave_pool()
     mailbox.rouse()
     assert station.queue.state()[0] == 0
@@ -253,6 +315,7 @@ def test_mailboxes_are_read_by_one_thread_each(station: Station) -> None:
                 mailbox.hand_over_some(partial(keep, values), unexpected)
                 busy[sid].release()
                 if not mailbox.put_down():
+                    mailbox.claim_task()
                     mailbox.leave_pool()
         except BaseException as error:  # noqa: BLE001 - raised below
             wrong.append(error)
