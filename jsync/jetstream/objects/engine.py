@@ -149,23 +149,34 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     renamed_from: str | None = None
 
 
-class _Read(msgspec.Struct):
-    """An info as any client may have stored it. `StoreLayout` checks each field."""
+class _ReadLink(msgspec.Struct):
+    bucket: str | None = None
+    name: str | None = None
 
-    name: Any = None
+
+class _ReadOptions(msgspec.Struct):
+    link: _ReadLink | None = None
+    max_chunk_size: Any = None
+
+
+class _Read(msgspec.Struct):
+    """An info as any client may have stored it. `_fields` checks what has no type here."""
+
+    name: str | None = None
     nuid: Any = None
     size: Any = None
     chunks: Any = None
     description: Any = None
     headers: Any = None
     metadata: Any = None
-    options: Any = None
+    options: _ReadOptions | None = None
     digest: Any = None
-    deleted: Any = None
+    deleted: bool | None = None
     renamed_to: Any = None
     renamed_from: Any = None
 
 
+_NO_HEADERS: Final = Headers()
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(_Read).decode
 
@@ -207,7 +218,7 @@ def check_metadata(metadata: object) -> dict[str, str]:
 
 def check_headers(headers: HeadersLike | None) -> Headers:
     if headers is None:
-        return Headers()
+        return _NO_HEADERS
     if not isinstance(headers, Mapping):
         raise ConfigError(f"headers has to be a mapping, not {headers!r}")
     checked = Headers(headers)
@@ -249,7 +260,9 @@ def decode_name(token: str) -> str | None:
         name = data.decode()
     except UnicodeDecodeError:
         name = data.decode("latin-1")
-    return name if name and token in tokens_of(name) else None
+    if name and (token == encode_name(name) or token in tokens_of(name)):
+        return name
+    return None
 
 
 def _is_latin(token: str) -> bool:
@@ -392,7 +405,7 @@ class StoreLayout:
                 nuid=new_nuid(),
                 modified=message.timestamp,
                 revision=message.sequence,
-                subject_token=_other_token(error.key, error.name),
+                subject_token=_unusual_token(error.key, error.name),
             )
 
     # For a watch ----------------------------------------------------------------------
@@ -452,10 +465,11 @@ class StoreLayout:
             if name is None:
                 raise ValueError("the subject is not the base64url of a name")
             record = _decode(data)
-            if _is_latin(token) and record.name not in (None, "", name):
+            unusual = _unusual_token(token, name)
+            if unusual and _is_latin(unusual) and record.name not in (None, "", name):
                 # Bytes that are not UTF-8 may have any encoding, so the info must confirm it.
                 raise ValueError(f"name is {record.name!r:.100}")
-            fields = _fields(record)
+            fields = _fields(record, name)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             what = f"{name!r:.100}" if name is not None else f"subject {subject!r:.200}"
             advice = "put the object again, or delete it"
@@ -468,15 +482,12 @@ class StoreLayout:
                 revision=revision,
                 name=name,
             ) from error
-        for field in ("renamed_to", "renamed_from"):
-            if fields[field] == name:
-                fields[field] = None
         return ObjectInfo(
             name=name,
             bucket=self.bucket,
             modified=stored,
             revision=revision,
-            subject_token=_other_token(token, name),
+            subject_token=unusual,
             **fields,
         )
 
@@ -496,82 +507,60 @@ class StoreLayout:
         return f"<StoreLayout of {self.bucket!r}>"
 
 
-def _other_token(token: str, name: str) -> str | None:
+def _unusual_token(token: str, name: str) -> str | None:
+    """Return the token of a name if another client has encoded it in another way."""
     return None if token == encode_name(name) else token
 
 
 # The fields of an info ----------------------------------------------------------------
 
 
-def _fields(record: _Read) -> dict[str, Any]:
-    """Read the fields of `ObjectInfo` from a record. Raises `ValueError` for a bad one."""
-    _typed(record.name, str, "name")
-    deleted = bool(_typed(record.deleted, bool, "deleted"))
-    options = _typed(record.options, dict, "options") or {}
-    link = _link(options.get("link"))
-    chunk_size = options.get("max_chunk_size")
+def _fields(record: _Read, name: str) -> dict[str, Any]:
+    """Read the fields of an info of that name. Raises `ValueError` for a bad one."""
+    options = record.options or _ReadOptions()
+    size, digest, link = options.max_chunk_size, record.digest, None
+    if options.link is not None:
+        if not options.link.bucket:
+            raise ValueError("options.link has no bucket")
+        link = ObjectLink(bucket=options.link.bucket, name=options.link.name or None)
     fields: dict[str, Any] = {
         "nuid": record.nuid if is_id(record.nuid) else "",
         "description": _note(record.description) or None,
-        "headers": _headers(record.headers),
-        "metadata": _metadata(record.metadata),
-        "chunk_size": chunk_size if _is_number(chunk_size) and chunk_size else None,
+        "headers": _headers(record.headers) if record.headers else _NO_HEADERS,
+        "metadata": _metadata(record.metadata) if record.metadata else {},
+        "chunk_size": size if type(size) is int and 0 < size <= MAX_NUMBER else None,
         "link": link,
-        "deleted": deleted,
-        "renamed_to": _other_name(record.renamed_to),
-        "renamed_from": _other_name(record.renamed_from),
+        "digest": digest if isinstance(digest, str) and digest else None,
+        "deleted": bool(record.deleted),
+        "renamed_to": _other_name(record.renamed_to, name),
+        "renamed_from": _other_name(record.renamed_from, name),
     }
-    if deleted or link is not None:
+    if record.deleted or link is not None:
         # Deletions and links have no bytes, so the other fields have no meaning.
-        digest = record.digest if isinstance(record.digest, str) else None
-        return {**fields, "digest": digest or None}
+        return fields
     if not fields["nuid"]:
         raise ValueError(f"nuid is {record.nuid!r:.100}")
-    return {
-        **fields,
-        "size": _number(record.size, "size"),
-        "chunks": _number(record.chunks, "chunks"),
-        "digest": _typed(record.digest, str, "digest") or None,
-    }
+    if not isinstance(digest, str | None):
+        raise ValueError(f"digest is {digest!r:.100}")
+    fields["size"] = _number(record.size, "size")
+    fields["chunks"] = _number(record.chunks, "chunks")
+    return fields
 
 
-def _typed(value: Any, kind: type, what: str) -> Any:
-    """Return a value that must be None or of that type. Raises `ValueError` otherwise."""
-    if value is None or isinstance(value, kind):
-        return value
-    raise ValueError(f"{what} is {value!r:.100}")
-
-
-def _other_name(value: Any) -> str | None:
-    """Read a name that a rename has stored in an info. None: it is not a valid name."""
+def _other_name(value: Any, name: str) -> str | None:
+    """Read another name that a rename has stored. None: it is not a valid one."""
     try:
-        return None if value is None else check_object(value)
+        return None if value in (None, name) else check_object(value)
     except InvalidObjectNameError:
         return None
-
-
-def _is_number(value: object) -> bool:
-    return type(value) is int and 0 <= value <= MAX_NUMBER
 
 
 def _number(value: Any, what: str) -> int:
     if value is None:
         return 0
-    if not _is_number(value):
-        raise ValueError(f"{what} is {value!r:.100}")
-    number: int = value
-    return number
-
-
-def _link(value: Any) -> ObjectLink | None:
-    link = _typed(value, dict, "options.link")
-    if link is None:
-        return None
-    bucket = _typed(link.get("bucket"), str, "options.link.bucket")
-    name = _typed(link.get("name"), str, "options.link.name")
-    if not bucket:
-        raise ValueError("options.link has no bucket")
-    return ObjectLink(bucket=bucket, name=name or None)
+    if type(value) is int and 0 <= value <= MAX_NUMBER:
+        return value
+    raise ValueError(f"{what} is {value!r:.100}")
 
 
 def _note(value: Any) -> str:
@@ -596,7 +585,7 @@ def _metadata(value: Any) -> dict[str, str]:
 def _headers(value: Any) -> Headers:
     """Read headers, whose values are lists, or strings as nats-py and NATS.Net store them."""
     if not isinstance(value, dict):
-        return Headers()
+        return _NO_HEADERS
     lists = {key: v if isinstance(v, list) else [v] for key, v in value.items()}
     return Headers(
         {
