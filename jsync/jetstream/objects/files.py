@@ -442,12 +442,10 @@ class ObjectWriter(_File):
         ```
     """
 
-    def __init__(self, upload: Upload, chunk_size: int, name: str) -> None:
+    def __init__(self, upload: Upload, name: str) -> None:
         super().__init__()
         self._upload = upload
         self._name = name
-        self._chunk_size = chunk_size
-        self._rest = bytearray()
         self._info: ObjectInfo | None = None
 
     @property
@@ -463,7 +461,7 @@ class ObjectWriter(_File):
     @property
     def chunk_size(self) -> int:
         """Bytes of each message."""
-        return self._chunk_size
+        return self._upload.chunk_size
 
     @property
     def info(self) -> ObjectInfo | None:
@@ -478,7 +476,7 @@ class ObjectWriter(_File):
     def tell(self) -> int:
         """Get the number of bytes written."""
         self._check_open()
-        return self._upload.size + len(self._rest)
+        return self._upload.written
 
     def write(self, data: ReadableBuffer, /) -> int:
         """Write bytes. Blocks while 12 MiB or 4096 chunks wait for their acks.
@@ -498,27 +496,11 @@ class ObjectWriter(_File):
             ConnectionLostError: The connection broke.
         """
         self._check_open()
-        view = memoryview(data).cast("B")
-        size = self._chunk_size
         try:
-            at = 0
-            if self._rest:
-                at = size - len(self._rest)
-                self._rest += view[:at]
-                if len(self._rest) < size:
-                    return len(view)
-                self._upload.add(bytes(self._rest))
-                self._rest = bytearray()
-            while len(view) - at >= size:
-                chunk = view[at : at + size]
-                # Copy data that the caller could change before the ack arrives.
-                self._upload.add(chunk if isinstance(data, bytes) else bytes(chunk))
-                at += size
-            self._rest += view[at:]
+            return self._upload.write(data)
         except BaseException as error:
             self._abort(error)
             raise
-        return len(view)
 
     def close(self) -> None:
         """Wait until all bytes are stored, and make them the object. Blocks.
@@ -534,9 +516,6 @@ class ObjectWriter(_File):
         if self.closed:
             return
         try:
-            if self._rest:
-                self._upload.add(bytes(self._rest))
-                self._rest = bytearray()
             self._info = self._upload.finish()
         except BaseException as error:
             self._abort(error)
@@ -551,7 +530,6 @@ class ObjectWriter(_File):
     def _abort(self, error: BaseException | None) -> None:
         # Close first: after this line the file can no longer become an object.
         super().close()
-        self._rest = bytearray()
         self._upload.abort(error)
 
     def _check_open(self) -> None:

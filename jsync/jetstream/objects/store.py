@@ -154,14 +154,16 @@ class ObjectStore:
             ConnectionLostError: The connection broke while the chunks were sent.
         """
         total = _size_of(data)
-        writer = self._writer(
+        upload = self._start_upload(
             name, description, headers, metadata, chunk_size, progress, total, timeout
         )
-        with writer:
-            for block in _blocks(data, writer.chunk_size):
-                writer.write(block)
-        assert writer.info is not None
-        return writer.info
+        try:
+            for block in _blocks(data, upload.chunk_size):
+                upload.write(block)
+            return upload.finish()
+        except BaseException as error:
+            upload.abort(error)
+            raise
 
     def put_file(
         self,
@@ -207,7 +209,7 @@ class ObjectStore:
                 timeout=timeout,
             )
 
-    def _writer(
+    def _start_upload(
         self,
         name: str,
         description: str | None,
@@ -219,7 +221,7 @@ class ObjectStore:
         timeout: Seconds | None,
         *,
         exclusive: bool = False,
-    ) -> ObjectWriter:
+    ) -> Upload:
         objects = self._objects
         check_optional_callable(progress, "progress")
         max_payload = objects.api.session.info.max_payload
@@ -231,7 +233,7 @@ class ObjectStore:
             )
         info = ObjectInfo(
             name=check_object(name),
-            bucket=self.bucket,
+            bucket=objects.layout.bucket,
             nuid=new_nuid(),
             modified=datetime.now(UTC),
             description=check_description(description),
@@ -245,8 +247,7 @@ class ObjectStore:
             existing = objects.occupied(name, seconds)
             if existing is not None and not (existing.deleted or existing.renamed_to):
                 raise object_exists(objects, name)
-        upload = Upload(objects, info, seconds, on_progress, exclusive=exclusive)
-        return ObjectWriter(upload, chunk_size, name)
+        return Upload(objects, info, seconds, on_progress, exclusive=exclusive)
 
     # Getting --------------------------------------------------------------------------
 
@@ -415,19 +416,12 @@ class ObjectStore:
             LinkError: It is a link to a store.
         """
         if mode in ("wb", "xb"):
-            return self._writer(
-                *(
-                    name,
-                    description,
-                    headers,
-                    metadata,
-                    chunk_size,
-                    None,
-                    None,
-                    timeout,
-                ),
+            upload = self._start_upload(
+                *(name, description, headers, metadata, chunk_size),
+                *(None, None, timeout),
                 exclusive=mode == "xb",
             )
+            return ObjectWriter(upload, name)
         if mode != "rb":
             raise ConfigError(f"mode must be rb, wb or xb, not {mode!r}")
         if (description, headers, metadata, chunk_size) != (None, None, None, None):

@@ -14,13 +14,15 @@ from ..._fast import encode_publish
 from ...core.state import StateMachine
 from ...errors import AmbiguousPutError, ChunkOrderError, Error, ObjectIncompleteError
 from .background_digest import BackgroundDigest
-from .engine import digest_text
+from .engine import CHUNK_SIZE, digest_text
 from .marks import claim
 from .rename import object_exists
 from .repository import VERIFY_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from _typeshed import ReadableBuffer
 
     from ..._fast import PubAckFuture
     from ...core.requests import Data
@@ -64,7 +66,9 @@ class Upload:
         self._timeout = timeout
         self._progress = progress
         self._publish = objects.publisher.publish
-        self._subject = objects.layout.chunk_subject(info.nuid)
+        self._subject = objects.layout.chunks + info.nuid
+        self.chunk_size = info.chunk_size or CHUNK_SIZE
+        self._rest = bytearray()
         session = objects.api.session
         self._digest = BackgroundDigest(
             session.thread_factory, f"{session.name}-object-digest"
@@ -74,18 +78,42 @@ class Upload:
         self._stored = 0  # the sequence of the last stored chunk
         self._chunks = 0
         self._began = monotonic()
-        self.size = 0
+        self._size = 0
 
-    def add(self, chunk: Data) -> None:
+    @property
+    def written(self) -> int:
+        """The number of bytes that were written."""
+        return self._size + len(self._rest)
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Send the bytes that fill chunks, and keep the rest."""
+        view = memoryview(data).cast("B")
+        size, at = self.chunk_size, 0
+        if self._rest:
+            at = size - len(self._rest)
+            self._rest += view[:at]
+            if len(self._rest) < size:
+                return len(view)
+            self._send(bytes(self._rest))
+            self._rest = bytearray()
+        while len(view) - at >= size:
+            chunk = view[at : at + size]
+            # Copy data that the caller could change before the ack arrives.
+            self._send(chunk if isinstance(data, bytes) else bytes(chunk))
+            at += size
+        self._rest += view[at:]
+        return len(view)
+
+    def _send(self, chunk: Data) -> None:
         """Send a chunk, once there is room in the window."""
         self._waiting.append(self._publish(self._subject, chunk))
         self._chunks += 1
         self._digest.update(chunk)
-        self.size += len(chunk)
+        self._size += len(chunk)
         while self._waiting and self._waiting[0].done():
             self._take_ack()
         if self._progress is not None:
-            self._progress(self.size)
+            self._progress(self._size)
 
     def _take_ack(self) -> None:
         sequence = self._waiting.popleft().result().seq
@@ -96,7 +124,10 @@ class Upload:
         self._stored = sequence
 
     def finish(self) -> ObjectInfo:
-        """Wait until all chunks are stored, then make them the object."""
+        """Send the rest, wait until all chunks are stored, and make them the object."""
+        if self._rest:
+            self._send(bytes(self._rest))
+            self._rest = bytearray()
         objects, timeout = self._objects, self._timeout
         name = self._info.name
         # Request the info while the acks are pending. If the answer is stale, the server
@@ -109,7 +140,7 @@ class Upload:
             self._take_ack()
         info = msgspec.structs.replace(
             self._info,
-            size=self.size,
+            size=self._size,
             chunks=self._chunks,
             digest=digest_text(self._digest.digest()),
         )

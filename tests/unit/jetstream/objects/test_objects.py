@@ -276,16 +276,16 @@ def upload(sequences: list[int]) -> Upload:
     objects: Any = SimpleNamespace(
         api=SimpleNamespace(session=session), publisher=Acks(sequences), layout=LAYOUT
     )
-    return Upload(objects, an_info(), 1.0, None)
+    return Upload(objects, an_info(chunk_size=len(b"chunk")), 1.0, None)
 
 
 @pytest.mark.parametrize("sequences", [[2, 1], [5, 5], [1, 2, 4, 3]], ids=str)
 def test_chunks_in_another_order_are_noticed(sequences: list[int]) -> None:
     put = upload(sequences)
     for _ in sequences[:-1]:
-        put.add(b"chunk")
+        put.write(b"chunk")
     with pytest.raises(errors.ChunkOrderError, match="put it again"):
-        put.add(b"chunk")
+        put.write(b"chunk")
 
 
 @pytest.mark.parametrize("count", [0, 1, INLINE_CHUNKS, INLINE_CHUNKS + 1, 500])
