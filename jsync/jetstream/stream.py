@@ -9,6 +9,7 @@ from ..core.clock import deadline_after
 from ..errors import ConfigError, MessageNotFoundError, NoCachedInfoError
 from ..models import StoredMessage
 from ..models.codec import wire_time
+from ..models.name import check_filter
 from ..validation import check_bool, check_int
 from . import management
 from .backups.driver import CHUNK_SECONDS, backup
@@ -203,6 +204,14 @@ class Stream:
             StreamSealedError: The stream is sealed.
             StreamNotFoundError: The stream does not exist.
         """
+        if sequence is not None and keep is not None:
+            raise ConfigError("sequence and keep exclude each other: give one")
+        if subject is not None:
+            check_filter(subject, "subject")
+        if sequence is not None:
+            sequence = check_int(sequence, "sequence", 1)
+        if keep is not None:
+            keep = check_int(keep, "keep", 0)
         return management.purge_stream(
             self._api,
             self.name,

@@ -360,7 +360,8 @@ class ObjectRepository:
             return
         try:
             # The chunks of an info are stored before it.
-            self.remove_chunks(info.nuid, timeout, before=info.revision)
+            subject = self.layout.chunk_subject(info.nuid)
+            self._purge(subject, info.revision, timeout)
         except Exception as error:  # noqa: BLE001 - the put or the delete has succeeded
             error.add_note(
                 f"chunks of a former object are left in store {self.layout.bucket!r}: "
