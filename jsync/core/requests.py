@@ -64,7 +64,8 @@ def request_until(
         raise errors.TimeoutError(
             f"no time for a request to {subject!r}: timeout is {timeout} s"
         )
-    session.open_replies()
+    if not reply_mux.is_open:
+        session.open_replies()
     msg = reply_mux.request(write_buffer, subject, data, timeout, headers, others)
     while msg is False:
         session.wait_connected(deadline)

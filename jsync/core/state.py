@@ -38,8 +38,10 @@ class StateMachine(Generic[StateT]):
 
     def to(self, state: StateT) -> None:
         """Change to `state`. Raises `RuntimeError` if the table does not allow it."""
-        if not self.try_to(state):
-            raise RuntimeError(f"no transition from {self.current} to {state}")
+        with self._lock:
+            if state not in self._transitions[self.current]:
+                raise RuntimeError(f"no transition from {self.current} to {state}")
+            self.current = state
 
     def __repr__(self) -> str:
         return f"<StateMachine: {self.current}>"

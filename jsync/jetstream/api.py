@@ -144,7 +144,8 @@ class API:
         responders, and `UnsupportedFeatureError` if the server is too old for the features
         that the request `needs`. If possible, this is raised before the request is sent.
         """
-        self.require(needs)
+        if needs:
+            self.require(needs)
         data = b"" if payload is None else _json(payload)
         wait = self.seconds(timeout)
         try:

@@ -81,15 +81,16 @@ def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
         ack.error is None
         and ack.stream
         and 0 <= ack.seq <= _MAX_SEQUENCE
-        and _is_number(ack.val)
+        and (ack.val is None or _is_number(ack.val))
     ):
         return ack
     raise JetStreamError(f"not a publish ack: {data[:100]!r}")
 
 
-def _is_number(text: str | None) -> bool:
-    """Return whether `text` is the value of a counter, or None."""
+def _is_number(text: str) -> bool:
+    """Return whether `text` is the value of a counter."""
     try:
-        return text is None or int(text) is not None
+        int(text)
     except ValueError:  # also raised for more digits than Python converts
         return False
+    return True
