@@ -153,6 +153,15 @@ class Caller:
             assert is_right(kind, data, text) or is_refusal(text), (kind, text)
 
 
+def count_ended_threads() -> int:
+    """Return how many objects of ended threads are in memory, also those of other tests."""
+    gc.collect()
+    return sum(
+        isinstance(each, threading.Thread) and not each.is_alive()
+        for each in gc.get_objects()
+    )
+
+
 class World:
     """Instances of the service, their callers, and the faults."""
 
@@ -163,6 +172,7 @@ class World:
         stack: contextlib.ExitStack,
         campaign: Campaign,
     ) -> None:
+        self._ended_threads = count_ended_threads()
         self._server, self._proxy, self._stack = server, proxy, stack
         self._dice = campaign.random()
         self.over = threading.Event()
@@ -316,11 +326,7 @@ class World:
             service.stop(timeout=TIMEOUT)
             wait_for(lambda service=service: service in self.ended)  # type: ignore[misc]
             self._judge_statistics(service)
-        gc.collect()
-        threads = [
-            each for each in gc.get_objects() if isinstance(each, threading.Thread)
-        ]
-        assert sum(not each.is_alive() for each in threads) < MAX_THREADS
+        assert count_ended_threads() - self._ended_threads < MAX_THREADS
 
     def _judge_statistics(self, service: jsync.Service) -> None:
         """Each failure and each refusal is one error."""
