@@ -1,7 +1,7 @@
 """Generate the reference of the command from the commands themselves.
 
-`python -m tests.cli.reference` writes a page for each group of commands into docs/cli, and the
-list of all commands into docs/cli.md, below its heading.
+`python -m tests.cli.reference` writes the list of all commands, and a page for each group of
+commands, into docs/cli.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
-PAGE: Final = DOCS / "cli.md"
-HEADING: Final = "## Every command"
+LIST: Final = DOCS / "cli/commands.md"
+"""The page that lists all commands."""
 
 
 class Page(NamedTuple):
@@ -65,20 +65,26 @@ def reference() -> dict[Path, str]:
         DOCS / "cli" / f"{name}.md": "\n".join(_page(page)) + "\n"
         for name, page in PAGES.items()
     }
-    before = PAGE.read_text().partition(f"{HEADING}\n\n")[0]
-    return pages | {PAGE: f"{before}{HEADING}\n\n" + "\n".join(_list()) + "\n"}
+    return pages | {LIST: "\n".join(_list()) + "\n"}
 
 
 def _list() -> Iterator[str]:
+    yield "# Every command"
+    yield ""
+    yield (
+        "This page is made from the `--help` of the commands. "
+        "[Use the command](../cli.md) shows how they work together."
+    )
+    yield ""
     yield "| command | |"
     yield "|---|---|"
     for name, page in PAGES.items():
         for words in _commands(page):
-            anchor = f"cli/{name}.md#jsync-{words.replace(' ', '-')}"
+            anchor = f"{name}.md#jsync-{words.replace(' ', '-')}"
             summary = (COMMANDS[words].help or "").partition("\n")[0]
             yield f"| [`jsync {words}`]({anchor}) | {summary} |"
     yield ""
-    yield "### Options of the connection"
+    yield "## Options of the connection"
     yield ""
     yield "Every command takes these options, before its name or after it:"
     yield ""
@@ -93,7 +99,7 @@ def _page(page: Page) -> Iterator[str]:
     yield ""
     yield (
         "This page is made from the `--help` of the commands. The "
-        "[options of the connection](../cli.md#options-of-the-connection), such as `--server` "
+        "[options of the connection](commands.md#options-of-the-connection), such as `--server` "
         "and `--context`, belong to every command."
     )
     for words in _commands(page):
