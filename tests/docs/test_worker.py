@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 PAGE = list(blocks(ROOT / "docs/guides/worker.md"))
+IN_PRODUCTION = list(blocks(ROOT / "docs/guides/worker-production.md"))
 
 
 def code_of(url: str) -> int:
@@ -73,6 +74,8 @@ def test_the_other_code_of_the_page_works(own_server: StartServer) -> None:
 
 
 def test_systemd_waits_longer_than_the_worker() -> None:
-    (text,) = [block.text for block in PAGE if block.title == "billing.service"]
+    (text,) = [
+        block.text for block in IN_PRODUCTION if block.title == "billing.service"
+    ]
     assert "TimeoutStopSec=40" in text
     assert "30" in text.partition("--grace")[2][:6]

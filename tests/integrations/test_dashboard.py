@@ -189,7 +189,7 @@ def test_every_query_of_the_dashboard_has_an_answer(
 
 def test_the_dashboard_shows_every_metric_of_a_worker() -> None:
     shown = " ".join(queries().values())
-    page = (ROOT / "docs/guides/worker.md").read_text()
+    page = (ROOT / "docs/guides/worker-production.md").read_text()
     table = page.partition("| metric, by")[2].partition("## Logs")[0]
     names = {name for name in table.split("`") if name.startswith("jsync_worker_")}
     assert len(names) == 14
