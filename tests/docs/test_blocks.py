@@ -21,7 +21,7 @@ BLOCKS = {name_of(page): list(blocks(page)) for page in PAGES}
 
 ELSEWHERE = {
     "docs/first-worker.md": "docs",
-    "docs/migrating-from-nats-py.md": "docs",
+    "docs/migrating-programs.md": "docs",
     "docs/guides/tls-auth.md": "docs",
     "docs/guides/celery.md": "docs",
     "docs/guides/web.md": "docs",

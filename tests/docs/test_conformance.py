@@ -34,6 +34,7 @@ CONFORMANCE = {
     "conformance-groups.md": {"pcgroups": 35},
 }
 """The documents of each page, with the minimum number of clauses of each."""
+GUARANTEES = ("guarantees.md", "guarantees-programs.md")
 NODE = re.compile(r"`((?:[\w./-]+/)?test_\w+\.py)::(\w+)`")
 FOOTNOTE = re.compile(
     r"\[([^\[\]]+)\]\(https://github\.com/[^/]+/[^/]+/blob/main/tests/([\w./]+\.py)\)"
@@ -67,8 +68,9 @@ def test_each_test_that_a_page_names_exists(page: Path) -> None:
     ] == []
 
 
-def test_each_footnote_of_the_guarantees_names_tests() -> None:
-    text = (ROOT / "docs/guarantees.md").read_text()
+@pytest.mark.parametrize("page", GUARANTEES)
+def test_each_footnote_of_the_guarantees_names_tests(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
     body, _, notes = text.partition("\n[^1]:")
     named = FOOTNOTE.findall(notes)
     wanted = [(f"test_{words.replace(' ', '_')}", path) for words, path in named]
@@ -81,8 +83,9 @@ def test_each_footnote_of_the_guarantees_names_tests() -> None:
     ]
 
 
-def test_each_fault_of_the_guarantees_has_a_footnote() -> None:
-    text = (ROOT / "docs/guarantees.md").read_text()
+@pytest.mark.parametrize("page", GUARANTEES)
+def test_each_fault_of_the_guarantees_has_a_footnote(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
     for table in text.split("\n\n"):
         _, _, *lines = table.splitlines() if "| promise |" in table else ["", ""]
         assert [line for line in lines if not line.endswith("] |")] == []

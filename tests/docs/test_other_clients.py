@@ -11,7 +11,9 @@ import pytest
 
 import jsync
 
-PAGE = (Path(__file__).parents[2] / "docs/migrating-other-clients.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("migrating-other-clients.md", "migrating-natsio.md")
+TABLES = "".join((DOCS / page).read_text() for page in PAGES)
 NAMES: dict[str, list[str]] = json.loads(
     Path(__file__).with_name("other_clients.json").read_text()
 )
@@ -21,7 +23,7 @@ ROW = re.compile(r"^\| `(.*?)` \| (?:`(.*?)`|\N{EN DASH}) \| ?(.*?) ?\|$", re.MU
 
 def rows(title: str) -> list[tuple[str, str, str]]:
     """Return the rows of a table: the name there, the name in jsync, and the note."""
-    _, _, text = PAGE.partition(f"### {title}\n")
+    _, _, text = TABLES.partition(f"## {title}\n")
     text = re.split(r"^##", text, maxsplit=1, flags=re.MULTILINE)[0]
     found: list[tuple[str, str, str]] = ROW.findall(text)
     assert len(found) == text.count("\n| `")

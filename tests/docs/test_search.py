@@ -53,6 +53,11 @@ QUESTIONS = {
     "which consumer": "concepts",
     "kubernetes": "guides/containers",
     "docker": "guides/containers",
+    "watch a key": "guides/watch",
+    "encryption": "guides/codecs",
+    "systemd": "guides/worker-production",
+    "health check": "guides/worker-production",
+    "compare and set": "guides/key-value",
 }
 
 
