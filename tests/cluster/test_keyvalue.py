@@ -12,6 +12,7 @@ import pytest
 import jsync
 from jsync import errors
 from jsync.jetstream.keyvalue import lock as lock_module
+from jsync.jetstream.watching import driver as watching
 
 from ..server.jetstream.keyvalue.support import Writers, await_agreement
 from ..support.connection_faults import Events, connect
@@ -195,3 +196,43 @@ def test_watches_and_copies_match_after_each_leader_change(
             )
             writers.go_on()
     js.delete_key_value(unique)
+
+
+def test_a_watch_without_leader_delays_no_callbacks(
+    whole: Cluster,
+    bucket: jsync.KeyValue,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The watch needs the leader for the end of its initial entries, and gets no answer."""
+    monkeypatch.setattr(watching, "INFO_TIMEOUT", LONG)
+    for number in range(100):
+        bucket.put(f"k.{number}")
+    leader = whole.stream_leader(f"KV_{bucket.bucket}")
+    rest = [server for server in whole.servers if server is not leader]
+    opened, seen, got = threading.Event(), Recorder(), Recorder()
+
+    def on_entry(entry: jsync.Entry) -> None:
+        assert opened.wait(LONG)
+        seen(entry)
+
+    with jsync.connect(rest[0].url, callback_threads=1, allow_reconnect=False) as nc:
+        js = nc.jetstream(timeout=10)
+        nc.subscribe(f"{unique}.other", callback=got)
+        watch = js.key_value(bucket.bucket).watch(callback=on_entry)
+        wait_for(lambda: watch._changes.pending >= 99)
+        try:
+            leader.pause()
+            rest[1].pause()
+            opened.set()
+            for _ in range(100):
+                seen.get()
+            for number in range(20):
+                nc.publish(f"{unique}.other", b"%d" % number)
+                assert got.get().data == b"%d" % number
+        finally:
+            leader.resume()
+            rest[1].resume()
+        whole.wait_until_ready()
+        assert watch.wait_initial(LONG)
+        watch.stop()

@@ -99,7 +99,7 @@ class WatchCallback(Generic[Item]):
         reader = self._reader
         revision, self._revision = self._revision, reader.entries.revision
         if revision == self._revision and not reader.pending:
-            if monotonic() < self._look_at:
+            if monotonic() < self._look_at and not reader.leader_answered:
                 return
             reader.confirm()
         self._look_at = monotonic() + reader.poll_interval

@@ -29,8 +29,8 @@ from ..ordered.driver import OrderedPull
 from ..ordered.engine import IDLE_HEARTBEAT, Cursor, ordered_config
 from ..ordered.factory import ConsumerFactory
 from ..pulls.engine import consume_limits
-from ..stream_end.driver import stream_rest
-from ..stream_end.engine import ask_rest, end_in
+from ..stream_end.driver import follow, stream_rest
+from ..stream_end.engine import ask_end, ask_rest, end_in
 from .current import Current
 from .engine import Item
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ...models import ConsumerInfo
     from ...validation import Seconds
     from ..api import API
+    from ..stream_end.engine import StreamEnd
     from .current import Applied
     from .engine import StoredEntry, WatchSource
 
@@ -193,6 +194,10 @@ class WatchReader(Drainable, Generic[Item]):
         self._rounds = 0  # how often the leader had more than the watch
         self.poll_interval = MIN_POLL_INTERVAL
         self._silent_until = 0.0  # the leader is not queried before
+        self._compares = False  # the next query may compare keys
+        self._pinged = -inf  # the time of the open ping of the leader, for a pool
+        self.leader_answered = False
+        """True once the leader has answered the ping. The next query is sent then."""
         # The revisions of the last returned entry, and of the held one that follows it.
         self._revision = self._held_revision = start
         self.requested_at = monotonic()
@@ -414,12 +419,41 @@ class WatchReader(Drainable, Generic[Item]):
 
     def _learn_end(self, *, compares: bool) -> None:
         """Query the leader for the end, unless it has just failed to answer."""
-        if monotonic() < self._silent_until:
+        self._compares |= compares
+        if monotonic() < self._silent_until or not self._may_query():
             return
+        compares, self._compares = self._compares, False
         try:
             self.learn_end(monotonic() + INFO_TIMEOUT, compares=compares)
         except Error:
             self._silent_until = monotonic() + INFO_TIMEOUT
+
+    def _may_query(self) -> bool:
+        """Return whether this thread may wait for the leader.
+
+        A thread of a pool would delay other callbacks, so it waits only for a leader that
+        has just answered. Otherwise the leader is pinged, and its answer brings a turn.
+        """
+        if self._pool is None:
+            return True
+        answered, self.leader_answered = self.leader_answered, False
+        now = monotonic()
+        if not answered and now >= self._pinged + self._factory.api.timeout:
+            self._pinged = now
+            steps = ask_end(self._factory.stream)
+            self._session.call_soon(
+                lambda: follow(self._factory.api, steps, self._on_leader)
+            )
+        return answered
+
+    def _on_leader(self, end: StreamEnd | Error) -> None:
+        """Have the pool query a leader that answers, on the I/O thread."""
+        self._pinged = -inf
+        if isinstance(end, Error):
+            self._silent_until = monotonic() + INFO_TIMEOUT
+        else:
+            self.leader_answered = True
+            self._mailbox.rouse()
 
     def confirm(self) -> bool:
         """Check with the leader after a silence whether all initial entries have come. Blocks.
