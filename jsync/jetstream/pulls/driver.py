@@ -156,13 +156,13 @@ class ContinuousPull(Delivery):
     def _update_counts(self) -> tuple[int, int]:
         """Count what the reader has taken. Returns the buffered messages and bytes."""
         taken, buffered = self.mailbox.take_counts()
-        if not self._holds:
+        if self._holds:
+            done, self._done = self._done, 0
+            self._held += taken[0] - done
+            taken, buffered = (done, 0), (buffered[0] + self._held, buffered[1])
+        if taken[0]:
             self._engine.on_delivered(*taken)
-            return buffered
-        done, self._done = self._done, 0
-        self._held += taken[0] - done
-        self._engine.on_delivered(done, 0)
-        return buffered[0] + self._held, buffered[1]
+        return buffered
 
     def done(self) -> None:
         """Count a message as done, so that another one may come. Used with `holds`."""

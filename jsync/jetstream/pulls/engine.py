@@ -377,9 +377,7 @@ class PullEngine:
         return max(1, self.pending_messages - limits.threshold_messages), UNLIMITED
 
     def on_delivered(self, messages: int, size: int) -> None:
-        """Count messages that were handed to the user."""
-        if not messages:
-            return
+        """Count messages, at least one, that were handed to the user."""
         self._retry = 0.0
         self._full = self._oversized = self._unpinned = False
         self._handed_over += messages

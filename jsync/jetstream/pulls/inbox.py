@@ -232,7 +232,13 @@ class PullInbox:
         timeouts = ACKED_DRAIN if target.acks else ACK_NONE_DRAIN
         deadline = monotonic() + timeouts.limit
         pause = INITIAL_BACKOFF
-        while not mailbox.closed and is_open() and self._can_probe():
+        while (
+            not mailbox.closed
+            and is_open()
+            and self._session.state is ConnectionState.CONNECTED
+            # Without a pinned client, the server might pin the probe.
+            and (target.pin is None or target.pin.id)
+        ):
             before = mailbox.delivered
             probe = self._with_priority(PROBE) if target.priority.group else PROBE
             answer = request_until(
@@ -247,12 +253,6 @@ class PullInbox:
                     return
             self._session.sleep(min(pause, max(0.0, deadline - monotonic())))
             pause = min(2 * pause, MAX_BACKOFF)
-
-    def _can_probe(self) -> bool:
-        if self._session.state is not ConnectionState.CONNECTED:
-            return False
-        # Without a pinned client, the server might pin the probe.
-        return self.target.pin is None or bool(self.target.pin.id)
 
     def nak_unread(self) -> None:
         """Give unread messages back to the server, or keep them for `take_unread`."""
