@@ -13,10 +13,10 @@ python=$venv/bin/python
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
-(cd "$root" && cp -r jsync tests setup.py pyproject.toml README.md LICENSE "$copy")
+# Without an existing build, which would be reused, and without what other runs write meanwhile.
+tar -C "$root" --exclude __pycache__ --exclude '_fast*.c' --exclude '_fast*.so' \
+    -c jsync tests setup.py pyproject.toml README.md LICENSE | tar -C "$copy" -x
 cd "$copy"
-# An existing build is newer than its source, so the build would reuse it.
-rm -f jsync/_fast.c jsync/*.so
 
 JSYNC_DEBUG=1 CC=gcc LDSHARED="gcc -shared" \
 CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer" \

@@ -198,6 +198,19 @@ def test_watches_and_copies_match_after_each_leader_change(
     js.delete_key_value(unique)
 
 
+def test_a_copy_without_keys_is_complete_without_waiting(
+    bucket: jsync.KeyValue,
+) -> None:
+    bucket.put("a", b"1")
+    for _ in range(10):  # most of the consumers are on followers
+        opened = Thread(lambda: bucket.live("absent.>", timeout=600))
+        wait_for(lambda opened=opened: opened.ended)  # type: ignore[misc]
+        with opened.result() as view:
+            assert dict(view) == {}
+        with bucket.watch("absent.>", callback=Recorder()) as watch:
+            wait_for(lambda watch=watch: watch.initial_done)  # type: ignore[misc]
+
+
 def test_a_watch_without_leader_delays_no_callbacks(
     whole: Cluster,
     bucket: jsync.KeyValue,

@@ -129,6 +129,7 @@ def open_watch(
     try:
         if not initial.done and not info.num_pending:
             changes.learn_end(deadline)
+            changes.mark_delivered()
     except BaseException:
         changes.abandon()
         raise
