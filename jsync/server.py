@@ -66,7 +66,8 @@ class LocalServer:
 
     The server ignores the terminal's Ctrl-C. It ends with your process, even if that is
     killed. If your process has forked a child without an exec, the server stays until
-    the child ends too. Use the object from one thread at a time.
+    the child ends too. There the object only reports whether the server runs. Use it from
+    one thread at a time.
 
     On Windows the temporary directory stays if your process is killed, and `reload()` and
     `lame_duck()` raise `UnsupportedPlatformError`.
@@ -159,6 +160,7 @@ class LocalServer:
         """
         if self.is_running:
             return
+        self._check_owner()
         binary = _find_binary(self._binary)
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="jsync-server-"))
@@ -181,7 +183,7 @@ class LocalServer:
         Args:
             timeout: Seconds to wait, after which the server is killed.
         """
-        if self._process is not None and self._owner != os.getpid():
+        if self._is_forked:
             return
         self._end(timeout)
         self._process = None
@@ -192,6 +194,7 @@ class LocalServer:
 
     def kill(self) -> None:
         """Kill the server immediately (SIGKILL). Its port, store and log stay for `start()`."""
+        self._check_owner()
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -205,6 +208,7 @@ class LocalServer:
         Args:
             timeout: Seconds to wait for each of both.
         """
+        self._check_owner()
         self._end(timeout)
         self.start()
 
@@ -307,10 +311,28 @@ class LocalServer:
         """True if the process is alive. A paused server is alive."""
         if self._process is None:
             return False
+        if self._is_forked:
+            # `poll` reports the end of a process that is not our child.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, 0)
+                return True
+            return False
         if self._process.poll() is None:
             return True
         self._on_exit(self._process)
         return False
+
+    @property
+    def _is_forked(self) -> bool:
+        """True in a forked child of the process that started the server."""
+        return self._process is not None and self._owner != os.getpid()
+
+    def _check_owner(self) -> None:
+        if self._is_forked:
+            raise errors.Error(
+                "the server belongs to the process that started it, before a fork: start "
+                "another one in this process"
+            )
 
     @property
     def log(self) -> str:
@@ -458,6 +480,7 @@ class LocalServer:
         return self._job
 
     def _signal(self, number: signal.Signals) -> None:
+        self._check_owner()
         if self._process is None or not self.is_running:
             raise errors.Error("the server is not running")
         self._process.send_signal(number)

@@ -17,7 +17,7 @@ import pytest
 from jsync import errors
 from jsync.server import LocalServer
 
-from ..support.processes import run_child
+from ..support.processes import Child, run_child
 from ..support.servers import RawClient, free_port, monitor, wait_for
 from ..support.windows import WINDOWS, needs_fork, needs_shell, needs_signals
 
@@ -292,6 +292,44 @@ def test_a_forked_child_leaves_its_parents_server_running() -> None:
             print(server.is_running, bool(server.log))
     """
     assert run_child(script).strip() == "True True"
+
+
+@needs_fork
+def test_a_forked_child_cannot_end_its_parents_server() -> None:
+    script = """
+        import os, signal
+        from jsync import errors
+        from jsync.server import LocalServer
+        server = LocalServer()
+        server.start()
+        child = os.fork()
+        if not child:
+            assert server.is_running and "running" in repr(server)
+            for call in (server.pause, server.resume, server.reload, server.kill,
+                         server.restart):
+                try:
+                    call()
+                except errors.Error as error:
+                    assert "before a fork" in str(error)
+                else:
+                    raise AssertionError(call)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(status, server.is_running, server.url, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    with Child(script) as child:
+        status, running, url = child.line().split()
+        assert (status, running) == ("0", "True")
+
+    def is_gone() -> bool:
+        try:
+            RawClient(url).close()
+        except ConnectionError:
+            return True
+        return False
+
+    wait_for(is_gone)  # the child has not ended the watchdog
 
 
 @needs_signals
