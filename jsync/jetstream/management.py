@@ -12,6 +12,7 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import errors
 from ..errors import (
     AlreadyExistsError,
     AmbiguousSubjectError,
@@ -22,6 +23,7 @@ from ..errors import (
     Error,
     JetStreamNotEnabledError,
     NoCachedInfoError,
+    NotFoundError,
     StreamCreateError,
     StreamNameInUseError,
     StreamNotFoundError,
@@ -695,7 +697,16 @@ class BaseConsumer:
         # If the account imports only the reset, the look-up has no answer either.
         with contextlib.suppress(JetStreamNotEnabledError):
             consumer_info(self._api, self._stream, self._name, timeout)
-        reply = self._request("RESET", request, RESET, timeout)
+        try:
+            reply = self._request("RESET", request, RESET, timeout)
+        except errors.TimeoutError as late:
+            try:  # it may have been deleted since
+                consumer_info(self._api, self._stream, self._name, timeout)
+            except NotFoundError as gone:
+                raise gone from late
+            except Error:
+                pass
+            raise
         self._info = reset = ConsumerReset.from_wire(reply)
         return reset
 

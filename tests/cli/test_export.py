@@ -150,6 +150,19 @@ def test_a_file_is_replaced_only_on_request(
     assert path.read_text().startswith("{")
 
 
+def test_an_export_replaces_no_symbolic_link(
+    jsync: Jsync, flights: Stream, tmp_path: Path
+) -> None:
+    real, link = tmp_path / "real.ndjson", tmp_path / "link.ndjson"
+    link.symlink_to(real)
+    assert jsync("export", flights.name, "-o", str(link)).code == 0
+    assert jsync("export", flights.name, "-o", str(link)).code == 2
+    assert jsync("export", flights.name, "-o", str(link), "--force").code == 0
+    assert link.is_symlink()
+    assert real.read_text().startswith("{")
+    assert sorted(os.listdir(tmp_path)) == ["link.ndjson", "real.ndjson"]
+
+
 def test_an_export_replaces_no_pipe_or_directory(
     jsync: Jsync, flights: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,11 @@ class PartialFile:
         Raises `ConfigError` if it may not.
         """
         self.target = target
-        self.path = f"{target}.partial"
+        # The file that a symbolic link names is replaced, not the link.
+        self._destination = (
+            os.path.realpath(target) if os.path.islink(target) else target
+        )
+        self.path = f"{self._destination}.partial"
         self._force = force
         self._check_target()
 
@@ -106,7 +110,7 @@ class PartialFile:
         self._check_target()  # another process may have created one since
         file.flush()
         os.fsync(file.fileno())
-        self._close_then(file, os.replace, self.path, self.target)
+        self._close_then(file, os.replace, self.path, self._destination)
 
 
 def last_line(file: IO[bytes]) -> bytes | None:

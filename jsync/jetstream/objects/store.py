@@ -301,7 +301,8 @@ class ObjectStore:
 
         The call writes to a hidden file in the same directory. It gives that file its
         name after the digest is checked. It replaces an existing file, and keeps its
-        permissions. If the call raises, it removes the hidden file.
+        permissions. A symbolic link stays, and the file that it names is replaced. If the
+        call raises, it removes the hidden file.
 
         Args:
             name: The name of the object.
@@ -322,12 +323,12 @@ class ObjectStore:
             LinkError: It is a link to a store.
         """
         check_object(name)
-        target = Path(path)
+        target = Path(os.path.realpath(path))  # a symbolic link stays
         if target.is_dir():
-            raise IsADirectoryError(f"a directory: {target}; name a file in it")
+            raise IsADirectoryError(f"a directory: {path}; name a file in it")
         if target.exists() and not target.is_file():
             # A rename would replace a device or a pipe with a file.
-            raise FileExistsError(f"not a file: {target}; name a file that is one")
+            raise FileExistsError(f"not a file: {path}; name a file that is one")
 
         def read(by_leader: bool) -> ObjectInfo:
             part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")

@@ -12,6 +12,7 @@ import jsync
 from jsync import errors
 from jsync.models import ConsumerConfig, ConsumerInfo, ConsumerPause, ConsumerReset
 
+from ...support.proxy import FaultProxy
 from ...support.servers import wait_for
 from ...support.threads import SOON
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
+    from ...support.proxy import Side
 
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 
@@ -319,6 +321,33 @@ def test_a_reset_to_before_its_start_is_refused(
     with pytest.raises(errors.InvalidResetError):
         new.reset(2)
     assert new.reset().reset_seq == 5
+
+
+@pytest.mark.parametrize("gone", ["consumer", "stream"])
+def test_a_reset_of_a_deleted_consumer_names_it(
+    server: LocalServer, stream: jsync.Stream, worker: jsync.Consumer, gone: str
+) -> None:
+    """It is deleted between the look-up and the reset, which the server does not answer."""
+
+    def delete(data: bytes, to: Side) -> bytes:
+        if to == "server" and b"$JS.API.CONSUMER.RESET." in data:
+            if gone == "consumer":
+                worker.delete()
+            else:
+                stream.delete()
+        return data
+
+    with FaultProxy("127.0.0.1", server.port) as proxy:
+        with jsync.connect(proxy.url) as nc:
+            own = nc.jetstream(timeout=1.0).consumer(stream.name, worker.name)
+            proxy.rewrite(delete)
+            with pytest.raises(errors.NotFoundError) as told:
+                own.reset(1)
+    expected = {
+        "consumer": errors.ConsumerNotFoundError,
+        "stream": errors.StreamNotFoundError,
+    }
+    assert type(told.value) is expected[gone]
 
 
 def test_an_invalid_reset_is_rejected_before_sending(

@@ -447,6 +447,22 @@ def test_a_replaced_file_keeps_its_permissions(
     assert set(modes) == {mode}  # nor was the hidden file wider
 
 
+def test_a_got_file_replaces_no_symbolic_link(
+    files: jsync.ObjectStore, tmp_path: Path
+) -> None:
+    files.put("a", b"new")
+    (tmp_path / "real").mkdir()
+    real, link = tmp_path / "real" / "out.bin", tmp_path / "link"
+    link.symlink_to(real)
+    for former in (None, b"former"):
+        if former is not None:
+            real.write_bytes(former)
+        files.get_file("a", link)
+        assert link.is_symlink()
+        assert real.read_bytes() == b"new"
+    assert os.listdir(tmp_path / "real") == ["out.bin"]
+
+
 def test_an_incomplete_get_leaves_no_file(
     js: jsync.JetStream, files: jsync.ObjectStore, tmp_path: Path
 ) -> None:
