@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ... import errors
 from ..._fast import encode_publish
 from ...core.state import StateMachine
 from ...errors import AmbiguousPutError, ChunkOrderError, Error, ObjectIncompleteError
@@ -201,6 +202,14 @@ class Upload:
         if self._state.current is UploadState.STORED or not self._chunks:
             return
         objects = self._objects
+        if isinstance(error, errors.TimeoutError):
+            # The server would answer neither the wait for pending chunks nor the purge.
+            self._remove_later()
+            error.add_note(
+                f"its chunks are removed from store {objects.layout.bucket!r} once the server "
+                "answers; otherwise ObjectStore.check() removes them"
+            )
+            return
         try:
             # Wait for pending chunks, which would otherwise be stored after the purge.
             deadline = monotonic() + self._timeout
@@ -219,8 +228,11 @@ class Upload:
 
     def abort_nowait(self) -> None:
         """Request the removal of the sent chunks without waiting. For use in a finaliser."""
-        if self._state.current is not UploadState.UPLOADING or not self._chunks:
-            return
+        if self._state.current is UploadState.UPLOADING and self._chunks:
+            self._remove_later()
+
+    def _remove_later(self) -> None:
+        """Request the removal of the sent chunks once they are acknowledged, or lost."""
         layout, api = self._objects.layout, self._objects.api
         write_buffer = api.session.write_buffer
         purge = encode_publish(

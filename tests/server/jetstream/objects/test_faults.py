@@ -19,6 +19,7 @@ from ....support.connection_faults import Events, connect
 from ....support.proxy import frame_filter
 from ....support.servers import wait_for
 from ....support.threads import Thread
+from ....support.windows import needs_signals
 from .support import chunks_of, noise
 
 if TYPE_CHECKING:
@@ -47,6 +48,27 @@ def nothing_is_left(js: jsync.JetStream, files: jsync.ObjectStore) -> None:
     again = files.check(older_than=0)
     assert not any((again.orphans, again.uploads, again.incomplete, again.renamed))
     assert chunks_of(js, files) == {i.nuid: i.chunks for i in files.list() if i.chunks}
+
+
+@needs_signals
+def test_a_frozen_server_loses_no_removal_of_chunks(own_server: StartServer) -> None:
+    """It raises without a second wait for the server, which removes them later."""
+    server = own_server()
+    with connect(server.url, Events()) as nc:
+        js = nc.jetstream(timeout=1)
+        files = js.create_object_store(bucket="FILES")
+        files.put("a", noise(1000))
+        server.pause()
+        try:
+            with pytest.raises(errors.TimeoutError) as raised:
+                files.put("a", noise(MIB))
+        finally:
+            server.resume()
+        assert "once the server answers" in raised.value.__notes__[0]
+        former = files.info("a")
+        wait_for(lambda: chunks_of(js, files) == {former.nuid: 1})
+        assert files.get("a") == noise(1000)
+        nothing_is_left(js, files)
 
 
 @pytest.mark.parametrize("at", [1, 40, 79])
