@@ -456,6 +456,17 @@ class Connection(CorePublisher):
             InvalidSubjectError: Nothing can be published to the subject.
             InvalidHeaderError: A header cannot be sent.
             MaxPayloadError: The message is too large for the server.
+
+        Example:
+            ```python
+            with nc.service("greeter", "1.0.0") as service:
+
+                @service.endpoint("greet")
+                def greet(request: jsync.Request) -> None:
+                    request.respond(b"hello " + request.data)
+
+                print(nc.request("greet", b"ann", timeout=5).data)
+            ```
         """
         return request(self._session, subject, data, timeout, headers)
 
@@ -496,6 +507,13 @@ class Connection(CorePublisher):
             InvalidSubjectError: Nothing can be published to the subject.
             InvalidHeaderError: A header cannot be sent.
             MaxPayloadError: The message is too large for the server.
+
+        Example:
+            ```python
+            with nc.service("greeter", "1.0.0"):
+                for reply in nc.request_many("$SRV.PING", stall=0.2):
+                    print(reply.data)
+            ```
         """
         return request_many(
             self._session,
@@ -548,6 +566,14 @@ class Connection(CorePublisher):
             ConnectionClosedError: The connection is closed.
             PermissionsError: Raised by reading, if you may not subscribe to the
                 subject.
+
+        Example:
+            ```python
+            with nc.subscribe("news.*") as news:
+                nc.publish("news.sport", b"1:0")
+                msg = news.next(timeout=5)
+                print(msg.subject, msg.data)
+            ```
         """
         return subscribe(
             self,
@@ -568,6 +594,12 @@ class Connection(CorePublisher):
         Raises:
             TimeoutError: The server did not answer in time.
             ConnectionLostError: The connection was lost.
+
+        Example:
+            ```python
+            nc.publish("orders.new", b"7")
+            nc.flush()  # the server has the message
+            ```
         """
         self._check_fork()
         self._session.ping(deadline_after(timeout))
@@ -584,6 +616,11 @@ class Connection(CorePublisher):
         Raises:
             TimeoutError: The server did not answer in time.
             ConnectionLostError: The connection was lost.
+
+        Example:
+            ```python
+            print(f"{nc.rtt() * 1000:.1f} ms")
+            ```
         """
         self._check_fork()
         deadline = deadline_after(timeout)
@@ -620,6 +657,12 @@ class Connection(CorePublisher):
         Raises:
             ConfigError: You gave both `domain` and `prefix`, or a value that is not
                 allowed.
+
+        Example:
+            ```python
+            js = nc.jetstream(timeout=10)
+            print(js.publish("orders.new", b"7").seq)
+            ```
         """
         defaults = self._jetstream
         if domain is None and prefix is None:
@@ -676,6 +719,17 @@ class Connection(CorePublisher):
             ConfigError: An argument cannot be.
             InvalidSubjectError: The queue group cannot be.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0", description="Prices in euros") as service:
+
+                @service.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                print(nc.request("price", b"book").data)
+            ```
         """
         return Service(
             self,
@@ -699,6 +753,14 @@ class Connection(CorePublisher):
 
         Returns:
             The subject.
+
+        Example:
+            ```python
+            inbox = nc.new_inbox()
+            with nc.subscribe(inbox) as replies:
+                nc.publish(inbox, b"pong")
+                print(replies.next(timeout=5).data)
+            ```
         """
         return f"{self._options.inbox_prefix}.{os.urandom(11).hex()}"
 
@@ -729,6 +791,16 @@ class Connection(CorePublisher):
 
         Returns:
             The servers.
+
+        Example:
+            ```python
+            system = nc.system()
+            try:
+                for server in system.ping():
+                    print(server.name)
+            except jsync.errors.Error as error:
+                print(error)  # needs a user of the system account
+            ```
         """
         return System(self, servers, timeout, stall)
 
@@ -762,6 +834,12 @@ class Connection(CorePublisher):
         Raises:
             UnsupportedFeatureError: The server is too old. Nothing is sent.
             TimeoutError: No server told in time. You may not be allowed to publish.
+
+        Example:
+            ```python
+            for hop in nc.trace("orders.new", b"7").hops:
+                print(hop.server.name, hop.events)
+            ```
         """
         return trace(self, subject, data, headers, deliver=deliver, timeout=timeout)
 
@@ -776,6 +854,13 @@ class Connection(CorePublisher):
 
         Raises:
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            with nc.events() as events:
+                nc.force_reconnect()
+                print(events.next(timeout=5))
+            ```
         """
         self._check_fork()
         session = self._session
@@ -799,6 +884,12 @@ class Connection(CorePublisher):
         Raises:
             ConfigError: You gave `allow_reconnect=False` to `connect`.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            nc.force_reconnect()
+            print(nc.rtt())  # waits for the new connection
+            ```
         """
         self._check_fork()
         if not self._options.allow_reconnect:
@@ -846,6 +937,13 @@ class Connection(CorePublisher):
             DrainTimeoutError: The drain did not end in time.
             ConnectionLostError: The connection was lost. The server may not
                 have read all that you published.
+
+        Example:
+            ```python
+            nc = jsync.connect("nats://127.0.0.1:4222")
+            nc.publish("orders.new", b"7")
+            nc.drain(timeout=10)  # sends everything, lets callbacks finish, then closes
+            ```
         """
         self._check_fork()
         timeout = self._options.drain_timeout if timeout is None else timeout
@@ -875,6 +973,12 @@ class Connection(CorePublisher):
         published. If the server does not confirm it in that time, `on_error` gets a
         `ConnectionClosedError`, because the last messages may be lost. You may call `close` from any thread, from a callback, twice, and in
         a forked child, where it leaves the parent's connection alone.
+
+        Example:
+            ```python
+            def on_shutdown() -> None:
+                nc.close()  # ends every call that waits, on any thread
+            ```
         """
         self._session.close()
         self._finalizer.detach()
@@ -961,6 +1065,12 @@ class Connection(CorePublisher):
 
         Returns:
             The counters since `connect`, as of now.
+
+        Example:
+            ```python
+            nc.publish("orders.new", b"7")
+            print(nc.stats().out_messages)
+            ```
         """
         session = self._session
         in_messages, in_bytes = session.io_loop.counters

@@ -87,6 +87,13 @@ class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
             SubscriptionClosedError: The subscription has ended, and no message is left.
             ConnectionClosedError: The connection is closed.
             PermissionsError: You may not subscribe to the subject.
+
+        Example:
+            ```python
+            with nc.subscribe("news.*") as news:
+                nc.publish("news.sport", b"1:0")
+                print(news.next(timeout=5).data)
+            ```
         """
         self._check_no_callback()
         return next_message(self._mailbox, timeout)  # type: ignore[return-value]

@@ -117,6 +117,13 @@ class Advisories(CloseOnExit, NotCopyable, Generic[AdvisoryT]):
             SubscriptionClosedError: The subscription was closed.
             PermissionsError: You may not subscribe to the events.
             ConnectionClosedError: The connection was closed.
+
+        Example:
+            ```python
+            with js.advisories() as advisories:
+                stream.create_consumer(durable_name="billing")
+                print(advisories.next(timeout=5))
+            ```
         """
         if timeout is None:
             deadline = None

@@ -115,6 +115,14 @@ class Consumer(BaseConsumer):
             ConnectionLostError: The connection broke.
             ConfigError: The arguments cannot be combined. Nothing is sent.
             UnsupportedFeatureError: The server is too old for priority groups.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            msg = consumer.next(timeout=5)
+            print(msg.data)
+            msg.ack()
+            ```
         """
         timeout = check_seconds(timeout, "timeout")
         if idle_heartbeat is not None:
@@ -220,6 +228,15 @@ class Consumer(BaseConsumer):
             ConfigError: The arguments cannot be combined, or do not fit the consumer's
                 `cached_info`. Nothing is sent.
             UnsupportedFeatureError: The server is too old for priority groups.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            with consumer.fetch(2, timeout=5) as batch:
+                for msg in batch:
+                    print(msg.data)
+                    msg.ack()
+            ```
         """
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
@@ -253,6 +270,14 @@ class Consumer(BaseConsumer):
 
         Returns:
             The batch.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            for msg in consumer.fetch_nowait(100):
+                print(msg.data)
+                msg.ack()
+            ```
         """
         wait = self._api.seconds(timeout)
         request = fetch_request(max_messages, max_bytes, wait, 0.0, no_wait=True)
@@ -313,6 +338,16 @@ class Consumer(BaseConsumer):
             ConsumerDeletedError: Raised by iterating: the consumer was deleted.
             ConnectionClosedError: The connection is closed.
             UnsupportedFeatureError: The server is too old for priority groups.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            with consumer.messages() as messages:
+                for msg in messages:
+                    print(msg.data)
+                    msg.ack()
+                    break  # a worker would continue
+            ```
         """
         idle_timeout = idle_seconds(idle_timeout)
         limits = consume_limits(
@@ -374,6 +409,15 @@ class Consumer(BaseConsumer):
 
         Returns:
             The batches, to be used in a `with` statement.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            with consumer.arrow_batches(max_rows=1000, stop_after=3) as batches:
+                for batch in batches:
+                    print(len(batch), "rows")
+                    batch.ack()
+            ```
         """
         if max_messages is None and max_bytes is None:
             max_bytes = PREFETCH_BYTES
@@ -473,6 +517,22 @@ class Consumer(BaseConsumer):
             TimeoutError: The server does not tell the consumer's configuration, with
                 `retry`.
             UnsupportedFeatureError: The server is too old for priority groups.
+
+        Example:
+            ```python
+            import threading
+
+            done = threading.Event()
+
+            def bill(msg: jsync.JetStreamMsg) -> None:
+                print(msg.data)
+                msg.ack()
+                done.set()
+
+            consumer = stream.create_consumer(durable_name="billing")
+            with consumer.consume(bill, workers=4):
+                done.wait(10)
+            ```
         """
         check_callable(handler, "handler")
         if workers is not None:

@@ -115,6 +115,11 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Raises:
             JetStreamNotEnabledForAccountError: Your account may not use JetStream.
+
+        Example:
+            ```python
+            print(js.account_info().streams)
+            ```
         """
         return management.account_info(self._api, timeout)
 
@@ -146,6 +151,14 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the configuration.
+
+        Example:
+            ```python
+            stream = js.create_stream(
+                name="EVENTS", subjects=["events.>"], max_age=7 * 86400, max_bytes=10 << 30
+            )
+            print(stream.info().config.subjects)
+            ```
         """
         info = management.create_stream(self._api, config, fields, timeout)
         return stream_from_info(self._api, info)
@@ -176,6 +189,12 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the change.
+
+        Example:
+            ```python
+            stream = js.update_stream(name="ORDERS", max_age=86400)
+            print(stream.info().config.max_age)
+            ```
         """
         info = management.update_stream(self._api, config, fields, timeout)
         return stream_from_info(self._api, info)
@@ -222,6 +241,12 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         Raises:
             StreamNotFoundError: There is no stream of that name.
             ConfigError: No stream may have that name. Nothing is sent.
+
+        Example:
+            ```python
+            stream = js.stream("ORDERS")
+            print(stream.info().state.messages)
+            ```
         """
         info = management.stream_info(self._api, name, timeout=timeout)
         return stream_from_info(self._api, info)
@@ -418,6 +443,12 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             MessageNotFoundError: The stream has no such message.
             StreamNotFoundError: There is no stream of that name.
             ConfigError: The arguments cannot be combined. Nothing is sent.
+
+        Example:
+            ```python
+            msg = js.get_message("ORDERS", last_by_subject="orders.new")
+            print(msg.data)
+            ```
         """
         check_name(stream, "stream")
         return stored.get_message(
@@ -440,6 +471,12 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Raises:
             StreamNotFoundError: There is no stream of that name.
+
+        Example:
+            ```python
+            js.create_stream(name="OLD", subjects=["old.>"])
+            js.delete_stream("OLD")
+            ```
         """
         management.delete_stream(self._api, name, timeout)
 
@@ -481,6 +518,11 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Returns:
             An iterator over the names.
+
+        Example:
+            ```python
+            print(list(js.stream_names()))
+            ```
         """
         return management.stream_names(self._api, subject, timeout)
 
@@ -500,6 +542,11 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             StreamNotFoundError: No stream stores messages of the subject.
             AmbiguousSubjectError: Several streams store messages that match the
                 subject.
+
+        Example:
+            ```python
+            print(js.stream_name_by_subject("orders.new"))
+            ```
         """
         return management.stream_name_by_subject(self._api, subject, timeout)
 
@@ -519,6 +566,15 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         Raises:
             StreamNotFoundError: There is no stream of that name.
             CountersNotEnabledError: The stream is not for counters.
+
+        Example:
+            ```python
+            js.create_stream(
+                name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True
+            )
+            hits = js.counters("HITS")
+            print(hits.add("hits.home", 1))
+            ```
         """
         return Counters(self._api, stream, timeout)
 
@@ -539,6 +595,15 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         Raises:
             StreamNotFoundError: There is no stream of that name.
             SchedulesNotEnabledError: The stream has no `allow_msg_schedules`.
+
+        Example:
+            ```python
+            js.create_stream(
+                name="JOBS", subjects=["at.>", "jobs.>"], allow_msg_schedules=True, allow_msg_ttl=True
+            )
+            schedules = js.schedules("JOBS")
+            schedules.put("at.report", b"{}", schedule="@every 1h", target="jobs.report")
+            ```
         """
         return Schedules(self._api, stream, timeout)
 
@@ -565,6 +630,14 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Returns:
             The consumer.
+
+        Example:
+            ```python
+            consumer = js.create_consumer(
+                "ORDERS", durable_name="billing", filter_subject="orders.new", ack_wait=60
+            )
+            print(consumer.next(timeout=5).data)
+            ```
         """
         bound = self.bind_stream(stream)
         return bound.create_consumer(config, timeout=timeout, **fields)
@@ -642,6 +715,14 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Returns:
             The consumer.
+
+        Example:
+            ```python
+            consumer = js.create_push_consumer(
+                "ORDERS", durable_name="audit", deliver_subject="audit.orders"
+            )
+            print(consumer.info().name)
+            ```
         """
         bound = self.bind_stream(stream)
         return bound.create_push_consumer(config, timeout=timeout, **fields)
@@ -734,6 +815,13 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Raises:
             ConfigError: No stream or consumer may have that name. Nothing is sent.
+
+        Example:
+            ```python
+            js.create_consumer("ORDERS", durable_name="billing")
+            consumer = js.consumer("ORDERS", "billing")
+            print(consumer.info().num_pending)
+            ```
         """
         check_name(stream, "stream")
         check_name(name, "consumer")
@@ -752,6 +840,13 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Returns:
             The ordered consumer.
+
+        Example:
+            ```python
+            with js.ordered_consumer("ORDERS") as reader:
+                for msg in reader.fetch_nowait(100):
+                    print(msg.data)
+            ```
         """
         return self.bind_stream(stream).ordered_consumer(**options)
 
@@ -790,6 +885,13 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             IncompleteListError: Raised at the end, if some consumers did not answer.
                 They are offline or have no leader, and the error names them.
             StreamNotFoundError: There is no stream of that name.
+
+        Example:
+            ```python
+            js.create_consumer("ORDERS", durable_name="billing")
+            for consumer in js.consumers("ORDERS"):
+                print(consumer.name, consumer.cached_info.num_pending)
+            ```
         """
         return self.bind_stream(stream).consumers(timeout=timeout)
 
@@ -863,6 +965,12 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             PermissionsError: You may not publish to the subject, and nothing is stored. With
                 the `operation` `"subscribe"`, you may not receive the ack, and the message
                 may have been stored.
+
+        Example:
+            ```python
+            ack = js.publish("orders.new", b'{"id": 7}', msg_id="order-7")
+            print(ack.stream, ack.seq, ack.duplicate)
+            ```
         """
         headers = None
         needs = NO_FEATURES
@@ -962,6 +1070,14 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         Raises:
             ConfigError: An argument is out of its range.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            with js.publisher() as publisher:
+                for number in range(10_000):
+                    publisher.publish("orders.new", b"%d" % number)
+            # Here the stream has stored all of them.
+            ```
         """
         return Publisher(
             self._api,
@@ -998,6 +1114,14 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Returns:
             The batch, to be used in a `with` statement.
+
+        Example:
+            ```python
+            with js.atomic_batch() as batch:
+                batch.add("orders.new", b"7")
+                batch.add("orders.paid", b"7")
+            print(stream.info().state.messages)
+            ```
         """
         return AtomicBatch(
             self._api,
@@ -1035,6 +1159,12 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             AmbiguousCommitError: The batch may have been stored. The error's `resolve()`
                 finds out.
             ConfigError: There are no messages, or an option is not allowed.
+
+        Example:
+            ```python
+            ack = js.publish_batch([("orders.new", b"7"), ("orders.paid", b"7")])
+            print(ack.seq)
+            ```
         """
         batch = self.atomic_batch(
             ack_first=False, max_messages=max_messages, timeout=timeout
@@ -1070,6 +1200,13 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Raises:
             ConfigError: An argument is not valid. Nothing is sent.
+
+        Example:
+            ```python
+            with js.advisories() as advisories:
+                stream.create_consumer(durable_name="billing")
+                print(advisories.next(timeout=5))
+            ```
         """
         return Advisories(
             *(self._api.owner, kinds, stream, consumer, callback),
@@ -1089,6 +1226,15 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Returns:
             An iterator over the events, to be used in a `with` statement.
+
+        Example:
+            ```python
+            with js.batch_advisories("ORDERS") as advisories:
+                for number in ("1", "3"):  # the second message of the batch is missing
+                    headers = {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": number}
+                    nc.publish("orders.new", b"", headers=headers)
+                print(advisories.next(timeout=5).reason)
+            ```
         """
         return BatchAdvisories(
             self._api.owner, stream, prefix=self._events, domain=self._domain
@@ -1139,6 +1285,14 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         Raises:
             ConfigError: An argument is out of its range.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            with js.fast_ingest() as ingest:
+                for number in range(10_000):
+                    ingest.add("orders.new", b"%d" % number)
+            print(stream.info().state.messages)
+            ```
         """
         return FastIngest(
             self._api,

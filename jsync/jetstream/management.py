@@ -588,6 +588,12 @@ class BaseConsumer:
 
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            print(consumer.info().num_pending, "messages wait")
+            ```
         """
         self._info = consumer_info(self._api, self._stream, self._name, timeout)
         return self._info
@@ -688,6 +694,15 @@ class BaseConsumer:
                 `deliver_policy` has no fixed start, such as `new`.
             ConsumerNotFoundError: The consumer does not exist.
             UnsupportedFeatureError: The server is too old. Nothing is sent.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            for msg in consumer.fetch_nowait(100):
+                msg.ack()
+            consumer.reset(2)  # delivers messages again, from sequence 2 on
+            print(consumer.next(timeout=5).metadata.stream_sequence)
+            ```
         """
         request = (
             None if sequence is None else {"seq": check_int(sequence, "sequence", 0)}

@@ -113,6 +113,12 @@ class Stream:
 
         Raises:
             StreamNotFoundError: The stream does not exist.
+
+        Example:
+            ```python
+            state = stream.info().state
+            print(state.messages, state.bytes)
+            ```
         """
         self._info = management.stream_info(
             self._api,
@@ -203,6 +209,11 @@ class Stream:
             StreamPurgeError: The stream has `deny_purge`.
             StreamSealedError: The stream is sealed.
             StreamNotFoundError: The stream does not exist.
+
+        Example:
+            ```python
+            print(stream.purge(subject="orders.new"), "messages are deleted")
+            ```
         """
         if sequence is not None and keep is not None:
             raise ConfigError("sequence and keep exclude each other: give one")
@@ -293,6 +304,14 @@ class Stream:
             BackupError: The server broke off the backup, or a chunk was lost.
             ConfigError: The directory already holds a backup.
             OSError: A file cannot be written.
+
+        Example:
+            ```python
+            import tempfile
+
+            with tempfile.TemporaryDirectory() as folder:
+                stream.backup(f"{folder}/orders")
+            ```
         """
         return backup(
             self._api,
@@ -312,6 +331,12 @@ class Stream:
 
         Raises:
             StreamNotFoundError: The stream does not exist.
+
+        Example:
+            ```python
+            old = js.create_stream(name="OLD", subjects=["old.>"])
+            old.delete()
+            ```
         """
         management.delete_stream(self._api, self.name, timeout)
 
@@ -352,6 +377,12 @@ class Stream:
             MessageNotFoundError: The stream has no such message.
             StreamNotFoundError: The stream does not exist.
             ConfigError: The arguments cannot be combined. Nothing is sent.
+
+        Example:
+            ```python
+            print(stream.get_message(1).data)
+            print(stream.get_message(last_by_subject="orders.new").data)
+            ```
         """
         if check_bool(direct, "direct"):
             direct = self._info is not None and bool(self.config.allow_direct)
@@ -413,6 +444,12 @@ class Stream:
             ConnectionLostError: The connection was lost repeatedly.
             UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
             ConfigError: The arguments cannot be combined. Nothing is sent.
+
+        Example:
+            ```python
+            for msg in stream.get_messages("orders.new", sequence=2):
+                print(msg.data)
+            ```
         """
         pages = SubjectReader(
             subject,
@@ -526,6 +563,14 @@ class Stream:
             UnsupportedFeatureError: The server is too old for `start_time`. Nothing is
                 sent.
             ConfigError: An argument is not allowed. Nothing is sent.
+
+        Example:
+            ```python
+            import pyarrow
+
+            table = pyarrow.table(stream.read_arrow())
+            print(table.num_rows)
+            ```
         """
         if start is not None and start_time is not None:
             raise ConfigError("start and start_time are mutually exclusive: give one")
@@ -573,6 +618,12 @@ class Stream:
         Raises:
             MessageNotFoundError: The stream has no such message.
             MessageDeleteError: The stream has `deny_delete`.
+
+        Example:
+            ```python
+            stream.delete_message(1)
+            print(stream.info().state.messages)
+            ```
         """
         stored.delete_message(
             self._api, self.name, sequence, erase=False, timeout=timeout
@@ -628,6 +679,13 @@ class Stream:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the configuration.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing", max_deliver=5)
+            for msg in consumer.fetch_nowait(100):
+                msg.ack()
+            ```
         """
         return self._put("create", config, fields, timeout)
 
@@ -711,6 +769,13 @@ class Stream:
 
         Raises:
             ConsumerNotFoundError: The stream has no consumer of that name.
+
+        Example:
+            ```python
+            stream.create_consumer(durable_name="billing")
+            consumer = stream.consumer("billing")
+            print(consumer.info().num_pending)
+            ```
         """
         info = management.consumer_info(self._api, self.name, name, timeout)
         return Consumer(self._api, info.stream_name, info.name, info)
@@ -824,6 +889,13 @@ class Stream:
             StreamNotFoundError: The stream does not exist.
             ConfigError: An option has a value that is not allowed. Nothing is sent.
             APIError: The server rejects the consumer.
+
+        Example:
+            ```python
+            with stream.ordered_consumer(filter_subjects=["orders.new"]) as reader:
+                for msg in reader.fetch_nowait(100):
+                    print(msg.data)
+            ```
         """
         return ordered_consumer(self._api, self.name, options)
 
@@ -854,6 +926,13 @@ class Stream:
         Raises:
             IncompleteListError: Raised at the end, if some consumers did not answer.
                 They are offline or have no leader, and the error names them.
+
+        Example:
+            ```python
+            stream.create_consumer(durable_name="billing")
+            for consumer in stream.consumers():
+                print(consumer.name, consumer.cached_info.num_pending)
+            ```
         """
         infos = management.consumers(self._api, self.name, timeout)
         return (Consumer(self._api, self.name, info.name, info) for info in infos)

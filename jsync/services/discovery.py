@@ -68,6 +68,18 @@ class Services:
             ConfigError: An argument is not valid. Nothing is sent.
             ConnectionLostError: The connection broke before the answers came.
             PermissionsError: You may not publish to the control subject.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0") as service:
+
+                @service.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                for instance in nc.services.ping("prices"):
+                    print(instance.name, instance.id)
+            ```
         """
         sent_at = monotonic()
         return [
@@ -106,6 +118,18 @@ class Services:
             ConfigError: An argument is not valid. Nothing is sent.
             ConnectionLostError: The connection broke before the answers came.
             PermissionsError: You may not publish to the control subject.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0") as service:
+
+                @service.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                for info in nc.services.info("prices"):
+                    print(info.name, info.version)
+            ```
         """
         found = self._ask(
             ServiceInfo, "INFO", name, instance_id, timeout, stall, prefix
@@ -141,6 +165,18 @@ class Services:
             ConfigError: An argument is not valid. Nothing is sent.
             ConnectionLostError: The connection broke before the answers came.
             PermissionsError: You may not publish to the control subject.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0") as service:
+
+                @service.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                for stats in nc.services.stats("prices"):
+                    print(stats.endpoints[0].num_requests)
+            ```
         """
         found = self._ask(
             ServiceStats, "STATS", name, instance_id, timeout, stall, prefix
@@ -238,6 +274,17 @@ class Services:
             TimeoutError: No answer came in time. The service may still handle the request.
             ConnectionLostError: The connection broke before the answer came.
             ConfigError: `data` cannot be written as JSON. Nothing is sent.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0") as service:
+
+                @service.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                print(nc.services.call("price", b"book").data)
+            ```
         """
         if not isinstance(data, RAW):
             try:

@@ -80,6 +80,17 @@ class Request:
             NoReplySubjectError: The message was published, so nobody waits for an answer.
             MaxPayloadError: The answer is larger than the server accepts.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0") as service:
+
+                @service.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                print(nc.request("price", b"book").data)
+            ```
         """
         self.msg.respond(data, headers=headers)
 

@@ -119,6 +119,17 @@ class Group(NotCopyable):
             InvalidSubjectError: The subject or the queue group is not valid.
             SubscriptionClosedError: The service was stopped.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0") as service:
+
+                @service.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                print(nc.request("price", b"book").data)
+            ```
         """
         name = check_name(name, "the name of an endpoint")
         group = self._queue if queue is msgspec.UNSET else queue
@@ -173,6 +184,18 @@ class Group(NotCopyable):
         Raises:
             ConfigError: The name is not valid.
             InvalidSubjectError: The queue group is not valid.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0") as service:
+                europe = service.group("europe")
+
+                @europe.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                print(nc.request("europe.price", b"book").data)
+            ```
         """
         own = self._queue if queue is msgspec.UNSET else queue
         if own is not None:
@@ -263,7 +286,19 @@ class Service(Group):
         return self._driver.error
 
     def info(self) -> ServiceInfo:
-        """Return the configuration and the endpoints, as the answer to INFO. Does not block."""
+        """Return the configuration and the endpoints, as the answer to INFO. Does not block.
+
+        Example:
+            ```python
+            with nc.service("prices", "1.0.0") as service:
+
+                @service.endpoint("price")
+                def price(request: jsync.Request) -> None:
+                    request.respond(b"9.50")
+
+                print(service.info().endpoints[0].subject)
+            ```
+        """
         return self._driver.info()
 
     def stats(self) -> ServiceStats:
@@ -297,6 +332,15 @@ class Service(Group):
             ConnectionClosedError: The connection was closed.
             BlockingCallError: A handler of the service, or `on_done`, called `wait`.
             Exception: The error that you gave to `stop`.
+
+        Example:
+            ```python
+            import threading
+
+            service = nc.service("prices", "1.0.0")
+            threading.Timer(0.2, service.stop).start()  # a signal handler, for example
+            service.wait(timeout=10)
+            ```
         """
         return self._driver.wait(
             None if timeout is None else check_seconds(timeout, "timeout")
@@ -317,6 +361,12 @@ class Service(Group):
         Raises:
             DrainTimeoutError: A handler has not returned in time. Waiting requests were
                 rejected with error 503.
+
+        Example:
+            ```python
+            service = nc.service("prices", "1.0.0")
+            service.stop(timeout=10)  # lets running handlers finish
+            ```
         """
         limit = self._driver.session.options.drain_timeout
         self._driver.stop(

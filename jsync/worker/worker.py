@@ -167,6 +167,15 @@ class Worker:
 
         Raises:
             ConfigError: An argument, or the signature of the function, is not valid.
+
+        Example:
+            ```python
+            app = jsync.Worker(stream="ORDERS")
+
+            @app.handle("orders.new", consumer="billing", workers=8, time_limit=60)
+            def bill(order: dict) -> None:
+                print("bill order", order["id"])
+            ```
         """
 
         def add(function: _Function) -> _Function:
@@ -207,6 +216,16 @@ class Worker:
 
         Returns:
             The function unchanged.
+
+        Example:
+            ```python
+            app = jsync.Worker(stream="ORDERS")
+            pool = []
+
+            @app.on_start
+            def open_pool(js: jsync.JetStream) -> None:
+                pool.append("a connection to a database")
+            ```
         """
         check_callable(function, "on_start")
         self._starts.append(function)
@@ -223,6 +242,16 @@ class Worker:
 
         Returns:
             The function unchanged.
+
+        Example:
+            ```python
+            app = jsync.Worker(stream="ORDERS")
+            pool = ["a connection to a database"]
+
+            @app.on_stop
+            def close_pool() -> None:
+                pool.clear()
+            ```
         """
         check_callable(function, "on_stop")
         self._stops.append(function)
@@ -261,6 +290,22 @@ class Worker:
                 its handler.
             ConsumerGroupNotFoundError: A group does not exist.
             StreamNotFoundError: The stream of a handler does not exist.
+
+        Example:
+            ```python
+            import threading
+
+            app = jsync.Worker(stream="ORDERS")
+            done = threading.Event()
+
+            @app.handle("orders.new", consumer="billing")
+            def bill(order: dict) -> None:
+                print("bill order", order["id"])
+                done.set()
+
+            with app.start(nc):
+                done.wait(10)
+            ```
         """
         if not self._routes:
             raise ConfigError("the worker has no handler: decorate one with handle")

@@ -1,4 +1,4 @@
-"""Tests that the example in the docstring of every public class and function runs."""
+"""Tests that the example in the docstring of every public class, function and method runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 import jsync
 from jsync.server import LocalServer
 
+from .calls import named_methods
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -22,17 +24,25 @@ EXAMPLE = re.compile(
 )
 
 
-def examples() -> dict[str, str]:
-    """Return the code of the examples by public name."""
-    found = {}
+def public() -> Iterator[tuple[str, object]]:
+    """Yield the public names with their objects, and the methods of the classes."""
     for name in jsync.__all__:
-        docstring = inspect.cleandoc(getattr(jsync, name).__doc__ or "")
-        if (example := EXAMPLE.search(docstring)) is not None:
-            found[name] = textwrap.dedent(example[1])
-    return found
+        yield name, (one := getattr(jsync, name))
+        for owner in one.__mro__ if inspect.isclass(one) else ():
+            if owner.__module__.startswith("jsync"):
+                for member, method in vars(owner).items():
+                    if inspect.isroutine(method):
+                        yield f"{owner.__name__}.{member}", method
 
 
-EXAMPLES = examples()
+def example(one: object) -> str | None:
+    """Return the code of the example in a docstring."""
+    docstring = inspect.cleandoc(getattr(one, "__doc__", None) or "")
+    found = EXAMPLE.search(docstring)
+    return found and textwrap.dedent(found[1])
+
+
+EXAMPLES = {name: code for name, one in public() if (code := example(one)) is not None}
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +86,9 @@ def test_the_example_of_a_docstring_runs(
     exec(compile(code, f"the example of {name}", "exec"), names)
     if names["nc"] is not given:  # the example made another connection
         names["nc"].close()
+
+
+def test_each_method_on_a_page_has_an_example() -> None:
+    methods = named_methods()
+    assert len(methods) > 100
+    assert [name for name, one in methods.items() if example(one) is None] == []

@@ -18,6 +18,14 @@ cdef class Msg:
     The connection makes messages. To call your own handler in a test, make one
     yourself, or use `jsync.testing.message`. Headers are decoded when you first read
     them. You may keep a message for as long as you like, and read it from any thread.
+
+    Example:
+        ```python
+        with nc.subscribe("news.*") as news:
+            nc.publish("news.sport", b"1:0")
+            msg = news.next(timeout=5)
+            print(msg.subject, msg.data)
+        ```
     """
 
     # Not tracked by the collector, because a backlog of a million messages would slow every
@@ -273,6 +281,14 @@ cdef class JetStreamMsg(Msg):
         NotJetStreamMessageError: Raised by each ack of a message that did not come from
             a consumer.
         ConnectionClosedError: Raised by each ack once the connection is closed.
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing")
+        msg = consumer.next(timeout=5)
+        print(msg.subject, msg.data, msg.metadata.stream_sequence)
+        msg.ack()
+        ```
     """
 
     @cython.annotation_typing(False)
@@ -370,7 +386,14 @@ cdef class JetStreamMsg(Msg):
         return list(self.write_buffer.acks)
 
     def ack(self) -> None:
-        """Tell the server that the message is done. Does not wait for the server."""
+        """Tell the server that the message is done. Does not wait for the server.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            consumer.next(timeout=5).ack()
+            ```
+        """
         self.acknowledge(b"+ACK", 4, True)
 
     @cython.annotation_typing(False)
@@ -379,6 +402,12 @@ cdef class JetStreamMsg(Msg):
 
         Args:
             delay: Seconds until the redelivery. Default: immediately.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            consumer.next(timeout=5).nak(delay=60)  # comes again in a minute
+            ```
         """
         cdef bytes data = nak_payload(delay)
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
@@ -413,6 +442,12 @@ cdef class JetStreamMsg(Msg):
             ConnectionClosedError: The connection is closed.
             PermissionsError: You may not publish to the subject of the ack.
             NotJetStreamMessageError: The message did not come from a consumer.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            consumer.next(timeout=5).ack_sync()  # returns when the server has the ack
+            ```
         """
         if load_byte(&self.ack_state) != UNACKED:
             return
@@ -448,7 +483,16 @@ cdef inline bint is_ack_subject(const char* s, Py_ssize_t n) noexcept nogil:
 @cython.final
 @cython.freelist(64)
 cdef class Metadata:
-    """The metadata of a message from a consumer, read from its ack subject. (ADR-15)"""
+    """The metadata of a message from a consumer, read from its ack subject. (ADR-15)
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing")
+        msg = consumer.next(timeout=5)
+        print(msg.metadata.timestamp, msg.metadata.num_delivered)
+        msg.ack()
+        ```
+    """
 
     cdef readonly str stream, consumer, domain
     cdef readonly uint64_t num_delivered, stream_sequence, consumer_sequence

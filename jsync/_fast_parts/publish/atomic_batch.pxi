@@ -257,6 +257,13 @@ cdef class AtomicBatchBase:
             ConnectionClosedError: The connection is closed.
             AtomicBatchUnsupportedError: The server has no atomic batches. The error
                 names the messages that it has stored.
+
+        Example:
+            ```python
+            with js.atomic_batch() as batch:
+                batch.add("orders.new", b"7")
+                batch.add("orders.paid", b"7")
+            ```
         """
         cdef BatchQueue messages = self._messages
         cdef BatchMessage entry, held

@@ -39,6 +39,12 @@ cdef class CorePublisher:
             WriteTimeoutError: The write buffer was full for `write_timeout` seconds.
             ReconnectBufferFullError: The buffer for the time of a reconnect is full.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            nc.publish("news.sport", b"1:0", headers={"Source": "ticker"})
+            nc.flush()  # the server has the message
+            ```
         """
         cdef Py_ssize_t size = 0
         cdef const char* r = NULL

@@ -24,7 +24,15 @@ cdef struct RetainedMessage:  # an unacknowledged message
 @cython.final
 @cython.freelist(16)
 cdef class FastPubAck:
-    """The place of a message in its ingest: `(batch_sequence, ack_sequence)`."""
+    """The place of a message in its ingest: `(batch_sequence, ack_sequence)`.
+
+    Example:
+        ```python
+        with js.fast_ingest() as ingest:
+            place = ingest.add("orders.new", b"7")
+            print(place.batch_sequence)
+        ```
+    """
 
     cdef readonly uint64_t batch_sequence, ack_sequence
 
@@ -748,6 +756,13 @@ cdef class FastIngestBase:
                 continue.
             IngestError: The ingest has ended early.
             IngestClosedError: The ingest has ended.
+
+        Example:
+            ```python
+            with js.fast_ingest() as ingest:
+                for number in range(10_000):
+                    ingest.add("orders.new", b"%d" % number)
+            ```
         """
         cdef bytes block = None
         cdef bint repeatable = False

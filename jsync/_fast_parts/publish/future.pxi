@@ -17,6 +17,13 @@ cdef class PubAckFuture:
     Any number of threads may wait for it. You cannot pass it to
     `concurrent.futures.wait`, `concurrent.futures.as_completed` or
     `asyncio.wrap_future`, which accept only their own class.
+
+    Example:
+        ```python
+        with js.publisher() as publisher:
+            future = publisher.publish("orders.new", b"7")
+            print(future.result(timeout=5).seq)
+        ```
     """
 
     # Not tracked by the collector. Only callbacks can form a cycle, and they are dropped

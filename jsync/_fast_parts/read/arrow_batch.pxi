@@ -309,6 +309,14 @@ cdef class ArrowBatch:
     `__arrow_c_stream__`: pass it where a table is expected.
 
     You can acknowledge a batch like its messages, from any thread. See `JetStreamMsg`.
+
+    Example:
+        ```python
+        import pyarrow
+
+        for batch in stream.read_arrow():
+            print(pyarrow.record_batch(batch).num_rows)
+        ```
     """
 
     cdef ColumnChunk* first

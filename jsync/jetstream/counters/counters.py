@@ -93,6 +93,15 @@ class Counters:
             TimeoutError: The amount may have been added. Only a `msg_id` makes it safe to
                 call again.
             ConnectionLostError: The same.
+
+        Example:
+            ```python
+            js.create_stream(
+                name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True
+            )
+            hits = js.counters("HITS")
+            print(hits.add("hits.home", 2))  # the sum after this call
+            ```
         """
         options: PublishOptions = {"incr": check_amount(amount), "msg_id": msg_id}
         headers = publish_headers(subject, b"", options)
@@ -137,6 +146,16 @@ class Counters:
 
         Raises:
             CounterNotFoundError: Nothing was added to this counter yet.
+
+        Example:
+            ```python
+            js.create_stream(
+                name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True
+            )
+            hits = js.counters("HITS")
+            hits.add("hits.home", 2)
+            print(hits.load("hits.home"))
+            ```
         """
         return self.get(subject, timeout=timeout).value
 
@@ -191,6 +210,18 @@ class Counters:
             TooManyResultsError: More than 1024 counters match.
             JetStreamError: Raised at the end, after all other counters, if a message
                 cannot be read as a counter, for example because it has too many digits.
+
+        Example:
+            ```python
+            js.create_stream(
+                name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True
+            )
+            hits = js.counters("HITS")
+            for page in ("home", "about"):
+                hits.add(f"hits.{page}", 1)
+            for entry in hits.get_many("hits.*"):
+                print(entry.subject, entry.value)
+            ```
         """
         pages: LastPerSubjectReader[StoredMessage] = LastPerSubjectReader(
             subjects,

@@ -182,6 +182,15 @@ class ConsumerGroup(NotCopyable):
         Raises:
             ConfigError: The group is static, or a partition has no member or two.
             ConsumerGroupNotFoundError: The group was deleted.
+
+        Example:
+            ```python
+            group = js.create_consumer_group(
+                "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+            )
+            group.set_mappings({"a": [0, 1], "b": [2, 3]})
+            print(group.members())
+            ```
         """
         self._change(lambda config: with_mappings(config, mappings))
 
@@ -232,6 +241,15 @@ class ConsumerGroup(NotCopyable):
 
         Raises:
             ConsumerGroupNotFoundError: The group was deleted.
+
+        Example:
+            ```python
+            group = js.create_consumer_group(
+                "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+            )
+            group.add_members("a", "b")
+            print(group.members())
+            ```
         """
         config = self.info()
         return [self._member_info(config, name) for name in config.member_names]
@@ -271,6 +289,14 @@ class ConsumerGroup(NotCopyable):
 
         Raises:
             ConsumerGroupNotFoundError: The group was deleted.
+
+        Example:
+            ```python
+            group = js.create_consumer_group(
+                "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+            )
+            print(group.lag())
+            ```
         """
         config = self.info()
         if self._kind == "elastic":
@@ -383,6 +409,17 @@ class ConsumerGroup(NotCopyable):
             InvalidConsumerGroupError: The stored configuration is not valid.
             ConfigError: An argument is not valid. Nothing is sent.
             UnsupportedFeatureError: The server is older than 2.11. Raised by reading.
+
+        Example:
+            ```python
+            group = js.create_consumer_group(
+                "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+            )
+            group.add_members("a")
+            member = group.join("a")
+            print(member.next(timeout=10).data)
+            member.stop()
+            ```
         """
         check_name(member, "member")
         wait = check_positive_seconds(ack_wait, "ack_wait")

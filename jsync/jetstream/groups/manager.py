@@ -100,6 +100,14 @@ class ConsumerGroupManager(KeyValueManager):
             ConfigError: An argument is not valid. Nothing is sent.
             UnsupportedFeatureError: The server is older than 2.11, or than 2.12 with a
                 whole subject as the key. Nothing is sent.
+
+        Example:
+            ```python
+            group = js.create_consumer_group(
+                "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+            )
+            group.add_members("a", "b")
+            ```
         """
         key = key_of(stream, name)
         requested = group_config(
@@ -193,6 +201,15 @@ class ConsumerGroupManager(KeyValueManager):
             ConsumerGroupNotFoundError: The group does not exist.
             InvalidConsumerGroupError: The stored configuration is not valid.
             ConfigError: A name is not allowed, or `kind` is another word. Nothing is sent.
+
+        Example:
+            ```python
+            js.create_consumer_group(
+                "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+            )
+            group = js.consumer_group("ORDERS", "billing")
+            print(group.members())
+            ```
         """
         key = key_of(stream, name)
         for each in _kinds(kind):

@@ -152,6 +152,23 @@ class GroupMember(NotCopyable):
 
         Raises:
             ConfigError: The arguments cannot be combined.
+
+        Example:
+            ```python
+            group = js.create_consumer_group(
+                "ORDERS", "billing", partitions=4, filters={"orders.*": [1]}
+            )
+            group.add_members("a")
+
+            def bill(msg: jsync.JetStreamMsg) -> None:
+                print(msg.subject)
+                msg.ack()
+
+            member = group.join("a")
+            with member.consume(bill):
+                pass  # a worker would wait here
+            member.stop()
+            ```
         """
         delay = check_error_policy(
             on_exception, nak_delay, retry, self._consumer_config

@@ -183,6 +183,12 @@ class FastIngest(NotCopyable, FastIngestBase):
         Returns:
             The number of the last message in this ingest, and the last acknowledged
             number.
+
+        Example:
+            ```python
+            with js.fast_ingest() as ingest:
+                ingest.add_many("orders.new", [b"%d" % number for number in range(1000)])
+            ```
         """
         self._add_rows(*self._writer.checked_many(subjects, payloads))
         return self._writer.last

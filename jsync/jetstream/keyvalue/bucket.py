@@ -120,6 +120,13 @@ class KeyValue(Generic[Value]):
         Raises:
             CodecError: Raised by reading: a value cannot be decoded.
             ConfigError: An object is no codec.
+
+        Example:
+            ```python
+            orders = kv.with_codec(jsync.JSON(dict))
+            orders.put("order.7", {"total": 9.5})
+            print(orders.get("order.7").value)
+            ```
         """
         layout: BucketLayout[Any] = self._layout.with_codecs(values, keys)
         return KeyValue(self._api, layout, direct=self._direct)
@@ -152,6 +159,12 @@ class KeyValue(Generic[Value]):
             ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
             TimeoutError: No answer came. The value may have been stored.
             ConnectionLostError: The same.
+
+        Example:
+            ```python
+            revision = kv.put("db.host", b"10.0.0.1")
+            print(revision)
+            ```
         """
         seconds = self._api.seconds(timeout)
         subject = self._subject(key)
@@ -190,6 +203,12 @@ class KeyValue(Generic[Value]):
                 several versions, is too old for a `ttl`, so the value would stay. It is not
                 stored, or it is deleted again.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
+
+        Example:
+            ```python
+            revision = kv.create("job.7", b"queued")  # KeyExistsError if it has a value
+            print(revision)
+            ```
         """
         deadline = deadline_after(self._api.seconds(timeout))
         self._layout.check_ttl(ttl)
@@ -242,6 +261,12 @@ class KeyValue(Generic[Value]):
             ConfigError: `last` is no revision, for example None. Nothing is sent.
             InvalidKeyError: The key is not allowed. Nothing is sent.
             ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
+
+        Example:
+            ```python
+            revision = kv.put("stock", b"5")
+            kv.update("stock", b"4", last=revision)  # WrongRevisionError if it changed
+            ```
         """
         # An option of None counts as left out: the value would be stored in any case.
         options: PublishOptions = {
@@ -267,6 +292,13 @@ class KeyValue(Generic[Value]):
             WrongRevisionError: The key is at another revision. The error names it.
             InvalidKeyError: The key is not allowed. Nothing is sent.
             ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
+
+        Example:
+            ```python
+            kv.put("job.7", b"queued")
+            kv.delete("job.7")
+            print("job.7" in list(kv.keys()))
+            ```
         """
         options: PublishOptions = {
             "headers": DELETE_HEADERS,
@@ -433,6 +465,13 @@ class KeyValue(Generic[Value]):
                 a `KeyNotFoundError`, too.
             BucketNotFoundError: The bucket was deleted.
             InvalidKeyError: The key is not allowed. Nothing is sent.
+
+        Example:
+            ```python
+            kv.put("db.host", b"10.0.0.1")
+            entry = kv.get("db.host")
+            print(entry.value, entry.revision)
+            ```
         """
         layout = self._layout
         stored = layout.key(key)
@@ -472,6 +511,14 @@ class KeyValue(Generic[Value]):
             DirectGetNotAllowedError: The bucket has stopped to allow direct gets. Open it
                 again with `JetStream.key_value`.
             BucketNotFoundError: The bucket was deleted.
+
+        Example:
+            ```python
+            kv.put("db.host", b"10.0.0.1")
+            kv.put("db.port", b"5432")
+            for key, entry in kv.get_many(["db.host", "db.port"]).items():
+                print(key, entry.value)
+            ```
         """
         if isinstance(keys, str) or not isinstance(keys, Iterable):
             raise ConfigError(f"keys: several keys, not {keys!r}; use get for one key")
@@ -557,6 +604,12 @@ class KeyValue(Generic[Value]):
             InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
             TimeoutError: The servers did not begin in time, or were then silent for a minute.
+
+        Example:
+            ```python
+            kv.put("db.host", b"10.0.0.1")
+            print(list(kv.keys("db.*")))
+            ```
         """
         self._layout.filters(filters)
         return self._keys(filters, timeout)
@@ -608,6 +661,16 @@ class KeyValue(Generic[Value]):
             BucketNotFoundError: The bucket was deleted.
             WrongRevisionError: The bucket has not come to that revision. It was deleted and
                 created again, or has lost changes.
+
+        Example:
+            ```python
+            kv.put("db.host", b"10.0.0.1")
+            with kv.watch("db.*") as changes:
+                for entry in changes.initial():
+                    print(entry.key, entry.value)
+                kv.put("db.port", b"5432")
+                print(changes.next(timeout=5).key)
+            ```
         """
         check_optional_callable(callback, "callback")
         changes = open_watch(
@@ -642,6 +705,13 @@ class KeyValue(Generic[Value]):
             TimeoutError: The copy was not complete in time.
             InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
+
+        Example:
+            ```python
+            with kv.live("db.*") as view:
+                view.wait_for(kv.put("db.host", b"10.0.0.1"))
+                print(view["db.host"])
+            ```
         """
         seconds = self._api.seconds(timeout)
         deadline = deadline_after(seconds)
@@ -677,6 +747,13 @@ class KeyValue(Generic[Value]):
                 longer than that of the bucket, or shorter than its `limit_marker_ttl`
                 while its `history` is above 1.
             ReadOnlyBucketError: The bucket is a mirror.
+
+        Example:
+            ```python
+            locks = js.create_key_value(bucket="locks", limit_marker_ttl=60)
+            with locks.lock("report", ttl=30):
+                print("no other program makes the report now")
+            ```
         """
         # The marker of a former holder, in an answer of a server that is behind, looks like a loss.
         plain = self.with_codec()._from_leader()
@@ -730,6 +807,13 @@ class KeyValue(Generic[Value]):
                 the bucket in a cluster of several versions. It would keep the lock of a dead
                 holder forever. Nothing is stored.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
+
+        Example:
+            ```python
+            leases = js.create_key_value(bucket="leases", limit_marker_ttl=60)
+            with leases.elect("scheduler", ttl=10) as election:
+                print(election.is_leader)
+            ```
         """
         check_optional_callable(on_elected, "on_elected")
         check_optional_callable(on_lost, "on_lost")

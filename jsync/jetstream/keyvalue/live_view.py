@@ -175,6 +175,13 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
             TimeoutError: The revision did not arrive in time.
             SubscriptionClosedError: The watch was stopped.
             Error: The error that ended the watch.
+
+        Example:
+            ```python
+            with kv.live() as view:
+                view.wait_for(kv.put("db.host", b"10.0.0.1"), timeout=5)
+                print(view["db.host"])
+            ```
         """
         timeout = check_seconds(timeout, "timeout")
         waiter = Waiter(self._changes.write_buffer, local=True)

@@ -195,6 +195,15 @@ class Lock(NotCopyable):
                 the bucket in a cluster of several versions. It would keep the lock of a dead
                 holder forever. Nothing is stored.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
+
+        Example:
+            ```python
+            locks = js.create_key_value(bucket="locks", limit_marker_ttl=60)
+            lock = locks.lock("report", ttl=30)
+            if lock.acquire(timeout=5):
+                print("it is ours")
+                lock.release()
+            ```
         """
         if timeout is not None:
             timeout = check_seconds(timeout, "timeout")

@@ -52,6 +52,12 @@ class KeyValueManager:
             InvalidBucketNameError: No bucket may have that name. Nothing is sent.
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the configuration.
+
+        Example:
+            ```python
+            settings = js.create_key_value(bucket="settings", history=5)
+            settings.put("limit", b"100")
+            ```
         """
         requested = KeyValueConfig.from_any(config, fields)
         return self._bound(
@@ -128,6 +134,13 @@ class KeyValueManager:
             BucketNotFoundError: There is no bucket of that name.
             InvalidBucketError: The stream of that name is no bucket.
             InvalidBucketNameError: No bucket may have that name. Nothing is sent.
+
+        Example:
+            ```python
+            js.create_key_value(bucket="settings")
+            settings = js.key_value("settings")
+            print(settings.put("limit", b"100"))
+            ```
         """
         info = buckets.find(self._api, STREAM_PREFIX, bucket, timeout)
         if (info.config.max_msgs_per_subject or 0) < 1:

@@ -51,6 +51,12 @@ class ObjectStoreManager:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             InvalidBucketNameError: No store may have that name. Nothing is sent.
             APIError: The server rejects the configuration.
+
+        Example:
+            ```python
+            images = js.create_object_store(bucket="images")
+            images.put("logo.svg", b"<svg/>")
+            ```
         """
         requested = ObjectStoreConfig.from_any(config, fields)
         return self._opened(
@@ -126,6 +132,13 @@ class ObjectStoreManager:
         Raises:
             BucketNotFoundError: There is no store of that name.
             InvalidBucketNameError: No store may have that name. Nothing is sent.
+
+        Example:
+            ```python
+            js.create_object_store(bucket="images")
+            images = js.object_store("images")
+            print(images.put("logo.svg", b"<svg/>").size)
+            ```
         """
         seconds = self._api.seconds(timeout)
         return ObjectStore(open_repository(self._api, bucket, seconds))

@@ -152,6 +152,12 @@ class ObjectStore:
                 `check` with a short `older_than`, or by the `ttl` of the store.
             ChunkOrderError: The server stored the chunks in another order.
             ConnectionLostError: The connection broke while the chunks were sent.
+
+        Example:
+            ```python
+            info = store.put("report.pdf", b"PDF", description="of last week")
+            print(info.size, info.digest)
+            ```
         """
         total = _size_of(data)
         upload = self._start_upload(
@@ -196,6 +202,16 @@ class ObjectStore:
 
         Raises:
             OSError: The file cannot be read.
+
+        Example:
+            ```python
+            import tempfile
+
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(b"PDF")
+                file.flush()
+                print(store.put_file(file.name, "report.pdf").size)
+            ```
         """
         with Path(path).open("rb", buffering=0) as file:
             return self.put(
@@ -280,6 +296,12 @@ class ObjectStore:
             ObjectReadError: The object has more bytes than its info states.
             InvalidObjectInfoError: The info of the object cannot be read.
             LinkError: It is a link to a store.
+
+        Example:
+            ```python
+            store.put("report.pdf", b"PDF")
+            print(store.get("report.pdf"))
+            ```
         """
 
         def read(by_leader: bool) -> bytes:
@@ -321,6 +343,17 @@ class ObjectStore:
             ObjectReadError: The object has more bytes than its info states.
             InvalidObjectInfoError: The info of the object cannot be read.
             LinkError: It is a link to a store.
+
+        Example:
+            ```python
+            import pathlib, tempfile
+
+            store.put("report.pdf", b"PDF")
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "report.pdf")
+                store.get_file("report.pdf", path)
+                print(path.stat().st_size)
+            ```
         """
         check_object(name)
         target = Path(os.path.realpath(path))  # a symbolic link stays
@@ -415,6 +448,14 @@ class ObjectStore:
             InvalidObjectNameError: No object may have that name. Nothing is sent.
             InvalidObjectInfoError: The info of the object to read cannot be read.
             LinkError: It is a link to a store.
+
+        Example:
+            ```python
+            with store.open("report.pdf", "wb") as file:
+                file.write(b"PDF")
+            with store.open("report.pdf") as file:
+                print(file.read())
+            ```
         """
         if mode in ("wb", "xb"):
             upload = self._start_upload(
@@ -487,6 +528,12 @@ class ObjectStore:
             BucketNotFoundError: The store was deleted.
             InvalidObjectNameError: No object may have that name. Nothing is sent.
             ConfigError: `include_deleted` is no bool. Nothing is sent.
+
+        Example:
+            ```python
+            store.put("report.pdf", b"PDF")
+            print(store.info("report.pdf").size)
+            ```
         """
         check_bool(include_deleted, "include_deleted")
         seconds = self._objects.api.seconds(timeout)
@@ -511,6 +558,13 @@ class ObjectStore:
         Raises:
             BucketNotFoundError: The store was deleted.
             TimeoutError: The servers did not begin in time, or were then silent for a minute.
+
+        Example:
+            ```python
+            store.put("report.pdf", b"PDF")
+            for info in store.list():
+                print(info.name, info.size)
+            ```
         """
         check_bool(include_deleted, "include_deleted")
         seconds = self._objects.api.seconds(timeout)
@@ -554,6 +608,13 @@ class ObjectStore:
 
         Raises:
             BucketNotFoundError: The store was deleted.
+
+        Example:
+            ```python
+            with store.watch() as changes:
+                store.put("report.pdf", b"PDF")
+                print(changes.next(timeout=5).name)
+            ```
         """
         check_optional_callable(callback, "callback")
         objects = self._objects
@@ -604,6 +665,13 @@ class ObjectStore:
             ObjectExistsError: There is an object of the new name. Nothing is changed.
             InvalidObjectInfoError: The info of the object cannot be read.
             AmbiguousPutError: No answer came. The info may have been changed.
+
+        Example:
+            ```python
+            store.put("draft.pdf", b"PDF")
+            store.update_meta("draft.pdf", new_name="report.pdf")
+            print(store.info("report.pdf").size)
+            ```
         """
         objects = self._objects
         seconds = objects.api.seconds(timeout)
@@ -650,6 +718,12 @@ class ObjectStore:
                 changed.
             StreamSealedError: The store is sealed.
             AmbiguousPutError: No answer came. The object may have been deleted.
+
+        Example:
+            ```python
+            store.put("report.pdf", b"PDF")
+            store.delete("report.pdf")
+            ```
         """
         objects = self._objects
         seconds = objects.api.seconds(timeout)
@@ -704,6 +778,13 @@ class ObjectStore:
             ObjectNotFoundError: There is no such object in this store.
             LinkError: The object is a link itself, or was deleted.
             ObjectExistsError: There is an object of that name. Nothing is changed.
+
+        Example:
+            ```python
+            info = store.put("report-2026.pdf", b"PDF")
+            store.add_link("report.pdf", info)
+            print(store.get("report.pdf"))
+            ```
         """
         check_object(name)
         seconds = self._objects.api.seconds(timeout)
@@ -797,6 +878,12 @@ class ObjectStore:
 
         Raises:
             BucketNotFoundError: The store was deleted.
+
+        Example:
+            ```python
+            store.put("report.pdf", b"PDF")
+            print(store.check())
+            ```
         """
         age = check_seconds(older_than, "older_than")
         if not 0 <= age < 1e9:

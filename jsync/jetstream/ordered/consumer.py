@@ -226,6 +226,12 @@ class OrderedConsumer(CloseOnExit):
             TimeoutError: No message came in time.
             ConcurrentUseError: Another read of this object is running.
             SubscriptionClosedError: The ordered consumer is closed.
+
+        Example:
+            ```python
+            with stream.ordered_consumer() as reader:
+                print(reader.next(timeout=5).data)
+            ```
         """
         timeout = check_seconds(timeout, "timeout")
         batch = self.fetch(1, timeout=timeout, idle_heartbeat=idle_heartbeat)
@@ -275,6 +281,13 @@ class OrderedConsumer(CloseOnExit):
             ConfigError: The arguments cannot be combined. Nothing is sent.
             ConcurrentUseError: Another read of this object is running.
             SubscriptionClosedError: The ordered consumer is closed.
+
+        Example:
+            ```python
+            with stream.ordered_consumer() as reader, reader.fetch(3, timeout=5) as batch:
+                for msg in batch:
+                    print(msg.data)
+            ```
         """
         timeout = check_seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
@@ -299,6 +312,12 @@ class OrderedConsumer(CloseOnExit):
 
         Returns:
             The batch.
+
+        Example:
+            ```python
+            with stream.ordered_consumer() as reader:
+                print(len(list(reader.fetch_nowait(1000))))
+            ```
         """
         timeout = self._api.timeout
         request = fetch_request(max_messages, max_bytes, timeout, 0.0, no_wait=True)
@@ -349,6 +368,14 @@ class OrderedConsumer(CloseOnExit):
             ConfigError: The arguments cannot be combined. Nothing is sent.
             ConcurrentUseError: Another read of this object is running.
             SubscriptionClosedError: The ordered consumer is closed.
+
+        Example:
+            ```python
+            with stream.ordered_consumer() as reader, reader.messages() as messages:
+                for msg in messages:
+                    print(msg.data)
+                    break  # or continue forever
+            ```
         """
         idle_timeout = idle_seconds(idle_timeout)
         pull = self._pull(

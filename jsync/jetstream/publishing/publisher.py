@@ -129,6 +129,13 @@ class Publisher(NotCopyable):
             WriteTimeoutError: The server reads too slowly.
             PublisherClosedError: The publisher is closed.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            with js.publisher() as publisher:
+                future = publisher.publish("orders.new", b"7", msg_id="order-7")
+                print(future.result(timeout=5).seq)
+            ```
         """
         if not options:
             return self._window.publish(subject, data)
@@ -159,6 +166,12 @@ class Publisher(NotCopyable):
 
         Returns:
             The futures of the acks, in the order of the messages.
+
+        Example:
+            ```python
+            with js.publisher() as publisher:
+                publisher.publish_many("orders.new", [b"7", b"8", b"9"])
+            ```
         """
         if options.get("msg_id") is not None:
             raise ConfigError(
@@ -203,6 +216,15 @@ class Publisher(NotCopyable):
         Raises:
             ConfigError: A column is missing, or has a type that is not allowed.
             OSError: The table ended with an error.
+
+        Example:
+            ```python
+            import pyarrow
+
+            table = pyarrow.table({"data": [b"7", b"8"]})
+            with js.publisher() as publisher:
+                publisher.publish_arrow(table, subject="orders.new", data="data")
+            ```
         """
         source = arrow_source(table, subject, data, columns)
         if columns.get("ttl") is not None:

@@ -168,6 +168,16 @@ class ConsumeContext(Drainable, NotCopyable):
             ConnectionClosedError: The connection was closed.
             CallbackError: The handler raised, with `on_exception="stop"`.
             BlockingCallError: The handler itself called `wait`.
+
+        Example:
+            ```python
+            import threading
+
+            consumer = stream.create_consumer(durable_name="billing")
+            running = consumer.consume(lambda msg: msg.ack())
+            threading.Timer(0.2, running.stop).start()  # a signal handler, for example
+            running.wait(timeout=10)
+            ```
         """
         if timeout is not None:
             timeout = check_seconds(timeout, "timeout")

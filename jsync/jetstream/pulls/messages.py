@@ -61,6 +61,16 @@ class PrefetchIterator(NotCopyable, Generic[Item]):
         """Request no more messages. The iteration ends after the prefetched messages.
 
         Blocks as `stop` does. You may call it from any thread, and twice.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            with consumer.messages() as messages:
+                messages.next(timeout=5).ack()
+                messages.drain()  # no more pulls, but the prefetched messages still come
+                for msg in messages:
+                    msg.ack()
+            ```
         """
         self._pull.drain()
 

@@ -108,6 +108,24 @@ class PushConsumer(BaseConsumer):
             PullRequiredError: It is a pull consumer now.
             DuplicateSubscriptionError: Another client is subscribed already, and the consumer
                 has no `deliver_group`. The members of a group share the messages.
+
+        Example:
+            ```python
+            import threading
+
+            done = threading.Event()
+
+            def audit(msg: jsync.JetStreamMsg) -> None:
+                print(msg.data)
+                msg.ack()
+                done.set()
+
+            consumer = js.create_push_consumer(
+                "ORDERS", durable_name="audit", deliver_subject="audit.orders"
+            )
+            with consumer.consume(audit):
+                done.wait(10)
+            ```
         """
         config = None if self._info is None else self._info.config
         delay = check_error_policy(on_exception, nak_delay, retry, config)

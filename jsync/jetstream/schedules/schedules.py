@@ -116,6 +116,15 @@ class Schedules:
             UnsupportedFeatureError: The server, or the one that leads the stream, is too
                 old. Nothing is sent.
             APIError: The server rejects the schedule.
+
+        Example:
+            ```python
+            js.create_stream(
+                name="JOBS", subjects=["at.>", "jobs.>"], allow_msg_schedules=True, allow_msg_ttl=True
+            )
+            schedules = js.schedules("JOBS")
+            schedules.put("at.report", b"{}", schedule="@every 1h", target="jobs.report")
+            ```
         """
         options: PublishOptions = {
             "headers": headers,
@@ -195,6 +204,21 @@ class Schedules:
         Raises:
             TooManyResultsError: More than 1024 subjects match.
             DirectGetNotAllowedError: The stream has no `allow_direct`.
+
+        Example:
+            ```python
+            js.create_stream(
+                name="JOBS",
+                subjects=["at.>", "jobs.>"],
+                allow_msg_schedules=True,
+                allow_msg_ttl=True,
+                allow_direct=True,
+            )
+            schedules = js.schedules("JOBS")
+            schedules.put("at.report", b"{}", schedule="@every 1h", target="jobs.report")
+            for schedule in schedules.list():
+                print(schedule)
+            ```
         """
         pages: LastPerSubjectReader[StoredMessage] = LastPerSubjectReader(
             subjects,
@@ -225,6 +249,16 @@ class Schedules:
         Raises:
             ScheduleNotFoundError: The subject has no schedule. One that published once is
                 gone.
+
+        Example:
+            ```python
+            js.create_stream(
+                name="JOBS", subjects=["at.>", "jobs.>"], allow_msg_schedules=True, allow_msg_ttl=True
+            )
+            schedules = js.schedules("JOBS")
+            schedules.put("at.report", b"{}", schedule="@every 1h", target="jobs.report")
+            schedules.cancel("at.report")
+            ```
         """
         found = self.get(subject, timeout=timeout)
         purged = purge_stream(

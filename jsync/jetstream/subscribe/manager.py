@@ -142,6 +142,14 @@ class SubscribeManager:
             PullRequiredError: It is a pull consumer.
             ConfigMismatchError: The consumer has other values in fields that you gave.
             ConfigError: The arguments cannot be combined. Nothing is sent.
+
+        Example:
+            ```python
+            subscription = js.subscribe("orders.*", durable="audit", keep=True)
+            msg = subscription.next_msg(timeout=5)
+            print(msg.data)
+            msg.ack()
+            ```
         """
         reject_keywords("SubscribeManager.subscribe", fields)
         called = check_arguments(
@@ -299,6 +307,13 @@ class SubscribeManager:
             FilterMismatchError: The consumer has another filter.
             ConfigMismatchError: The consumer has other values in fields that you gave.
             ConfigError: The arguments cannot be combined. Nothing is sent.
+
+        Example:
+            ```python
+            subscription = js.pull_subscribe("orders.*", durable="billing", keep=True)
+            for msg in subscription.fetch(3, timeout=5):
+                msg.ack()
+            ```
         """
         check_arguments(None, None, None, pending_msgs_limit, pending_bytes_limit)
         if inbox_prefix is not None:
@@ -334,6 +349,14 @@ class SubscribeManager:
 
         Returns:
             The subscription, to be used in a `with` statement.
+
+        Example:
+            ```python
+            stream.create_consumer(durable_name="billing")
+            subscription = js.pull_subscribe_bind("billing", "ORDERS")
+            for msg in subscription.fetch(3, timeout=5):
+                msg.ack()
+            ```
         """
         given = {"consumer": consumer, "name": name, "durable": durable}
         names = {

@@ -123,6 +123,13 @@ class PullSubscription(UnsubscribeOnExit, Drainable, NotCopyable):
             NoRespondersError: There is no such consumer.
             PullError: The server rejects the pull, and there is no message.
             ConnectionLostError: The connection broke, and there is no message.
+
+        Example:
+            ```python
+            subscription = js.pull_subscribe("orders.*", durable="billing", keep=True)
+            for msg in subscription.fetch(3, timeout=5):
+                msg.ack()
+            ```
         """
         check_int(batch, "batch", 1)
         if timeout is not None:
@@ -193,6 +200,12 @@ class PullSubscription(UnsubscribeOnExit, Drainable, NotCopyable):
 
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
+
+        Example:
+            ```python
+            subscription = js.pull_subscribe("orders.*", durable="billing", keep=True)
+            print(subscription.consumer_info().num_pending)
+            ```
         """
         return self._consumer.info(
             timeout=self._timeout if timeout is None else timeout
@@ -207,6 +220,12 @@ class PullSubscription(UnsubscribeOnExit, Drainable, NotCopyable):
 
         Raises:
             APIError: The server rejects the deletion.
+
+        Example:
+            ```python
+            subscription = js.pull_subscribe("orders.*", durable="billing", keep=True)
+            subscription.unsubscribe()  # with keep=True, the consumer stays
+            ```
         """
         self._session.write_buffer.check_process()
         self._closed = True

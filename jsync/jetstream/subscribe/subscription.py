@@ -130,6 +130,12 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
 
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
+
+        Example:
+            ```python
+            subscription = js.subscribe("orders.*", durable="audit", keep=True)
+            print(subscription.consumer_info().name)
+            ```
         """
         info = self._bound
         return management.consumer_info(
@@ -175,6 +181,13 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         Raises:
             TimeoutError: No message came in time.
             SubscriptionClosedError: The subscription has ended, and no message is left.
+
+        Example:
+            ```python
+            subscription = js.subscribe("orders.*", durable="audit", keep=True)
+            msg = subscription.next_msg(timeout=5)
+            msg.ack()
+            ```
         """
         return self.next(timeout)
 
@@ -235,6 +248,12 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
 
         Raises:
             APIError: The server rejects the deletion.
+
+        Example:
+            ```python
+            subscription = js.subscribe("orders.*", durable="audit", keep=True)
+            subscription.unsubscribe()  # with keep=True, the consumer stays
+            ```
         """
         self._session.write_buffer.check_process()
         if limit < 0:

@@ -85,6 +85,13 @@ class BaseWatch(StopOnExit, NotCopyable, Generic[Item]):
             BucketNotFoundError: The bucket was deleted.
             ConnectionClosedError: The connection was closed.
             TimeoutError: The servers were silent for a minute. You may call it again.
+
+        Example:
+            ```python
+            kv.put("db.host", b"10.0.0.1")
+            with kv.watch() as changes:
+                print([entry.key for entry in changes.initial()])
+            ```
         """
         return EntryIterator(self._changes.entries, self._next_initial, initial=True)
 
@@ -120,6 +127,13 @@ class BaseWatch(StopOnExit, NotCopyable, Generic[Item]):
             SubscriptionClosedError: The watch was stopped.
             BucketNotFoundError: The bucket was deleted.
             ConnectionClosedError: The connection was closed.
+
+        Example:
+            ```python
+            with kv.watch(updates_only=True) as changes:
+                kv.put("db.host", b"10.0.0.1")
+                print(changes.next(timeout=5).value)
+            ```
         """
         deadline = None
         if timeout is not None:
