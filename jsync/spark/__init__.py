@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         StreamMetrics as StreamMetrics,
     )
     from .monitoring.monitor import Monitor as Monitor, monitor as monitor
+    from .monitoring.status_server import serve_statuses as serve_statuses
     from .monitoring.status_store import query_statuses as query_statuses
 
 _HOMES = {
@@ -78,6 +79,7 @@ _HOMES = {
     "StreamMetrics": "monitoring.metrics",
     "monitor": "monitoring.monitor",
     "query_statuses": "monitoring.status_store",
+    "serve_statuses": "monitoring.status_server",
 }
 
 __all__ = [
@@ -88,6 +90,7 @@ __all__ = [
     "monitor",
     "register",
     "query_statuses",
+    "serve_statuses",
 ]
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from ..errors import ConfigError
+from ..errors import ConfigError, Error
 from ..metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+logger = logging.getLogger("jsync.http")
 
 
 class HealthSource(Protocol):
@@ -43,8 +46,21 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def serve(address: tuple[str, int], source: HealthSource) -> Iterator[int]:
-    """Serve on an address while the block runs, and yield the port. Port 0: any."""
+def serve(
+    address: tuple[str, int],
+    source: HealthSource,
+    page: Callable[[], str] | None = None,
+) -> Iterator[int]:
+    """Serve on an address while the block runs, and yield the port. Port 0: any.
+
+    Args:
+        address: The host and the port.
+        source: Answers the three paths. An `Error` that it raises is answered with 503.
+        page: Returns the HTML of `/`. Default: there is no page.
+    """
+    paths = "/livez, /readyz or /metrics"
+    if page is not None:
+        paths = f"/, {paths}"
 
     class Handler(BaseHTTPRequestHandler):
         timeout: ClassVar[float | None] = 10.0
@@ -52,7 +68,16 @@ def serve(address: tuple[str, int], source: HealthSource) -> Iterator[int]:
         sys_version = ""
 
         def do_GET(self) -> None:
-            match self.path.partition("?")[0]:
+            try:
+                self._answer(self.path.partition("?")[0])
+            except Error as error:
+                logger.warning("%s is not answered: %s", self.path, error)
+                self._send(503, f"{error}\n")
+
+        def _answer(self, path: str) -> None:
+            match path:
+                case "/" if page is not None:
+                    self._send(200, page(), "text/html; charset=utf-8")
                 case "/livez":
                     self._say_whether(source.is_alive())
                 case "/readyz":
@@ -60,7 +85,7 @@ def serve(address: tuple[str, int], source: HealthSource) -> Iterator[int]:
                 case "/metrics":
                     self._send(200, source.metrics(), CONTENT_TYPE)
                 case _:
-                    self._send(404, "/livez, /readyz or /metrics\n")
+                    self._send(404, f"{paths}\n")
 
         def do_HEAD(self) -> None:
             self.do_GET()

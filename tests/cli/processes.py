@@ -68,13 +68,14 @@ class Process:
         found = fcntl.ioctl(self._process.stdout, termios.FIONREAD, bytes(4))
         return int.from_bytes(found, sys.byteorder)
 
-    def await_words(self, words: str) -> None:
-        """Read its standard error up to a line with these words."""
+    def await_words(self, words: str) -> str:
+        """Read its standard error up to a line with these words, and return that line."""
         assert self._process.stderr is not None
         lines: list[bytes] = []
         while words.encode() not in (line := self._process.stderr.readline()):
             assert line, f"it has ended, and said {lines}"
             lines.append(line)
+        return line.decode()
 
     @property
     def pid(self) -> int:

@@ -38,6 +38,7 @@ DOORS = {
     "signal": {
         "cli",
         "cli.commands.local_server",
+        "cli.commands.pipeline",
         "cli.commands.service",
         "cli.top.command",
         "core.io_thread",

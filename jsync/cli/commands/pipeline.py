@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from jsync.spark import query_statuses
+from jsync.spark import query_statuses, serve_statuses
 from jsync.spark.pipeline import Inference, samples
 
 from ..groups import CommandGroup
@@ -203,13 +205,25 @@ def replay(
 @click.option(
     "--streams", is_flag=True, help="Write a line for each stream of a query."
 )
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Serve a page of all queries on this address, until Ctrl-C.",
+)
 @click.pass_obj
-def status(settings: Settings, bucket: str, streams: bool) -> None:
+def status(settings: Settings, bucket: str, streams: bool, http: str | None) -> None:
     """Show the lag of queries on Spark, without Spark.
 
     `jsync.spark.monitor` notes the queries in a bucket. The lag is measured now, so it is
-    right for a query that no longer runs, too.
+    right for a query that no longer runs, too. --http serves a page for a browser, and
+    /livez, /readyz and /metrics. /readyz fails if a query has failed.
     """
+    if http is not None:
+        if streams or settings.json:
+            given = "--streams" if streams else "--json"
+            raise click.UsageError(f"{given} and --http are mutually exclusive")
+        _serve_status(settings, bucket, http)
+        return
     with settings.connect() as nc:
         found = query_statuses(settings.jetstream(nc), bucket)
     if settings.json:
@@ -268,6 +282,15 @@ def infer(settings: Settings, stream: str, subject: str | None, count: int) -> N
     if not found.schema:
         raise click.ClickException(f"{stream}: no sample is a JSON object with fields")
     echo(found.schema)
+
+
+def _serve_status(settings: Settings, bucket: str, http: str) -> None:
+    """Serve the page until Ctrl-C or SIGTERM. Blocks."""
+    with settings.connect(flow=True) as nc:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with serve_statuses(settings.jetstream(nc), http, bucket) as port:
+            print_error(f"queries of {bucket} on port {port}, Ctrl-C ends it")
+            threading.Event().wait()
 
 
 def _row(query: QueryMetrics) -> list[object]:
