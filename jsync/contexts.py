@@ -440,7 +440,7 @@ def to_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     jwt = _text("user_jwt", settings.get("jwt"))
     seed = _text("user_seed", settings.get("seed"))
     if jwt and seed:
-        keywords["creds"] = _creds(jwt, seed)
+        keywords["creds"] = creds_of(jwt, seed)
     elif jwt or seed:
         raise ConfigError("--jwt and --seed go together")
     return {name: value for name, value in keywords.items() if value}
@@ -583,7 +583,8 @@ def _seed(path: str) -> str:
     return seed
 
 
-def _creds(jwt: str, seed: str) -> bytes:
+def creds_of(jwt: str, seed: str) -> bytes:
+    """Return the content of a creds file. Pure."""
     return (
         f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"

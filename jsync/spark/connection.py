@@ -6,13 +6,15 @@ variables are read where the connection is made.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import connect
-from ..contexts import connect_keywords
+from ..contexts import connect_keywords, creds_of
 from ..errors import ConfigError
 from .options import NATS, exclusive
 from .retry import RETRY_SECONDS
@@ -44,6 +46,8 @@ class ConnectionOptions:
     user: str | None = None
     secret: tuple[str, str, str] | None = None
     """The kind of secret (`password`, ...), `env` or `file`, and the variable or path."""
+    jwt_place: tuple[str, str] | None = None
+    """The place of the JWT of a user, whose seed is the secret."""
     tls: bool | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None
@@ -53,6 +57,8 @@ class ConnectionOptions:
     proxy: str | None = None
     proxy_place: tuple[str, str] | None = None
     """The place of the proxy's URL, if any, as `servers_place`."""
+    ws_headers_place: tuple[str, str] | None = None
+    """The place of the HTTP headers of a WebSocket, if any, as JSON."""
     inbox_prefix: str = "_INBOX"
     connect_timeout: float = _TIMEOUT
     timeout: float = _TIMEOUT
@@ -78,6 +84,13 @@ class ConnectionOptions:
             raise ConfigError("nats.user needs nats.passwordEnv or nats.passwordFile")
         if user is None and secret is not None and secret[0] == "password":
             raise ConfigError("a password needs nats.user")
+        jwt = exclusive(options, "nats.jwtEnv", "nats.jwtFile")
+        if jwt is not None and (secret is None or secret[0] != "nkey_seed"):
+            raise ConfigError(
+                f"{jwt} needs the seed of its user: give nats.nkeySeedEnv or "
+                "nats.nkeySeedFile too, or both in a creds file by nats.credentialsFile"
+            )
+        ws_headers = exclusive(options, "nats.wsHeadersEnv", "nats.wsHeadersFile")
         tls = options.text("nats.tls")
         return cls(
             servers=servers,
@@ -86,6 +99,7 @@ class ConnectionOptions:
             name=options.text("nats.name") or cls.name,
             user=user,
             secret=secret,
+            jwt_place=_place(options, jwt),
             tls=None if tls is None else options.flag("nats.tls", False),
             tls_ca=options.text("nats.tlsCa"),
             tls_cert=options.text("nats.tlsCert"),
@@ -94,6 +108,7 @@ class ConnectionOptions:
             tls_handshake_first=options.flag("nats.tlsHandshakeFirst", False),
             proxy=options.text("nats.proxy"),
             proxy_place=_place(options, proxy, "nats.proxy"),
+            ws_headers_place=_place(options, ws_headers),
             inbox_prefix=options.text("nats.inboxPrefix") or cls.inbox_prefix,
             connect_timeout=options.seconds("nats.connectTimeout") or _TIMEOUT,
             timeout=options.seconds("nats.timeout") or _TIMEOUT,
@@ -150,7 +165,9 @@ def _secret(options: Options) -> tuple[str, str, str] | None:
     return kind, _kind_of(given), options.text(given) or ""
 
 
-def _place(options: Options, given: str | None, plain: str) -> tuple[str, str] | None:
+def _place(
+    options: Options, given: str | None, plain: str | None = None
+) -> tuple[str, str] | None:
     """Return the place that an option names, or None if it is not given or `plain`."""
     if given in (None, plain):
         return None
@@ -214,6 +231,12 @@ def open_connection(options: ConnectionOptions) -> Connection:
         else:
             text = _text_at(place, where)
             secret[kind] = text.encode() if kind == "creds" else text
+    if options.jwt_place is not None:
+        jwt = _text_at(*options.jwt_place)
+        secret = {"creds": creds_of(jwt, secret["nkey_seed"])}
+    headers = options.ws_headers_place
+    if headers is not None:
+        _headers_at(*headers)  # raises immediately, and is called for each attempt
     servers: str | tuple[str, ...] = options.servers
     if options.servers_place is not None:
         servers = _text_at(*options.servers_place)
@@ -232,11 +255,29 @@ def open_connection(options: ConnectionOptions) -> Connection:
             if options.proxy_place is None
             else _text_at(*options.proxy_place)
         ),
+        ws_headers=None if headers is None else partial(_headers_at, *headers),
         inbox_prefix=options.inbox_prefix,
         connect_timeout=options.connect_timeout,
         reconnect_wait=_RECONNECT_WAIT,
         **secret,
     )
+
+
+def _headers_at(place: str, where: str) -> dict[str, str]:
+    """Read HTTP headers. Raises `ConfigError`, which does not show them."""
+    text = _text_at(place, where)
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(
+        isinstance(value, str) for value in found.values()
+    ):
+        raise ConfigError(
+            f"the HTTP headers in {where} have to be a JSON object of names and values, "
+            'such as {"Authorization": "Bearer ..."}'
+        )
+    return found
 
 
 def _text_at(place: str, where: str) -> str:

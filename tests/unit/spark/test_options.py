@@ -61,7 +61,7 @@ def test_a_count_starts_at_its_least_value() -> None:
         ("buckets", "is it bucket?"),
         ("lastBySubject", "is it lastPerSubject?"),
         ("nats.url", "is it nats.servers?"),
-        ("nats.jwt", "is it nats.credentialsFile?"),
+        ("nats.jwt", "nats.jwtEnv or nats.jwtFile"),
         ("token", "is it nats.tokenEnv?"),
         ("kv", "is it bucket?"),
         ("object", "is it objectStore?"),
@@ -396,4 +396,5 @@ def test_every_option_of_a_connection_is_used() -> None:
         value = {**texts, **seconds}.get(name, "x")
         more = {"nats.user": "ann"} if "password" in name else {}
         more |= {"nats.passwordEnv": "X"} if name == "nats.user" else {}
+        more |= {"nats.nkeySeedEnv": "X"} if "jwt" in name else {}
         assert ConnectionOptions.of(Options({name: value, **more})) != plain, name
