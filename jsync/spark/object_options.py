@@ -12,8 +12,8 @@ from .options import SOURCE, refused
 if TYPE_CHECKING:
     from .options import Options
 
-MAX_CONTENT: Final = 2**31 - 1
-"""The most bytes of a value in Spark."""
+MAX_CONTENT: Final = 2_000_000_000
+"""The most bytes of content. All columns of a row in Spark have less than 2 GiB together."""
 _FOR_OBJECTS: Final = (
     *("objectStore", "pathGlobFilter", "maxObjectBytes", "failOnDataLoss"),
     *("minPartitions", "maxPartitions", "maxPartitionBytes"),
@@ -52,7 +52,9 @@ class ObjectOptions:
         min_partitions, max_partitions = options.count_range("Partitions")
         limit = options.count("maxObjectBytes")
         if limit is not None and limit > MAX_CONTENT:
-            expected = f"at most {MAX_CONTENT}, the most bytes of a value in Spark"
+            expected = (
+                f"at most {MAX_CONTENT}, because a row of Spark has less than 2 GiB"
+            )
             raise refused("maxObjectBytes", expected, f"{limit}")
         return cls(
             store=store,

@@ -381,7 +381,7 @@ def test_bytes_under_a_new_info_are_read(
         ({"stream": "a"}, "option stream is not for an object store"),
         ({"subjects": "a"}, "option subjects is not for an object store"),
         ({"startingOffsets": "1"}, "option startingOffsets is not for an object store"),
-        ({"maxObjectBytes": "3000000000"}, "option maxObjectBytes has to be at most"),
+        ({"maxObjectBytes": "2000000001"}, "option maxObjectBytes has to be at most"),
         ({"minPartitions": "3", "maxPartitions": "2"}, "is above maxPartitions"),
     ],
 )
