@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
 
 import jsync
 from jsync import errors
@@ -356,6 +357,37 @@ def test_a_job_without_stored_rows_may_start_anytime(
     write(numbers(spark, stream, 100), server, **options)
     assert len(stored(stream, "data")) == 100
     assert entry_of(js, f"job.{job}.begun")["run"] != "another"
+
+
+@pytest.mark.sparks
+def test_ids_that_repeat_in_a_task_are_named(
+    spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """Each attempt at the job finds them, and without them it is completed."""
+    options = {"stream": stream.name, "delivery": "exactly-once", "jobId": stream.name}
+    frame = numbers(spark, stream, 300)
+    more = frame.where("data in ('7', '8')").withColumn("data", F.lit("other"))
+    doubled = frame.union(more).coalesce(1)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+    try:
+        for _ in range(2):
+            with pytest.raises(PySparkException, match=r"4 rows .* msg_id: 'n7', 'n8'"):
+                write(doubled, server, **options)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    write(doubled.dropDuplicates(["msg_id"]), server, **options)
+    assert len(stored(stream, "data")) == 300
+    assert entry_of(js, f"job.{stream.name}.committed")["report"]["confirmed"] == 300
+
+
+def test_repeated_ids_of_one_batch_send_nothing(
+    spark: SparkSession, server: LocalServer, stream: jsync.Stream
+) -> None:
+    frame = numbers(spark, stream, 5).coalesce(1).withColumn("msg_id", F.lit("a"))
+    options = {"stream": stream.name, "delivery": "exactly-once"}
+    with pytest.raises(PySparkException, match="5 rows of a task repeat a msg_id: 'a'"):
+        write(frame, server, **options)
+    assert stored(stream, "data") == []
 
 
 def test_exactly_once_needs_an_id_in_every_row(

@@ -24,6 +24,7 @@ from .bucket import open_bucket
 from .columns import ColumnPlan
 from .entries import EntryPlan
 from .fence_state import TERMINAL, Digest, TaskAttempt
+from .message_ids import MessageIds
 from .options import SinkSettings
 from .publishers import TaskPublisher
 from .report import BatchReport, TaskReport
@@ -205,12 +206,12 @@ class SinkWriter:
             ),
             max_payload=get_connection(self.settings.connection).max_payload,
         )
-        rows, found = 0, Digest()
+        rows, found, ids = 0, Digest(), MessageIds()
         try:
             for batch in batches:
                 rows += batch.num_rows
                 if fence is not None:
-                    self._check_ids(batch)
+                    self._check_ids(batch, ids)
                     found += digest(batch, self._plan)
                 if fence is None or not fence.is_replay:
                     publisher.publish(batch)
@@ -218,6 +219,7 @@ class SinkWriter:
                 for at in range(0, batch.num_rows, SLICE):
                     fence.check()
                     publisher.publish(batch.slice(at, SLICE))
+            ids.check()
             confirmed = publisher.close()
             collided = fence is not None and self._patiently(
                 lambda: fence.has_collision(confirmed.last_duplicate)
@@ -238,8 +240,10 @@ class SinkWriter:
             digest=found,
         )
 
-    def _check_ids(self, batch: pa.RecordBatch) -> None:
-        nulls = batch.column(self._plan.names.index("msg_id")).null_count
+    def _check_ids(self, batch: pa.RecordBatch, known: MessageIds) -> None:
+        ids = batch.column(self._plan.names.index("msg_id"))
+        nulls = ids.null_count
+        known.add(ids)
         if nulls and self.settings.dead_letters is None:
             raise ConfigError(
                 f"msg_id is null in {nulls} rows: delivery=exactly-once needs one in each"

@@ -1,0 +1,33 @@
+"""Tests of the ids of a task's rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from jsync.errors import ConfigError
+from jsync.spark.sink.message_ids import MessageIds
+
+
+def test_different_ids_and_nulls_are_accepted() -> None:
+    ids = MessageIds()
+    ids.add(pa.array(["a", None, "b", None]))
+    ids.add(pa.array([None, "c"], pa.large_string()).cast(pa.string()))
+    ids.add(pa.array([], pa.string()))
+    ids.check()
+
+
+def test_an_id_repeated_in_a_batch_is_named() -> None:
+    with pytest.raises(ConfigError, match="2 rows of a task repeat a msg_id: 'a'"):
+        MessageIds().add(pa.array(["a", "b", "a"]))
+
+
+def test_ids_repeated_in_other_batches_are_named() -> None:
+    ids = MessageIds()
+    for _ in range(2):
+        ids.add(pa.array(["a", "b\n", "c", "d", "e"]))
+    with pytest.raises(ConfigError) as caught:
+        ids.check()
+    assert "10 rows" in str(caught.value)
+    assert "and 2 others" in str(caught.value)
+    assert "\n" not in str(caught.value)
