@@ -170,6 +170,7 @@ def test_duplicates_and_dead_letters_count_over_all_runs(
         dead.delete()
 
 
+@pytest.mark.sparks
 def test_messages_gone_before_they_are_read_count(
     spark: SparkSession,
     server: LocalServer,

@@ -101,6 +101,7 @@ def test_a_batch_reads_the_live_table(
     }
 
 
+@pytest.mark.sparks
 def test_a_stream_reads_changes_with_operations(
     run: Callable[[str], pipeline.Result],
     bucket: jsync.KeyValue[bytes],
@@ -121,6 +122,7 @@ def test_a_stream_reads_changes_with_operations(
     assert found[2:] == [("txl", "PURGE", None)]
 
 
+@pytest.mark.sparks
 def test_a_stream_is_joined_with_a_bucket(
     run: Callable[[str], pipeline.Result],
     js: jsync.JetStream,
@@ -133,9 +135,13 @@ def test_a_stream_is_joined_with_a_bucket(
     text = """
 [sources.flights]
 format = "jetstream"
-options = { stream = "${STREAM}", "nats.servers" = "${SERVER}", startingOffsets = "earliest" }
 columns = ["sequence"]
 json = "to string"
+[sources.flights.options]
+stream = "${STREAM}"
+subjects = "${STREAM}.0, ${STREAM}.1"
+"nats.servers" = "${SERVER}"
+startingOffsets = "earliest"
 [steps]
 named = '''
 select concat(sequence, ' ', coalesce(name, '?')) as data

@@ -229,6 +229,7 @@ def test_two_writers_of_a_key_have_one_winner(
     assert dead.leader_info().state.messages == len(keys)
 
 
+@pytest.mark.sparks
 def test_spark_writes_changes_into_a_bucket(
     spark: SparkSession,
     server: LocalServer,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 import jsync
 from jsync.server import LocalServer
@@ -189,6 +190,7 @@ def test_a_stream_that_is_quiet_makes_no_batches(
     assert batches.given == [(0, [1, 2, 3]), (1, [4])]
 
 
+@pytest.mark.sparks
 def test_a_running_query_finds_new_streams_that_match(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
@@ -206,3 +208,25 @@ def test_a_running_query_finds_new_streams_that_match(
         3,
     ]
     other.delete()
+
+
+@pytest.mark.sparks
+def test_large_messages_are_read_by_several_tasks(
+    reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """In a batch, and in micro-batches with a limit of bytes."""
+    fill(js, stream, *[bytes(100_000)] * 12)
+    frame = reading.batch(stream, maxPartitionBytes=450_000)
+    tasks = frame.groupBy(F.spark_partition_id()).count().collect()
+    assert [row["count"] for row in tasks] == [4, 4, 4]
+    frame = reading.stream(
+        stream,
+        startingOffsets="earliest",
+        maxPartitionBytes=250_000,
+        maxBytesPerTrigger=650_000,
+    )
+    with batches.running(frame) as query:
+        wait_until_read(query, batches, 12)
+    spans = [offset["streams"][stream.name] for offset in offsets(batches)]
+    assert [(span["next"], span["parts"]) for span in spans] == [(7, 3), (13, 3)]
+    assert batches.sequences == list(range(1, 13))
