@@ -126,6 +126,8 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
             "ytick.color": palette.ink,
         }
         panels = panels_of(document, wanted)
+        if not panels:  # none of the scenarios has one
+            continue
         rows = -(-len(panels) // columns)
         figure, axes = plt.subplots(
             rows,
