@@ -174,7 +174,7 @@ class CallbackPool:
 
     def _work(self, number: int) -> None:
         with self._lock:
-            self._growth.begun(number)
+            self._growth.started(number)
         thread = PoolThread(self.queue, threading.current_thread())
         mailbox: Mailbox | None = None
         try:

@@ -71,7 +71,7 @@ class PoolGrowth:
         self._starting = self._last
         return self._last
 
-    def begun(self, number: int) -> None:
+    def started(self, number: int) -> None:
         """Note that a thread runs."""
         self.threads.add(number)
         if self._starting == number:

@@ -399,7 +399,7 @@ class CallbackRequest:
         self._box = Mailbox(session.write_buffer, 0, subject=self._subject)
         self._box.on_first = self._arrived
         self._token = session.reply_mux.add(self._box)
-        self._timer = session.call_later(api.timeout, self._late)
+        self._timer = session.call_later(api.timeout, self._on_timeout)
         data = b"" if payload is None else _json(payload)
         reply = f"{session.reply_mux.prefix}{self._token}"
         try:
@@ -439,7 +439,7 @@ class CallbackRequest:
                 answer = error
         self._answer(answer)
 
-    def _late(self) -> None:
+    def _on_timeout(self) -> None:
         self._answer(
             self._box.failure
             or errors.TimeoutError(

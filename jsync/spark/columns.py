@@ -107,8 +107,8 @@ def without_header(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch
     headers = batch.column(index)
     kept = compute.not_equal(headers.keys, name)
     counts = compute.cumulative_sum(kept.cast(pyarrow.int32()))
-    upto = pyarrow.concat_arrays([pyarrow.array([0], pyarrow.int32()), counts])
-    offsets = upto.take(headers.offsets)
+    cumulative = pyarrow.concat_arrays([pyarrow.array([0], pyarrow.int32()), counts])
+    offsets = cumulative.take(headers.offsets)
     empty = compute.equal(offsets[:-1], offsets[1:])
     starts = compute.if_else(empty, None, offsets[:-1])
     column = pyarrow.MapArray.from_arrays(

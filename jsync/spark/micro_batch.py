@@ -66,7 +66,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: Options, schema: StructType) -> None:
         self._source = SourceScan(options, schema, streaming=True)
         # The start of each stream in this process, by name and by `found`, see `_begin`.
-        self._begun: dict[tuple[str, bool], OffsetRange] = {}
+        self._starts: dict[tuple[str, bool], OffsetRange] = {}
         # The last offset that Spark got. Before 4.2 it does not pass the one to continue from.
         self._last: dict[str, Any] | None = None
         self._heads: StreamOffsets = {}  # the last known ends of the streams
@@ -99,7 +99,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             found: A pattern has found the stream after the query began. All of it is read,
                 unless the options name its start.
         """
-        if (name, found) not in self._begun:
+        if (name, found) not in self._starts:
             stream, bounds = self._source.fetch_stream(name)
             starting = self._source.options.starting
             spec = starting.of(name)
@@ -112,13 +112,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if loss is not None:
                 self._source.policy.found(name, loss)
             first = min(max(start, bounds.first), bounds.next)
-            begun = OffsetRange(
+            started = OffsetRange(
                 *(bounds.created, first, first),
                 fingerprint=bounds.fingerprint,
                 missing=0 if loss is None else max(0, first - start),
             )
-            self._begun[name, found] = begun
-        return self._begun[name, found]
+            self._starts[name, found] = started
+        return self._starts[name, found]
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._source.options
@@ -366,23 +366,23 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         fingerprint = offset_range.fingerprint
         if fingerprint is None:
             return None
-        return self._source.patiently(lambda: find_mismatch(stream, fingerprint))
+        return self._source.retry(lambda: find_mismatch(stream, fingerprint))
 
     def _first_unread(self, stream: Stream, offset_range: OffsetRange) -> int | None:
         """Return the first message of an altered stream that the query has not read."""
         fingerprint = offset_range.fingerprint
         if fingerprint is None:
             return None
-        return self._source.patiently(lambda: first_after(stream, fingerprint))
+        return self._source.retry(lambda: first_after(stream, fingerprint))
 
     def _backlog(self, offset_range: OffsetRange, bounds: StreamBounds) -> int:
-        upto = bounds.next
+        stop = bounds.next
         if self._targets is not None:
             target = self._targets.get(bounds.stream)
             if target is None or target.created != bounds.created:
                 return 0
-            upto = min(upto, target.next)
-        return max(0, upto - offset_range.next)
+            stop = min(stop, target.next)
+        return max(0, stop - offset_range.next)
 
     def _allocate(
         self, backlogs: dict[str, int], sizes: dict[str, float]
@@ -461,7 +461,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         loss = describe_loss(
             offset_range.created, offset_range.start, offset_range.next, bounds
         )
-        upto = bounds.next
+        stop = bounds.next
         # Do not check again what this process has just planned.
         if (
             offset_range.fingerprint is None
@@ -470,17 +470,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for known in filter(None, (before, offset_range)):
                 if altered := self._find_mismatch(stream, known, bounds):
                     unread = self._first_unread(stream, known)
-                    loss, upto = altered, upto if unread is None else unread
+                    loss, stop = altered, stop if unread is None else unread
                     break
         if loss is None:
             return offset_range
         start = min(max(offset_range.start, bounds.first), offset_range.next)
         if bounds.created != offset_range.created:
             start = offset_range.next
-        upto = max(start, min(offset_range.next, upto))
+        stop = max(start, min(offset_range.next, stop))
         source.policy.found(name, loss, start)
-        left = replace(offset_range, start=start, next=upto)
-        lost = offset_range.next - offset_range.start - (upto - start)
+        left = replace(offset_range, start=start, next=stop)
+        lost = offset_range.next - offset_range.start - (stop - start)
         lost += source.deleted(name, left)
         self._late[name] = max(0, lost - offset_range.deleted)
         return left

@@ -166,15 +166,15 @@ def with_start(offset_range: OffsetRange, before: OffsetRange | None) -> OffsetR
 
 
 def describe_loss(
-    created: str, start: int, upto: int, bounds: StreamBounds
+    created: str, start: int, stop: int, bounds: StreamBounds
 ) -> str | None:
-    """Describe the lost messages from `start` to before `upto`, or return None."""
+    """Describe the lost messages from `start` to before `stop`, or return None."""
     if bounds.created != created:
         return (
             f"stream {bounds.stream} was recreated at {bounds.created}, or restored from "
             f"a backup, and sequence {start} of the old one was to be read next"
         )
-    last = min(bounds.first, upto) - 1
+    last = min(bounds.first, stop) - 1
     if last < start or bounds.is_bucket:
         return None
     which = f"sequence {start}" if last == start else f"sequences {start} to {last}"
@@ -194,13 +194,13 @@ def check_start(start: int, bounds: StreamBounds) -> str | None:
     )
 
 
-def check_truncated(upto: int, bounds: StreamBounds) -> str | None:
-    """Describe how the stream ends before `upto`, which it had reached, or return None."""
-    if bounds.next >= upto:
+def check_truncated(stop: int, bounds: StreamBounds) -> str | None:
+    """Describe how the stream ends before `stop`, which it had reached, or return None."""
+    if bounds.next >= stop:
         return None
     return (
         f"stream {bounds.stream} ends at sequence {bounds.next - 1}, but reached "
-        f"{upto - 1} before"
+        f"{stop - 1} before"
     )
 
 
@@ -406,22 +406,22 @@ def packed(
 
 
 def split_range(
-    start: int, upto: int, parts: int, within: Sequence[int] = ()
+    start: int, stop: int, parts: int, within: Sequence[int] = ()
 ) -> list[tuple[int, int]]:
-    """Split `start` to before `upto` into ranges whose ends are both included.
+    """Split `start` to before `stop` into ranges whose ends are both included.
 
     Args:
         start: The first sequence.
-        upto: The sequence after the last one.
+        stop: The sequence after the last one.
         parts: The number of ranges.
         within: The first sequences of the ranges after the first. (): of equal width.
     """
-    count = upto - start
+    count = stop - start
     if count <= 0:
         return []
     if within:
-        inner = sorted({edge for edge in within if start < edge < upto})
-        return [(low, high - 1) for low, high in pairwise([start, *inner, upto])]
+        inner = sorted({edge for edge in within if start < edge < stop})
+        return [(low, high - 1) for low, high in pairwise([start, *inner, stop])]
     parts = max(1, min(parts, count))
     edges = [start + count * part // parts for part in range(parts + 1)]
     return [(low, high - 1) for low, high in pairwise(edges)]

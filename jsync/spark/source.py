@@ -95,7 +95,7 @@ class SourceScan:
         """Seconds to wait for a lost server or for a missing leader."""
         return self.connection.retry_timeout
 
-    def patiently(self, ask: Callable[[], Answer]) -> Answer:
+    def retry(self, ask: Callable[[], Answer]) -> Answer:
         """Return the result of `ask`, and retry while the servers cannot answer. Blocks."""
         return retry_until_available(ask, self.retry_seconds)
 
@@ -131,7 +131,7 @@ class SourceScan:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the matching streams, and the streams of matching buckets. Blocks."""
         self.jetstream()  # raises immediately for a wrong address
-        names = sorted(self.patiently(lambda: list(self.jetstream().stream_names())))
+        names = sorted(self.retry(lambda: list(self.jetstream().stream_names())))
         found = tuple(name for name in names if matches(pattern, name))
         others = tuple(name for name in names if pattern.fullmatch(name))
         return found, tuple(name for name in others if name not in found)
@@ -148,11 +148,11 @@ class SourceScan:
         return stream, bounds
 
     def fetch_stream_at_least(
-        self, name: str, created: str, upto: int
+        self, name: str, created: str, stop: int
     ) -> tuple[Stream, StreamBounds]:
-        """Do as `fetch_bounds`, but first wait a while until the leader reaches `upto`. Blocks."""
+        """Do as `fetch_bounds`, but first wait a while until the leader reaches `stop`. Blocks."""
         stream, bounds = fetch_bounds_at_least(
-            self.jetstream(), name, created, upto, self.retry_seconds
+            self.jetstream(), name, created, stop, self.retry_seconds
         )
         self._check(stream)
         self._bounds[name] = bounds
@@ -163,9 +163,7 @@ class SourceScan:
         prefix = "" if self.options.bucket is None else bucket_prefix(stream.config)
         if stream.name not in self._modes:
             subjects = self._filters(prefix)
-            self.patiently(
-                lambda: check_readable(stream, mode, subjects, self.connection)
-            )
+            self.retry(lambda: check_readable(stream, mode, subjects, self.connection))
         self._prefixes[stream.name] = prefix
         self._modes[stream.name] = mode
 
@@ -256,23 +254,21 @@ class SourceScan:
             return 0
         stream = self.jetstream().bind_stream(name)
         try:
-            return self.patiently(
-                lambda: count_deleted(stream, start, offset_range.next)
-            )
+            return self.retry(lambda: count_deleted(stream, start, offset_range.next))
         except StreamNotFoundError:
             return 0  # the partitions of the batch report it
 
-    def sequence_after(self, name: str, start: int, upto: int, rows: int) -> int:
+    def sequence_after(self, name: str, start: int, stop: int, rows: int) -> int:
         """Return a sequence before which about `rows` messages are. Blocks."""
         try:
-            return sequence_after(partial(self._pending, name), start, upto, rows)
+            return sequence_after(partial(self._pending, name), start, stop, rows)
         except APIError:  # a limit of consumers, reached since `count`
-            return min(upto, start + rows)
+            return min(stop, start + rows)
 
     def _pending(self, name: str, sequence: int) -> int:
         stream = self.jetstream().bind_stream(name)
         subjects = self._filters(self._prefixes[name])
-        return self.patiently(lambda: pending(stream, sequence, subjects))
+        return self.retry(lambda: pending(stream, sequence, subjects))
 
     def _edges(self, name: str, offset_range: OffsetRange) -> tuple[int, ...]:
         """Return where the partitions of a range begin, with about as many messages each."""
@@ -302,7 +298,7 @@ class SourceScan:
         if len(parts) == 1:
             yield from self._read(parts[0])
             return
-        self.patiently(self.jetstream)  # connect once, before the threads start
+        self.retry(self.jetstream)  # connect once, before the threads start
         yield from read_ahead(self._read, parts)
 
     def _read(self, part: InputRange) -> Generator[pyarrow.RecordBatch]:
@@ -315,7 +311,7 @@ class SourceScan:
         else:
             columns = [name for name in schema.names if name != "stream"]
         reader = RangeReader(
-            self.patiently(self.jetstream),
+            self.retry(self.jetstream),
             part,
             columns=list(dict.fromkeys([*columns, "sequence"])),
             subjects=self._filters(part.prefix),
@@ -346,13 +342,13 @@ class JetStreamReader(DataSourceReader):
         stream, bounds = source.fetch_stream(name)
         start = source.sequence_at(stream, bounds, options.starting.of(name))
         end = source.sequence_at(stream, bounds, options.ending.of(name))
-        upto = min(bounds.next, end)
+        stop = min(bounds.next, end)
         loss = check_start(start, bounds) or describe_loss(
-            bounds.created, start, upto, bounds
+            bounds.created, start, stop, bounds
         )
         if loss is not None:
             self._source.policy.found(name, loss)
-        return OffsetRange(bounds.created, min(max(start, bounds.first), upto), upto)
+        return OffsetRange(bounds.created, min(max(start, bounds.first), stop), stop)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         # Without partitions, Spark passes one with the value None.
@@ -390,13 +386,13 @@ class PushdownReader(JetStreamReader):
             return OffsetRange(
                 offset_range.created, offset_range.next, offset_range.next
             )
-        start, upto = max(offset_range.start or 1, pushed.first), offset_range.next
+        start, stop = max(offset_range.start or 1, pushed.first), offset_range.next
         if pushed.last is not None:
-            upto = min(upto, pushed.last + 1)
+            stop = min(stop, pushed.last + 1)
         if pushed.since is not None:
             since = self._source.sequence_at(stream, bounds, pushed.since)
             start = max(start, since)
         if pushed.until is not None:
             until = self._source.sequence_at(stream, bounds, pushed.until)
-            upto = min(upto, until)
-        return OffsetRange(offset_range.created, min(start, upto), upto)
+            stop = min(stop, until)
+        return OffsetRange(offset_range.created, min(start, stop), stop)

@@ -106,13 +106,13 @@ def fetch_bounds(
 
 
 def fetch_bounds_at_least(
-    js: JetStream, name: str, created: str, upto: int, seconds: float = RETRY_SECONDS
+    js: JetStream, name: str, created: str, stop: int, seconds: float = RETRY_SECONDS
 ) -> tuple[Stream, StreamBounds]:
-    """Do as `fetch_bounds`, but first wait a while until the leader reaches `upto`. Blocks."""
+    """Do as `fetch_bounds`, but first wait a while until the leader reaches `stop`. Blocks."""
     until = monotonic() + BEHIND
     while True:
         stream, bounds = fetch_bounds(js, name, seconds)
-        behind = bounds.created == created and bounds.next < upto
+        behind = bounds.created == created and bounds.next < stop
         if not behind or monotonic() >= until:
             return stream, bounds
         sleep(RETRY_INTERVAL)
@@ -168,10 +168,10 @@ def _keeps_all(config: StreamConfig) -> bool:
     return config.retention in (None, "limits") and each <= 0
 
 
-def count_deleted(stream: Stream, start: int, upto: int) -> int:
-    """Return how many messages from `start` to before `upto` were deleted. Blocks."""
+def count_deleted(stream: Stream, start: int, stop: int) -> int:
+    """Return how many messages from `start` to before `stop` were deleted. Blocks."""
     deleted = stream.info(deleted_details=True).state.deleted or ()
-    return sum(start <= sequence < upto for sequence in deleted)
+    return sum(start <= sequence < stop for sequence in deleted)
 
 
 def has_followers(stream: Stream) -> bool:
@@ -218,18 +218,18 @@ def pending(stream: Stream, sequence: int, subjects: Sequence[str]) -> int:
 
 
 def sequence_after(
-    count: Callable[[int], int], start: int, upto: int, rows: int
+    count: Callable[[int], int], start: int, stop: int, rows: int
 ) -> int:
     """Return a sequence before which about `rows` messages are, and at most so many.
 
     Args:
         count: Returns how many messages there are from a sequence on. It may block.
         start: The sequence of the first message.
-        upto: The sequence after the last one.
+        stop: The sequence after the last one.
         rows: The messages, at least 1.
     """
     total = count(start)
-    low, high = start + 1, upto  # the result is not below `low`
+    low, high = start + 1, stop  # the result is not below `low`
     enough = rows - rows // EXACT
     while low < high:
         middle = (low + high + 1) // 2

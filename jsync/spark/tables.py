@@ -89,10 +89,10 @@ class TableReader(DataSourceReader):
         stream, bounds = fetch_bounds(js, name, source.retry_seconds)
         prefix, bucket = "", source.options.bucket
         if bucket is None:
-            subjects = source.patiently(lambda: self._subjects(stream))
+            subjects = source.retry(lambda: self._subjects(stream))
         else:
             prefix = bucket_prefix(stream.config)
-            subjects = source.patiently(
+            subjects = source.retry(
                 lambda: [
                     prefix + key
                     for key in js.key_value(bucket).keys(*source.options.keys)
@@ -131,7 +131,7 @@ class TableReader(DataSourceReader):
         )
 
         source, name = self._source, part.stream
-        js = source.patiently(source.jetstream)
+        js = source.retry(source.jetstream)
         schema = arrow_schema(source.schema)
         columns = [name for name in schema.names if name != "stream"]
         if part.prefix:
@@ -145,7 +145,7 @@ class TableReader(DataSourceReader):
                 return
             for first in range(0, len(part.subjects), part.page):
                 some = part.subjects[first : first + part.page]
-                messages = source.patiently(partial(last_messages, stream, some))
+                messages = source.retry(partial(last_messages, stream, some))
                 if part.prefix:
                     messages = [m for m in messages if operation_of(m.headers) == "PUT"]
                 if not messages:

@@ -219,7 +219,7 @@ def _confirms(
     limit = info.config.max_deliver or -1
     if limit < 1 or advisory.deliveries < limit:
         return False
-    if at is not None and any(each is not None and at < each for each in times):
+    if at is not None and any(moment is not None and at < moment for moment in times):
         return False
     return info.num_redelivered > 0 and info.delivered.stream_seq >= message.sequence
 

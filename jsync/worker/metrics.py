@@ -105,13 +105,16 @@ def prometheus_text(
         *("restarts_total", "counter", "Processes started to replace another."),
         [({}, restarts)],
     )
-    labelled = [(_labels(name), each) for name, each in sorted(consumers.items())]
+    labelled = [(_labels(name), metrics) for name, metrics in sorted(consumers.items())]
     for name, kind, words, field in _METRICS:
-        values = ((labels, getattr(each, field)) for labels, each in labelled)
+        values = ((labels, getattr(metrics, field)) for labels, metrics in labelled)
         text.add(name, kind, words, values)
     text.add_histogram(
         *("handler_seconds", "Seconds of a call of the handler.", BUCKETS),
-        ((labels, each.seconds, each.total_seconds) for labels, each in labelled),
+        (
+            (labels, metrics.seconds, metrics.total_seconds)
+            for labels, metrics in labelled
+        ),
     )
     return str(text)
 

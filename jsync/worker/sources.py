@@ -173,7 +173,7 @@ class GroupSource:
     def withdraw(self) -> None:
         """Drop the member, unless it was in the group before, or another instance uses it."""
         if self._was_added and not any(
-            each.active for each in self._group.members() if each.name == self._member
+            part.active for part in self._group.members() if part.name == self._member
         ):
             self._group.delete_members(self._member)
 
@@ -240,5 +240,5 @@ def member_of_this_process() -> str:
     After a restart a process has the same name, and therefore the same keys.
     """
     machine = platform.node() or "worker"
-    plain = "".join(each if each.isalnum() else "-" for each in machine)
+    plain = "".join(part if part.isalnum() else "-" for part in machine)
     return f"{plain}-{os.environ.get(SLOT_VARIABLE, '0')}"

@@ -171,13 +171,13 @@ class Supervisor:
     def _ready_count(self) -> int:
         now = monotonic()
         with self._lock:
-            return sum(each.is_ready(now) for each in self._processes.values())
+            return sum(process.is_ready(now) for process in self._processes.values())
 
     def metrics(self) -> str:
         """Return the counts of all processes, including those that have ended."""
         with self._lock:
             total = {name: msgspec.structs.replace(f) for name, f in self._past.items()}
-            reports = [each.report for each in self._processes.values()]
+            reports = [process.report for process in self._processes.values()]
             for report in reports:
                 for name, metrics in report.consumers.items():
                     total.setdefault(name, HandlerMetrics()).add(metrics)

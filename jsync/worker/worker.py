@@ -342,7 +342,7 @@ class Worker:
         run(self.connect, self.start, check_seconds(grace, "grace"))
 
     def __repr__(self) -> str:
-        names = ", ".join(f"{each.stream}.{each.consumer}" for each in self._routes)
+        names = ", ".join(f"{route.stream}.{route.consumer}" for route in self._routes)
         return f"<Worker of {names or 'nothing'}>"
 
 
@@ -391,23 +391,23 @@ class RunningWorker(CloseOnExit, NotCopyable):
         try:
             for start in starts:
                 start(js)
-            for each in routes:
-                self._prepare(each)
+            for route in routes:
+                self._prepare(route)
             for source in self._sources:
                 source.admit()
             for call, source in zip(self._calls, self._sources, strict=True):
                 self._begin(call, source)
             self._start_clock()
             self._thread("confirm", self._confirm)
-            for each in routes:
+            for route in routes:
                 logger.info(
                     "%s handles %s: %s %s of %s, threads: %d",
-                    each.name,
-                    ", ".join(each.subjects),
-                    "consumer" if each.group is None else "group",
-                    each.consumer,
-                    each.stream,
-                    each.workers,
+                    route.name,
+                    ", ".join(route.subjects),
+                    "consumer" if route.group is None else "group",
+                    route.consumer,
+                    route.stream,
+                    route.workers,
                 )
         except BaseException:
             with contextlib.suppress(DrainTimeoutError):
@@ -555,7 +555,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
             not self._stopped
             and self._nc.is_connected
             and not any(running.closed for running in self._running)
-            and all(each.holds(now) for each in list(self._confirmed.values()))
+            and all(route.holds(now) for route in list(self._confirmed.values()))
         )
 
     def report(self, *, lag: bool = False) -> WorkerReport:

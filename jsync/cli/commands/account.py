@@ -155,7 +155,7 @@ def _jetstream(found: AccountInfo | None) -> dict[str, dict[str, object]]:
 
 def _use(tier: Tier) -> dict[str, object]:
     limits = tier.limits
-    each = limits.max_ack_pending
+    max_ack_pending = limits.max_ack_pending
     return {
         "Storage": _sized(tier.storage, limits.max_storage, tier.reserved_storage),
         "Memory": _sized(tier.memory, limits.max_memory, tier.reserved_memory),
@@ -163,7 +163,9 @@ def _use(tier: Tier) -> dict[str, object]:
         "Memory Per Stream": _byte_limit(limits.memory_max_stream_bytes),
         "Streams": _counted(tier.streams, limits.max_streams),
         "Consumers": _counted(tier.consumers, limits.max_consumers),
-        "Consumer Maximum Ack Pending": each if each > 0 else None,
+        "Consumer Maximum Ack Pending": max_ack_pending
+        if max_ack_pending > 0
+        else None,
         "Stream Requires Max Bytes": limits.max_bytes_required or None,
     }
 

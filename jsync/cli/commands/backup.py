@@ -138,16 +138,16 @@ def account_backup(
     write_result(
         settings,
         f"backed up {len(made.streams)} streams: "
-        f"{sum(each.state.messages for each in made.streams):,} messages, "
-        f"{sum(each.size for each in made.streams):,} bytes",
+        f"{sum(stream.state.messages for stream in made.streams):,} messages, "
+        f"{sum(stream.size for stream in made.streams):,} bytes",
         {
             "streams": [
                 {
-                    "stream": each.stream,
-                    "messages": each.state.messages,
-                    "bytes": each.size,
+                    "stream": stream.stream,
+                    "messages": stream.state.messages,
+                    "bytes": stream.size,
                 }
-                for each in made.streams
+                for stream in made.streams
             ],
             "skipped": made.skipped,
         },
@@ -179,10 +179,10 @@ def account_restore(settings: Settings, directory: str, skip_existing: bool) -> 
             directory, skip_existing=skip_existing, on_progress=moved
         )
     told = [
-        {"stream": each.name, "messages": each.cached_info.state.messages}
-        for each in made
+        {"stream": stream.name, "messages": stream.cached_info.state.messages}
+        for stream in made
     ]
-    names = ", ".join(each.name for each in made)
+    names = ", ".join(stream.name for stream in made)
     write_result(settings, f"restored {len(made)} streams: {names}", {"streams": told})
 
 

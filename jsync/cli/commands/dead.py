@@ -155,7 +155,7 @@ def _selected(
 ) -> list[DeadLetter]:
     if every == bool(letters):
         raise click.UsageError("give the numbers of dead letters, or --all")
-    return list(_all(stream)) if every else [_one(stream, each) for each in letters]
+    return list(_all(stream)) if every else [_one(stream, letter) for letter in letters]
 
 
 def _all(stream: jsync.Stream) -> Iterator[DeadLetter]:

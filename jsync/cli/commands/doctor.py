@@ -254,7 +254,7 @@ def _jetstream(settings: Settings, nc: jsync.Connection) -> CheckResult:
 def _streams(settings: Settings, nc: jsync.Connection) -> CheckResult:
     js = settings.jetstream(nc)
     bound, incomplete = collect(js.streams())
-    infos = [each.cached_info for each in bound]
+    infos = [stream.cached_info for stream in bound]
     broken = sorted(
         {*leaderless(infos), *(incomplete.missing if incomplete is not None else ())}
     )

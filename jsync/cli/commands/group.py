@@ -59,16 +59,16 @@ def list_(settings: Settings, stream: str | None) -> None:
     with settings.connect() as nc:
         found = list(settings.jetstream(nc).consumer_groups(stream))
     if settings.json:
-        write_json([_document(each) for each in found])
+        write_json([_document(item) for item in found])
         return
     write_table(
         ("stream", "group", "kind", "partitions", "members"),
         [
             (
-                *(each.stream_name, each.name, each.kind, each.config.partitions),
-                ", ".join(each.config.member_names) or None,
+                *(item.stream_name, item.name, item.kind, item.config.partitions),
+                ", ".join(item.config.member_names) or None,
             )
-            for each in found
+            for item in found
         ],
     )
 
@@ -176,16 +176,16 @@ def members(settings: Settings, stream: str, group: str) -> None:
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group).members()
     if settings.json:
-        write_json([asdict(each) for each in found])
+        write_json([asdict(item) for item in found])
         return
     write_table(
         ("member", "partitions", "active", "waiting", "pending", "unacked"),
         [
             (
-                *(each.name, _numbers(each.partitions), "yes" if each.active else "no"),
-                *(each.waiting, each.pending, each.ack_pending),
+                *(item.name, _numbers(item.partitions), "yes" if item.active else "no"),
+                *(item.waiting, item.pending, item.ack_pending),
             )
-            for each in found
+            for item in found
         ],
     )
 
@@ -342,7 +342,7 @@ def _show(settings: Settings, found: jsync.ConsumerGroup) -> None:
             "group": found.name,
             "kind": found.kind,
             "partitions": config.partitions,
-            "filters": [_filter_text(*each) for each in config.filters.items()] or None,
+            "filters": [_filter_text(*item) for item in config.filters.items()] or None,
             "max messages": config.max_buffered_messages,
             "max bytes": config.max_buffered_bytes,
             "format": config.format,

@@ -173,10 +173,10 @@ def _store(
     else:
         waiting: deque[jsync.PubAckFuture] = deque()
         with js.publisher(window=_WINDOW, ack_timeout=timeout) as publisher:
-            for each in messages:
+            for item in messages:
                 waiting.append(
                     publisher.publish(
-                        each.subject, each.data, headers=each.headers, **options
+                        item.subject, item.data, headers=item.headers, **options
                     )
                 )
                 # Read acks here, because the next line of a pipe may come much later.

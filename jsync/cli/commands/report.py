@@ -93,7 +93,7 @@ def stream_report(
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         found, missing = collect(
-            each.cached_info for each in js.streams(subject=subject)
+            stream.cached_info for stream in js.streams(subject=subject)
         )
     if cluster is not None:
         found = [
@@ -129,7 +129,7 @@ def consumer_report(settings: Settings, stream: str, leaders: bool) -> None:
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         bound = js.stream(stream)
-        found, missing = collect(each.cached_info for each in bound.consumers())
+        found, missing = collect(consumer.cached_info for consumer in bound.consumers())
         state = bound.info().state
     found.sort(key=attrgetter("name"))
     if settings.json:

@@ -42,11 +42,11 @@ def rtt(settings: Settings, iterations: int) -> ExitCode | None:
             _COLUMNS,
             [
                 [
-                    each["server"],
-                    len(each["times"]),
-                    *(Duration(each[name]) for name in ("least", "average", "most")),
+                    result["server"],
+                    len(result["times"]),
+                    *(Duration(result[name]) for name in ("least", "average", "most")),
                 ]
-                for each in found
+                for result in found
             ],
         )
     return failed

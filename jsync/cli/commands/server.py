@@ -70,14 +70,14 @@ def list_(settings: Settings) -> None:
     with settings.connect() as nc:
         system = _system(nc, settings)
         found = system.ping()
-        health = {each.server.id: each.data.status for each in system.healthz()}
-        silent = silent_servers(system, [each.server.name for each in found])
+        health = {reply.server.id: reply.data.status for reply in system.healthz()}
+        silent = silent_servers(system, [reply.server.name for reply in found])
     if settings.json:
         write_json(
             [
-                _document(each.server, each.data)
-                | {"health": health.get(each.server.id)}
-                for each in found
+                _document(reply.server, reply.data)
+                | {"health": health.get(reply.server.id)}
+                for reply in found
             ]
             + [
                 {
@@ -96,17 +96,17 @@ def list_(settings: Settings) -> None:
         ],
         [
             [
-                each.server.name,
-                each.server.ver,
-                each.server.cluster,
-                "yes" if each.server.jetstream else "no",
-                each.data.connections,
-                each.data.subscriptions,
-                each.data.cpu,
-                Size(each.data.mem),
-                health.get(each.server.id, "no reply"),
+                reply.server.name,
+                reply.server.ver,
+                reply.server.cluster,
+                "yes" if reply.server.jetstream else "no",
+                reply.data.connections,
+                reply.data.subscriptions,
+                reply.data.cpu,
+                Size(reply.data.mem),
+                health.get(reply.server.id, "no reply"),
             ]
-            for each in found
+            for reply in found
         ]
         + [
             [name, "", cluster, "yes", "", "", "", "", "no reply"]
@@ -169,7 +169,7 @@ def request(settings: Settings, endpoint: str, name: str | None) -> None:
             write_json(_document(one.info, getattr(one, call)()))
         else:
             replies = getattr(system, call)()
-            write_json([_document(each.server, each.data) for each in replies])
+            write_json([_document(reply.server, reply.data) for reply in replies])
 
 
 @server.command(example="jsync server profile nats-1 heap heap.pprof")

@@ -72,7 +72,7 @@ def list_(settings: Settings, subject: str | None, names: bool) -> None:
         if names:
             write_names(js.stream_names(subject=subject), settings)
         else:
-            found = (each.cached_info for each in js.streams(subject=subject))
+            found = (item.cached_info for item in js.streams(subject=subject))
             write_infos(found, settings, _COLUMNS, _row)
 
 

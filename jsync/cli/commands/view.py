@@ -112,7 +112,7 @@ def _write_page(
         "stop_after": size,
         "idle_timeout": timeout,
     }
-    began = monotonic()
+    started_at = monotonic()
     filters = [] if subject is None else [subject]
     log = js.ordered_consumer(stream, filter_subjects=filters, **start)
     with log.messages(until_end=True, **limits) as messages:
@@ -120,7 +120,7 @@ def _write_page(
             form.write(msg)
             count += 1
             last, left = msg.metadata.stream_sequence, msg.metadata.num_pending
-    late = left > 0 if count else monotonic() - began >= timeout
+    late = left > 0 if count else monotonic() - started_at >= timeout
     if count < size and late:
         raise errors.TimeoutError(f"{count} of {size} messages came in time")
     return last, left

@@ -110,7 +110,7 @@ class ResumeAfterPositions:
         if not keeps:
             return False
         behind = backwards.sequences(subject, places.sequence_before(number))
-        stored = sum(not 0 < places.number_at(each) < number for each in behind)
+        stored = sum(not 0 < places.number_at(position) < number for position in behind)
         return stored + later[subject] >= keeps
 
     def end_file(self, source: Source) -> None:

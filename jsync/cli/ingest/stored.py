@@ -90,8 +90,8 @@ class Backwards:
             self.is_whole = start == first
             if self.limits.per_subject:
                 sequences = defaultdict[str, list[int]](list)
-                for each in found:
-                    sequences[each.subject].append(each.sequence)
+                for message in found:
+                    sequences[message.subject].append(message.sequence)
                 for subject, numbers in sequences.items():
                     self._sequences[subject] = numbers + self._sequences[subject]
             yield found
@@ -167,7 +167,7 @@ class StoredPlaces:
         rows, smallest = self._sequences
         at = bisect_left(rows, (number, 0))
         before = (rows[index][1] for index in range(at - 1, -1, -1))
-        return next((each for each in before if each < smallest[at]), 0)
+        return next((number for number in before if number < smallest[at]), 0)
 
     def number_at(self, sequence: int) -> int:
         """Return the number of a message's row, or 0 for a message from elsewhere."""
@@ -210,10 +210,10 @@ def stored_places(
     """
     places = {identity: StoredPlaces(first) for identity, first in files.items()}
     for found in backwards:
-        for each in found:
-            place = position_of(each.msg_id)
+        for message in found:
+            place = position_of(message.msg_id)
             if place is not None and place.identity in places:
-                places[place.identity].add(place, each.sequence)
+                places[place.identity].add(place, message.sequence)
         for rows in places.values():
             rows.prune()
         if all(rows.last and rows.is_complete for rows in places.values()):
@@ -234,9 +234,9 @@ def stored_ids(backwards: Backwards) -> StoredIds:
     ids: dict[str, int] = {}
     looked_at = 0
     for found in backwards:
-        for each in reversed(found):
-            if each.msg_id:
-                ids.setdefault(each.msg_id, each.sequence)
+        for message in reversed(found):
+            if message.msg_id:
+                ids.setdefault(message.msg_id, message.sequence)
         looked_at += len(found)
         if len(ids) >= _MAX_IDS or looked_at >= _MAX_LOOKED_AT:
             break

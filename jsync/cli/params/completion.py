@@ -72,7 +72,9 @@ class _Context(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return _begun(contexts.names(contexts.directory(os.environ)), incomplete)
+        return _starting_with(
+            contexts.names(contexts.directory(os.environ)), incomplete
+        )
 
 
 class _Path(click.ParamType):  # type: ignore[type-arg]
@@ -111,12 +113,12 @@ def _complete(
     settings.given.setdefault("timeout", os.environ.get("NATS_TIMEOUT", _PATIENCE))
     try:
         with settings.connect(allow_reconnect=False) as nc:
-            return _begun(ask(settings.jetstream(nc)), incomplete)
+            return _starting_with(ask(settings.jetstream(nc)), incomplete)
     except Exception:  # noqa: BLE001
         return []
 
 
-def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+def _starting_with(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     """Return the names with this beginning.
 
     Leaves out names that a shell would not take as one plain word.

@@ -108,12 +108,12 @@ def _write(settings: Settings, state: ScreenState, interval: float, count: int) 
     with settings.connect() as nc, ThreadPoolExecutor(1) as helper:
         js = settings.jetstream(nc)
         for number in range(count + 1):
-            began = monotonic()
+            started_at = monotonic()
             rates.add(measure(js, helper))
             if number:
                 _write_rates(settings, state, rates, single=count == 1)
             if number < count:
-                sleep(max(0.0, began + interval - monotonic()))
+                sleep(max(0.0, started_at + interval - monotonic()))
     if rates.missing is not None:
         raise errors.IncompleteListError(rates.missing)
 

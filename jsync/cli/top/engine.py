@@ -103,23 +103,25 @@ class RateTracker:
         lags: dict[str, int] = {}
         redelivered: dict[str, int] = {}
         self.consumers = []
-        for each in measured.consumers:
-            key = (each.stream, each.name)
-            trail = self._follow(before, key, each.created, measured.at, each.delivered)
+        for consumer in measured.consumers:
+            key = (consumer.stream, consumer.name)
+            trail = self._follow(
+                before, key, consumer.created, measured.at, consumer.delivered
+            )
             self.consumers.append(
                 ConsumerRow(
-                    f"{each.stream} > {each.name}",
+                    f"{consumer.stream} > {consumer.name}",
                     trail.rate,
                     trail.rates,
-                    each.pending,
-                    each.ack_pending,
-                    each.redelivered,
-                    each.waiting,
+                    consumer.pending,
+                    consumer.ack_pending,
+                    consumer.redelivered,
+                    consumer.waiting,
                 )
             )
-            of = each.stream
-            lags[of] = max(lags.get(of, 0), each.pending)
-            redelivered[of] = redelivered.get(of, 0) + each.redelivered
+            of = consumer.stream
+            lags[of] = max(lags.get(of, 0), consumer.pending)
+            redelivered[of] = redelivered.get(of, 0) + consumer.redelivered
         self.streams = []
         for stream in measured.streams:
             trail = self._follow(
@@ -252,7 +254,7 @@ class ScreenState:
         """Return the rows that fit into `room` lines, and the number of matches."""
         every: Iterable[StreamRow | ConsumerRow]
         every = rates.streams if self.view is View.STREAMS else rates.consumers
-        found = [each for each in every if self._matches(each.name)]
+        found = [consumer for consumer in every if self._matches(consumer.name)]
         found.sort(key=attrgetter("name"))
         if self.sort == "name":
             found.sort(key=attrgetter("name"), reverse=not self.upward)

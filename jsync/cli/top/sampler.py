@@ -54,7 +54,7 @@ def measure(js: jsync.JetStream, helpers: ThreadPoolExecutor) -> Measurement:
 
     busy = [stream.name for stream in streams if stream.consumers]
     found = list(helpers.map(of, busy))
-    consumers = [consumer for each in found for consumer in each]
+    consumers = [consumer for group in found for consumer in group]
     return Measurement(at, streams, consumers, missing[0] if missing else None)
 
 

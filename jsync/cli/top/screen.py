@@ -160,7 +160,7 @@ def _fitting(state: ScreenState, width: int) -> list[_Column]:
         if width - len(columns) * (_SMALL + 1) >= _NAME:
             break
         if field != state.sort:
-            columns = [each for each in columns if each.field != field]
+            columns = [column for column in columns if column.field != field]
     return columns
 
 

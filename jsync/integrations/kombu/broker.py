@@ -172,7 +172,7 @@ def _connect(settings: BrokerSettings, attempt: Future[None]) -> Broker:
 
 def _end(attempt: Future[None]) -> None:
     with _lock:
-        _connecting[:] = [each for each in _connecting if each[1] is not attempt]
+        _connecting[:] = [entry for entry in _connecting if entry[1] is not attempt]
 
 
 def _add(settings: BrokerSettings, line: PooledConnection) -> Broker:

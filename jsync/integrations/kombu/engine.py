@@ -258,7 +258,7 @@ class Prefetch(Generic[H]):
             return []
         tags = list(self._held)
         with _CapacityChange(self, now):
-            return [self._held.pop(each) for each in tags[: tags.index(tag) + 1]]
+            return [self._held.pop(held) for held in tags[: tags.index(tag) + 1]]
 
     def release(self, now: float) -> list[H]:
         """Forget all messages that kombu holds."""

@@ -172,7 +172,7 @@ class Queues:
         age = arguments.get("x-message-ttl")
         # One subject for each priority: if the queue is created again with fewer of them,
         # no message can be stored on a subject without a consumer.
-        subjects = [queue_subject(self.prefix, queue, each) for each in range(levels)]
+        subjects = [queue_subject(self.prefix, queue, level) for level in range(levels)]
         schedules = {}
         if options.schedule_after is not None:
             subjects.append(delayed_subject(self.prefix, queue, "*"))

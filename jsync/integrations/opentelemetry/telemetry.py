@@ -349,9 +349,9 @@ def _injected(headers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 def merged(headers: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
     """Return both headers with all values. A name in both has the values of `others`."""
     return {
-        name: each.get_all(name) if isinstance(each, jsync.Headers) else each[name]
-        for each in (headers, others)
-        for name in each
+        name: block.get_all(name) if isinstance(block, jsync.Headers) else block[name]
+        for block in (headers, others)
+        for name in block
     }
 
 

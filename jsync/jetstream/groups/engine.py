@@ -613,7 +613,7 @@ class HandoverAction(Enum):
     """The next step for the consumer of a member whose partitions have changed."""
 
     DELETE = "nothing is under way: delete the consumer"
-    WAIT = "acks are on their way: look again"
+    WAIT = "acks are on their way: check again"
     LEAVE = "another instance is served: it sees to that"
 
 

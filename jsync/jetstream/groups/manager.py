@@ -212,11 +212,13 @@ class ConsumerGroupManager(KeyValueManager):
             ```
         """
         key = key_of(stream, name)
-        for each in _kinds(kind):
+        for group_kind in _kinds(kind):
             with contextlib.suppress(BucketNotFoundError, KeyNotFoundError):
-                bucket = self._group_bucket(each)
-                config = read_config(each, bucket.get(key).value, key)
-                return ConsumerGroup(self._api, bucket, each, stream, name, config)
+                bucket = self._group_bucket(group_kind)
+                config = read_config(group_kind, bucket.get(key).value, key)
+                return ConsumerGroup(
+                    self._api, bucket, group_kind, stream, name, config
+                )
         raise group_not_found_error(stream, name)
 
     def delete_consumer_group(
@@ -241,8 +243,8 @@ class ConsumerGroupManager(KeyValueManager):
         kinds = _kinds(kind)
         # A group that exists comes before the rest of another one.
         for delete in (self._delete_stored, self._delete_rest):
-            for each in kinds:
-                if delete(each, stream, name):
+            for group_kind in kinds:
+                if delete(group_kind, stream, name):
                     return
         raise group_not_found_error(stream, name)
 

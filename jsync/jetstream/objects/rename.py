@@ -45,7 +45,7 @@ class Rename:
 
     def run(self) -> ObjectInfo:
         """Rename the object. Blocks until the new name is stored."""
-        objects, began = self._objects, monotonic()
+        objects, started_at = self._objects, monotonic()
         while True:
             current = objects.last_or_raise(self._name, self._seconds)
             if current.renamed_to is not None and current.revision != self._mark:
@@ -63,7 +63,7 @@ class Rename:
             with contextlib.suppress(WrongLastSequenceError):
                 last = last or self._reserve_new_name()
                 marked = self._marked(current)
-                return self._moved(marked, last, began)
+                return self._moved(marked, last, started_at)
             check_time(objects, self._name, self._deadline)
 
     def _may_change(self, current: ObjectInfo) -> bool:
@@ -115,7 +115,7 @@ class Rename:
         self._mark = revision
         return self._objects.stored(marked, revision)
 
-    def _moved(self, marked: ObjectInfo, last: int, began: float) -> ObjectInfo:
+    def _moved(self, marked: ObjectInfo, last: int, started_at: float) -> ObjectInfo:
         """Store the new name, and remove the old one.
 
         Raises `WrongLastSequenceError` if the new name is not at the revision `last` any more.
@@ -131,7 +131,7 @@ class Rename:
         )
         revision = objects.put_info(info, last, self._seconds)
         info = objects.stored(info, revision)
-        if monotonic() - began > VERIFY_AFTER and not objects.has_chunks(
+        if monotonic() - started_at > VERIFY_AFTER and not objects.has_chunks(
             info, self._seconds
         ):
             # Another client has deleted or replaced the object in between.

@@ -158,9 +158,9 @@ class _Check:
     def _second(self) -> Listing:
         """Return a listing later than the first one, at most `LISTING_SECONDS` old."""
         if monotonic() - self._listed > LISTING_SECONDS:
-            began = monotonic()
+            started_at = monotonic()
             self._listing = self._list()
-            self._listed = began
+            self._listed = started_at
         return self._listing
 
     def _sort_chunks(self) -> None:

@@ -78,7 +78,7 @@ class Upload:
         self._state = StateMachine(UploadState.UPLOADING, TRANSITIONS)
         self._stored = 0  # the sequence of the last stored chunk
         self._chunks = 0
-        self._began = monotonic()
+        self._started_at = monotonic()
         self._size = 0
 
     @property
@@ -165,7 +165,7 @@ class Upload:
         self._state.to(UploadState.COMMITTING)
         stored = objects.compare_and_set(make, timeout)
         self._state.to(UploadState.STORED)
-        if monotonic() - self._began > VERIFY_AFTER:
+        if monotonic() - self._started_at > VERIFY_AFTER:
             self._verify_chunks(stored, current)
         if current is not None:
             objects.purge_chunks(current, timeout)

@@ -242,8 +242,8 @@ class Publisher(NotCopyable):
         needs = required_features(options)
         if needs:
             self._api.require(needs)
-            for each in dict.fromkeys(subjects or (subject,)):
-                self._leaders.require(each, needs)
+            for name in dict.fromkeys(subjects or (subject,)):
+                self._leaders.require(name, needs)
         return headers
 
     # Waiting --------------------------------------------------------------------------

@@ -96,7 +96,7 @@ class Retry:
             raise ConfigError(
                 f"delays: {delays!r}; give the seconds before each attempt in a list"
             )
-        self._set("delays", tuple(_delay(each, "delays") for each in delays))
+        self._set("delays", tuple(_delay(delay, "delays") for delay in delays))
         self._set("max_delay", _delay(self.max_delay, "max_delay"))
         factor, jitter = (
             check_seconds(self.factor, "factor"),
@@ -212,7 +212,8 @@ def extension_interval(
         ack_wait: The `ack_wait` of the consumer, which counts if there is no `backoff`.
     """
     shortest = min(
-        check_seconds(each, "ack_wait") for each in waits or [ack_wait or ACK_WAIT]
+        check_seconds(seconds, "ack_wait")
+        for seconds in waits or [ack_wait or ACK_WAIT]
     )
     return shortest / _SHARE
 

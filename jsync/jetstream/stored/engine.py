@@ -87,7 +87,7 @@ class PagedReader(ABC, Generic[Item]):
         self._singles = 0  # pages in a row with one message, and then nothing
         self._end: int | None = None  # the last wanted sequence, once it is known
         self._futile = 0
-        self._late = False  # an answer was late, and no message has come since
+        self._was_late = False  # an answer was late, and no message has come since
         self.done = False
         """True if the last returned message was the last wanted one."""
 
@@ -126,16 +126,16 @@ class PagedReader(ABC, Generic[Item]):
         self.pending = pending
         self._next = sequence + 1
         self._futile = 0
-        self._late = False
+        self._was_late = False
 
     def interrupted(self, error: Error) -> ReadAction:
         """Handle the loss of the rest of a page. Raises `error` if a retry is useless."""
         if isinstance(error, errors.TimeoutError):
             # A server that is gone may have taken the request with it. If that happens
             # twice in a row, or at the beginning, no server answers at all.
-            if self._late or not self._next:
+            if self._was_late or not self._next:
                 raise error
-            self._late = True
+            self._was_late = True
             self._singles = self._singles + 1 if self._page_count == 1 else 0
             if self._singles >= SINGLE_REPLIES:
                 raise DirectGetError(

@@ -352,7 +352,9 @@ def _is_whole(api: API, stream: str, pages: PagedReader[Any], until: float) -> b
     ):
         return False
     gone = set(state.deleted or ())
-    if any(each >= state.first_seq and each not in gone for each in missing):
+    if any(
+        sequence >= state.first_seq and sequence not in gone for sequence in missing
+    ):
         return False
     pages.whole.add(name)
     return True

@@ -45,7 +45,7 @@ class WatchCallback(Generic[Item]):
         self._bad = bad
         self._tick = tick
         self._tick_at = monotonic()
-        self._look_at = self._tick_at + reader.poll_interval
+        self._confirm_at = self._tick_at + reader.poll_interval
         self._revision = reader.entries.revision
         self._timer: Timer | None = None
 
@@ -65,7 +65,7 @@ class WatchCallback(Generic[Item]):
             self._tick_at = monotonic() + self._tick()
         self._hand_over()
         if not reader.initial_done:
-            self._look()
+            self._confirm_if_silent()
         if not reader.closed:
             self._set_timer()
 
@@ -94,21 +94,21 @@ class WatchCallback(Generic[Item]):
         what = f"the callback of {self._reader.name_of(entry)!r}"
         self._reader.report(as_callback_error(what, error))
 
-    def _look(self) -> None:
+    def _confirm_if_silent(self) -> None:
         """Confirm with the leader after a silence that all initial entries have come."""
         reader = self._reader
         revision, self._revision = self._revision, reader.entries.revision
         if revision == self._revision and not reader.pending:
-            if monotonic() < self._look_at and not reader.leader_answered:
+            if monotonic() < self._confirm_at and not reader.leader_answered:
                 return
             reader.confirm()
-        self._look_at = monotonic() + reader.poll_interval
+        self._confirm_at = monotonic() + reader.poll_interval
 
     def _set_timer(self) -> None:
         """Have the next turn come in time even if no entry comes."""
         due = float("inf") if self._tick is None else self._tick_at
         if not self._reader.initial_done:
-            due = min(due, self._look_at)
+            due = min(due, self._confirm_at)
         now, timer = monotonic(), self._timer
         if due == float("inf") or (timer is not None and now < timer.when <= due):
             return

@@ -102,19 +102,21 @@ class QueryMetrics(msgspec.Struct, kw_only=True):
     @property
     def lag(self) -> int | None:
         """Unread messages of all streams. None: unknown."""
-        known = [each.lag for each in self.streams.values() if each.lag is not None]
+        known = [
+            stream.lag for stream in self.streams.values() if stream.lag is not None
+        ]
         return sum(known) if known else None
 
     @property
     def lag_seconds(self) -> float | None:
         """The age of the oldest unread message. None: unknown."""
-        ages = [each.lag_seconds for each in self.streams.values()]
+        ages = [stream.lag_seconds for stream in self.streams.values()]
         return max((age for age in ages if age is not None), default=None)
 
     @property
     def missing(self) -> int:
         """Messages of all streams that were gone before the query could read them."""
-        return sum(each.missing for each in self.streams.values())
+        return sum(stream.missing for stream in self.streams.values())
 
     def add(self, before: QueryMetrics) -> None:
         """Add the earlier runs, and keep what this run has told."""
@@ -159,12 +161,12 @@ class QueryMetrics(msgspec.Struct, kw_only=True):
         parts = [f"{self.label}: {self.state}, {self.rows:,} rows"]
         if self.processed_rate is not None:
             parts.append(f"{self.processed_rate:,.0f}/s")
-        for name, each in sorted(self.streams.items()):
-            if each.lag is None:
+        for name, stream in sorted(self.streams.items()):
+            if stream.lag is None:
                 parts.append(f"{name} lag unknown")
             else:
-                age = f" ({seconds_text(each.lag_seconds)})" if each.lag else ""
-                parts.append(f"{name} {each.lag:,} behind{age}")
+                age = f" ({seconds_text(stream.lag_seconds)})" if stream.lag else ""
+                parts.append(f"{name} {stream.lag:,} behind{age}")
         for count, words in (
             (self.missing, "gone before they were read"),
             (self.malformed, "malformed"),

@@ -70,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     replay_parser.add_argument(
         "--again", action="store_true", help="allow rows that are there twice"
     )
-    for each in (run_parser, replay_parser):
-        _spark_options(each)
+    for subparser in (run_parser, replay_parser):
+        _spark_options(subparser)
     check_parser = commands.add_parser(
         "check", help="check a pipeline's file, without Spark"
     )

@@ -47,7 +47,7 @@ def is_format(name: str, others: Iterable[str]) -> bool:
         name: The name, or the name of a class with a dot in it.
         others: Names of formats that are read or written in other ways.
     """
-    known = [each.lower() for each in (*others, *PACKAGES, *FORMATS)]
+    known = [part.lower() for part in (*others, *PACKAGES, *FORMATS)]
     given = name.lower()
     if given in others:  # a sink's name as a source, or in other case
         return False
@@ -60,8 +60,8 @@ def is_format(name: str, others: Iterable[str]) -> bool:
 def settings_of_formats(pipeline: Pipeline) -> dict[str, str]:
     """Return the settings of Spark that the formats of a pipeline need."""
     found: dict[str, str] = {}
-    for each in (*pipeline.sources.values(), *pipeline.sinks.values()):
-        for name, value in _SETTINGS.get(each.format.lower(), {}).items():
+    for part in (*pipeline.sources.values(), *pipeline.sinks.values()):
+        for name, value in _SETTINGS.get(part.format.lower(), {}).items():
             given = found.get(name)
             if given is None:
                 found[name] = value

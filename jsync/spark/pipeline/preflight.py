@@ -88,13 +88,13 @@ def _unread(pipeline: Pipeline, streaming: Streaming, sink: str) -> list[str]:
         return []
     sources = [
         SourceOptions.of(
-            Options(jetstream_options(pipeline, each.options), "read"), streaming=True
+            Options(jetstream_options(pipeline, source.options), "read"), streaming=True
         )
-        for each in pipeline.sources.values()
-        if isinstance(each, JetStreamSource) and not each.static
+        for source in pipeline.sources.values()
+        if isinstance(source, JetStreamSource) and not source.static
     ]
     return sorted(
-        name for name in read if not any(each.reads(name) for each in sources)
+        name for name in read if not any(source.reads(name) for source in sources)
     )
 
 

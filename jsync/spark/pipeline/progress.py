@@ -93,20 +93,24 @@ def _next(offset: Any) -> dict[str, int] | None:
 
 def table(summaries: list[dict[str, Any]]) -> str:
     """Format the summary for people."""
-    width = max((len(each["sink"]) for each in summaries), default=0)
+    width = max((len(summary["sink"]) for summary in summaries), default=0)
     lines = []
-    for each in summaries:
-        rows, seconds, batches = each["rows"], each["seconds"], each.get("batches")
-        line = f"{each['sink']:<{width}}  "
+    for summary in summaries:
+        rows, seconds, batches = (
+            summary["rows"],
+            summary["seconds"],
+            summary.get("batches"),
+        )
+        line = f"{summary['sink']:<{width}}  "
         line += "shown" if rows is None else f"{rows:>12,} rows"
         if batches is not None:
             line += f" in {batches:,} batch{'' if batches == 1 else 'es'}"
         line += f", {seconds:.1f} s"
         if rows and seconds:
             line += f", {rows / seconds:,.0f}/s"
-        if each.get("lag"):
-            line += f", {each['lag']:,} messages behind"
-        if each.get("malformed"):
-            line += f", {each['malformed']:,} malformed messages dropped"
+        if summary.get("lag"):
+            line += f", {summary['lag']:,} messages behind"
+        if summary.get("malformed"):
+            line += f", {summary['malformed']:,} malformed messages dropped"
         lines.append(line)
     return "\n".join(lines)

@@ -49,10 +49,10 @@ def stop_signals() -> Iterator[StopRequest]:
     stop = StopRequest()
     before: dict[signal.Signals, Callable[..., object] | int | None] = {}
     if threading.current_thread() is threading.main_thread():
-        for each in (signal.SIGINT, signal.SIGTERM):
-            before[each] = signal.signal(each, stop.request)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, stop.request)
     try:
         yield stop
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -83,15 +83,18 @@ def passed(query: str) -> Passed | None:
         return None
     found: dict[str, str | None] = {}
     has_star = False
-    for each in tree.expressions:
-        if isinstance(each, exp.Star):
-            if any(each.args.values()):  # some of them are left out or replaced
+    for expression in tree.expressions:
+        if isinstance(expression, exp.Star):
+            if any(expression.args.values()):  # some of them are left out or replaced
                 return None
             has_star = True
-        elif isinstance(each.unalias(), exp.Column) and not each.unalias().is_star:
-            found[each.alias_or_name] = each.unalias().name
-        elif each.alias_or_name:
-            found[each.alias_or_name] = None
+        elif (
+            isinstance(expression.unalias(), exp.Column)
+            and not expression.unalias().is_star
+        ):
+            found[expression.alias_or_name] = expression.unalias().name
+        elif expression.alias_or_name:
+            found[expression.alias_or_name] = None
     return Passed(table.name, has_star, found)
 
 
@@ -149,7 +152,7 @@ def _parse(text: str) -> list[exp.Expr | None]:
         dialect = Dialect.get_or_raise("spark")
         tokens = dialect.tokenize(text)
         for at, token in enumerate(tokens):
-            following = tuple(each.token_type for each in tokens[at + 2 : at + 4])
+            following = tuple(other.token_type for other in tokens[at + 2 : at + 4])
             # After `group by` the parser mistakes the function for the clause.
             if token.token_type is TokenType.WINDOW and following != _CLAUSE:
                 where = token.line, token.col, token.start, token.end

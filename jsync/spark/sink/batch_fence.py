@@ -73,7 +73,7 @@ class BatchFence:
         self._attempt = attempt
         self._partition = partition
         self._until: float | None = None
-        self._begun: BatchStarted | None = None
+        self._batch_started: BatchStarted | None = None
         self._task_revision = 0  # of the first attempt of the task
 
     def check_in(self) -> BatchStatus:
@@ -91,18 +91,18 @@ class BatchFence:
         attempt, key = self._attempt, self._key
         while True:
             committed, _ = _read(bucket, f"{key}.committed", Committed)
-            begun, begun_at = _read(bucket, f"{key}.begun", BatchStarted)
+            started, started_at = _read(bucket, f"{key}.begun", BatchStarted)
             task, task_at = _read(bucket, self._task_key, TaskStarted)
             last = get_stream(self._js, self._target.stream).cached_info.state.last_seq
-            where = batch_status(attempt, committed, begun, task, last)
+            where = batch_status(attempt, committed, started, task, last)
             if committed is not None and where in UNCHECKED:
                 self._check_fence(committed)
                 self._check_sink(committed)
             try:
                 if where is BatchStatus.NEW:
-                    since = _since(committed, begun, last)
+                    since = _since(committed, started, last)
                     entry = BatchStarted(attempt.batch, attempt.run, last, since)
-                    _put(bucket, f"{key}.begun", entry, begun_at)
+                    _put(bucket, f"{key}.begun", entry, started_at)
                     continue  # now note the task
                 if where is BatchStatus.IN_PROGRESS:
                     noted = TaskStarted(attempt.batch, attempt.run)
@@ -119,9 +119,9 @@ class BatchFence:
             break
         if where is BatchStatus.SUPERSEDED:
             raise _behind(self._bucket_name, key, attempt.batch)
-        self._begun = begun
+        self._batch_started = started
         if where in REPLAY:
-            entered = task_at if where is BatchStatus.RETRIED else begun_at
+            entered = task_at if where is BatchStatus.RETRIED else started_at
             assert entered is not None
             time = entered.time
             if (
@@ -147,12 +147,12 @@ class BatchFence:
     def check(self) -> None:
         """Raise `ReplayWindowExceededError` once the stream may have forgotten ids of the batch."""
         if self._until is not None and monotonic() >= self._until:
-            assert self._begun is not None
+            assert self._batch_started is not None
             raise ReplayWindowExceededError(
                 f"batch {self._attempt.batch} of {self._key} cannot be replayed without "
                 f"duplicates: stream {self._target.stream} remembers message ids for "
                 f"{self._target.window:g} s, and the batch was begun before that. Its rows "
-                f"are stored after sequence {self._begun.last_sequence}, as far as they "
+                f"are stored after sequence {self._batch_started.last_sequence}, as far as they "
                 "are. Either delete them there and the key "
                 f"{self._key}.begun of the bucket {self._bucket_name}, and start again. "
                 "Or start once with delivery=at-least-once, and have those rows twice. To "
@@ -168,11 +168,11 @@ class BatchFence:
         Args:
             last_duplicate: The last sequence of an earlier message with the id of a row.
         """
-        begun, revision = self._begun, self._task_revision
-        if last_duplicate is None or begun is None or not revision:
+        started, revision = self._batch_started, self._task_revision
+        if last_duplicate is None or started is None or not revision:
             return False
         if last_duplicate <= (
-            begun.last_sequence if begun.since is None else begun.since
+            started.last_sequence if started.since is None else started.since
         ):
             return False
         _, task_at = _read(
@@ -211,15 +211,15 @@ class BatchFence:
             # An older version did not note it, or the query now writes to another
             # stream.
             return
-        upto = 1 if fingerprint is None else fingerprint.sequence + 1
-        stream, bounds = fetch_bounds_at_least(self._js, name, created, upto)
+        stop = 1 if fingerprint is None else fingerprint.sequence + 1
+        stream, bounds = fetch_bounds_at_least(self._js, name, created, stop)
         if bounds.created != created:
             loss: str | None = (
                 f"stream {name} was recreated, or restored from a backup: it was created "
                 f"at {bounds.created}, and the stream of the last write at {created}"
             )
         else:
-            loss = check_truncated(upto, bounds)
+            loss = check_truncated(stop, bounds)
             if loss is None and fingerprint is not None:
                 loss = find_mismatch(stream, fingerprint)
         if loss is not None:
@@ -290,13 +290,13 @@ def commit(
         )
         if fenced is not None:
             bounds = bounds_of(get_stream(js, fenced))
-            begun, _ = _read(bucket, f"{key}.begun", BatchStarted)
+            started, _ = _read(bucket, f"{key}.begun", BatchStarted)
             entry = msgspec.structs.replace(
                 entry,
                 stream=fenced,
                 created=bounds.created,
                 fingerprint=bounds.fingerprint,
-                since=_since(committed, begun, bounds.next - 1),
+                since=_since(committed, started, bounds.next - 1),
             )
         sent = encode(entry)
         try:
@@ -372,9 +372,9 @@ def _put(bucket: Bucket, key: str, entry: Entry, before: Value | None) -> int:
     return bucket.put(key, encode(entry), revision=revision)
 
 
-def _since(committed: Committed | None, begun: BatchStarted | None, last: int) -> int:
+def _since(committed: Committed | None, started: BatchStarted | None, last: int) -> int:
     """Return the last sequence of the stream before the first batch of a query or job."""
-    for known in (committed, begun):
+    for known in (committed, started):
         if known is not None and known.since is not None:
             return known.since
     return last

@@ -140,7 +140,7 @@ class TaskAttempt:
 def batch_status(
     attempt: TaskAttempt,
     committed: Committed | None,
-    begun: BatchStarted | None,
+    started: BatchStarted | None,
     task: TaskStarted | None,
     last_sequence: int,
 ) -> BatchStatus:
@@ -149,12 +149,12 @@ def batch_status(
         if committed.batch > attempt.batch:
             return BatchStatus.SUPERSEDED
         return BatchStatus.COMMITTED
-    if begun is None or begun.batch < attempt.batch:
+    if started is None or started.batch < attempt.batch:
         return BatchStatus.NEW
-    if begun.batch > attempt.batch:
+    if started.batch > attempt.batch:
         return BatchStatus.SUPERSEDED
-    if begun.run != attempt.run:
-        if begun.last_sequence == last_sequence:
+    if started.run != attempt.run:
+        if started.last_sequence == last_sequence:
             return BatchStatus.NEW  # no message was published since
         return BatchStatus.REPLAYED
     if task is None or (task.batch, task.run) != (attempt.batch, attempt.run):

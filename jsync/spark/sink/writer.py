@@ -84,11 +84,11 @@ class SinkWriter:
         self._target: SinkTarget | None = None
         if not streaming:
             get_jetstream(settings.connection)  # raises immediately for a wrong address
-        self._patiently(self._fetch_stream)
+        self._retry(self._fetch_stream)
         if overwrite:
-            self._patiently(self._purge)
+            self._retry(self._purge)
 
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+    def _retry(self, ask: Callable[[], Answer]) -> Answer:
         return retry_until_available(ask, self.settings.connection.retry_timeout)
 
     def _fetch_stream(self) -> None:
@@ -145,7 +145,7 @@ class SinkWriter:
                 ),
                 batches,
             )
-        js = self._patiently(lambda: get_jetstream(self.settings.connection))
+        js = self._retry(lambda: get_jetstream(self.settings.connection))
         fence = None
         if self.settings.exactly_once:
             fence = self._fence(js, key, batch)
@@ -221,7 +221,7 @@ class SinkWriter:
                     publisher.publish(batch.slice(at, SLICE))
             ids.check()
             confirmed = publisher.close()
-            collided = fence is not None and self._patiently(
+            collided = fence is not None and self._retry(
                 lambda: fence.has_collision(confirmed.last_duplicate)
             )
         except BaseException as error:

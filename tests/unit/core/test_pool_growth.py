@@ -29,7 +29,7 @@ def test_a_pool_without_waiting_messages_rests() -> None:
 def test_a_pool_without_progress_grows_soon() -> None:
     growth = PoolGrowth(2)
     growth.decide(100.0, 2, 100.0, 0)
-    growth.begun(1)
+    growth.started(1)
     growth.decide(100.0, 1, 100.0, 1)
     decide = growth.decide(100.0 + GROW_SECONDS, 1, 100.0, 1)
     assert decide == GrowthDecision(starts=2, again=GROW_SECONDS)
@@ -41,7 +41,7 @@ def test_a_thread_that_begins_late_is_awaited() -> None:
     growth.decide(100.0, 1, 100.0, 0)
     waits = GrowthDecision(again=GROW_SECONDS)
     assert growth.decide(100.5, 1, 100.0, 0) == waits
-    growth.begun(1)
+    growth.started(1)
     assert growth.decide(100.6, 1, 100.0, 0).starts == 2
     assert growth.decide(100.7, 1, 100.0, 0) == waits
     growth.ended(2)
@@ -51,7 +51,7 @@ def test_a_thread_that_begins_late_is_awaited() -> None:
 def test_a_pool_with_progress_grows_late() -> None:
     growth = PoolGrowth(2)
     growth.decide(100.0, 9, 100.0, 0)
-    growth.begun(1)
+    growth.started(1)
     soon = growth.decide(100.0 + GROW_SECONDS, 8, 100.0, 1)
     assert soon == GrowthDecision(again=GROW_SECONDS)
     late = growth.decide(100.0 + LATE_SECONDS, 7, 100.0, 2)
