@@ -142,8 +142,11 @@ def test_duplicates_and_dead_letters_count_over_all_runs(
             .otherwise(F.lit(f"{unique}-out.a"))
             .alias("subject"),
             "data",
-            # In each batch, two rows have the same id as another row.
-            (F.col("sequence") - F.col("sequence") % 2).cast("string").alias("msg_id"),
+            # In the second run, two rows have the id of a row that the first has stored.
+            F.when(F.col("sequence") > 5, F.col("sequence") - 4)
+            .otherwise(F.col("sequence"))
+            .cast("string")
+            .alias("msg_id"),
         )
     )
     chosen = {
