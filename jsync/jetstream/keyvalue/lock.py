@@ -44,9 +44,6 @@ if TYPE_CHECKING:
 
 RETRY_INTERVAL = 5.0
 """Seconds until the next attempt, if no release of the lock was seen before."""
-MIN_SECONDS = 1.0
-"""Seconds for a request even if `acquire` has less time left. A create that is abandoned
-before its answer comes may leave a lock without a holder until it expires."""
 ERROR_BACKOFF = 0.5
 """Seconds until the next attempt after servers could not answer."""
 MARKER_TTL = 60
@@ -139,6 +136,8 @@ class Lock(NotCopyable):
         self._watch: Watch | None = None
         # The error of the last attempt, if it had no answer.
         self._failure: Error | None = None
+        # True while a create may be stored that has had no answer.
+        self._unanswered = False
         self._released = self._finished = Latch(session.write_buffer)
 
     @property
@@ -216,6 +215,7 @@ class Lock(NotCopyable):
         try:
             lease = self._acquire(deadline)
             if lease is None:
+                self._discard_unanswered()
                 self._state.try_to(LockState.FREE)
             else:
                 self._start_renewal(lease)
@@ -238,12 +238,17 @@ class Lock(NotCopyable):
             self._await_release(min(left, RETRY_INTERVAL))
         return lease
 
+    @property
+    def _left(self) -> float:
+        """Seconds until the end of `acquire`. A single attempt has no end."""
+        if self._deadline is None:
+            return math.inf
+        return self._deadline - time.monotonic()
+
     def _request_timeout(self) -> dict[str, float]:
         """Return the timeout of the next request of `acquire`, if the default is too long."""
-        left = math.inf
-        if self._deadline is not None:
-            left = self._deadline - time.monotonic()
-        return {} if left >= RETRY_INTERVAL else {"timeout": max(left, MIN_SECONDS)}
+        left = self._left
+        return {} if left >= RETRY_INTERVAL else {"timeout": max(left, 0.0)}
 
     def _failed(self, error: Error) -> None:
         """Report that an attempt had no answer, unless the last one had the same error."""
@@ -270,7 +275,45 @@ class Lock(NotCopyable):
             self._finished.set()  # do not wait for the thread, which may not exist
             self.release()
         elif lease is not None:
-            self._purge(lease)
+            self._purge(lease.revision)
+        else:
+            self._discard_unanswered()
+
+    def _discard_unanswered(self) -> None:
+        """Have a create removed that `acquire` gives up without its answer.
+
+        It may be stored later, for instance by a server that was frozen. The lock
+        would have no holder until it expires.
+        """
+        unanswered, self._unanswered = self._unanswered, False
+        if unanswered:
+            name = f"{self._session.name}-{self._bucket.bucket}-lock"
+            owner = self._owner
+            with contextlib.suppress(RuntimeError):  # no more threads: it expires
+                self._session.thread_factory.start(name, lambda: self._discard(owner))
+
+    def _discard(self, owner: bytes) -> None:
+        """Remove the entry of an `owner` that has given up, until it would expire."""
+        ends = boottime() + self._ttl
+        missing = 0
+        while boottime() < ends:
+            try:
+                entry = self._bucket.get(self._key)
+            except KeyNotFoundError:
+                # A server that was frozen may answer before it stores the create.
+                missing += 1
+                if missing > 1:
+                    return
+            except ConnectionClosedError:
+                return
+            except Error:
+                pass
+            else:
+                if entry.value == owner:
+                    self._purge(entry.revision)
+                return
+            with contextlib.suppress(Error):
+                self._session.sleep(ERROR_BACKOFF)
 
     def cancel(self) -> None:
         """End an `acquire` that waits on another thread. Later ones do not wait."""
@@ -295,41 +338,51 @@ class Lock(NotCopyable):
         with self._state_lock:
             self._lease = None
             self._state.try_to(LockState.FREE)
-        self._purge(lease)
+        self._purge(lease.revision)
 
-    def _purge(self, lease: Lease) -> None:
+    def _purge(self, revision: int) -> None:
         # Without an answer, the entry expires later. If another holder has the lock, its
         # entry stays.
         with contextlib.suppress(Error):
             try:
-                self._bucket.purge(self._key, ttl=MARKER_TTL, last=lease.revision)
+                self._bucket.purge(self._key, ttl=MARKER_TTL, last=revision)
             except UnsupportedFeatureError:
                 # An older server leads the bucket by now. Its marker does not expire, but
                 # hinders no later holder.
-                self._bucket.purge(self._key, last=lease.revision)
+                self._bucket.purge(self._key, last=revision)
 
     def _try(self) -> Lease | None:
         """Create the key. Return the lease, or None if another holder has the lock."""
         sent = boottime()
+        before, self._unanswered = self._unanswered, True
         try:
             revision = self._bucket.create(
                 self._key, self._owner, ttl=self._ttl, **self._request_timeout()
             )
         except KeyExistsError:
-            self._failure = None
+            # Perhaps by an earlier attempt of ours.
+            self._failure, self._unanswered = None, before
         except PASSING as error:
             self._failed(error)
+        except Error:
+            self._unanswered = before  # the server has refused it
+            raise
         else:
-            self._failure = None
+            self._failure, self._unanswered = None, False
             return Lease(self._ttl, revision, sent)
+        if self._left <= 0:
+            return None
         # A create without an answer may have been stored.
         sent = boottime()
         with contextlib.suppress(Error):
             entry = self._bucket.get(self._key, **self._request_timeout())
             if entry.value == self._owner:
-                seconds = self._ttl / 2
+                self._unanswered = True
+                seconds = min(self._ttl / 2, max(self._left, 0.0))
                 revision = self._renew(self._owner, entry.revision, seconds)
+                self._unanswered = False
                 return Lease(self._ttl, revision, sent)
+            self._unanswered = False
         return None
 
     def _await_release(self, seconds: float) -> None:

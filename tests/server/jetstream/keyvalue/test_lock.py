@@ -286,17 +286,27 @@ def purged(kv: jsync.KeyValue, key: str) -> bool:
     return False
 
 
+@pytest.mark.parametrize("timeout", [0.05, 0.5])
 def test_silent_servers_delay_no_acquire_beyond_its_timeout(
-    own_server: StartServer,
+    own_server: StartServer, timeout: float
 ) -> None:
     server = own_server()
     with jsync.connect(server.url) as nc:
-        nc.jetstream().create_key_value(bucket="L", limit_marker_ttl=60)
-        lock = nc.jetstream(timeout=600).key_value("L").lock("a", ttl=30)
+        nc.jetstream().create_key_value(bucket="L", limit_marker_ttl=600)
+        kv = nc.jetstream(timeout=600).key_value("L")
+        lock = kv.lock("a", ttl=600)
+        with kv.lock("b", ttl=600):
+            pass  # the bucket is known from here on
         server.pause()
-        acquiring = Thread(lock.acquire, 0.1)
+        acquiring = Thread(lock.acquire, timeout)
         assert acquiring.result() is False
         server.resume()
+        # The server stores the create now, and it is removed.
+        stored = nc.jetstream().key_value("L").watch("a", include_history=True)
+        while stored.next(SOON).operation != "PURGE":
+            pass
+        with kv.lock("a", ttl=600) as next_holder:
+            assert next_holder.held
 
 
 def test_release_and_close_leave_no_thread(locks: jsync.KeyValue) -> None:
