@@ -1,7 +1,8 @@
-"""Draw the picture of `jsync top` in the documentation: `python -m tests.cli.picture`.
+"""Draw the moving picture of `jsync top` on the pages: `python -m tests.cli.picture`.
 
 The program starts a server with streams and consumers, measures them for half a minute, and draws
-the screen with the code of the command.
+the screen with the code of the command. The SVG shows the screens of the last seconds one after
+the other. Readers who prefer reduced motion see the last one.
 """
 
 from __future__ import annotations
@@ -45,6 +46,21 @@ RATES = {
 WORKERS = {"CLICKS": 40, "ORDERS": 60, "PAYMENTS": 90, "SHIPMENTS": 90, "EMAIL": 90}
 """The maximum number of messages that a consumer of the stream handles in a tenth of a second."""
 SECONDS = 30
+FRAMES = 10
+"""The number of screens in the picture, one for each second."""
+STYLE = f"""
+    .frame {{ visibility: hidden; animation: show {FRAMES}s infinite }}
+    @keyframes show {{
+        0% {{ visibility: visible }} {100 / FRAMES}% {{ visibility: hidden }}
+    }}
+    @media (prefers-reduced-motion: reduce) {{
+        .frame {{ animation: none }} .frame:last-of-type {{ visibility: visible }}
+    }}
+"""
+SCREEN = re.compile(
+    r'<g transform="[^"]*" clip-path="url\(#\w+-clip-terminal\)">.*</g>\n', re.DOTALL
+)
+COLORS = re.compile(r"^ *\.[\w-]+-r\d+ \{.*\}$", re.MULTILINE)
 
 
 def publish(nc: Connection, over: threading.Event) -> None:
@@ -84,14 +100,23 @@ def main() -> None:
         for thread in threads:
             thread.start()
         figures = RateTracker()
-        with ThreadPoolExecutor(2) as helpers:
-            for _ in range(SECONDS):
-                figures.add(measure(js, helpers))
-                time.sleep(1)
         version = nc.server_info.version
+        status = ConnectionStatus(f"nats://127.0.0.1:4222  {version}", 1.0, None)
+        frames = []
+        with ThreadPoolExecutor(2) as helpers:
+            for second in range(SECONDS):
+                figures.add(measure(js, helpers))
+                if second >= SECONDS - FRAMES:
+                    frames.append(frame(figures, status, f"top{len(frames)}"))
+                time.sleep(1)
         over.set()
         for thread in threads:
             thread.join()
+    PICTURE.write_text(moving(frames))
+
+
+def frame(figures: RateTracker, status: ConnectionStatus, identity: str) -> str:
+    """Return a picture of the screen, whose names in the SVG begin with `identity`."""
     console = Console(
         record=True,
         width=SIZE.width,
@@ -100,14 +125,30 @@ def main() -> None:
         force_terminal=True,
         color_system="256",
     )
-    facts = ConnectionStatus(f"nats://127.0.0.1:4222  {version}", 1.0, None)
-    console.print(draw(ScreenState(View.STREAMS), figures, facts, SIZE))
-    drawn = console.export_svg(title="jsync top", theme=MONOKAI)
+    console.print(draw(ScreenState(View.STREAMS), figures, status, SIZE))
+    drawn = console.export_svg(title="jsync top", theme=MONOKAI, unique_id=identity)
     # A picture in a page must not load anything from other sites.
     drawn = re.sub(r"@font-face \{.*?\}\n?", "", drawn, flags=re.DOTALL)
     drawn = drawn.replace("Fira Code, monospace", "ui-monospace, monospace")
-    lines = (line.rstrip() for line in drawn.splitlines())
-    PICTURE.write_text("\n".join(lines) + "\n")
+    return "\n".join(line.rstrip() for line in drawn.splitlines()) + "\n"
+
+
+def moving(frames: list[str]) -> str:
+    """Return the first picture with the screens of all, each shown for a second."""
+    screens, colors = [], []
+    for number, drawn in enumerate(frames):
+        (screen,) = SCREEN.findall(drawn)
+        # The colors differ between frames. The lines of all frames are at the same places.
+        screen = screen.replace(f"top{number}-line", "top0-line")
+        screen = screen.replace(f"top{number}-clip", "top0-clip")
+        screen = screen.replace(f"top{number}-matrix", "top0-matrix")
+        screens.append(
+            f'<g class="frame" style="animation-delay: {number}s">{screen}</g>\n'
+        )
+        colors += COLORS.findall(drawn)
+    first = COLORS.sub("", frames[0])
+    first = first.replace("</style>", "\n".join(colors) + STYLE + "    </style>", 1)
+    return SCREEN.sub(lambda _: "".join(screens), first)
 
 
 if __name__ == "__main__":

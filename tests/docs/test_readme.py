@@ -11,12 +11,14 @@ import sys
 import tomllib
 from email import message_from_string
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 from markdown_it import MarkdownIt
 
 import jsync
 
+from ..cli.picture import FRAMES
 from ..support.servers import wait_for
 from .markdown import ROOT, blocks
 from .running import SECONDS
@@ -111,3 +113,10 @@ def test_one_command_moves_every_repository_address(tmp_path: Path) -> None:
         check=True,
     )
     assert (tmp_path / "README.md").read_text() == (ROOT / "README.md").read_text()
+
+
+def test_the_picture_of_top_moves_and_loads_nothing() -> None:
+    picture = ROOT / "docs/assets/top.svg"
+    frames = ElementTree.parse(picture).findall(".//*[@class='frame']")
+    assert len({ElementTree.tostring(frame) for frame in frames}) == FRAMES
+    assert not re.search(r"(?:href|src|url)[=(]['\"]?http", picture.read_text())
