@@ -43,12 +43,6 @@ ALLOWED_HOSTS = ["testserver"]
     "shop/__init__.py": "",
     "shop/management/__init__.py": "",
     "shop/management/commands/__init__.py": "",
-    "shop/urls.py": """
-from django.urls import path
-from .views import new_order
-
-urlpatterns = [path("orders", new_order)]
-""",
     "celeryconfig.py": """
 broker_url = "filesystem://"
 broker_transport_options = {
@@ -101,7 +95,7 @@ class Project:
 def project(tmp_path: Path, own_server: StartServer) -> Iterator[Project]:
     server = own_server()
     files = {block.title: block.text for block in PAGE if block.title} | AROUND
-    assert len(files) == len(AROUND) + 8
+    assert len(files) == len(AROUND) + 9
     for name, text in files.items():
         path = tmp_path / str(name)
         path.parent.mkdir(parents=True, exist_ok=True)
