@@ -525,7 +525,10 @@ class Session:
             self._waiting.add(waiter)
         try:
             if not waiter.wait(deadline - monotonic()):
-                raise errors.TimeoutError("not connected in time: still reconnecting")
+                reason = f" ({self.last_error})" if self.last_error else ""
+                raise errors.TimeoutError(
+                    f"not connected in time: still reconnecting{reason}"
+                )
         finally:
             # Hold the lock, because `on_connected` may copy the set at the same time.
             with self.lock:

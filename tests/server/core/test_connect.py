@@ -503,6 +503,18 @@ def test_retry_on_failed_connect_returns_while_still_trying(
         assert sub.next().data == b"kept"
 
 
+def test_a_timeout_while_disconnected_names_the_server(
+    own_server: StartServer,
+) -> None:
+    server = own_server()
+    server.kill()
+    with jsync.connect(server.url, retry_on_failed_connect=True) as nc:
+        address = server.url.removeprefix("nats://")
+        with pytest.raises(errors.TimeoutError, match=f"connect to {address}: "):
+            nc.jetstream().publish("orders", b"", timeout=0.05)
+        nc.close()
+
+
 def test_retry_on_failed_connect_waits_for_no_timeout(
     own_server: StartServer,
 ) -> None:
