@@ -102,7 +102,7 @@ def main() -> None:
         figures = RateTracker()
         version = nc.server_info.version
         status = ConnectionStatus(f"nats://127.0.0.1:4222  {version}", 1.0, None)
-        frames = []
+        frames: list[str] = []
         with ThreadPoolExecutor(2) as helpers:
             for second in range(SECONDS):
                 figures.add(measure(js, helpers))
