@@ -61,24 +61,32 @@ class Process:
         """The times of the last sign of life, and of the last progress of the start."""
         self.kill_at: float | None = None
         self._reading, self._writing = reading, writing
+        self._reader: threading.Thread | None = None
 
-    def read_reports(self, on_report: Callable[[WorkerReport], object]) -> int:
-        """Read the reports until the process has ended, and return the exit code.
-
-        Children of the process may live longer and keep the pipe of the reports open, so
-        this waits for the end of the process, and not of the pipe.
-        """
+    def read_reports(self, on_report: Callable[[WorkerReport], object]) -> None:
+        """Read the reports on a thread. Raises `RuntimeError` if there are no more threads."""
         reader = threading.Thread(
             target=self._read, args=(on_report,), name="jsync-worker-read", daemon=True
         )
         reader.start()
+        self._reader = reader
+
+    def wait(self) -> int:
+        """Wait until the process has ended, and return the exit code.
+
+        Children of the process may live longer and keep the pipe of the reports open, so
+        this waits for the end of the process, and not of the pipe.
+        """
         code = self._popen.wait()
         assert self._popen.stdin is not None
         self._popen.stdin.close()
         with contextlib.suppress(OSError):
             os.write(self._writing, _NO_MORE_REPORTS)
         os.close(self._writing)
-        reader.join()
+        if self._reader is None:
+            os.close(self._reading)
+        else:
+            self._reader.join()
         return code
 
     def _read(self, on_report: Callable[[WorkerReport], object]) -> None:
@@ -262,25 +270,38 @@ class Supervisor:
         try:
             process = Process(self._command, place)
         except OSError as error:  # for example, no descriptors or no memory
-            logger.warning("a process cannot be started: %s", error)
-            self._pool.not_started(place, monotonic())
-            if self._pool.fatal is not None:
-                self._leave()
+            self._not_started(place, error)
             return
-        with self._lock:
-            self._processes[number] = process
-        self._pool.started(number, place)
-        logger.info("process %d has started", process.pid)
 
         def on_report(report: WorkerReport) -> None:
             if report.ready:
                 self._events.put(lambda: self._ready(number))
 
         def follow() -> None:
-            code = process.read_reports(on_report)
+            code = process.wait()
             self._events.put(lambda: self._ended(number, code))
 
-        threading.Thread(target=follow, name="jsync-worker-follow", daemon=True).start()
+        follower = threading.Thread(
+            target=follow, name="jsync-worker-follow", daemon=True
+        )
+        try:
+            process.read_reports(on_report)
+            follower.start()
+        except RuntimeError as error:  # no more threads
+            process.kill()
+            process.wait()
+            self._not_started(place, error)
+            return
+        with self._lock:
+            self._processes[number] = process
+        self._pool.started(number, place)
+        logger.info("process %d has started", process.pid)
+
+    def _not_started(self, place: int, error: Exception) -> None:
+        logger.warning("a process cannot be started: %s", error)
+        self._pool.not_started(place, monotonic())
+        if self._pool.fatal is not None:
+            self._leave()
 
     def _ready(self, number: int) -> None:
         if number not in self._processes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
+import sys
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -254,6 +256,41 @@ def test_a_supervisor_that_was_frozen_replaces_no_process(
     for second in range(1001, 1061):
         turn(second)
     assert len(ended) == 1
+
+
+@pytest.mark.parametrize("kind", ["read", "follow"])
+def test_without_threads_a_process_starts_later(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    real = threading.Thread.start
+    failed: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == f"jsync-worker-{kind}" and not failed:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    made = supervisor.Supervisor(command, processes=2)
+    gc.collect()
+    before = open_files()
+    made._run_once()
+    assert len(failed) == 1
+    assert len(made._processes) == 1
+    while len(made._processes) < 2:
+        made._run_once()
+    for process in made._processes.values():
+        process.kill()
+    while made._processes:
+        made._events.get(timeout=60)()
+    gc.collect()
+    assert open_files() == before
+
+
+def open_files() -> set[str]:
+    return set(os.listdir("/proc/self/fd")) if sys.platform == "linux" else set()
 
 
 def test_a_hanging_replacement_makes_way_for_the_next() -> None:
