@@ -1,8 +1,9 @@
 """Publish 336,776 flights to JetStream and consume them again: `make demo`.
 
 The program publishes every flight that left New York in 2013 as a JSON message to
-`flights.<carrier>.<origin>` and waits for the ack of the stream. Then it consumes all flights
-through a durable consumer and acknowledges each one.
+`flights.<carrier>.<origin>` in three ways, each into its own stream: one at a time on a few
+threads, with many acks under way, and by fast ingest. Then it consumes all flights through a
+durable consumer, acknowledges each one, and compares the counts.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import csv
 import io
 import sys
+import threading
 import zipfile
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ import jsync
 from jsync.server import LocalServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Flight = dict[str, str | int | None]
 
@@ -44,8 +45,14 @@ class Departure(msgspec.Struct):
     dep_delay: int | None
 
 
-PUBLISHERS = 8
+Message = tuple[str, bytes]
+"""A subject below that of the stream, and a payload."""
+
+THREADS = 8
 """The number of threads that share one connection. Each waits for the ack of its message."""
+
+ONE_AT_A_TIME = 20_000
+"""The number of flights that are published with a wait for each ack."""
 
 
 def read_flights(path: str) -> Iterator[Flight]:
@@ -60,24 +67,60 @@ def read_value(text: str) -> str | int | None:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def publish(js: jsync.JetStream, flights: list[Flight], progress: Progress) -> float:
-    """Publish every flight, wait until each is stored, and return the seconds it took."""
-    task = progress.add_task("publishing", total=len(flights))
-    encode = msgspec.json.Encoder().encode
+def publish_each(js: jsync.JetStream, messages: Iterable[Message]) -> None:
+    """Publish messages from several threads. Each call waits for its ack."""
+    source, lock = iter(messages), threading.Lock()
 
-    def publish_share(share: Iterator[Flight]) -> None:
-        for flight in share:
-            js.publish(
-                f"flights.{flight['carrier']}.{flight['origin']}", encode(flight)
-            )
-            progress.advance(task)
+    def publish_share() -> None:
+        while True:
+            with lock:
+                message = next(source, None)
+            if message is None:
+                return
+            js.publish(f"single.{message[0]}", message[1])
 
-    begin = perf_counter()
-    with ThreadPoolExecutor(PUBLISHERS) as pool:
-        shares = [islice(flights, i, None, PUBLISHERS) for i in range(PUBLISHERS)]
-        for done in [pool.submit(publish_share, share) for share in shares]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done in [pool.submit(publish_share) for _ in range(THREADS)]:
             done.result()
-    return perf_counter() - begin
+
+
+def publish_ahead(js: jsync.JetStream, messages: Iterable[Message]) -> None:
+    """Publish messages without waiting in between. The block ends when all are stored."""
+    with js.publisher() as publisher:
+        for subject, data in messages:
+            publisher.publish(f"flights.{subject}", data)
+
+
+def publish_fast(js: jsync.JetStream, messages: Iterable[Message]) -> None:
+    """Publish messages by fast ingest. The block ends when all are stored, in order."""
+    with js.fast_ingest() as ingest:
+        for subject, data in messages:
+            ingest.add(f"fast.{subject}", data)
+
+
+def publish(
+    js: jsync.JetStream, messages: list[Message], progress: Progress
+) -> list[str]:
+    """Publish the messages in each way, and return a line for each with its rate."""
+    lines = []
+    for call, name, count, way in (
+        (f"js.publish, {THREADS} threads", "single", ONE_AT_A_TIME, publish_each),
+        ("js.publisher", "flights", len(messages), publish_ahead),
+        ("js.fast_ingest", "fast", len(messages), publish_fast),
+    ):
+        stream = js.create_stream(
+            name=name.upper(), subjects=[f"{name}.>"], allow_batched=name == "fast"
+        )
+        begin = perf_counter()
+        way(js, progress.track(messages[:count], description=call))
+        seconds = perf_counter() - begin
+        if stream.info().state.messages != count:
+            raise SystemExit(f"{call}: the stream does not hold {count:,} flights")
+        lines.append(
+            f"published {count:,} by {call} in {seconds:.1f} s "
+            f"({count / seconds:,.0f}/s, each confirmed by the stream)"
+        )
+    return lines
 
 
 def consume(
@@ -128,8 +171,13 @@ def main(path: str) -> None:
             f"at {server.url}, {len(flights):,} flights"
         )
         js = nc.jetstream()
-        stream = js.create_stream(name="FLIGHTS", subjects=["flights.>"])
-        published_in = publish(js, flights, progress)
+        encode = msgspec.json.Encoder().encode
+        messages = [
+            (f"{flight['carrier']}.{flight['origin']}", encode(flight))
+            for flight in flights
+        ]
+        published = publish(js, messages, progress)
+        stream = js.stream("FLIGHTS")
         worker = stream.create_consumer(durable_name="worker", max_ack_pending=20_000)
         delays, consumed, consumed_in = consume(worker, len(flights), progress)
         nc.flush()  # wait until the server has read the last acks
@@ -147,9 +195,7 @@ def main(path: str) -> None:
         table.add_row(carrier, f"{mean:.1f}", f"{worst:.0f}", f"{count:,}")
     console.print(table)
     console.print(
-        f"published {len(flights):,} in {published_in:.1f} s "
-        f"({len(flights) / published_in:,.0f}/s, each confirmed by the stream)\n"
-        f"consumed  {consumed:,} in {consumed_in:.1f} s "
+        "\n".join(published) + f"\nconsumed  {consumed:,} in {consumed_in:.1f} s "
         f"({consumed / consumed_in:,.0f}/s, each acked)\n"
         f"the stream holds {stored:,}; the consumer has {info.num_pending:,} left "
         f"to deliver and {info.num_ack_pending:,} without an ack"
