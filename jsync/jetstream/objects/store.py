@@ -19,6 +19,7 @@ from ...errors import (
     ConfigError,
     InvalidBucketNameError,
     InvalidObjectNameError,
+    InvalidStreamConfigError,
     LinkError,
     MaxPayloadError,
     ObjectChangedError,
@@ -908,14 +909,19 @@ class ObjectStore:
         Raises:
             BucketNotFoundError: The store was deleted.
         """
-        layout = self._objects.layout
+        api, layout = self._objects.api, self._objects.layout
         fields = {"name": layout.stream, "sealed": True}
         try:
-            return ObjectStoreStatus(
-                update_stream(self._objects.api, None, fields, timeout)
-            )
+            try:
+                info = update_stream(api, None, fields, timeout)
+            except InvalidStreamConfigError:
+                # Another client may have sealed it since its configuration was read.
+                info = stream_info(api, layout.stream, timeout=timeout)
+                if not info.config.sealed:
+                    raise
         except StreamNotFoundError as error:
             raise layout.not_found_error() from error
+        return ObjectStoreStatus(info)
 
     def status(self, *, timeout: Seconds | None = None) -> ObjectStoreStatus:
         """Get the size and the configuration of the store.

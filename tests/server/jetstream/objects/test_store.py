@@ -16,6 +16,7 @@ from jsync import errors
 from jsync.jetstream.objects.engine import digest_text
 from jsync.jetstream.objects.repository import ObjectRepository
 
+from ....support.proxy import FaultProxy
 from ....support.servers import wait_for
 from ....support.threads import LONG, Thread
 from .support import chunks_of, noise, replace_chunk
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ....conftest import StartServer
+    from ....support.proxy import Side
 
 pytestmark = pytest.mark.server
 
@@ -144,6 +146,21 @@ def test_a_sealed_store_is_read_and_not_changed(
     with pytest.raises(errors.StreamSealedError):
         files.delete("a")
     assert [info.name for info in files.list()] == ["a"]
+
+
+def test_two_clients_may_seal_one_store(
+    server: LocalServer, files: jsync.ObjectStore
+) -> None:
+    def seal(data: bytes, to: Side) -> bytes:
+        if to == "server" and b"STREAM.UPDATE.OBJ_" in data:
+            assert files.seal().is_sealed
+        return data
+
+    with FaultProxy("127.0.0.1", server.port) as proxy:
+        with jsync.connect(proxy.url) as nc:
+            own = nc.jetstream().object_store(files.bucket)
+            proxy.rewrite(seal)
+            assert own.seal().is_sealed
 
 
 # Putting and getting ------------------------------------------------------------------
