@@ -143,9 +143,9 @@ cdef class WriteBuffer:
     cdef size_t unsent(self) noexcept:
         cdef size_t pending
         if self.generation != jsync_forks:  # a thread of the parent may hold the mutex
-            return self.pending_now()
+            return self.fill.size + self.drain.size - self.drained
         pthread_mutex_lock(&self.mutex)
-        pending = self.pending_now()
+        pending = self.pending_locked()
         pthread_mutex_unlock(&self.mutex)
         return pending
 
@@ -153,16 +153,16 @@ cdef class WriteBuffer:
         """Return whether TLS should take what was written, unless acks may wait longer."""
         cdef bint some
         pthread_mutex_lock(&self.mutex)
-        some = self.wire.control_size > 0 or (self.pending_now() > 0 and (
+        some = self.wire.control_size > 0 or (self.pending_locked() > 0 and (
             self.flush_requested or now - self.lazy_since >= LAZY_NS
         ))
         pthread_mutex_unlock(&self.mutex)
         return some
 
-    cdef inline size_t pending_now(self) noexcept nogil:
+    cdef inline size_t pending_locked(self) noexcept nogil:
         return self.fill.size + self.drain.size - self.drained
 
-    cdef inline bint has_unsent(self) noexcept nogil:
+    cdef inline bint has_unsent_locked(self) noexcept nogil:
         """Return whether something waits for the socket, if only a control frame."""
         return (
             self.fill.size + self.drain.size > self.drained
@@ -277,7 +277,7 @@ cdef class WriteBuffer:
         """Send the control frame that waits, if there is one. Never blocks."""
         pthread_mutex_lock(&self.mutex)
         if self.wire.control_size and (self.state == DIRECT or self.state == HANDED):
-            self.send_or_request_flush(True)
+            self.send_or_request_flush_and_unlock(True)
         else:
             pthread_mutex_unlock(&self.mutex)
         return 0
@@ -312,7 +312,7 @@ cdef class WriteBuffer:
         if self.state != CLOSED:
             self.state = PAUSED
         self.fd = -1
-        cdef bint kept = self.keep_resendable()
+        cdef bint kept = self.keep_resendable_locked()
         store_int_relaxed(&self.joined, 0)
         wire_reset(&self.wire)
         records, self.records = self.records, None
@@ -362,8 +362,8 @@ cdef class WriteBuffer:
         cdef size_t n = 0, left = 0
         cdef const char* data = NULL
         pthread_mutex_lock(&self.mutex)
-        self.swap()
-        self.next_bytes(&n, False)
+        self.swap_locked()
+        self.next_bytes_locked(&n, False)
         n = min(n, <size_t>most)
         pthread_mutex_unlock(&self.mutex)
         if n:
@@ -371,12 +371,12 @@ cdef class WriteBuffer:
         pthread_mutex_lock(&self.mutex)
         # Only this thread takes any, but without a GIL `close` may have freed them.
         if n:
-            data = self.next_bytes(&left, False)
+            data = self.next_bytes_locked(&left, False)
             n = min(n, left)
         if n:
             memcpy(PyBytes_AS_STRING(taken), data, n)
-            self.advance(n, False)
-        self.flush_requested = self.pending_now() > 0
+            self.advance_locked(n, False)
+        self.flush_requested = self.pending_locked() > 0
         if not self.flush_requested:
             store_time_relaxed(&self.lazy_since, 0)
         pthread_mutex_unlock(&self.mutex)
@@ -455,11 +455,11 @@ cdef class WriteBuffer:
         for the next write, however long that takes.
         """
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-        cdef char* room = self.reserve(size, URGENT)
+        cdef char* room = self.lock_and_reserve(size, URGENT)
         if room == NULL:
             return False
         memcpy(room, PyBytes_AS_STRING(data), size)
-        self.commit(PIGGYBACK if piggyback else BATCHED if deferred else NOW)
+        self.commit_and_unlock(PIGGYBACK if piggyback else BATCHED if deferred else NOW)
         return True
 
     def check_process(self) -> None:
@@ -473,8 +473,8 @@ cdef class WriteBuffer:
 
     cdef int flush_now(self) except -1:
         pthread_mutex_lock(&self.mutex)
-        if self.has_unsent():
-            self.send_or_request_flush(True)
+        if self.has_unsent_locked():
+            self.send_or_request_flush_and_unlock(True)
         else:
             pthread_mutex_unlock(&self.mutex)
         return 0
@@ -489,7 +489,7 @@ cdef class WriteBuffer:
             pthread_mutex_unlock(&self.mutex)
             return False
         memcpy(room, b"PING\r\n", 6)
-        self.send_or_request_flush(True)
+        self.send_or_request_flush_and_unlock(True)
         return True
 
     cdef int request(self, str subject, bytes data, object timeout) except -1:
@@ -579,8 +579,8 @@ cdef class WriteBuffer:
         self.write_frame(&frame, RESENDABLE, BATCHED)
         return 0
 
-    # A frame is written by `write_frame`, or by its three steps, `reserve`, `write` and
-    # `commit`. The mutex is held in between, so nothing may be done there that raises,
+    # A frame is written by `write_frame`, or by its three steps, `lock_and_reserve`,
+    # `write_locked` and `commit_and_unlock`. Nothing may be done in between that raises,
     # drops a reference or runs Python code. So the parts of a frame are looked up before.
 
     cdef inline bint write_frame(
@@ -588,35 +588,39 @@ cdef class WriteBuffer:
     ) except -1:
         """Write one message. Return False if there is no connection."""
         cdef size_t size = publish_size(frame)
-        cdef char* out = self.reserve(size, durability)
+        cdef char* out = self.lock_and_reserve(size, durability)
         if out == NULL:
             return False
         # It may have waited for room, and another server may accept less.
         if frame.block_size + frame.data_size > self.most_payload:
-            self.cancel(size)
+            self.cancel_and_unlock(size)
             self.refuse_size(frame.block_size + frame.data_size)
-        self.write(out, frame)
-        self.commit(mode)
+        self.write_locked(out, frame)
+        self.commit_and_unlock(mode)
         return True
 
-    cdef inline char* write(self, char* out, const PublishFrame* frame) noexcept nogil:
-        """Write a message into the room of `reserve`, and count it. Return its end."""
+    cdef inline char* write_locked(
+        self, char* out, const PublishFrame* frame
+    ) noexcept nogil:
+        """Write a message into the reserved room, and count it. Return its end."""
         self.out_msgs += 1
         self.out_bytes += frame.block_size + frame.data_size
         return put_publish(out, frame)
 
-    cdef inline char* reserve(self, size_t size, Durability durability) except? NULL:
-        """Take the mutex and make room. If disconnected, return NULL without the mutex.
+    cdef inline char* lock_and_reserve(
+        self, size_t size, Durability durability
+    ) except? NULL:
+        """Make room for a frame. If disconnected, return NULL without the mutex.
 
         Blocks while the buffer is full, unless urgent. What the I/O thread writes is always
         urgent, because a thread that reads must never wait for one that writes.
         """
-        return self.reserve_in(size, durability, NULL, NULL)
+        return self.lock_and_reserve_in(size, durability, NULL, NULL)
 
-    cdef char* reserve_in(
+    cdef char* lock_and_reserve_in(
         self, size_t size, Durability durability, Section* section, PyObject* owner
     ) except? NULL:
-        """Do what `reserve` does in the `section` of `owner`, if there is one.
+        """Do what `lock_and_reserve` does in the `section` of `owner`, if there is one.
 
         The section is left while the thread waits, because signal handlers may run then,
         and what it guards may have changed afterwards.
@@ -632,7 +636,7 @@ cdef class WriteBuffer:
             if self.state == PAUSED and durability != RESENDABLE:
                 pthread_mutex_unlock(&self.mutex)
                 return NULL
-            if durability == URGENT or self.has_room(size):
+            if durability == URGENT or self.has_room_locked(size):
                 room = frames_reserve(&self.fill, size, durability == RESENDABLE)
                 if room == NULL:
                     pthread_mutex_unlock(&self.mutex)
@@ -646,19 +650,19 @@ cdef class WriteBuffer:
                 )
             if deadline == 0:
                 deadline = jsync_now() + self.write_timeout
-            self.wait_for_room(size, deadline, section, owner)
+            self.wait_for_room_and_unlock(size, deadline, section, owner)
 
-    cdef void cancel(self, size_t size) noexcept:
-        """Give up the room of `reserve` without writing, and release the mutex."""
+    cdef void cancel_and_unlock(self, size_t size) noexcept:
+        """Give up the reserved room without writing."""
         frames_shrink(&self.fill, size)
         pthread_mutex_unlock(&self.mutex)
 
-    cdef inline int commit(self, FlushMode mode) except -1:
-        """Send what was written since `reserve`, or have it sent. Releases the mutex."""
+    cdef inline int commit_and_unlock(self, FlushMode mode) except -1:
+        """Send what was written into the reserved room, or have it sent."""
         if mode == BATCHED:
-            return self.batch(LAZY_BYTES, False)
+            return self.batch_and_unlock(LAZY_BYTES, False)
         if mode == CHUNKED:
-            return self.batch(SELF_SEND_BYTES, True)
+            return self.batch_and_unlock(SELF_SEND_BYTES, True)
         if mode == JOINED:
             store_int_relaxed(&self.joined, self.joined + 1)
         if mode == PIGGYBACK or (
@@ -666,15 +670,15 @@ cdef class WriteBuffer:
         ):
             pthread_mutex_unlock(&self.mutex)
             return 0
-        return self.send_or_request_flush(mode != AUTO)
+        return self.send_or_request_flush_and_unlock(mode != AUTO)
 
-    cdef int send_or_request_flush(self, bint urgent) noexcept:
-        """Send what waits, or have the I/O thread send it. Releases the mutex."""
+    cdef int send_or_request_flush_and_unlock(self, bint urgent) noexcept:
+        """Send what waits, or have the I/O thread send it."""
         cdef int64_t now
         cdef bint quiet = urgent, wake = False
         if (
             self.state == DIRECT and not self.sending and not self.socket_full
-            and self.may_send()
+            and self.may_send_locked()
         ):
             if not urgent:
                 quiet = self.fill.size > SELF_SEND_BYTES
@@ -687,12 +691,12 @@ cdef class WriteBuffer:
                 # The calling thread keeps the GIL, because giving it up would cost 5 ms
                 # beside a busy thread. Copying far more than this would hold up the others.
                 if self.records is not None:
-                    wake = self.send_off_records()
-                elif self.pending_now() <= GIL_SEND_BYTES:
-                    wake = self.send_off()
+                    wake = self.send_records_and_unlock()
+                elif self.pending_locked() <= GIL_SEND_BYTES:
+                    wake = self.send_and_unlock()
                 else:
                     with nogil:
-                        wake = self.send_off()
+                        wake = self.send_and_unlock()
                 if wake:
                     self.wake()
                 return 0
@@ -704,11 +708,11 @@ cdef class WriteBuffer:
             self.wake()
         return 0
 
-    cdef int batch(self, size_t least, bint urgent) except -1:
-        """Have it sent with so many bytes of others, or soon. Releases the mutex."""
+    cdef int batch_and_unlock(self, size_t least, bint urgent) except -1:
+        """Have it sent with so many bytes of others, or soon."""
         cdef bint wake = False
         if self.fill.size >= least or self.state == PAUSED:
-            return self.send_or_request_flush(urgent)
+            return self.send_or_request_flush_and_unlock(urgent)
         if self.lazy_since == 0:
             store_time_relaxed(&self.lazy_since, jsync_now())
             # The I/O thread's poll must end in time. That thread may be asleep for long,
@@ -723,10 +727,11 @@ cdef class WriteBuffer:
             self.wake()
         return 0
 
-    cdef bint send_off(self) noexcept nogil:
-        """Send, and release the mutex. Return True if the I/O thread must be woken."""
+    cdef bint send_and_unlock(self) noexcept nogil:
+        """Send. Return True if the I/O thread must be woken."""
         cdef bint wake = False
-        if (self.send(SEND_CHUNK) or self.socket_full) and not self.flush_requested:
+        cdef bint more = self.send_locked(SEND_CHUNK) or self.socket_full
+        if more and not self.flush_requested:
             self.flush_requested = wake = True
         pthread_mutex_unlock(&self.mutex)
         return wake
@@ -737,10 +742,10 @@ cdef class WriteBuffer:
         pthread_mutex_lock(&self.mutex)
         # From here on, delayed bytes are seen before the poll, or their writer ends it.
         store_time_relaxed(&self.poll_deadline, NEVER)
-        if self.is_due(writable, now):
+        if self.is_due_locked(writable, now):
             if self.flush_requested:
                 self.last_write = now
-            more = self.send(FLUSH_ROUND)
+            more = self.send_locked(FLUSH_ROUND)
         # Cleared even if another thread is sending: it wakes this one if it leaves some.
         if self.state != HANDED:
             self.flush_requested = more
@@ -752,10 +757,10 @@ cdef class WriteBuffer:
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
         store_time_relaxed(&self.poll_deadline, NEVER)
-        if self.is_due(writable, now):
+        if self.is_due_locked(writable, now):
             if self.flush_requested:
                 self.last_write = now
-            more = self.send_records(FLUSH_ROUND)
+            more = self.send_records_locked(FLUSH_ROUND)
         self.flush_requested = more
         pthread_mutex_unlock(&self.mutex)
         return more
@@ -764,25 +769,25 @@ cdef class WriteBuffer:
         """Return whether the I/O thread has something to send now."""
         cdef bint due
         pthread_mutex_lock(&self.mutex)
-        due = self.is_due(writable, now)
+        due = self.is_due_locked(writable, now)
         pthread_mutex_unlock(&self.mutex)
         return due
 
-    cdef inline bint is_due(self, bint writable, int64_t now) noexcept nogil:
+    cdef inline bint is_due_locked(self, bint writable, int64_t now) noexcept nogil:
         return (
             self.state == DIRECT and not self.sending and (writable or not self.socket_full)
-            and self.has_unsent()
+            and self.has_unsent_locked()
             and (
                 self.flush_requested or self.socket_full or self.joined > 0
                 or now - self.lazy_since >= LAZY_NS
             )
         )
 
-    cdef bint send(self, size_t most) noexcept nogil:
+    cdef bint send_locked(self, size_t most) noexcept nogil:
         """Send up to `most` bytes, as the only sender. Return True if more could be sent.
 
-        Called with the mutex, which is released during the system call. Other threads
-        append meanwhile, and leave the sending to this one.
+        The mutex is released during the system call. Other threads append meanwhile, and
+        leave the sending to this one.
         """
         cdef ssize_t n
         cdef size_t sent = 0, waiting = 0
@@ -791,8 +796,8 @@ cdef class WriteBuffer:
         self.sending = True
         store_int_relaxed(&self.socket_full, False)
         while sent < most:
-            self.swap()
-            data = self.next_bytes(&waiting, self.wire.on)
+            self.swap_locked()
+            data = self.next_bytes_locked(&waiting, self.wire.on)
             if waiting == 0:
                 break
             pthread_mutex_unlock(&self.mutex)
@@ -807,15 +812,15 @@ cdef class WriteBuffer:
                     store_int_relaxed(&self.failure, error)
                 break
             sent += n
-            self.advance(n, self.wire.on)
+            self.advance_locked(n, self.wire.on)
         self.sending = False
-        return not self.socket_full and self.has_unsent()
+        return not self.socket_full and self.has_unsent_locked()
 
-    cdef const char* next_bytes(self, size_t* n, bint framed) noexcept nogil:
+    cdef const char* next_bytes_locked(self, size_t* n, bint framed) noexcept nogil:
         """Return what goes to the socket or into records next. `n` is 0 for nothing."""
         n[0] = 0
         if framed:
-            if self.next_frame():
+            if self.next_frame_locked():
                 n[0] = self.wire.size - self.wire.sent
             return self.wire.data + self.wire.sent
         n[0] = self.drain.size - self.drained
@@ -823,16 +828,16 @@ cdef class WriteBuffer:
             store_time_relaxed(&self.lazy_since, 0)
         return self.drain.data + self.drained
 
-    cdef inline void advance(self, size_t n, bint framed) noexcept nogil:
+    cdef inline void advance_locked(self, size_t n, bint framed) noexcept nogil:
         """Count `n` of the next bytes as taken."""
         if framed:
-            self.advance_frame(n)
+            self.advance_frame_locked(n)
         else:
-            self.advance_drain(n)
+            self.advance_drain_locked(n)
 
     # Over TLS: with the GIL, which encrypting gives up in between ---------------------
 
-    cdef inline bint may_send(self) noexcept nogil:
+    cdef inline bint may_send_locked(self) noexcept nogil:
         """Return whether the caller may send. Over TLS signal handlers must not run there.
 
         On the main thread they would hold up all who send and read. A finalizer may not
@@ -843,10 +848,10 @@ cdef class WriteBuffer:
         )
 
     cdef bint needs_io_thread(self) noexcept nogil:
-        """Return whether the I/O thread must send for the caller: see `may_send`."""
+        """Return whether the I/O thread must send for the caller: see `may_send_locked`."""
         cdef bint needed
         pthread_mutex_lock(&self.mutex)
-        needed = not self.may_send()
+        needed = not self.may_send_locked()
         pthread_mutex_unlock(&self.mutex)
         return needed
 
@@ -855,7 +860,7 @@ cdef class WriteBuffer:
         pthread_mutex_lock(&self.mutex)
         if (
             self.state == DIRECT and not self.flush_requested and not self.socket_full
-            and self.has_unsent()
+            and self.has_unsent_locked()
         ):
             self.flush_requested = True
             notify(self.wake_fd)  # with the mutex, because `close` closes the descriptor
@@ -869,15 +874,16 @@ cdef class WriteBuffer:
         pthread_mutex_unlock(&self.mutex)
         return inside
 
-    cdef bint send_off_records(self) noexcept:
+    cdef bint send_records_and_unlock(self) noexcept:
         cdef bint wake = False
-        if (self.send_records(SEND_CHUNK) or self.socket_full) and not self.flush_requested:
+        cdef bint more = self.send_records_locked(SEND_CHUNK) or self.socket_full
+        if more and not self.flush_requested:
             self.flush_requested = wake = True
         pthread_mutex_unlock(&self.mutex)
         return wake
 
-    cdef bint send_records(self, size_t most) noexcept:
-        """Do what `send` does over TLS, with the mutex released for longer."""
+    cdef bint send_records_locked(self, size_t most) noexcept:
+        """Do what `send_locked` does over TLS, with the mutex released for longer."""
         cdef object fault = None
         self.sending = True
         store_int_relaxed(&self.socket_full, False)
@@ -895,7 +901,7 @@ cdef class WriteBuffer:
             store_int_relaxed(&self.failure, EPROTO)
         self.sender = 0
         self.sending = False
-        return not self.socket_full and self.has_unsent()
+        return not self.socket_full and self.has_unsent_locked()
 
     cdef int carry_records(self, size_t most) except -1:
         """Encrypt and send until nothing is left, or the socket takes no more."""
@@ -911,8 +917,8 @@ cdef class WriteBuffer:
         while sent < most:
             if records.left() == 0:
                 pthread_mutex_lock(&self.mutex)
-                self.swap()
-                plain = self.next_bytes(&size, self.wire.on)
+                self.swap_locked()
+                plain = self.next_bytes_locked(&size, self.wire.on)
                 size = min(size, <size_t>ENCRYPT_BYTES)
                 records_due, self.records_due = self.records_due, False
                 pthread_mutex_unlock(&self.mutex)
@@ -921,7 +927,7 @@ cdef class WriteBuffer:
                 records.encrypt(plain, size)
                 pthread_mutex_lock(&self.mutex)
                 if self.state != CLOSED:  # a finalizer may have closed it
-                    self.advance(size, self.wire.on)
+                    self.advance_locked(size, self.wire.on)
                 pthread_mutex_unlock(&self.mutex)
                 if records.left() == 0:
                     return 0
@@ -960,12 +966,12 @@ cdef class WriteBuffer:
         pthread_mutex_lock(&self.mutex)
         if self.state == DIRECT:
             self.records_due = True
-            self.send_or_request_flush(True)
+            self.send_or_request_flush_and_unlock(True)
         else:
             pthread_mutex_unlock(&self.mutex)
         return 0
 
-    cdef bint next_frame(self) noexcept nogil:
+    cdef bint next_frame_locked(self) noexcept nogil:
         """Prepare bytes of a frame. Return False if nothing waits, or without memory."""
         cdef WebSocketState* wire = &self.wire
         if wire.sent < wire.size or wire_control(wire):
@@ -979,17 +985,17 @@ cdef class WriteBuffer:
         store_int_relaxed(&self.failure, ENOMEM)
         return False
 
-    cdef void advance_frame(self, size_t n) noexcept nogil:
-        """Do what `advance_drain` does, for bytes of a frame."""
+    cdef void advance_frame_locked(self, size_t n) noexcept nogil:
+        """Do what `advance_drain_locked` does, for bytes of a frame."""
         cdef WebSocketState* wire = &self.wire
         cdef size_t plain
         wire.sent += n
         if wire.sent > wire.head:
             plain = wire.sent - wire.head - wire.counted
             wire.counted += plain
-            self.advance_drain(plain)
+            self.advance_drain_locked(plain)
 
-    cdef void swap(self) noexcept nogil:
+    cdef void swap_locked(self) noexcept nogil:
         """Once `drain` is empty, put what was written since in its place."""
         cdef FrameBuffer empty
         if self.drain.size == self.drained and self.fill.size:
@@ -1000,15 +1006,15 @@ cdef class WriteBuffer:
             self.fill = empty
             store_int_relaxed(&self.joined, 0)
 
-    cdef void advance_drain(self, size_t n) noexcept nogil:
+    cdef void advance_drain_locked(self, size_t n) noexcept nogil:
         self.drained += n
         if self.drained == self.drain.size:
             self.drained = self.drain.size = self.drain.run_count = 0
         # Not at the first free byte, because each wake-up costs a switch of threads.
-        if self.waiting_writers != NULL and self.pending_now() <= self.limit // 2:
+        if self.waiting_writers != NULL and self.pending_locked() <= self.limit // 2:
             wait_queue_wake(&self.waiting_writers)
 
-    cdef bint keep_resendable(self) noexcept nogil:
+    cdef bint keep_resendable_locked(self) noexcept nogil:
         """Keep in `fill` what lasts: of `drain` the frames not sent whole, then `fill`."""
         cdef FrameBuffer kept, old
         cdef size_t i, at, begin, size, which
@@ -1044,11 +1050,11 @@ cdef class WriteBuffer:
         while True:
             self.settle()
             pthread_mutex_lock(&self.mutex)
-            if not self.is_busy():  # no thread has begun a send in between
+            if not self.is_busy_locked():  # no thread has begun a send in between
                 return 0
             pthread_mutex_unlock(&self.mutex)
 
-    cdef inline bint is_busy(self) noexcept nogil:
+    cdef inline bint is_busy_locked(self) noexcept nogil:
         """Return whether another thread is inside a send.
 
         A finalizer inside a send of its thread does not count. Nor does a thread that waits
@@ -1064,17 +1070,17 @@ cdef class WriteBuffer:
         with nogil:
             while True:
                 pthread_mutex_lock(&self.mutex)
-                if not self.is_busy():
+                if not self.is_busy_locked():
                     pthread_mutex_unlock(&self.mutex)
                     break
                 pthread_mutex_unlock(&self.mutex)
                 sched_yield()
         return 0
 
-    cdef int wait_for_room(
+    cdef int wait_for_room_and_unlock(
         self, size_t size, int64_t deadline, Section* section, PyObject* owner
     ) except -1:
-        """Park outside the section until there may be room. Releases the mutex."""
+        """Park outside the section until there may be room."""
         cdef WaitNode* me
         cdef bint wake
         pthread_mutex_unlock(&self.mutex)
@@ -1090,7 +1096,7 @@ cdef class WriteBuffer:
             )
         me = wait_node_new()
         pthread_mutex_lock(&self.mutex)
-        if self.state == CLOSED or self.state == PAUSED or self.has_room(size):
+        if self.state == CLOSED or self.state == PAUSED or self.has_room_locked(size):
             pthread_mutex_unlock(&self.mutex)
             wait_node_free(me)
             return 0
@@ -1120,9 +1126,9 @@ cdef class WriteBuffer:
             load_int_relaxed(&self.joined) and not load_int_relaxed(&self.socket_full)
         )
 
-    cdef bint has_room(self, size_t size) noexcept nogil:
+    cdef bint has_room_locked(self, size_t size) noexcept nogil:
         """Return whether a frame fits. Any fits into an empty buffer that is being sent."""
-        cdef size_t pending = self.pending_now()
+        cdef size_t pending = self.pending_locked()
         if self.state == PAUSED:
             return pending + size <= self.hold_limit
         return pending + size <= self.limit or pending == 0

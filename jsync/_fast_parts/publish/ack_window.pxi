@@ -298,19 +298,21 @@ cdef class AckWindow(PendingAcks):
         # Another server may accept less.
         self.write_buffer.check_size(frame.block_size + frame.data_size)
         total = publish_size(&frame)
-        out = self.write_buffer.reserve_in(total, TRANSIENT, section, <PyObject*>self)
+        out = self.write_buffer.lock_and_reserve_in(
+            total, TRANSIENT, section, <PyObject*>self
+        )
         if out == NULL:
             # `connected` unsets it later, because the buffer is opened before that call.
             self.paused = True
             return False
         # It may have waited for room, and much may have changed.
         if frame.block_size + frame.data_size > self.write_buffer.most_payload:
-            self.write_buffer.cancel(total)
+            self.write_buffer.cancel_and_unlock(total)
             self.write_buffer.refuse_size(frame.block_size + frame.data_size)
         if future.finished if again else (self.paused or self.error is not None):
-            self.write_buffer.cancel(total)
+            self.write_buffer.cancel_and_unlock(total)
             return again
-        self.write_buffer.write(out, &frame)
+        self.write_buffer.write_locked(out, &frame)
         future.sent = jsync_now()
         future.unsent = False
         if again:
@@ -320,7 +322,7 @@ cdef class AckWindow(PendingAcks):
             slot.token = token
             self.link(future, at)
             future.due = future.sent + self.ack_timeout
-        self.write_buffer.commit(AUTO)
+        self.write_buffer.commit_and_unlock(AUTO)
         return True
 
     cdef int conclude(self, PubAckFuture future, error, IOLoop io_loop) except -1:

@@ -354,11 +354,11 @@ def write_entries(
                 entry.describe(&frames[i], entry.block, first_subject, first_size)
                 first_size = 0
             total += publish_size(&frames[i])
-        out = write_buffer.reserve(total, TRANSIENT)
+        out = write_buffer.lock_and_reserve(total, TRANSIENT)
         if out == NULL:
             raise ConnectionLostError("not connected: reconnecting")
         for i in range(last + 1):
-            out = write_buffer.write(out, &frames[i])
-        write_buffer.commit(NOW if urgent else AUTO)
+            out = write_buffer.write_locked(out, &frames[i])
+        write_buffer.commit_and_unlock(NOW if urgent else AUTO)
     finally:
         PyMem_RawFree(frames)

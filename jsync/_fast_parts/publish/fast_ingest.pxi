@@ -511,13 +511,15 @@ cdef class IngestWriter:
             size += publish_size(frame)
             end += 1
         self.make_room(end - begin)
-        out = self.write_buffer.reserve_in(size, TRANSIENT, section, <PyObject*>self)
+        out = self.write_buffer.lock_and_reserve_in(
+            size, TRANSIENT, section, <PyObject*>self
+        )
         if out == NULL:
             return begin
         for i in range(end - begin):
-            out = self.write_buffer.write(out, &self.rows[i])
+            out = self.write_buffer.write_locked(out, &self.rows[i])
         self.counts.count_sent(number)
-        self.write_buffer.commit(NOW)
+        self.write_buffer.commit_and_unlock(NOW)
         for i in range(begin, end):
             self.push(
                 subjects if one else (<list>subjects)[i], <bytes>payloads[i],
@@ -689,16 +691,16 @@ cdef class IngestWriter:
             operation = BATCH_START
         self.describe(&frame, s, subject_size, number, operation)
         publish_bytes(&frame, block, payload)
-        out = self.write_buffer.reserve_in(
+        out = self.write_buffer.lock_and_reserve_in(
             publish_size(&frame), TRANSIENT, section, <PyObject*>self
         )
         if out == NULL:
             return False
-        self.write_buffer.write(out, &frame)
+        self.write_buffer.write_locked(out, &frame)
         # Count it first, because the connection may be lost during the send, and the loss
         # counts what was sent.
         self.counts.count_sent(number)
-        self.write_buffer.commit(CHUNKED)
+        self.write_buffer.commit_and_unlock(CHUNKED)
         return True
 
     cdef inline void describe(
