@@ -44,6 +44,14 @@ class Msg:
     The connection makes messages. To call your own handler in a test, make one
     yourself, or use `jsync.testing.message`. Headers are decoded when you first read
     them. You may keep a message for as long as you like, and read it from any thread.
+
+    Example:
+        ```python
+        with nc.subscribe("news.*") as news:
+            nc.publish("news.sport", b"1:0")
+            msg = news.next(timeout=5)
+            print(msg.subject, msg.data)
+        ```
     """
 
     def __init__(
@@ -118,6 +126,14 @@ class JetStreamMsg(Msg):
         NotJetStreamMessageError: Raised by each ack of a message that did not come from
             a consumer.
         ConnectionClosedError: Raised by each ack once the connection is closed.
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing")
+        msg = consumer.next(timeout=5)
+        print(msg.subject, msg.data, msg.metadata.stream_sequence)
+        msg.ack()
+        ```
     """
 
     @property
@@ -145,12 +161,25 @@ class JetStreamMsg(Msg):
             AttributeError: The message came from a server.
         """
     def ack(self) -> None:
-        """Tell the server that the message is done. Does not wait for the server."""
+        """Tell the server that the message is done. Does not wait for the server.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            consumer.next(timeout=5).ack()
+            ```
+        """
     def nak(self, delay: Seconds | None = None) -> None:
         """Make the server redeliver the message. Does not wait for the server.
 
         Args:
             delay: Seconds until the redelivery. Default: immediately.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            consumer.next(timeout=5).nak(delay=60)  # comes again in a minute
+            ```
         """
     def term(self, reason: str | None = None) -> None:
         """Tell the server not to deliver the message again. Does not wait.
@@ -176,11 +205,26 @@ class JetStreamMsg(Msg):
             ConnectionClosedError: The connection is closed.
             PermissionsError: You may not publish to the subject of the ack.
             NotJetStreamMessageError: The message did not come from a consumer.
+
+        Example:
+            ```python
+            consumer = stream.create_consumer(durable_name="billing")
+            consumer.next(timeout=5).ack_sync()  # returns when the server has the ack
+            ```
         """
 
 @final
 class Metadata:
-    """The metadata of a message from a consumer, read from its ack subject. (ADR-15)"""
+    """The metadata of a message from a consumer, read from its ack subject. (ADR-15)
+
+    Example:
+        ```python
+        consumer = stream.create_consumer(durable_name="billing")
+        msg = consumer.next(timeout=5)
+        print(msg.metadata.timestamp, msg.metadata.num_delivered)
+        msg.ack()
+        ```
+    """
 
     @property
     def stream(self) -> str:
@@ -356,6 +400,14 @@ class ArrowBatch:
     `__arrow_c_stream__`: pass it where a table is expected.
 
     You can acknowledge a batch like its messages, from any thread. See `JetStreamMsg`.
+
+    Example:
+        ```python
+        import pyarrow
+
+        for batch in stream.read_arrow():
+            print(pyarrow.record_batch(batch).num_rows)
+        ```
     """
 
     def __init__(self, *args: object, **kwargs: object) -> None: ...
@@ -840,6 +892,13 @@ class PubAckFuture:
     Any number of threads may wait for it. You cannot pass it to
     `concurrent.futures.wait`, `concurrent.futures.as_completed` or
     `asyncio.wrap_future`, which accept only their own class.
+
+    Example:
+        ```python
+        with js.publisher() as publisher:
+            future = publisher.publish("orders.new", b"7")
+            print(future.result(timeout=5).seq)
+        ```
     """
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -1117,6 +1176,12 @@ class CorePublisher:
             WriteTimeoutError: The write buffer was full for `write_timeout` seconds.
             ReconnectBufferFullError: The buffer for the time of a reconnect is full.
             ConnectionClosedError: The connection is closed.
+
+        Example:
+            ```python
+            nc.publish("news.sport", b"1:0", headers={"Source": "ticker"})
+            nc.flush()  # the server has the message
+            ```
         """
 
 # Atomic batches -------------------------------------------------------------------
@@ -1240,6 +1305,13 @@ class AtomicBatchBase:
             ConnectionClosedError: The connection is closed.
             AtomicBatchUnsupportedError: The server has no atomic batches. The error
                 names the messages that it has stored.
+
+        Example:
+            ```python
+            with js.atomic_batch() as batch:
+                batch.add("orders.new", b"7")
+                batch.add("orders.paid", b"7")
+            ```
         """
 
 def entries_within(entries: list[BatchMessage], begin: int, size: int) -> int: ...
@@ -1266,7 +1338,15 @@ def write_entries(
 
 @final
 class FastPubAck:
-    """The place of a message in its ingest: `(batch_sequence, ack_sequence)`."""
+    """The place of a message in its ingest: `(batch_sequence, ack_sequence)`.
+
+    Example:
+        ```python
+        with js.fast_ingest() as ingest:
+            place = ingest.add("orders.new", b"7")
+            print(place.batch_sequence)
+        ```
+    """
 
     def __init__(self, batch_sequence: int, ack_sequence: int) -> None: ...
     @property
@@ -1390,6 +1470,13 @@ class FastIngestBase:
                 continue.
             IngestError: The ingest has ended early.
             IngestClosedError: The ingest has ended.
+
+        Example:
+            ```python
+            with js.fast_ingest() as ingest:
+                for number in range(10_000):
+                    ingest.add("orders.new", b"%d" % number)
+            ```
         """
 
 def safe_finalizer(method: Callable[[Any], None]) -> Callable[[Any], None]: ...
