@@ -19,11 +19,16 @@ MAX_NAMED: Final = 3
 """An error names at most so many ids."""
 
 
+MAX_BYTES: Final = 128 * 1024 * 1024
+"""Ids that are kept, in bytes. A task of a batch query may have any number of rows."""
+
+
 class MessageIds:
-    """The ids of the rows of a task so far."""
+    """The ids of the rows of a task so far, or of as many last ones as `MAX_BYTES` permits."""
 
     def __init__(self) -> None:
         self._seen: list[pa.Array] = []
+        self._bytes = 0
 
     def add(self, ids: pa.Array) -> None:
         """Add the ids of a record batch before any of its rows is published.
@@ -37,9 +42,13 @@ class MessageIds:
         if len(unique) < len(ids):
             raise repeated(ids)
         self._seen.append(unique)
+        self._bytes += unique.nbytes
+        if self._bytes > MAX_BYTES:
+            self.check()
+            self._seen, self._bytes = [], 0
 
     def check(self) -> None:
-        """Compare the record batches with one another.
+        """Compare the kept ids of the record batches with one another.
 
         Raises:
             ConfigError: Two rows of the task have the same id.

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from jsync.errors import ConfigError
+from jsync.spark.sink import message_ids
 from jsync.spark.sink.message_ids import MessageIds
 
 
@@ -31,3 +32,18 @@ def test_ids_repeated_in_other_batches_are_named() -> None:
     assert "10 rows" in str(caught.value)
     assert "and 2 others" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_ids_above_the_limit_are_compared_and_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(message_ids, "MAX_BYTES", 40)
+    ids = MessageIds()
+    ids.add(pa.array(["a" * 20]))
+    with pytest.raises(ConfigError, match="repeat a msg_id"):
+        ids.add(pa.array(["a" * 20]))
+    ids = MessageIds()
+    for number in range(10):
+        ids.add(pa.array([f"{number:>30}"]))
+    assert sum(kept.nbytes for kept in ids._seen) <= 80
+    ids.check()
