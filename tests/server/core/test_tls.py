@@ -293,13 +293,13 @@ def test_an_endless_tls_handshake_is_a_timeout() -> None:
     info = b'INFO {"version":"2.15.1","headers":true,"tls_required":true}\r\n'
     with stranger(info) as url:
         with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
-            jsync.connect(url, connect_timeout=0.3)
+            jsync.connect(url, connect_timeout=1.5)
     with black_hole() as url:
         with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
-            jsync.connect(url, tls_handshake_first=True, connect_timeout=0.3)
+            jsync.connect(url, tls_handshake_first=True, connect_timeout=1.5)
         url = f"wss://{url.partition('://')[2]}"
         with pytest.raises(errors.TimeoutError, match="waiting for the TLS handshake"):
-            jsync.connect(url, connect_timeout=0.3)
+            jsync.connect(url, connect_timeout=1.5)
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["after INFO", "first"])
