@@ -15,7 +15,7 @@ import threading
 import zipfile
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -180,9 +180,14 @@ def main(path: str) -> None:
         stream = js.stream("FLIGHTS")
         worker = stream.create_consumer(durable_name="worker", max_ack_pending=20_000)
         delays, consumed, consumed_in = consume(worker, len(flights), progress)
-        nc.flush()  # wait until the server has read the last acks
         stored = stream.info().state.messages
         info = worker.info()
+        # The server counts an ack a moment after it has read it.
+        for _ in range(100):
+            if not info.num_ack_pending:
+                break
+            sleep(0.1)
+            info = worker.info()
 
     late = sorted(
         ((sum(d) / len(d), max(d), len(d), carrier) for carrier, d in delays.items()),
