@@ -208,13 +208,13 @@ class AckExtender(threading.Thread):
         self._events = nc.events()
         self._lock = threading.Lock()
         self._seconds = 10.0
-        self._started = False
+        self._serving = False
 
     def serve(self, ack_wait: float) -> None:
         """Extend often enough for this `ack_wait`. The first call starts the thread."""
         with self._lock:
             self._seconds = min(self._seconds, ack_wait / 3)
-            first, self._started = not self._started, True
+            first, self._serving = not self._serving, True
         if first:
             self.start()
 
@@ -246,5 +246,5 @@ class AckExtender(threading.Thread):
     def stop(self) -> None:
         """End the thread."""
         self._events.close()
-        if self._started:
+        if self._serving:
             self.join(5)
