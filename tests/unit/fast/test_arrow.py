@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, strategies as st
 
-from jsync._fast import ArrowBatch, RowBuffer, SequenceChecker
+from jsync._fast import ArrowBatch, Event, RowBuffer, SequenceChecker
 from jsync.errors import ConcurrentUseError, ConfigError
 
 from ...support.arrow_messages import Reader, Sent, row_of, rows
@@ -114,6 +114,16 @@ def test_messages_that_arrived_before_become_rows(
     assert len(reader.mailbox) == len(messages)
     found = rows(*reader.batches())
     assert [row["sequence"] for row in found] == [one.sequence for one in messages]
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\r", b"xx"])
+def test_a_row_ends_like_a_message(end: bytes) -> None:
+    wire = Sent(data=b"hi").wire
+    assert wire.endswith(b"hi\r\n")
+    reader = Reader(RowBuffer())
+    reader.bring(wire[:-2] + end)
+    assert reader.events == [Event.BROKEN]
+    assert len(reader.mailbox) == 0
 
 
 def test_the_order_of_a_consumer_is_kept() -> None:

@@ -315,6 +315,8 @@ def test_all_revisions_end_where_the_leader_ended() -> None:
     initial.ends_at(9)
     assert came(initial, (6, 0), (9, 4)) == ["more", "done"]
     assert InitialState(5, end=9, after=9, latest=False).done
+    whole = InitialState(3, end=3, exact=False, latest=False)
+    assert came(whole, (1, 2), (2, 1), (3, 0)) == ["more", "more", "done"]
     counted = InitialState(2, end=9, latest=False)
     assert came(counted, (1, 4), (3, 3)) == ["more", "done"]
 
