@@ -21,6 +21,7 @@ from ..errors import ConfigError
 from ..validation import check_seconds
 
 NANOSECONDS: Final = "nanoseconds"
+BYTES: Final = "bytes"
 
 Seconds = Annotated[float, NANOSECONDS]
 """A duration: nanoseconds on the wire."""
@@ -28,6 +29,8 @@ PositiveSeconds = Annotated[float, NANOSECONDS, msgspec.Meta(ge=0)]
 """A duration that servers reject if it is negative."""
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """An unsigned number on the server's side."""
+ByteCount = Annotated[int, BYTES]
+"""A number of bytes."""
 
 _MIN_INT: Final = -(1 << 63)
 _MAX_INT: Final = (1 << 64) - 1

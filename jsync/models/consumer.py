@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from ..errors import ConfigError
-from .codec import Count, PositiveSeconds, Seconds
+from .codec import ByteCount, Count, PositiveSeconds, Seconds
 from .model import Model
 from .name import check_filter, check_filters, check_literal, check_name
 from .server_version import SinceVersion
@@ -127,7 +127,7 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
     """The most messages of one pull. Default: 0, no limit. Since nats-server 2.7."""
     max_expires: PositiveSeconds | None = None
     """The most seconds of one pull. Default: 0, no limit. Since nats-server 2.7."""
-    max_bytes: int | None = None
+    max_bytes: ByteCount | None = None
     """The most bytes of one pull. Default: 0, no limit. Since nats-server 2.8.3."""
     deliver_subject: str | None = None
     """The subject to push messages to. Default: none, a pull consumer.

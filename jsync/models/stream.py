@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from ..errors import ConfigError
-from .codec import Count, PositiveSeconds, Seconds
+from .codec import ByteCount, Count, PositiveSeconds, Seconds
 from .model import Model
 from .name import check_filters, check_name
 from .server_version import SinceVersion
@@ -112,7 +112,7 @@ class StreamConfig(Model, kw_only=True, frozen=True):
     """The most consumers. Default: -1, no limit. Since nats-server 2.2."""
     max_msgs: int | None = None
     """The most messages. Default: -1, no limit. Since nats-server 2.2."""
-    max_bytes: int | None = None
+    max_bytes: ByteCount | None = None
     """The most bytes. Default: -1, no limit. Since nats-server 2.2."""
     max_age: PositiveSeconds | None = None
     """Seconds after which a message expires, from 0.1. Default: 0, never.
@@ -124,7 +124,7 @@ class StreamConfig(Model, kw_only=True, frozen=True):
 
     Since nats-server 2.3.
     """
-    max_msg_size: int | None = None
+    max_msg_size: ByteCount | None = None
     """The most bytes of one message with its headers. Default: -1, no limit.
 
     Since nats-server 2.2.

@@ -371,6 +371,8 @@ PUBLIC = {
     "jsync.headers",
     "jsync.metrics",
     "jsync.models",
+    "jsync.models.codec",
+    "jsync.models.model",
     "jsync.server",
     "jsync.spark",
     "jsync.spark.pipeline",

@@ -3,100 +3,82 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from jsync.models import ConsumerConfig
+
 from ..decorators import with_options
 from . import values
-from .values import DURATION, DURATIONS, FUTURE_TIME, KEY_VALUE, SIZE, Number
+from .config_options import config_option
+from .values import Number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jsync import ConsumerConfig
-
+_option = partial(config_option, ConsumerConfig)
 _ALWAYS: Final = (
-    click.option("--description", help="A description."),
-    click.option(
-        "--filter",
-        "filter_subjects",
-        multiple=True,
+    _option("description", "A description."),
+    _option(
+        "filter",
+        "Subjects to deliver, wildcards allowed, with commas between them. Can be repeated.",
+        field="filter_subjects",
         metavar="SUBJECT",
-        help="Subjects to deliver, wildcards allowed, with commas between them. Can be repeated.",
     ),
-    click.option(
-        "--wait",
-        "ack_wait",
-        type=DURATION,
-        help="The time to wait for an ack before a message is redelivered.",
+    _option(
+        "wait",
+        "The time to wait for an ack before a message is redelivered.",
+        field="ack_wait",
     ),
-    click.option(
-        "--backoff",
-        type=DURATIONS,
-        help="The times to wait for an ack before each redelivery, such as 1s,10s,1m.",
+    _option(
+        "backoff",
+        "The times to wait for an ack before each redelivery, such as 1s,10s,1m.",
     ),
-    click.option(
-        "--max-deliver",
-        type=Number(-1),
-        help="The maximum number of deliveries of one message.",
+    _option("max-deliver", "The maximum number of deliveries of one message."),
+    _option(
+        "max-pending",
+        "The maximum number of unacknowledged messages.",
+        field="max_ack_pending",
     ),
-    click.option(
-        "--max-pending",
-        "max_ack_pending",
-        type=Number(-1),
-        help="The maximum number of unacknowledged messages.",
-    ),
-    click.option(
-        "--max-pull-batch",
-        "max_batch",
+    _option(
+        "max-pull-batch",
+        "The maximum number of messages that one pull can request.",
+        field="max_batch",
         type=Number(0),
-        help="The maximum number of messages that one pull can request.",
     ),
-    click.option(
-        "--max-pull-expire",
-        "max_expires",
-        type=DURATION,
-        help="The maximum time that one pull can wait.",
+    _option(
+        "max-pull-expire",
+        "The maximum time that one pull can wait.",
+        field="max_expires",
     ),
-    click.option(
-        "--max-pull-bytes",
-        "max_bytes",
-        type=SIZE,
-        help="The maximum number of bytes that one pull can request.",
+    _option(
+        "max-pull-bytes",
+        "The maximum number of bytes that one pull can request.",
+        field="max_bytes",
     ),
-    click.option(
-        "--inactive-threshold",
-        type=DURATION,
-        help="Delete the consumer after this time without use.",
-    ),
-    click.option(
-        "--headers-only/--no-headers-only",
-        default=None,
-        help="Deliver messages without their payloads.",
-    ),
+    _option("inactive-threshold", "Delete the consumer after this time without use."),
+    _option("headers-only", "Deliver messages without their payloads."),
     click.option(
         "--sample",
         type=Number(0, 100),
         help="The percentage of acks that the server reports as events.",
     ),
-    click.option(
-        "--replicas",
-        "num_replicas",
+    _option(
+        "replicas",
+        "The number of replicas of the consumer's state.",
+        field="num_replicas",
         type=Number(0),
-        help="The number of replicas of the consumer's state.",
     ),
-    click.option(
-        "--target",
-        "deliver_subject",
+    _option(
+        "target",
+        "The subject to push to. Default: a pull consumer.",
+        field="deliver_subject",
         metavar="SUBJECT",
-        help="The subject to push to. Default: a pull consumer.",
     ),
-    click.option(
-        "--metadata",
-        type=KEY_VALUE,
-        multiple=True,
-        help="A name and a value to store in the metadata. Can be repeated.",
+    _option(
+        "metadata", "A name and a value to store in the metadata. Can be repeated."
     ),
 )
 _AT_CREATION: Final = (
@@ -107,61 +89,52 @@ _AT_CREATION: Final = (
     ),
     # Accepted because scripts for the nats command pass it.
     click.option("--pull", is_flag=True, hidden=True),
-    click.option(
-        "--ack",
-        "ack_policy",
-        type=click.Choice(["none", "all", "explicit", "flow_control"]),
-        help="How messages are acknowledged. Default: explicit, each message.",
+    _option(
+        "ack",
+        "How messages are acknowledged. Default: explicit, each message.",
+        field="ack_policy",
     ),
     click.option(
         "--deliver",
         metavar="WHERE",
         help="The first message: all, new, last, subject, a sequence, or a duration ago.",
     ),
-    click.option(
-        "--replay",
-        "replay_policy",
-        type=click.Choice(["instant", "original"]),
-        help="Deliver immediately, or at the pace at which messages were stored.",
+    _option(
+        "replay",
+        "Deliver immediately, or at the pace at which messages were stored.",
+        field="replay_policy",
     ),
-    click.option(
-        "--max-waiting", type=Number(1), help="The maximum number of pulls that wait."
-    ),
-    click.option(
-        "--memory",
-        "mem_storage",
+    _option("max-waiting", "The maximum number of pulls that wait.", type=Number(1)),
+    _option(
+        "memory",
+        "Store the state of the consumer in memory.",
+        field="mem_storage",
         is_flag=True,
-        default=None,
-        help="Store the state of the consumer in memory.",
     ),
-    click.option(
-        "--deliver-group",
+    _option(
+        "deliver-group",
+        "The queue group that receives the messages. Needs --target.",
         metavar="GROUP",
-        help="The queue group that receives the messages. Needs --target.",
     ),
-    click.option(
-        "--flow-control",
+    _option(
+        "flow-control",
+        "Stop sending while the client is slow. Needs --target.",
         is_flag=True,
-        default=None,
-        help="Stop sending while the client is slow. Needs --target.",
     ),
-    click.option(
-        "--heartbeat",
-        "idle_heartbeat",
-        type=DURATION,
-        help="The time between heartbeats while there are no messages. Needs --target.",
+    _option(
+        "heartbeat",
+        "The time between heartbeats while there are no messages. Needs --target.",
+        field="idle_heartbeat",
     ),
-    click.option(
-        "--bps",
-        "rate_limit_bps",
-        type=Number(0),
-        help="The maximum rate of delivery in bits a second. Needs --target.",
+    _option(
+        "bps",
+        "The maximum rate of delivery in bits a second. Needs --target.",
+        field="rate_limit_bps",
     ),
-    click.option(
-        "--pause",
-        "pause_until",
-        type=FUTURE_TIME,
-        help="Create the consumer paused until this time (2.11).",
+    _option(
+        "pause",
+        "Create the consumer paused until this time (2.11).",
+        field="pause_until",
     ),
     click.option(
         "--pinned-groups",
@@ -169,11 +142,10 @@ _AT_CREATION: Final = (
         metavar="GROUP",
         help="A priority group in which one client at a time gets the messages (2.11).",
     ),
-    click.option(
-        "--pinned-ttl",
-        "priority_timeout",
-        type=DURATION,
-        help="The silence after which the client of --pinned-groups is replaced.",
+    _option(
+        "pinned-ttl",
+        "The silence after which the client of --pinned-groups is replaced.",
+        field="priority_timeout",
     ),
     click.option(
         "--overflow-groups",

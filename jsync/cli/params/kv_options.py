@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from jsync import KeyValueConfig
 from jsync.models import StreamSource
 
 from ..decorators import with_options
 from .completion import BUCKET
+from .config_options import config_option
 from .stream_options import (
     METADATA,
     PLACEMENT,
@@ -18,45 +21,27 @@ from .stream_options import (
     settle_placement,
     settle_republish,
 )
-from .values import DURATION, SIZE, Number
+from .values import Number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jsync import KeyValueConfig
-
+_option = partial(config_option, KeyValueConfig)
 _STORAGE: Final = {"f": "file", "m": "memory"}
 
 _ALWAYS: Final = (
-    click.option("--description", help="A description."),
-    click.option(
-        "--history",
-        type=Number(1, 64),
-        help="The number of revisions to keep for each key.",
+    _option("description", "A description."),
+    _option("history", "The number of revisions to keep for each key."),
+    _option("ttl", "The age at which revisions expire."),
+    _option(
+        "marker-ttl",
+        "Let single keys expire, and keep their delete markers for this time (2.11).",
+        field="limit_marker_ttl",
     ),
-    click.option("--ttl", type=DURATION, help="The age at which revisions expire."),
-    click.option(
-        "--marker-ttl",
-        "limit_marker_ttl",
-        type=DURATION,
-        help="Let single keys expire, and keep their delete markers for this time (2.11).",
-    ),
-    click.option(
-        "--replicas", type=Number(1), help="The number of replicas of the bucket."
-    ),
-    click.option("--max-value-size", type=SIZE, help="The maximum size of one value."),
-    click.option(
-        "--max-bucket-size",
-        "max_bytes",
-        type=SIZE,
-        help="The maximum size of the bucket.",
-    ),
-    click.option(
-        "--compress/--no-compress",
-        "compression",
-        default=None,
-        help="Compress the files of the bucket.",
-    ),
+    _option("replicas", "The number of replicas of the bucket.", type=Number(1)),
+    _option("max-value-size", "The maximum size of one value."),
+    _option("max-bucket-size", "The maximum size of the bucket.", field="max_bytes"),
+    _option("compress", "Compress the files of the bucket.", field="compression"),
     *PLACEMENT,
     *REPUBLISH,
     click.option(
@@ -70,10 +55,10 @@ _ALWAYS: Final = (
     METADATA,
 )
 _AT_CREATION: Final = (
-    click.option(
-        "--storage",
+    _option(
+        "storage",
+        "Store values in files or in memory.",
         type=click.Choice(["file", "memory", "f", "m"]),
-        help="Store values in files or in memory.",
     ),
     click.option(
         "--mirror",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,30 +12,28 @@ from jsync.models import (
     External,
     Placement,
     Republish,
+    StreamConfig,
     StreamSource,
     SubjectTransform,
 )
 
 from ..decorators import with_options
 from .completion import STREAM
-from .values import DURATION, KEY_VALUE, SIZE, Number
+from .config_options import config_option
+from .values import DURATION, Number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jsync import StreamConfig
-
-_COUNT: Final = Number(-1)
+_option = partial(config_option, StreamConfig)
 _RETENTION: Final = {"work": "workqueue", "workq": "workqueue"}
 
-
-def _flag(name: str, field: str, help: str) -> Any:  # noqa: A002
-    return click.option(f"--{name}/--no-{name}", field, default=None, help=help)
-
-
 PLACEMENT: Final = (
-    click.option(
-        "--cluster", metavar="NAME", help="The cluster that stores the replicas."
+    config_option(
+        Placement,
+        "cluster",
+        "The cluster that stores the replicas.",
+        metavar="NAME",
     ),
     click.option(
         *("--tag", "--tags", "tags"),
@@ -60,64 +59,45 @@ REPUBLISH: Final = (
         help="Publish messages again without their payloads.",
     ),
 )
-METADATA: Final = click.option(
-    "--metadata",
-    type=KEY_VALUE,
-    multiple=True,
-    help="A name and a value to store in the metadata. Can be repeated.",
+METADATA: Final = _option(
+    "metadata", "A name and a value to store in the metadata. Can be repeated."
 )
 _ALWAYS: Final = (
-    click.option(
-        "--subjects",
-        multiple=True,
+    _option(
+        "subjects",
+        "Subjects to store, wildcards allowed, with commas between them. Can be repeated.",
         metavar="SUBJECT",
-        help="Subjects to store, wildcards allowed, with commas between them. Can be repeated.",
     ),
-    click.option("--description", help="A description."),
-    click.option(
-        "--retention",
+    _option("description", "A description."),
+    _option(
+        "retention",
+        "Remove messages at limits, without interested consumers, or once processed.",
         type=click.Choice(["limits", "interest", "work", "workq", "workqueue"]),
-        help="Remove messages at limits, without interested consumers, or once processed.",
     ),
-    click.option("--max-msgs", type=_COUNT, help="The maximum number of messages."),
-    click.option("--max-bytes", type=SIZE, help="The maximum size of the stream."),
-    click.option("--max-age", type=DURATION, help="The age at which messages expire."),
-    click.option(
-        "--max-msgs-per-subject",
-        type=_COUNT,
-        help="The maximum number of messages of one subject.",
-    ),
-    click.option("--max-msg-size", type=SIZE, help="The maximum size of one message."),
-    click.option(
-        "--max-consumers", type=_COUNT, help="The maximum number of consumers."
-    ),
-    click.option(
-        "--discard",
-        type=click.Choice(["old", "new"]),
-        help="At a limit, drop old messages, or reject new ones.",
-    ),
-    _flag(
+    _option("max-msgs", "The maximum number of messages."),
+    _option("max-bytes", "The maximum size of the stream."),
+    _option("max-age", "The age at which messages expire."),
+    _option("max-msgs-per-subject", "The maximum number of messages of one subject."),
+    _option("max-msg-size", "The maximum size of one message."),
+    _option("max-consumers", "The maximum number of consumers."),
+    _option("discard", "At a limit, drop old messages, or reject new ones."),
+    _option(
         "discard-per-subject",
-        "discard_new_per_subject",
         "With --discard new, also reject messages beyond --max-msgs-per-subject.",
+        field="discard_new_per_subject",
     ),
-    click.option(
-        "--replicas",
-        "num_replicas",
+    _option(
+        "replicas",
+        "The number of replicas of the stream.",
+        field="num_replicas",
         type=Number(1),
-        help="The number of replicas of the stream.",
     ),
     *PLACEMENT,
-    click.option(
-        "--compression",
-        type=click.Choice(["none", "s2"]),
-        help="The compression of the stream's files.",
-    ),
-    click.option(
-        "--dupe-window",
-        "duplicate_window",
-        type=DURATION,
-        help="The time to remember message ids for deduplication.",
+    _option("compression", "The compression of the stream's files."),
+    _option(
+        "dupe-window",
+        "The time to remember message ids for deduplication.",
+        field="duplicate_window",
     ),
     click.option(
         "--mirror",
@@ -138,34 +118,38 @@ _ALWAYS: Final = (
         metavar="DOMAIN",
         help="The JetStream domain of the streams of --source or --mirror, such as hub.",
     ),
-    _flag("ack", "ack", "Acknowledge each publish to the stream."),
-    _flag(
+    click.option(
+        "--ack/--no-ack", default=None, help="Acknowledge each publish to the stream."
+    ),
+    _option(
         "allow-direct",
-        "allow_direct",
         "Let every replica answer reads of single messages (direct get).",
     ),
-    _flag(
+    _option(
         "allow-mirror-direct",
-        "mirror_direct",
         "Let mirrors of the stream answer reads of single messages.",
+        field="mirror_direct",
     ),
-    _flag("allow-batch", "allow_atomic", "Allow atomic batches (2.12)."),
-    _flag("allow-fast", "allow_batched", "Allow fast ingest (2.14)."),
-    _flag("allow-counter", "allow_msg_counter", "Make each subject a counter (2.12)."),
-    _flag("allow-msg-ttl", "allow_msg_ttl", "Allow messages with a TTL (2.11)."),
-    _flag("allow-schedules", "allow_msg_schedules", "Allow schedules (2.12)."),
-    _flag(
+    _option("allow-batch", "Allow atomic batches (2.12).", field="allow_atomic"),
+    _option("allow-fast", "Allow fast ingest (2.14).", field="allow_batched"),
+    _option(
+        "allow-counter",
+        "Make each subject a counter (2.12).",
+        field="allow_msg_counter",
+    ),
+    _option("allow-msg-ttl", "Allow messages with a TTL (2.11)."),
+    _option("allow-schedules", "Allow schedules (2.12).", field="allow_msg_schedules"),
+    _option(
         "allow-rollup",
-        "allow_rollup_hdrs",
         "Allow a message to replace all earlier ones of its subject.",
+        field="allow_rollup_hdrs",
     ),
-    _flag("deny-delete", "deny_delete", "Forbid deleting messages, permanently."),
-    _flag("deny-purge", "deny_purge", "Forbid purging, permanently."),
-    click.option(
-        "--subject-del-markers-ttl",
-        "subject_delete_marker_ttl",
-        type=DURATION,
-        help="Keep a delete marker for this time when a subject's last message expires (2.11).",
+    _option("deny-delete", "Forbid deleting messages, permanently."),
+    _option("deny-purge", "Forbid purging, permanently."),
+    _option(
+        "subject-del-markers-ttl",
+        "Keep a delete marker for this time when a subject's last message expires (2.11).",
+        field="subject_delete_marker_ttl",
     ),
     click.option(
         "--transform-source",
@@ -181,21 +165,16 @@ _ALWAYS: Final = (
     METADATA,
 )
 _AT_CREATION: Final = (
-    click.option(
-        "--storage",
-        type=click.Choice(["file", "memory"]),
-        help="Store messages in files or in memory.",
-    ),
-    click.option(
-        "--first-sequence",
-        "first_seq",
+    _option("storage", "Store messages in files or in memory."),
+    _option(
+        "first-sequence",
+        "The sequence number of the first message.",
+        field="first_seq",
         type=Number(1),
-        help="The sequence number of the first message.",
     ),
-    click.option(
-        "--persist-mode",
-        type=click.Choice(["default", "async"]),
-        help="Acknowledge after the write to disk, or before it with async (2.12).",
+    _option(
+        "persist-mode",
+        "Acknowledge after the write to disk, or before it with async (2.12).",
     ),
     click.option(
         "--limit-consumer-inactive",

@@ -20,7 +20,7 @@ from ...models import (
     StreamSource,
     SubjectTransform,
 )
-from ...models.codec import PositiveSeconds  # noqa: TC001 (a field's type)
+from ...models.codec import ByteCount, PositiveSeconds  # noqa: TC001 (types of fields)
 from ..buckets.engine import check_bucket, normalize_limit, user_metadata
 from .engine import STREAM_PREFIX
 
@@ -42,13 +42,13 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
     """The name of the bucket: letters, digits, `-` and `_`."""
     description: str | None = None
     """A human-readable description, up to 4 KiB. Default: none."""
-    max_value_size: int | None = None
+    max_value_size: ByteCount | None = None
     """The most bytes of one value with its headers. Default: -1, no limit."""
     history: Annotated[int, msgspec.Meta(ge=1, le=MAX_HISTORY)] | None = None
     """Revisions kept for each key, from 1 to 64. Default: 1."""
     ttl: PositiveSeconds | None = None
     """Seconds after which a revision expires. Default: 0, never."""
-    max_bytes: int | None = None
+    max_bytes: ByteCount | None = None
     """The most bytes of the bucket. Default: -1, no limit."""
     storage: Storage | None = None
     """The storage: `file` or `memory`. Default: `file`."""
