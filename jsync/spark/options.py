@@ -135,6 +135,7 @@ _OTHER_NAMES = {
     "object": "objectStore",
     "objects": "objectStore",
     "store": "objectStore",
+    "path": "stream",
     # Kafka's names.
     "assign": "stream",
     "subscribe": "stream",
@@ -264,7 +265,7 @@ def moment(name: str, text: str) -> datetime:
         found = datetime.fromisoformat(text)
         if found.tzinfo is not None:
             return found.astimezone(UTC)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):
         pass
     expected = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
     raise refused(name, expected, text)

@@ -140,11 +140,15 @@ class SourceScan:
         """Return whether the options choose a stream of this name."""
         return self.options.reads(name)
 
+    def note(self, bounds: StreamBounds) -> None:
+        """Keep the extent of a stream, by which `planned` makes partitions."""
+        self._bounds[bounds.stream] = bounds
+
     def fetch_stream(self, name: str) -> tuple[Stream, StreamBounds]:
         """Return a stream and its extent. Check once that it can be read. Blocks."""
         stream, bounds = fetch_bounds(self.jetstream(), name, self.retry_seconds)
         self._check(stream)
-        self._bounds[name] = bounds
+        self.note(bounds)
         return stream, bounds
 
     def fetch_stream_at_least(
@@ -155,7 +159,7 @@ class SourceScan:
             self.jetstream(), name, created, stop, self.retry_seconds
         )
         self._check(stream)
-        self._bounds[name] = bounds
+        self.note(bounds)
         return stream, bounds
 
     def _check(self, stream: Stream) -> None:

@@ -139,6 +139,7 @@ class SourceOptions:
                 raise ConfigError(
                     "option endingOffsets: a batch that ends at earliest would be empty"
                 )
+            _check_order(options, starting, ending, streams)
         min_rows, max_rows = options.count_range("OffsetsPerTrigger")
         delay = options.duration("maxTriggerDelay")
         if delay is not None and min_rows is None:
@@ -271,6 +272,31 @@ def _offset_specs(
         raise ConfigError(f"option {name} names stream {other[0]}, which is not read")
     named = {stream: parse(name, str(where)) for stream, where in given.items()}
     return OffsetSpecs(named, default)
+
+
+def _check_order(
+    options: Options,
+    starting: OffsetSpecs,
+    ending: OffsetSpecs,
+    streams: tuple[str, ...],
+) -> None:
+    """Raise `ConfigError` if the end of a batch is before its start, as far as that is known."""
+    for stream in dict.fromkeys((*streams, *starting.named, *ending.named)):
+        match starting.of(stream), ending.of(stream):
+            case (int(start), int(end)) if end < start:
+                pass
+            case (datetime() as since, datetime() as until) if until < since:
+                pass
+            case _:
+                continue
+        first, last = (
+            exclusive(options, f"{which}Offsets", f"{which}Timestamp")
+            for which in ("starting", "ending")
+        )
+        raise ConfigError(
+            f"option {last} is before {first} for stream {stream}: give a later end, or an "
+            "earlier start"
+        )
 
 
 def _offset_spec(name: str, text: str) -> OffsetSpec:

@@ -87,6 +87,7 @@ class TableReader(DataSourceReader):
         """Return all subjects of a stream, or those of the keys with a value. Blocks."""
         source, js = self._source, self._source.jetstream()
         stream, bounds = fetch_bounds(js, name, source.retry_seconds)
+        source.note(bounds)
         prefix, bucket = "", source.options.bucket
         if bucket is None:
             subjects = source.retry(lambda: self._subjects(stream))

@@ -161,6 +161,16 @@ def test_partitions_have_equal_numbers_of_keys(
     assert len(limited.partitions()) == 11
 
 
+def test_large_values_make_more_partitions(
+    server: LocalServer, bucket: jsync.KeyValue
+) -> None:
+    for number in range(20):
+        bucket.put(f"key.{number}", b"x" * 1000)
+    reader = values(server, bucket, maxPartitionBytes=5500)
+    sizes = [len(rows(reader, [part])) for part in reader.partitions()]
+    assert sizes == [5, 5, 5, 5]
+
+
 def test_records_of_nats_py_are_read(
     server: LocalServer, js: jsync.JetStream, unique: str
 ) -> None:

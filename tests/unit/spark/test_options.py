@@ -56,6 +56,7 @@ def test_a_count_starts_at_its_least_value() -> None:
         ("nats.server", "is it nats.servers?"),
         ("kafka.bootstrap.servers", "is it nats.servers?"),
         ("subscribe", "is it stream?"),
+        ("path", "is it stream?"),
         ("subscribePattern", "is it streamPattern?"),
         ("startingOffsetsByTimestamp", "is it startingTimestamp?"),
         ("buckets", "is it bucket?"),
@@ -174,6 +175,15 @@ def test_servers_can_be_at_a_place(
         ),
         ({"startingTimestamp": "2026-01-01"}, "startingTimestamp has to be a time"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp has to be a time"),
+        ({"startingTimestamp": "9" * 20}, "startingTimestamp has to be a time"),
+        (
+            {"startingOffsets": "40", "endingOffsets": "20"},
+            "endingOffsets is before startingOffsets for stream A",
+        ),
+        (
+            {"startingTimestamp": "2000", "endingTimestamp": '{"A": 1000}'},
+            "endingTimestamp is before startingTimestamp for stream A",
+        ),
         (
             {"startingTimestamp": "0001-01-01T00:00:00+14:00"},
             "startingTimestamp has to be a time",
