@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ...errors import ConfigError
+from ...models import check_filter
+from ...subjects import has_wildcard
 from ..buckets import check_bucket
 from ..connection import ConnectionOptions
-from ..options import exclusive
+from ..options import exclusive, refused
 
 if TYPE_CHECKING:
     from ..options import Options
@@ -42,6 +44,20 @@ def _check_bucket_options(options: Options, bucket: str) -> None:
         )
     if options.text("publisher") == "ingest":
         raise ConfigError("publisher=ingest is for streams: leave it out")
+
+
+def _check_subject(options: Options, name: str) -> None:
+    """Raise `ConfigError` unless messages can be published to the subject of an option."""
+    subject = options.text(name)
+    if subject is None:
+        return
+    expected = "a subject without wildcards, such as orders.new"
+    try:
+        check_filter(subject, name)
+    except ConfigError as error:
+        raise refused(name, expected, subject) from error
+    if has_wildcard(subject):
+        raise refused(name, expected, subject)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +111,8 @@ class SinkSettings:
         entries = options.text("bucket")
         if entries is not None:
             _check_bucket_options(options, entries)
+        for name in ("subject", "deadLetterSubject"):
+            _check_subject(options, name)
         return cls(
             connection=ConnectionOptions.of(options),
             stream=options.text("stream") if entries is None else f"KV_{entries}",

@@ -58,6 +58,9 @@ def test_exactly_once_has_a_fence() -> None:
             {"publisher": "ingest", "deadLetterSubject": "dead"},
             "deadLetterSubject needs publisher=async",
         ),
+        ({"subject": "orders.*"}, "option subject has to be a subject without wild"),
+        ({"subject": "orders. new"}, "option subject has to be a subject without wild"),
+        ({"deadLetterSubject": "dead.>"}, "option deadLetterSubject has to be a subj"),
     ],
 )
 def test_an_invalid_option_is_rejected(given: dict[str, str], what: str) -> None:
