@@ -48,8 +48,8 @@ need-%:
 	@scripts/need-$* --install >/dev/null
 need-go: $(VENV)/.test
 
-demo: $(VENV)/.demo $(FLIGHTS) ## 336,776 flights into JetStream and out again, by Spark too where Java is
-	$(VENV)/bin/python examples/flights.py $(FLIGHTS)
+demo: $(VENV)/.demo $(FLIGHTS) ## 336,776 flights through JetStream, with a worker, a chart, and Spark where Java is
+	$(VENV)/bin/python -m examples.flights $(FLIGHTS) .cache/demo
 	@scripts/demo-spark
 
 # The tests wait more than they compute: lint and types run beside them.

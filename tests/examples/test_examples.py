@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,9 +163,40 @@ def test_trades_are_atomic(server: LocalServer) -> None:
     assert total == "300 in all accounts together"
 
 
+def test_the_demo_of_flights_ends_with_a_chart(tmp_path: Path) -> None:
+    header, *lines = FLIGHTS.read_text().splitlines()
+    columns = header.split(",")
+    at = columns.index("carrier"), columns.index("dep_delay")
+    rows = [line.split(",") for line in lines]
+    for number, row in enumerate(rows[:30]):
+        row[at[0]] = "F9"  # the carrier whose flights the worker handles
+        row[at[1]] = str(number) if number % 10 else "NA"
+    archive = tmp_path / "flights.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        text = "\n".join([header, *(",".join(row) for row in rows)])
+        zipped.writestr("flights.csv", text)
+    done = subprocess.run(
+        [*(sys.executable, "-m", "examples.flights"), str(archive), str(tmp_path)],
+        cwd=EXAMPLES.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    of_carrier = sum(row[at[0]] == "F9" for row in rows)
+    count = f"{len(rows):,}"
+    output = done.stdout
+    assert f"lag {count}, 0 unacked" in output
+    assert output.count("ValueError: flight") == 3
+    assert f"{of_carrier} flights handled, 3 dead letters, all replayed" in output
+    assert f"the stream holds {count} flights, and 3 more by the replay" in output
+    for suffix in ("svg", "png"):
+        assert (tmp_path / f"flights.{suffix}").stat().st_size > 5_000
+
+
 def test_every_example_is_run() -> None:
-    # tests/spark runs the pipelines, and `make demo` runs the flights.
-    elsewhere = {"flights.py"}
+    # tests/spark runs the pipelines.
     here = Path(__file__).read_text()
-    examples = {path.name for path in EXAMPLES.glob("*.py")} - elsewhere
+    examples = {path.name for path in EXAMPLES.glob("*.py")}
     assert {name for name in examples if f'"{name}"' not in here} == set()

@@ -3,7 +3,9 @@
 The program publishes every flight that left New York in 2013 as a JSON message to
 `flights.<carrier>.<origin>` in three ways, each into its own stream: one at a time on a few
 threads, with many acks under way, and by fast ingest. Then it consumes all flights through a
-durable consumer, acknowledges each one, and compares the counts.
+durable consumer, acknowledges each one, and shows by `jsync top` how its lag shrinks. A worker
+fails for some flights, which become dead letters and are replayed. At the end the program
+compares the counts and draws a chart of the run.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import threading
 import zipfile
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -32,10 +35,25 @@ from rich.table import Table
 import jsync
 from jsync.server import LocalServer
 
+from .top import Top
+from .worker import CARRIER, replay_dead_letters
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Flight = dict[str, str | int | None]
+
+
+class Rate(NamedTuple):
+    """A call of the demo, with its messages and its time."""
+
+    call: str
+    messages: int
+    seconds: float
+
+    @property
+    def per_second(self) -> float:
+        return self.messages / self.seconds
 
 
 class Departure(msgspec.Struct):
@@ -100,11 +118,16 @@ def publish_fast(js: jsync.JetStream, messages: Iterable[Message]) -> None:
 
 def publish(
     js: jsync.JetStream, messages: list[Message], progress: Progress
-) -> list[str]:
-    """Publish the messages in each way, and return a line for each with its rate."""
-    lines = []
+) -> list[Rate]:
+    """Publish the messages in each way, each to a new stream."""
+    rates = []
     for call, name, count, way in (
-        (f"js.publish, {THREADS} threads", "single", ONE_AT_A_TIME, publish_each),
+        (
+            f"js.publish, {THREADS} threads",
+            "single",
+            min(ONE_AT_A_TIME, len(messages)),
+            publish_each,
+        ),
         ("js.publisher", "flights", len(messages), publish_ahead),
         ("js.fast_ingest", "fast", len(messages), publish_fast),
     ):
@@ -113,14 +136,10 @@ def publish(
         )
         begin = perf_counter()
         way(js, progress.track(messages[:count], description=call))
-        seconds = perf_counter() - begin
+        rates.append(Rate(call, count, perf_counter() - begin))
         if stream.info().state.messages != count:
             raise SystemExit(f"{call}: the stream does not hold {count:,} flights")
-        lines.append(
-            f"published {count:,} by {call} in {seconds:.1f} s "
-            f"({count / seconds:,.0f}/s, each confirmed by the stream)"
-        )
-    return lines
+    return rates
 
 
 def consume(
@@ -152,35 +171,79 @@ def consume(
     return delays, consumed, perf_counter() - begin
 
 
-def main(path: str) -> None:
+def show_delays(console: Console, delays: dict[str, list[int]]) -> None:
+    late = sorted(
+        ((sum(d) / len(d), max(d), len(d), carrier) for carrier, d in delays.items()),
+        reverse=True,
+    )
+    table = Table(title="The five carriers with the longest departure delays")
+    for column in ("carrier", "mean, minutes", "worst", "flights"):
+        table.add_column(column, justify="left" if column == "carrier" else "right")
+    for mean, worst, count, carrier in late[:5]:
+        table.add_row(carrier, f"{mean:.1f}", f"{worst:.0f}", f"{count:,}")
+    console.print(table)
+
+
+def show_rates(console: Console, rates: list[Rate]) -> None:
+    table = Table(title="Each message published and confirmed, or consumed and acked")
+    for column in ("call", "messages", "seconds", "messages/s"):
+        table.add_column(column, justify="left" if column == "call" else "right")
+    for rate in rates:
+        cells = f"{rate.messages:,}", f"{rate.seconds:.1f}", f"{rate.per_second:,.0f}"
+        table.add_row(rate.call, *cells)
+    console.print(table)
+
+
+def draw_chart(
+    rates: list[Rate], top: Top, title: str, directory: Path
+) -> Iterator[str]:
+    try:
+        from .chart import draw  # noqa: PLC0415 - without matplotlib there is no chart
+    except ImportError as error:
+        yield f"no chart: {error}"
+        return
+    calls = {rate.call: rate.per_second for rate in rates}
+    for path in draw(calls, top.lag, title, directory):
+        yield f"chart: {path}"
+
+
+def main(archive: str, directory: str) -> None:
     console = Console()
-    flights = list(read_flights(path))
+
+    def write(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    flights = list(read_flights(archive))
     with (
         LocalServer() as server,
         jsync.connect(server.url, name="flights demo") as nc,
-        Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-        ) as progress,
     ):
-        console.print(
-            f"jsync {jsync.__version__}, nats-server {nc.server_info.version} "
-            f"at {server.url}, {len(flights):,} flights"
+        title = (
+            f"jsync {jsync.__version__}, nats-server {nc.server_info.version}, "
+            f"{len(flights):,} flights"
         )
+        write(f"{title}, at {server.url}")
         js = nc.jetstream()
         encode = msgspec.json.Encoder().encode
         messages = [
             (f"{flight['carrier']}.{flight['origin']}", encode(flight))
             for flight in flights
         ]
-        published = publish(js, messages, progress)
-        stream = js.stream("FLIGHTS")
-        worker = stream.create_consumer(durable_name="worker", max_ack_pending=20_000)
-        delays, consumed, consumed_in = consume(worker, len(flights), progress)
-        stored = stream.info().state.messages
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+        ) as progress:
+            rates = publish(js, messages, progress)
+            stream = js.stream("FLIGHTS")
+            worker = stream.create_consumer(
+                durable_name="worker", max_ack_pending=20_000
+            )
+            with Top(server.url, write) as top:
+                delays, consumed, seconds = consume(worker, len(flights), progress)
+        rates.append(Rate("consumer.fetch, msg.ack", consumed, seconds))
         info = worker.info()
         # The server counts an ack a moment after it has read it.
         for _ in range(100):
@@ -188,25 +251,24 @@ def main(path: str) -> None:
                 break
             sleep(0.1)
             info = worker.info()
+        stored = stream.info().state.messages
+        of_carrier = sum(flight["carrier"] == CARRIER for flight in flights)
+        lines, replayed = replay_dead_letters(nc, of_carrier)
+        stored_at_the_end = stream.info().state.messages
 
-    late = sorted(
-        ((sum(d) / len(d), max(d), len(d), carrier) for carrier, d in delays.items()),
-        reverse=True,
-    )
-    table = Table(title="The ten carriers with the longest departure delays")
-    for column in ("carrier", "mean, minutes", "worst", "flights"):
-        table.add_column(column, justify="left" if column == "carrier" else "right")
-    for mean, worst, count, carrier in late[:10]:
-        table.add_row(carrier, f"{mean:.1f}", f"{worst:.0f}", f"{count:,}")
-    console.print(table)
-    console.print(
-        "\n".join(published) + f"\nconsumed  {consumed:,} in {consumed_in:.1f} s "
-        f"({consumed / consumed_in:,.0f}/s, each acked)\n"
-        f"the stream holds {stored:,}; the consumer has {info.num_pending:,} left "
-        f"to deliver and {info.num_ack_pending:,} without an ack"
+    for line in lines:
+        write(line)
+    show_delays(console, delays)
+    show_rates(console, rates)
+    for line in draw_chart(rates, top, title, Path(directory)):
+        write(line)
+    write(
+        f"the stream holds {stored:,} flights, and {replayed} more by the replay; the "
+        f"consumer had {info.num_pending:,} left to deliver and "
+        f"{info.num_ack_pending:,} without an ack"
     )
     if (
-        not len(flights) == stored == consumed
+        not len(flights) == stored == consumed == stored_at_the_end - replayed
         or info.num_pending
         or info.num_ack_pending
     ):
@@ -214,4 +276,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
