@@ -6,7 +6,6 @@ import threading
 from typing import TYPE_CHECKING
 
 from ..errors import Error
-from .sync import ForkSafeRLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -49,11 +48,10 @@ class CallbackReader:
         self._raised = raised
         self._failed = failed
         self._ended = ended
-        # Re-entrant: a signal handler may interrupt the start.
-        self._lock = ForkSafeRLock()
         self._pooled = workers is None
-        self._to_start = workers or 0
-        self._at_work = workers or 0
+        self._workers = self._to_start = workers or 0
+        # Each thread takes a number when it ends. Whichever takes 0 is the last one.
+        self._ends = list(range(self._workers))
         self._own: set[threading.Thread] = set()
 
     @property
@@ -70,7 +68,7 @@ class CallbackReader:
             self._session.callback_pool.add(self._mailbox, self)
             return
         while self._to_start:
-            number = self._at_work - self._to_start + 1
+            number = self._workers - self._to_start + 1
             self._session.thread_factory.start(f"{self._name}-{number}", self._work)
             self._to_start -= 1
 
@@ -105,10 +103,7 @@ class CallbackReader:
         except Error as error:
             self._failed(error)
         finally:
-            with self._lock:
-                self._at_work -= 1
-                last = not self._at_work
-            if last:
+            if self._ends.pop() == 0:
                 self._ended()
 
     def __repr__(self) -> str:

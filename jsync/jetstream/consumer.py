@@ -570,7 +570,16 @@ class Consumer(BaseConsumer):
             mailbox = pull.mailbox
             retrier.follow(self._api, pull.name, lambda: mailbox.closed)
         return ConsumeContext(
-            *(pull, handler, on_exception, session, self.name, workers, delay, retrier),
+            *(
+                pull,
+                handler,
+                on_exception,
+                session,
+                self._name,
+                workers,
+                delay,
+                retrier,
+            ),
             done=pull.done if holds else None,
         )
 

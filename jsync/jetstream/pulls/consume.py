@@ -13,7 +13,7 @@ from ...core.callback_reader import CallbackReader
 from ...core.callbacks import as_callback_error
 from ...core.drain import Drainable
 from ...core.resources import NotCopyable
-from ...core.sync import ForkSafeRLock, Latch
+from ...core.sync import Latch
 from ...errors import BlockingCallError, ConfigError, DrainTimeoutError, Error
 from ...validation import check_seconds
 from ..retries.engine import MAX_DELAY, Retry
@@ -135,9 +135,7 @@ class ConsumeContext(Drainable, NotCopyable):
         self._on_exception = on_exception
         self._nak_delay = nak_delay
         self._finished = Latch(session.write_buffer)
-        self._error: Exception | None = None
-        # Guards the error. Re-entrant: a signal handler may interrupt us.
-        self._lock = ForkSafeRLock()
+        self._errors: list[Exception] = []
         self._reader = CallbackReader(
             *(session, delivery.mailbox, name, workers),
             label=delivery.name,
@@ -186,8 +184,8 @@ class ConsumeContext(Drainable, NotCopyable):
                 "the handler would wait for itself: return from it, or call stop()"
             )
         done = self._finished.wait(timeout)
-        if done and self._error is not None:
-            raise self._error
+        if done and self._errors:
+            raise self._errors[0]
         return done
 
     @property
@@ -198,7 +196,7 @@ class ConsumeContext(Drainable, NotCopyable):
     @property
     def error(self) -> Exception | None:
         """The error that ended the consuming, or None."""
-        return self._error
+        return self._errors[0] if self._errors else None
 
     def stop(self, timeout: Seconds = 30.0) -> list[JetStreamMsg]:
         """End the consuming, and give messages that wait for the handler back (nak).
@@ -281,14 +279,14 @@ class ConsumeContext(Drainable, NotCopyable):
             raise DrainTimeoutError(f"the handler has not returned within {timeout} s")
 
     def _ended(self) -> None:
-        self._failed(self._delivery.mailbox.failure)
+        if self._delivery.mailbox.failure is not None:
+            self._failed(self._delivery.mailbox.failure)
         self._finished.set()
 
-    def _failed(self, error: BaseException | None) -> None:
-        """Remember the first error."""
+    def _failed(self, error: BaseException) -> None:
+        """Remember an error. The first one is reported."""
         if isinstance(error, Exception):
-            with self._lock:
-                self._error = self._error or error
+            self._errors.append(error)
 
     def _raised(self, msg: JetStreamMsg, error: BaseException) -> None:
         wrapped = as_callback_error(f"the handler of {msg.subject!r}", error)

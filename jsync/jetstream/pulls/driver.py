@@ -67,7 +67,7 @@ class ContinuousPull(Delivery):
         """True while the main thread refills, or after Ctrl-C has interrupted it there."""
         self._connected = monotonic()
         self._heartbeats = HeartbeatMonitor(limits.idle_heartbeat, self._connected)
-        self._presence = Presence(target.api, target.consumer, self.end)
+        self._presence: Presence | None = None  # made for the first check
         self._inbox = PullInbox(
             target,
             on_status=self._on_status,
@@ -209,7 +209,7 @@ class ContinuousPull(Delivery):
         if reaction.report is not None:
             self.report(reaction.report)
         if isinstance(reaction.report, NoRespondersError):
-            self._presence.check()
+            self._check_presence()
         if reaction.end is not None:
             self.end(reaction.end)
         else:
@@ -238,7 +238,8 @@ class ContinuousPull(Delivery):
     # Heartbeats and reconnects, on the I/O thread -------------------------------------
 
     def _watch_heartbeats(self) -> None:
-        self._unwatch()
+        if self._watch is not None:
+            self._watch.cancel()
         seconds = self._heartbeats.next_check_in(self.mailbox.last_arrival, monotonic())
         self._watch = self.session.call_later(seconds, self._check_heartbeat)
 
@@ -261,11 +262,22 @@ class ContinuousPull(Delivery):
 
     def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
         self.report(error)
-        self._presence.check()
+        self._check_presence()
         self._restart()
 
+    def _check_presence(self) -> None:
+        with self._lock:
+            if self._stopped:
+                return
+            if self._presence is None:
+                self._presence = Presence(
+                    self._inbox.target.api, self._consumer, self.end
+                )
+        self._presence.check()
+
     def _on_lost(self, error: ConnectionLostError) -> None:
-        self._presence.reset()
+        if self._presence is not None:
+            self._presence.reset()
         self._heartbeats.pause()
         self._unwatch()
 
@@ -285,8 +297,7 @@ class ContinuousPull(Delivery):
 
     def end(self, error: Exception | None = None) -> None:
         """End the pull. The reader gets what is buffered, then `error` or the end."""
-        self._stopped = True
-        self._presence.stop()
+        self._stop_requests()
         self._unwatch()
         self._inbox.close(error)
 
@@ -300,15 +311,21 @@ class ContinuousPull(Delivery):
 
     def drain(self) -> None:
         """Pull no more, and end after the messages that the server has already sent."""
-        self._stopped = True
-        self._presence.stop()
+        self._stop_requests()
         self._inbox.drain(self._is_open)
         self._unwatch()
+
+    def _stop_requests(self) -> None:
+        with self._lock:  # so that no other thread creates the presence now
+            self._stopped = True
+        if self._presence is not None:
+            self._presence.stop()
 
     def close_nowait(self) -> None:
         """Stop without waiting. For finalisers."""
         self._stopped = True
-        self._presence.close_nowait()
+        if self._presence is not None:
+            self._presence.close_nowait()
         self._unwatch()
         self._inbox.close_nowait()
 

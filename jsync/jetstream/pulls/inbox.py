@@ -262,7 +262,7 @@ class PullInbox:
 
     def take_unread(self) -> list[JetStreamMsg]:
         """Return the messages that could not be given back, and forget them."""
-        return take_all(self._unread)
+        return take_all(self._unread) if self._unread else []
 
     def close_nowait(self) -> None:
         """Close without waiting, and give everything back, because no reader is left.
