@@ -355,7 +355,7 @@ def test_resume_sends_rows_rejected_before_stored_ones(
     for _ in range(3):  # nothing is sent behind a row that the stream still rejects
         assert jsync(*command, "--resume").code == 1
     # If the refusal came before another row was stored, the publisher begins anew each time.
-    assert count(refusing) == before or not stored
+    assert count(refusing) == before or stored == {0}
     refusing.update(
         discard="old", discard_new_per_subject=False, max_msgs_per_subject=-1
     )
