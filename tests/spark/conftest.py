@@ -56,6 +56,8 @@ def spark_environment() -> Iterator[None]:
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        # The tests are too short for Java's optimizing compiler to pay off.
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
         yield
 
 
@@ -70,6 +72,7 @@ def spark(
     for name, value in {
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC",
         "spark.jars": ",".join(map(str, JARS)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
