@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import Any, Self, Unpack
 
     from ._fast import Msg
@@ -986,12 +985,7 @@ class Connection(CorePublisher):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if error is None and not self._session.forked and not self.is_closed:
                 self.drain()

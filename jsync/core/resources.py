@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ..errors import ConnectionClosedError, Error
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 
@@ -52,12 +51,7 @@ class UnsubscribeOnExit(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             self.unsubscribe()
         except ConnectionClosedError:
@@ -81,12 +75,7 @@ class StopOnExit(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             self.stop()
         except Error as second:

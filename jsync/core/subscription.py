@@ -12,7 +12,6 @@ from .session import Session, SubscriptionEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from .session import HasSession
 
@@ -196,12 +195,7 @@ class Subscription(BaseSubscription[Msg]):
         ):
             self._session.callbacks.report(error)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.unsubscribe()
 
     def __repr__(self) -> str:

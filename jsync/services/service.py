@@ -29,7 +29,6 @@ from .runner import ServiceRunner
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import Any, Self
 
     from ..core.session import HasSession
@@ -376,12 +375,7 @@ class Service(Group):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._driver.session.forked:
             return  # the service belongs to the parent
         try:

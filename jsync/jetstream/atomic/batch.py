@@ -15,7 +15,6 @@ from .engine import MAX_MESSAGES, AtomicEngine, BatchState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
     from typing import Self, TypeAlias, Unpack
 
     from ...core.requests import Data
@@ -242,12 +241,7 @@ class AtomicBatch(NotCopyable, AtomicBatchBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
             with contextlib.suppress(Error):
                 self.discard()

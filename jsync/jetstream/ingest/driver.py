@@ -36,7 +36,6 @@ from .recovery import find_ambiguity, is_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
     from typing import Self, Unpack
 
     from ..._fast import Msg
@@ -800,12 +799,7 @@ class FastIngest(NotCopyable, FastIngestBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if error is None:
                 self.close()

@@ -34,7 +34,6 @@ from .lease import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self
 
     from ...core.session import Session
@@ -476,12 +475,7 @@ class Lock(NotCopyable):
             ) from self._failure
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         lost = self._lease is not None and not self.held
         self.release()
         if lost and error is None:

@@ -19,7 +19,6 @@ from .engine import digest_text, known_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
     from typing import Self
 
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -536,12 +535,7 @@ class ObjectWriter(_File):
         if self.closed:
             raise ValueError("the file is closed")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
             self.close()
         elif not self.closed:

@@ -24,7 +24,6 @@ from .publish import RETRY_FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Self, Unpack
 
     from ..._fast import PubAckFuture
@@ -343,12 +342,7 @@ class Publisher(NotCopyable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
             self.close()
             return

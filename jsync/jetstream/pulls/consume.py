@@ -20,7 +20,6 @@ from ..retries.engine import MAX_DELAY, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self
 
     from ..._fast import JetStreamMsg
@@ -309,12 +308,7 @@ class ConsumeContext(Drainable, NotCopyable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
             try:
                 self.drain()
