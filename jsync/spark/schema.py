@@ -19,38 +19,29 @@ from pyspark.sql.types import (
 )
 
 from ..errors import ConfigError
+from .column_types import ENTRY_TYPES, MESSAGE_TYPES, OBJECT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow
 
-COLUMNS: dict[str, DataType] = {
-    "stream": StringType(),
-    "subject": StringType(),
-    "sequence": LongType(),
-    "timestamp": TimestampType(),
-    "headers": MapType(StringType(), ArrayType(StringType())),
-    "data": BinaryType(),
+_DATA_TYPES = {
+    kind.simpleString(): kind
+    for kind in (
+        *(StringType(), LongType(), TimestampType(), BinaryType()),
+        MapType(StringType(), ArrayType(StringType())),
+    )
 }
 
-ENTRY_COLUMNS: dict[str, DataType] = {
-    "key": StringType(),
-    "value": BinaryType(),
-    "revision": LongType(),
-    "timestamp": TimestampType(),
-    "operation": StringType(),
-}
-"""The columns of a key-value bucket."""
 
-OBJECT_COLUMNS: dict[str, DataType] = {
-    "path": StringType(),
-    "modificationTime": TimestampType(),
-    "length": LongType(),
-    "content": BinaryType(),
-    "digest": StringType(),
-}
-"""The columns of an object store: as Spark's `binaryFile` has them, and the digest."""
+def _columns(types: Mapping[str, str]) -> dict[str, DataType]:
+    return {name: _DATA_TYPES[kind] for name, kind in types.items()}
+
+
+COLUMNS = _columns(MESSAGE_TYPES)
+ENTRY_COLUMNS = _columns(ENTRY_TYPES)
+OBJECT_COLUMNS = _columns(OBJECT_TYPES)
 
 
 def source_schema(*, include_headers: bool) -> StructType:

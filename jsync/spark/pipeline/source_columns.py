@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from ..column_types import ENTRY_TYPES, MESSAGE_TYPES, OBJECT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .config import JetStreamSource
-
-MESSAGE_TYPES: Final = {
-    "stream": "string",
-    "subject": "string",
-    "sequence": "bigint",
-    "timestamp": "timestamp",
-    "headers": "map<string,array<string>>",
-    "data": "binary",
-}
-"""The columns of a message, and their types in Spark."""
-ENTRY_TYPES: Final = {
-    "key": "string",
-    "value": "binary",
-    "revision": "bigint",
-    "timestamp": "timestamp",
-    "operation": "string",
-}
-"""The columns of a key-value bucket, and their types in Spark."""
-
-
-OBJECT_TYPES: Final = {
-    "path": "string",
-    "modificationTime": "timestamp",
-    "length": "bigint",
-    "content": "binary",
-    "digest": "string",
-}
-"""The columns of an object store, and their types in Spark."""
 
 
 def column_types(source: JetStreamSource) -> Mapping[str, str]:
