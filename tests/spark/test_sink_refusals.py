@@ -217,3 +217,23 @@ def test_lost_rows_are_said_at_the_commit(
     )
     assert "up to 1 rows of batch 0 of job.x are lost" in caplog.text
     close_connections()
+
+
+def test_a_fence_that_expires_is_refused(
+    server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    js.create_key_value(bucket=stream.name, ttl=60)
+    chosen = {
+        "nats.servers": server.url,
+        "stream": stream.name,
+        "delivery": "exactly-once",
+        "fenceBucket": stream.name,
+    }
+    names = ("subject", "data", "msg_id")
+    schema = StructType([StructField(name, StringType()) for name in names])
+    try:
+        with pytest.raises(errors.ConfigError, match=r"fenceBucket.* ttl of 60 s"):
+            JetStreamWriter(Options(chosen, "write"), schema, overwrite=False)
+    finally:
+        close_connections()
+        js.delete_key_value(stream.name)

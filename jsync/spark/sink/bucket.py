@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import MessageNotFoundError, StreamNotFoundError
+from ...errors import ConfigError, MessageNotFoundError, StreamNotFoundError
 
 if TYPE_CHECKING:
     from ... import JetStream, Stream
@@ -37,6 +37,16 @@ def open_bucket(js: JetStream, name: str, *, replicas: int = 1) -> Stream:
             deny_delete=True,
             allow_direct=True,
             num_replicas=replicas,
+        )
+
+
+def check_kept(bucket: Stream) -> None:
+    """Raise `ConfigError` if the entries of a fence expire."""
+    if ttl := bucket.config.max_age:
+        name = bucket.name.removeprefix("KV_")
+        raise ConfigError(
+            f"option fenceBucket: the bucket {name} has a ttl of {ttl:g} s, after which the "
+            "fence would forget what is stored: give a bucket without ttl"
         )
 
 

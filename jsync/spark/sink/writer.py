@@ -20,7 +20,7 @@ from ..schema import options_of
 from ..server_columns import given_by_servers
 from ..stream_state import get_stream
 from .batch_fence import BatchFence, commit
-from .bucket import open_bucket
+from .bucket import check_kept, open_bucket
 from .columns import ColumnPlan
 from .entries import EntryPlan
 from .fence_state import TERMINAL, Digest, TaskAttempt
@@ -97,7 +97,9 @@ class SinkWriter:
         js = get_jetstream(settings.connection)
         self._target = self._find_target(js)
         if settings.fence_bucket is not None:
-            open_bucket(js, settings.fence_bucket, replicas=self._replicas)
+            fence = open_bucket(js, settings.fence_bucket, replicas=self._replicas)
+            if settings.exactly_once:
+                check_kept(fence)
         if settings.dead_letters is not None:
             js.stream_name_by_subject(settings.dead_letters)
 
