@@ -28,6 +28,8 @@ from .sink_support import stored
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql.datasource import WriterCommitMessage
+
     from jsync.server import LocalServer
 
 FIELDS = [("subject", "string"), ("data", "string")]
@@ -212,10 +214,34 @@ def test_lost_rows_are_said_at_the_commit(
     writer = JetStreamWriter(Options(given), schema, overwrite=False)
     writer.commit([TaskReport(rows=2, confirmed=2, duplicates=1, key="job.x")])
     assert "lost" not in caplog.text
-    writer.commit(
-        [TaskReport(rows=2, confirmed=2, duplicates=1, collisions=1, key="job.x")]
-    )
+    lost = TaskReport(rows=2, confirmed=2, duplicates=1, collisions=1, key="job.x")
+    writer.commit([lost])
     assert "up to 1 rows of batch 0 of job.x are lost" in caplog.text
+    assert "for example" not in caplog.text
+    close_connections()
+
+
+def test_the_commit_names_repeated_ids(
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = {"nats.servers": server.url, "stream": stream.name}
+    schema = StructType(
+        [StructField(name, StringType()) for name in ("subject", "data")]
+    )
+    writer = JetStreamWriter(Options(given), schema, overwrite=False)
+    subject = f"{stream.name}.x"
+    sequences = [js.publish(subject, b"", msg_id=f"n{each}").seq for each in range(5)]
+    stream.delete_message(sequences[4])
+    tasks: list[WriterCommitMessage | None] = [
+        TaskReport(rows=2, collisions=1, collision_sequence=sequence, key="job.x")
+        for sequence in sequences[::-1]
+    ]
+    writer.commit(tasks)
+    assert "up to 5 rows of batch 0 of job.x are lost" in caplog.text
+    assert "for example 'n0', 'n1', 'n2'. Give" in caplog.text
     close_connections()
 
 

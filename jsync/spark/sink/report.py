@@ -27,6 +27,8 @@ class TaskReport(WriterCommitMessage):
     collisions: int = 0
     """Rows of `duplicates` that were not stored before this query or job. They have the id of
     another row, and are lost."""
+    collision_sequence: int | None = None
+    """The message that has the id of the last of these rows."""
     first_sequence: int | None = None
     last_sequence: int | None = None
     """Sequences of rows that are no duplicates. Other messages may be in between."""

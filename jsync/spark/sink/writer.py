@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import uuid
@@ -12,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter
 
-from ...errors import ConfigError, PermissionsError
+from ...errors import ConfigError, Error, PermissionsError
 from ...terminal import printable
 from ..connection import get_connection, get_jetstream
 from ..retry import retry_until_available
@@ -24,7 +25,7 @@ from .bucket import check_kept, open_bucket
 from .columns import ColumnPlan
 from .entries import EntryPlan
 from .fence_state import TERMINAL, Digest, TaskAttempt
-from .message_ids import MessageIds
+from .message_ids import MAX_NAMED, MessageIds
 from .options import SinkSettings
 from .publishers import TaskPublisher
 from .report import BatchReport, TaskReport
@@ -236,6 +237,7 @@ class SinkWriter:
             duplicates=confirmed.duplicates,
             dead_letters=publisher.dead_letters,
             collisions=(confirmed.duplicates or 0) if collided else 0,
+            collision_sequence=confirmed.last_duplicate if collided else None,
             first_sequence=confirmed.first,
             last_sequence=confirmed.last,
             key=key,
@@ -263,9 +265,10 @@ class SinkWriter:
         if report.collisions:
             logger.warning(
                 "up to %d rows of batch %d of %s are lost: stream %s has dropped them, "
-                "because other rows of the same query or job had their msg_id. Give each "
+                "because other rows of the same query or job had their msg_id%s. Give each "
                 "row a msg_id that no other row has",
                 *(report.collisions, batch, key, printable(self.settings.stream or "")),
+                self._examples(tasks),
             )
         bucket = self.settings.fence_bucket
         if bucket is not None and key is not None:
@@ -285,6 +288,21 @@ class SinkWriter:
             "batch %d of %s: %s", batch, key or "nothing", printable(str(report))
         )
         return report
+
+    def _examples(self, tasks: Sequence[TaskReport]) -> str:
+        """Return ids that rows have repeated, one of a task, as a part of a sentence. Blocks."""
+        stream = get_jetstream(self.settings.connection).bind_stream(
+            self.settings.stream or ""
+        )
+        found: list[str] = []
+        collided = {task.collision_sequence for task in tasks}
+        for sequence in sorted(one for one in collided if one is not None)[:MAX_NAMED]:
+            # The message may be gone, and the warning is useful without an example.
+            with contextlib.suppress(Error):
+                headers = stream.get_message(sequence, direct=False).headers
+                if headers is not None and (msg_id := headers.get("Nats-Msg-Id")):
+                    found.append(repr(printable(msg_id)[:100]))
+        return f", for example {', '.join(found)}" if found else ""
 
     def abort_batch(
         self, messages: Sequence[WriterCommitMessage | None], batch: int
