@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
 from pyspark.errors import PySparkException
 
 from jsync.spark.pipeline.start_retry import RETRYING, has_not_begun, start_with_retry
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = """
+[sources.rows]
+format = "csv"
+path = "{path}"
+[sinks.out]
+format = "console"
+from = "rows"
+"""
 LATE = "Python worker failed to connect back."
 
 
@@ -63,3 +79,21 @@ def test_a_job_that_has_begun_is_not_repeated() -> None:
     with pytest.raises(PySparkException, match="Job aborted"):
         start_with_retry(start, is_retried=has_not_begun)
     assert len(errors) == 1
+
+
+def test_without_java_the_output_has_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a\n1\n")
+    file = tmp_path / "pipeline.toml"
+    file.write_text(FILES.format(path=tmp_path / "rows.csv"))
+    done = subprocess.run(
+        [sys.executable, "-m", "jsync", "pipeline", "run", file],
+        check=False,
+        env={**os.environ, "JAVA_HOME": str(tmp_path / "none")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert f"{tmp_path}/none/bin/java" in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert "Spark did not start, for the reason in its output above" in last

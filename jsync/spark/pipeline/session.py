@@ -234,8 +234,9 @@ def _gateway(settings: Settings, say: Callable[[str], object]) -> Any:
                     say("Java did not start: starting it with fewer options")
                     continue
                 raise PipelineError(
-                    "Spark did not start: it needs Java 17 or 21, found by $JAVA_HOME or "
-                    "$PATH; its output is above"
+                    "Spark did not start, for the reason in its output above. Without such "
+                    "output, install Java 17 or 21, and set $JAVA_HOME or $PATH. With "
+                    "spark.jars.packages, check that Maven Central has each package"
                 ) from error
             if number == 1 and file is not None and java[:-1]:
                 # Only the archive was left out, so Java cannot use it.
