@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +31,15 @@ DATABASE = """
 format = "jdbc"
 from = "messages"
 options = {{ url = "{url}", dbtable = "messages" }}
+"""
+KAFKA = """
+[sources.messages]
+format = "kafka"
+options = {{ "kafka.bootstrap.servers" = "{source}", subscribe = "topic" }}
+[sinks.out]
+format = "kafka"
+from = "messages"
+options = {{ "kafka.bootstrap.servers" = "{sink}", topic = "out" }}
 """
 BUCKET = """
 [steps]
@@ -110,3 +120,26 @@ from = "messages"
     assert "'io.delta:delta-spark_4." in delta
     assert "Spark has no format 'com.example.Rows': check the name" in other
     assert "sinks.database.options: there is no JDBC driver for this url" in driver
+
+
+def test_missing_brokers_are_reported_before_starting(file: Path) -> None:
+    """Spark would try for minutes, and then report the topic as missing."""
+    with socket.create_server(("127.0.0.1", 0)) as broker:
+        port = broker.getsockname()[1]
+        present = f"127.0.0.1:{port}"
+        file.write_text(KAFKA.format(source=present, sink=f"127.0.0.1:1, {present}"))
+        pipeline.check(file)
+    file.write_text(
+        KAFKA.format(source=f"PLAINTEXT://localhost:{port}", sink="localhost")
+    )
+    pipeline.check(file, offline=True)
+    with pytest.raises(PipelineFileError) as refused:
+        pipeline.check(file)
+    at_source, at_sink = refused.value.problems
+    assert at_source[0] == 4
+    assert (
+        'sources.messages.options."kafka.bootstrap.servers": no broker' in at_source[1]
+    )
+    assert f"PLAINTEXT://localhost:{port} (Connection refused)" in at_source[1]
+    assert at_sink[0] == 8
+    assert "localhost (no port)" in at_sink[1]

@@ -31,6 +31,7 @@ DOORS = {
         "core.proxies",
         "core.dialer_call",
         "server",
+        "spark.pipeline.brokers",
         "worker.http",
     },
     "ssl": {"core.tls", "core.options", "connection"},

@@ -12,6 +12,7 @@ the file to the rows:
     sql          analysis of SQL without Spark         (pure)
     load         TOML into the Structs
     validator    names, options, schemas, SQL
+    brokers      the brokers of Kafka
     preflight    the server, its streams, files
     local_mode   the settings for Spark in local mode  (pure)
     class_archive  the classes of Spark's JVM, kept for the next start

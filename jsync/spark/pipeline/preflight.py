@@ -20,6 +20,7 @@ from ..sink.options import SinkSettings
 from ..sink.target import target_of
 from ..source_options import SourceOptions
 from ..stream_state import get_stream
+from .brokers import check_brokers
 from .config import (
     FileSink,
     FileSource,
@@ -61,6 +62,12 @@ def preflight(pipeline: Pipeline, problems: Diagnostics) -> None:
             _check_sink(sink, ("sinks", name, "path"), pipeline, problems)
         if isinstance(sink, FormatSink) and sink.path is not None:
             _check_path(sink.path, sink, ("sinks", name, "path"), pipeline, problems)
+    for kind, parts in (("sources", pipeline.sources), ("sinks", pipeline.sinks)):
+        for name, part in parts.items():
+            if isinstance(part, FormatSource | FormatSink) and (
+                part.format.lower() == "kafka"
+            ):
+                check_brokers(part.options, (kind, name), problems)
     if pipeline.streaming is not None:
         key = ("streaming", "checkpoint")
         _check_writable(pipeline.streaming.checkpoint, key, problems)
