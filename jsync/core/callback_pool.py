@@ -34,11 +34,11 @@ class PoolTask(Protocol):
     def label(self) -> str:
         """The subscription, for errors."""
 
-    def turn(self) -> None:
+    def run(self) -> None:
         """Handle messages that are there, in a turn of limited length."""
 
     def end(self, error: BaseException | None) -> None:
-        """End, after the last message or because `turn` raised `error`. Must not raise."""
+        """End, after the last message or because `run` raised `error`. Must not raise."""
 
 
 class CallbackPool:
@@ -179,7 +179,7 @@ class CallbackPool:
         mailbox: Mailbox | None = None
         try:
             while (mailbox := thread.next(IDLE_SECONDS, mailbox)) is not None:
-                self._turn(mailbox)
+                self._run(mailbox)
         except Error:
             pass  # in a forked child, which has its own connections
         finally:
@@ -191,13 +191,13 @@ class CallbackPool:
                 # One came while this thread was leaving, and counted as a busy one.
                 self._soon(self._grow)
 
-    def _turn(self, mailbox: Mailbox) -> None:
+    def _run(self, mailbox: Mailbox) -> None:
         task: PoolTask | None = mailbox.task  # None after `end_idle`
         if self._closed:
             self._grow()  # no I/O thread starts the thread for the next one
         try:
             if task is not None:
-                task.turn()
+                task.run()
                 if mailbox.put_down():
                     return
         except BaseException as error:  # noqa: BLE001 (user code, or a fork)

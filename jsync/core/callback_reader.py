@@ -84,12 +84,12 @@ class CallbackReader:
 
     # On the pool ----------------------------------------------------------------------
 
-    def turn(self) -> None:
+    def run(self) -> None:
         """Call the callback with messages that are there."""
         self._mailbox.hand_over_some(self._callback, self._raised)
 
     def end(self, error: BaseException | None) -> None:
-        """End, after the last message or because `turn` raised `error`."""
+        """End, after the last message or because `run` raised `error`."""
         if error is not None:
             self._failed(error)
         self._ended()

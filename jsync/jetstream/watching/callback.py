@@ -58,7 +58,7 @@ class WatchCallback(Generic[Item]):
         """The watch, for errors."""
         return self._reader.label
 
-    def turn(self) -> None:
+    def run(self) -> None:
         """Call the callback with entries that are here, then do what is due."""
         reader = self._reader
         if self._tick is not None and monotonic() >= self._tick_at:
@@ -117,7 +117,7 @@ class WatchCallback(Generic[Item]):
         self._timer = self._reader.rouse_later(max(0.0, due - now))
 
     def end(self, error: BaseException | None) -> None:
-        """End the watch, after its last entry or because `turn` raised `error`."""
+        """End the watch, after its last entry or because `run` raised `error`."""
         if self._timer is not None:
             self._timer.cancel()
         if error is None or isinstance(error, Error):

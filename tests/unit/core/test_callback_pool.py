@@ -30,7 +30,7 @@ class Reader:
         self.may_end = threading.Event()
         self._mailbox = mailbox
 
-    def turn(self) -> None:
+    def run(self) -> None:
         self._mailbox.hand_over_some(self._handle, self._raised)
 
     def _handle(self, msg: Msg) -> None:
