@@ -108,7 +108,7 @@ class Handshake:
             case HandshakeState.TLS, _, _:
                 raise self._failed(_plaintext_after_tls(f"{op} {value}"))
             case _, "-ERR", str(text):
-                raise self._failed(_refusal(text))
+                raise self._failed(_connect_error(text))
             case _, "BROKEN", Error() as error:
                 raise self._failed(error)
             case HandshakeState.GREETING, "INFO", bytes(data):
@@ -243,7 +243,7 @@ def _not_nats_error(head: bytes) -> str:
     return f"not a NATS server: it begins with {head[:32].decode('latin-1')!a}"
 
 
-def _refusal(text: str) -> errors.ConnectionError:
+def _connect_error(text: str) -> errors.ConnectionError:
     error = server_error(text)
     if isinstance(error, errors.ConnectionError):
         return error

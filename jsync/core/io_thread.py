@@ -468,18 +468,18 @@ class IOThread:
             return True
 
     def _no_servers_error(self, what: str) -> Exception:
-        refusals = self.pool.errors()
-        for url, refused in self.pool.refused.items():
-            refusals[url] = AuthenticationError(
-                f"{refused}: {url} refused the same credentials twice in a row, so jsync "
+        failures = self.pool.errors()
+        for url, failure in self.pool.auth_failures.items():
+            failures[url] = AuthenticationError(
+                f"{failure}: {url} refused the same credentials twice in a row, so jsync "
                 "gave it up. ignore_auth_error_abort=True keeps it"
             )
-        if len(refusals) == 1:
-            (error,) = refusals.values()
+        if len(failures) == 1:
+            (error,) = failures.values()
             if isinstance(error, Error):
                 return error
-        listed = "; ".join(f"{url}: {error}" for url, error in refusals.items())
-        return NoServersError(f"{what}: {listed}", errors=refusals)
+        listed = "; ".join(f"{url}: {error}" for url, error in failures.items())
+        return NoServersError(f"{what}: {listed}", errors=failures)
 
     def _wants_tls(self, server: ServerAddress) -> bool:
         return server.tls or self._options.wants_tls

@@ -62,7 +62,7 @@ class _ServerState:
     server: ServerAddress
     attempts: int = 0
     error: Exception | None = None
-    refusal: tuple[str, object] | None = None
+    auth_failure: tuple[str, object] | None = None
     """The last text with which the server refused our credentials, and these."""
 
 
@@ -100,14 +100,14 @@ class ServerPool:
     ) -> None:
         self._entries = [_ServerState(server) for server in servers]
         self._out: list[_ServerState] = []
-        self._refused: dict[ServerAddress, AuthenticationError] = {}
+        self._auth_failures: dict[ServerAddress, AuthenticationError] = {}
         self._given = {entry.server: entry.server for entry in self._entries}
         self._seen = set(self._given)
         self._current: ServerAddress | None = None
         self._randomize = randomize
         self._max_reconnects = max_reconnects
         self._ignore_discovered = ignore_discovered
-        self._ignore_refusals = ignore_auth_error_abort
+        self._ignore_auth_errors = ignore_auth_error_abort
         self._rng = rng
         self._left = len(self._entries)  # servers to try before the next pause
         self._pauses = 0
@@ -135,12 +135,12 @@ class ServerPool:
         return RetryDelay(self._pauses + 1, self._brief) if self._left <= 0 else None
 
     @property
-    def refused(self) -> dict[str, AuthenticationError]:
+    def auth_failures(self) -> dict[str, AuthenticationError]:
         """The servers that left the pool for refusing the credentials twice, by URL.
 
         nats.go closes the connection at the first such server.
         """
-        return {server.url: error for server, error in self._refused.items()}
+        return {server.url: error for server, error in self._auth_failures.items()}
 
     def errors(self) -> dict[str, Exception]:
         """Return the last failure of each server by URL, also of those out of the pool."""
@@ -197,7 +197,7 @@ class ServerPool:
         self._current = server
         for entry in self._entries:
             if entry.server == server:
-                entry.attempts, entry.error, entry.refusal = 0, None, None
+                entry.attempts, entry.error, entry.auth_failure = 0, None, None
 
     def failed(
         self, server: ServerAddress, error: Exception, credentials: object = None
@@ -240,8 +240,8 @@ class ServerPool:
             others = sum(entry.server != server for entry in self._entries)
             self._left, self._pauses = others, 0
             # New credentials may take their time, so a refusal gets the whole pause.
-            refused = isinstance(error, AuthenticationError)
-            self._brief = self._left == 0 and not refused
+            is_auth_failure = isinstance(error, AuthenticationError)
+            self._brief = self._left == 0 and not is_auth_failure
         self._retire(server, error, credentials, attempts=0)
 
     def _retire(
@@ -257,12 +257,12 @@ class ServerPool:
         self._entries.remove(entry)
         entry.attempts += attempts
         entry.error = error or entry.error
-        self._record_refusal(entry, error, credentials)
+        self._record_auth_failure(entry, error, credentials)
         exhausted = 0 <= self._max_reconnects <= entry.attempts
-        out = exhausted or server in self._refused
+        out = exhausted or server in self._auth_failures
         (self._out if out else self._entries).append(entry)
 
-    def _record_refusal(
+    def _record_auth_failure(
         self, entry: _ServerState, error: Exception | None, credentials: object
     ) -> None:
         # An AuthenticationError with a cause comes from this process: an unreadable creds
@@ -270,12 +270,12 @@ class ServerPool:
         # between two refusals do not count.
         if not isinstance(error, AuthenticationError) or error.__cause__ is not None:
             return
-        if self._ignore_refusals or str(error) in _TRANSIENT:
+        if self._ignore_auth_errors or str(error) in _TRANSIENT:
             return
-        refusal = str(error), credentials
-        if entry.refusal == refusal:
-            self._refused[entry.server] = error
-        entry.refusal = refusal
+        failure = str(error), credentials
+        if entry.auth_failure == failure:
+            self._auth_failures[entry.server] = error
+        entry.auth_failure = failure
 
     def replace(self, servers: Iterable[ServerAddress]) -> None:
         """Replace all servers by these, and try each of them without a pause.
@@ -289,7 +289,7 @@ class ServerPool:
         self._entries.sort(key=lambda entry: entry.server != self._current)
         self._given = {entry.server: entry.server for entry in self._entries}
         self._seen = set(self._given)
-        self._out, self._refused = [], {}
+        self._out, self._auth_failures = [], {}
         self._left, self._pauses, self._brief = len(self._entries), 0, False
 
     def discover(
@@ -318,7 +318,7 @@ class ServerPool:
         self._out = [e for e in self._out if e.server not in added]
         self._entries += [_ServerState(server) for server in added]
         for server in added:
-            self._refused.pop(server, None)
+            self._auth_failures.pop(server, None)
         self._left = min(self._left + len(added), len(self._entries))
         new = [server for server in added if server not in self._seen]
         self._seen.update(new)

@@ -361,7 +361,7 @@ def test_the_same_refusal_twice_puts_a_server_out() -> None:
         )
         pool.failed(expected, error)
     assert pool.servers == [B]
-    assert list(pool.refused) == ["nats://a:4222"]
+    assert list(pool.auth_failures) == ["nats://a:4222"]
     assert isinstance(pool.errors()["nats://a:4222"], AuthenticationError)
 
 
@@ -382,7 +382,7 @@ def test_running_out_of_attempts_is_no_second_refusal() -> None:
     pool = make_pool(A, max_reconnects=1)
     pool.failed(A, AuthenticationError(REFUSAL))
     assert pool.select() is None
-    assert pool.refused == {}
+    assert pool.auth_failures == {}
 
 
 def test_a_refused_server_is_forgiven_when_announced_again() -> None:
@@ -391,7 +391,7 @@ def test_a_refused_server_is_forgiven_when_announced_again() -> None:
         pool.failed(server, AuthenticationError(REFUSAL))
     pool.connected(B)
     pool.discover(["a", "b"])
-    assert pool.refused == {}
+    assert pool.auth_failures == {}
     pool.lost()
     pool.failed(A, AuthenticationError(REFUSAL))
     assert A in pool.servers
@@ -417,7 +417,7 @@ def test_refusals_are_retried_when_asked_for() -> None:
     for _ in range(10):
         pool.failed(A, AuthenticationError(REFUSAL))
     assert pool.select() == A
-    assert pool.refused == {}
+    assert pool.auth_failures == {}
 
 
 def test_credentials_that_cannot_be_read_are_no_refusal() -> None:
