@@ -181,7 +181,7 @@ QUIET: Final = (IngestState.IDLE, IngestState.BROKEN, *TERMINAL)
 """The states without an open batch: nothing is sent to the server, and answers are late."""
 
 
-_REFUSALS: Final = (
+_REJECTIONS: Final = (
     APIError,
     UnsupportedFeatureError,
     NoStreamResponseError,
@@ -227,7 +227,7 @@ class IngestEngine(IngestCounters):
         self.known_to_server = False
         """True if the server may hold a batch of this ingest, which must be ended."""
         self._most_sent = 0
-        self._refusal: tuple[int, Exception] | None = None
+        self._rejection: tuple[int, Exception] | None = None
         self._no_stream = False
         self._restarts = 0
         self._exact = False  # whether we know how much of the broken batch is stored
@@ -364,7 +364,7 @@ class IngestEngine(IngestCounters):
             self._restarts += 1
         self._most_sent = self.highest
         self.msgs = 0
-        self._refusal = self.busy = None
+        self._rejection = self.busy = None
         self._no_stream = self._exact = False
         self._tail_unconfirmed = self._final = False
         self._unanswered_pings = self._cut = 0
@@ -418,7 +418,7 @@ class IngestEngine(IngestCounters):
         exact = self._exact and self.acked >= self._ambiguous_up_to
         if isinstance(cause, IngestClosedError) or (
             # Only the start has been sent.
-            self.highest <= 1 and exact and isinstance(cause, _REFUSALS)
+            self.highest <= 1 and exact and isinstance(cause, _REJECTIONS)
         ):
             return cause
         kind: type[IngestError] = IngestError
@@ -431,11 +431,11 @@ class IngestEngine(IngestCounters):
         unconfirmed = list(self.missing.unconfirmed)
         if exact and first <= last:
             missing = first
-            if self._refusal is not None:
-                at = self.base + self._refusal[0]
+            if self._rejection is not None:
+                at = self.base + self._rejection[0]
                 if first < at:
                     lost.append(LostRange(first, at - 1, None))
-                lost.append(LostRange(at, at, self._refusal[1]))
+                lost.append(LostRange(at, at, self._rejection[1]))
                 missing = at + 1
             if missing <= last:
                 lost.append(LostRange(missing, last, None))
@@ -513,7 +513,7 @@ class IngestEngine(IngestCounters):
             self._transition(IngestState.OPEN)
         elif (
             self.state in (IngestState.FAILING, IngestState.CONFIRMING_END)
-            and self._refusal is None
+            and self._rejection is None
             and self._answers_last_ping(answer)
         ):
             # Another server leads now, and has the whole batch.
@@ -535,14 +535,14 @@ class IngestEngine(IngestCounters):
 
     def _on_error(self, answer: FlowMessage) -> None:
         if answer.error is not None:
-            self._message_refused(answer.seq, answer.error)
+            self._message_rejected(answer.seq, answer.error)
 
-    def _message_refused(self, sequence: int, error: Exception) -> None:
+    def _message_rejected(self, sequence: int, error: Exception) -> None:
         if self.gaps == "ok":
             self._add_gap(sequence, sequence, error)
             return
-        if self._refusal is None:
-            self._refusal = sequence, error
+        if self._rejection is None:
+            self._rejection = sequence, error
         self._transition(IngestState.FAILING)
 
     def _on_end(self, answer: FlowMessage, repeatable: bool) -> None:
@@ -569,9 +569,9 @@ class IngestEngine(IngestCounters):
         self.pub_ack = msgspec.structs.replace(ack, count=number)
         if count and (self._stored_at is None or number >= self._stored_at.number):
             self._stored_at = _StoredAt(number, ack.stream, ack.seq)
-        if self._refusal is not None:
-            self._exact = self.received + 1 >= self._refusal[0]
-            self.fail(self._refusal[1])
+        if self._rejection is not None:
+            self._exact = self.received + 1 >= self._rejection[0]
+            self.fail(self._rejection[1])
         elif self.received == self.sent:
             self._exact = True
             self._transition(IngestState.ENDED if over else IngestState.BROKEN)
@@ -617,19 +617,19 @@ class IngestEngine(IngestCounters):
             self.known_to_server = False
             if first:
                 self._exact = True
-                self._refusal = 1, error
+                self._rejection = 1, error
             self.fail(error)
         elif answer.operation in (Operation.END, Operation.PING):
             if self.state is IngestState.STARTING:
                 # The first message was rejected, and no message follows it.
                 self.known_to_server = False
                 self._exact = True
-                self._refusal = 1, error
+                self._rejection = 1, error
                 self.fail(error)
             else:
                 self._block()  # the batch has stored nothing: start again
         else:
-            self._message_refused(answer.sequence, error)
+            self._message_rejected(answer.sequence, error)
 
     def _on_overload(self, answer: FlowMessage, error: APIError) -> None:
         """Account for a rejection by a stream that has too much to store.
@@ -675,8 +675,8 @@ class IngestEngine(IngestCounters):
         if self.state is IngestState.FAILING and answer.operation is not Operation.PING:
             return
         self.known_to_server = False
-        if self._refusal is not None:
-            self.fail(self._refusal[1])
+        if self._rejection is not None:
+            self.fail(self._rejection[1])
         elif self.gaps == "ok":
             # The ingest continues with another batch. Unacknowledged messages may be
             # stored or not.
