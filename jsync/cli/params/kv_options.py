@@ -18,8 +18,8 @@ from .stream_options import (
     PLACEMENT,
     REPUBLISH,
     domain_of,
-    settle_placement,
-    settle_republish,
+    merge_placement,
+    merge_republish,
 )
 from .values import Number
 
@@ -90,8 +90,8 @@ def bucket_fields(given: Mapping[str, Any], before: KeyValueConfig) -> dict[str,
         fields["metadata"] = {**(before.metadata or {}), **dict(fields["metadata"])}
     if "sources" in fields:
         fields["sources"] = [StreamSource(name=name) for name in fields["sources"]]
-    settle_placement(fields, before.placement)
-    settle_republish(fields)
+    merge_placement(fields, before.placement)
+    merge_republish(fields)
     external = domain_of(fields.pop("mirror_domain", None))
     if "mirror" in fields:
         fields["mirror"] = StreamSource(name=fields["mirror"], external=external)

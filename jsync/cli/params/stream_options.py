@@ -218,12 +218,12 @@ def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, A
         raise click.UsageError("--source-domain needs --source or --mirror")
     if "metadata" in fields:
         fields["metadata"] = {**(before.metadata or {}), **dict(fields["metadata"])}
-    settle_placement(fields, before.placement)
+    merge_placement(fields, before.placement)
     if transform := _two(fields, "transform"):
         fields["subject_transform"] = SubjectTransform(
             src=transform[0], dest=transform[1]
         )
-    settle_republish(fields)
+    merge_republish(fields)
     limits = {
         "inactive_threshold": fields.pop("limit_consumer_inactive", None),
         "max_ack_pending": fields.pop("limit_consumer_max_pending", None),
@@ -248,7 +248,7 @@ def domain_of(name: str | None) -> External | None:
     return External(api=f"$JS.{name}.API")
 
 
-def settle_placement(fields: dict[str, Any], before: Placement | None) -> None:
+def merge_placement(fields: dict[str, Any], before: Placement | None) -> None:
     """Replace `cluster` and `tags` by a `placement`.
 
     A value that is not given is taken from `before`.
@@ -261,7 +261,7 @@ def settle_placement(fields: dict[str, Any], before: Placement | None) -> None:
         )
 
 
-def settle_republish(fields: dict[str, Any]) -> None:
+def merge_republish(fields: dict[str, Any]) -> None:
     """Replace the options of republishing by a `republish`.
 
     Raises `click.UsageError` if the destination is missing.
