@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigError, InvalidBucketError
 from ..models import check_filter
-from .options import refused
+from .options import invalid_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ _BY_REASON: Final = {"MaxAge": "PURGE", "Purge": "PURGE", "Remove": "DEL"}
 def check_bucket(bucket: str) -> None:
     """Raise `ConfigError` unless a bucket can have this name."""
     if not _NAME.fullmatch(bucket):
-        raise refused("bucket", "the name of one bucket", bucket)
+        raise invalid_option("bucket", "the name of one bucket", bucket)
 
 
 def check_keys(keys: tuple[str, ...]) -> None:
@@ -34,7 +34,7 @@ def check_keys(keys: tuple[str, ...]) -> None:
             check_filter(key, "keys")
         except ConfigError as error:
             expected = "keys or patterns such as user.*, separated by commas"
-            raise refused("keys", expected, key) from error
+            raise invalid_option("keys", expected, key) from error
 
 
 def bucket_prefix(config: StreamConfig) -> str:

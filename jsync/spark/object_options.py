@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigError
 from .offsets import MAX_BYTES
-from .options import SOURCE, refused
+from .options import SOURCE, invalid_option
 
 if TYPE_CHECKING:
     from .options import Options
@@ -55,7 +55,7 @@ class ObjectOptions:
             expected = (
                 f"at most {MAX_CONTENT}, because a row of Spark has less than 2 GiB"
             )
-            raise refused("maxObjectBytes", expected, f"{limit}")
+            raise invalid_option("maxObjectBytes", expected, f"{limit}")
         return cls(
             store=store,
             pattern=options.text("pathGlobFilter"),

@@ -192,7 +192,7 @@ class Options:
         text = self.text(name) or ""
         parts = tuple(filter(None, map(str.strip, text.split(","))))
         if text and not parts:
-            raise refused(name, "a list, separated by commas", text)
+            raise invalid_option(name, "a list, separated by commas", text)
         return parts
 
     def flag(self, name: str, default: bool) -> bool:
@@ -200,7 +200,7 @@ class Options:
         if text is None:
             return default
         if text.lower() not in ("true", "false"):
-            raise refused(name, "true or false", text)
+            raise invalid_option(name, "true or false", text)
         return text.lower() == "true"
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
@@ -208,7 +208,7 @@ class Options:
         if text is None:
             return default
         if text.lower() not in choices:
-            raise refused(name, " or ".join(choices), text)
+            raise invalid_option(name, " or ".join(choices), text)
         return text.lower()
 
     def count(self, name: str, minimum: int = 1) -> int | None:
@@ -217,7 +217,7 @@ class Options:
         if text is None:
             return None
         if not (text.isascii() and text.isdigit() and int(text) >= minimum):
-            raise refused(name, f"a whole number from {minimum} on", text)
+            raise invalid_option(name, f"a whole number from {minimum} on", text)
         return int(text)
 
     def count_range(self, name: str) -> tuple[int | None, int | None]:
@@ -239,7 +239,7 @@ class Options:
         except ValueError:
             value = 0.0
         if not 0 < value < float("inf"):
-            raise refused(name, "a number of seconds above 0", text)
+            raise invalid_option(name, "a number of seconds above 0", text)
         return value
 
     def duration(self, name: str) -> float | None:
@@ -250,7 +250,7 @@ class Options:
         found = _DURATION.fullmatch(text.lower())
         seconds = 0.0 if found is None else int(found[1]) * _UNITS[found[2]]
         if not seconds:
-            raise refused(name, "a duration such as 500ms, 30s, 15m or 2h", text)
+            raise invalid_option(name, "a duration such as 500ms, 30s, 15m or 2h", text)
         return seconds
 
     def __repr__(self) -> str:
@@ -268,10 +268,10 @@ def moment(name: str, text: str) -> datetime:
     except (ValueError, OverflowError, OSError):
         pass
     expected = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
-    raise refused(name, expected, text)
+    raise invalid_option(name, expected, text)
 
 
-def refused(name: str, expected: str, text: str) -> ConfigError:
+def invalid_option(name: str, expected: str, text: str) -> ConfigError:
     return ConfigError(f"option {name} has to be {expected}, not {text!r}")
 
 

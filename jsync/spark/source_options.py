@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from ..errors import ConfigError
 from .buckets import OBJECT_PREFIX, STREAM_PREFIX, check_bucket, check_keys
 from .offsets import MAX_BYTES
-from .options import exclusive, moment, refused
+from .options import exclusive, invalid_option, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,7 +244,7 @@ def _pattern(options: Options) -> re.Pattern[str] | None:
         return re.compile(text)
     except re.error as error:
         expected = f"a regular expression of Python ({error})"
-        raise refused("streamPattern", expected, text) from error
+        raise invalid_option("streamPattern", expected, text) from error
 
 
 def _offset_specs(
@@ -265,7 +265,7 @@ def _offset_specs(
     try:
         given = json.loads(text)
     except ValueError as error:
-        raise refused(name, "JSON when it begins with {", text) from error
+        raise invalid_option(name, "JSON when it begins with {", text) from error
     if missing := [stream for stream in streams if stream not in given]:
         raise ConfigError(f"option {name} has no entry for stream {missing[0]}")
     if other := [stream for stream in given if not reads(stream)]:
@@ -306,7 +306,7 @@ def _offset_spec(name: str, text: str) -> OffsetSpec:
         case "latest":
             return "latest"
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise refused(
+        raise invalid_option(
             name,
             'earliest, latest, a sequence from 1 on, or JSON as {"ORDERS": 42}',
             text,

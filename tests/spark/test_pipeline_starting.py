@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from jsync.spark.pipeline.start_retry import RETRYING, has_not_begun, start_with_retry
+from jsync.spark.pipeline.start_retry import RETRYING, failed_to_start, start_with_retry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def test_a_job_that_has_begun_is_not_repeated() -> None:
             raise error
 
     with pytest.raises(PySparkException, match="Job aborted"):
-        start_with_retry(start, is_retried=has_not_begun)
+        start_with_retry(start, is_retried=failed_to_start)
     assert len(errors) == 1
 
 

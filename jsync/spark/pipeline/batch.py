@@ -17,10 +17,10 @@ from pyspark.sql import (
 
 from .config import ConsoleSink, FileSink, FormatSink, JetStreamSink
 from .merging import merger
-from .start_retry import has_not_begun, start_with_retry
+from .start_retry import failed_to_start, start_with_retry
 from .tasks import running_tasks
 from .validator import jetstream_options
-from .views import FILES, escape_rows, failures, refusals
+from .views import FILES, collect_problems, escape_rows, failures
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,12 +57,12 @@ def run_batch(
         begin = time.monotonic()
         with (
             failures(f"sink {name}", stop),
-            refusals(problems, ("sinks", name)),
+            collect_problems(problems, ("sinks", name)),
             _JobWatcher(spark, name, stop, report),
         ):
             start_with_retry(
                 functools.partial(_write, pipeline, sink, view),
-                is_retried=has_not_begun,
+                is_retried=failed_to_start,
                 is_stopped=stop.is_requested,
                 say=report.say,
             )

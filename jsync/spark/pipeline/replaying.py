@@ -13,7 +13,7 @@ import msgspec
 from ...errors import ConfigError
 from ..buckets import STREAM_PREFIX
 from ..connection import ConnectionOptions, get_jetstream
-from ..options import Options, moment, refused
+from ..options import Options, invalid_option, moment
 from ..sink.options import SinkSettings
 from ..stream_state import fetch_bounds, get_stream, resolve_offset
 from .config import JetStreamSink, JetStreamSource
@@ -216,7 +216,7 @@ def _offset_spec(name: str, text: str) -> OffsetSpec:
         with contextlib.suppress(ConfigError):
             return moment(name, text)
     expected = "a sequence from 1 on, or a time as 2026-01-31T12:00:00Z"
-    raise refused(name, expected, text)
+    raise invalid_option(name, expected, text)
 
 
 def _check_window(

@@ -22,7 +22,7 @@ START_SECONDS: Final = 900.0
 TOO_LATE: Final = "Python worker failed to connect back"
 """The text of Spark's error about a Python worker that starts too late."""
 RETRYING: Final = "a Python worker of Spark did not start within 10 s: starting again"
-_BEGUN: Final = "Job aborted"
+_JOB_STARTED: Final = "Job aborted"
 """The text of Spark's error about a job whose tasks have begun."""
 
 
@@ -31,9 +31,9 @@ def is_late(error: BaseException) -> bool:
     return isinstance(error, PySparkException | Py4JError) and TOO_LATE in str(error)
 
 
-def has_not_begun(error: BaseException) -> bool:
+def failed_to_start(error: BaseException) -> bool:
     """Return whether a Python worker did not connect in time, and no task has begun."""
-    return is_late(error) and _BEGUN not in str(error)
+    return is_late(error) and _JOB_STARTED not in str(error)
 
 
 def start_with_retry(

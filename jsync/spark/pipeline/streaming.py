@@ -21,7 +21,7 @@ from .progress import SinkProgress
 from .start_retry import RETRYING, START_SECONDS, is_late, start_with_retry
 from .tasks import running_tasks
 from .validator import AVAILABLE_NOW, jetstream_options
-from .views import FILES, escape_rows, failures, one_batch_a_run, refusals
+from .views import FILES, collect_problems, escape_rows, failures, one_batch_a_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +78,7 @@ def run_streaming(
             for name in pipeline.sinks:
                 with (
                     failures(f"sink {name}", stop),
-                    refusals(problems, ("sinks", name)),
+                    collect_problems(problems, ("sinks", name)),
                 ):
                     with report.during(f"{name}: starting"):
                         queries[name] = begin(name)

@@ -91,7 +91,10 @@ def make_views(
     views: dict[str, DataFrame] = {}
     for name, source in pipeline.sources.items():
         read = functools.partial(_read, spark, pipeline, name, source, pause)
-        with failures(f"source {name}", stop), refusals(problems, ("sources", name)):
+        with (
+            failures(f"source {name}", stop),
+            collect_problems(problems, ("sources", name)),
+        ):
             frame = start_with_retry(read, is_stopped=stop.is_requested, say=report.say)
             views[name.lower()] = _view(
                 _silenced(pipeline, name, frame), name, source.watermark
@@ -102,7 +105,7 @@ def make_views(
             read = functools.partial(_messages, spark, pipeline, source, columns, pause)
             with (
                 failures(f"source {name}", stop),
-                refusals(problems, ("sources", name)),
+                collect_problems(problems, ("sources", name)),
             ):
                 found = start_with_retry(
                     read, is_stopped=stop.is_requested, say=report.say
@@ -115,7 +118,7 @@ def make_views(
         # The fault of the failed view was already reported.
         if problems:
             break
-        with refusals(problems, ("steps", name)):
+        with collect_problems(problems, ("steps", name)):
             views[name.lower()] = _view(spark.sql(step.sql), name, step.watermark)
     return views
 
@@ -157,7 +160,7 @@ def check_files(
     for name, sink in pipeline.sinks.items():
         view = views.get(sink.view.lower())
         if view is not None and isinstance(sink, FormatSink) and sink.merge_on:
-            with refusals(problems, ("sinks", name)):
+            with collect_problems(problems, ("sinks", name)):
                 check_merge(view, sink)
         if view is None or not (
             isinstance(sink, FileSink) and adds_to_files(sink, pipeline)
@@ -178,7 +181,7 @@ def check_files(
 
 
 @contextmanager
-def refusals(problems: Diagnostics, key: Key) -> Iterator[None]:
+def collect_problems(problems: Diagnostics, key: Key) -> Iterator[None]:
     """Add Spark's errors about a plan to the problems, at the SQL's line if it is known."""
     try:
         yield

@@ -118,7 +118,7 @@ class BatchFence:
                 continue  # another task was faster
             break
         if where is BatchStatus.SUPERSEDED:
-            raise _behind(self._bucket_name, key, attempt.batch)
+            raise _superseded_error(self._bucket_name, key, attempt.batch)
         self._batch_started = started
         if where in REPLAY:
             entered = task_at if where is BatchStatus.RETRIED else started_at
@@ -275,7 +275,7 @@ def commit(
             return  # only the answer was lost
         if fenced is not None and committed is not None and committed.batch >= batch:
             if committed.batch > batch:
-                raise _behind(bucket_name, key, batch)
+                raise _superseded_error(bucket_name, key, batch)
             if committed.digest != report.digest:
                 raise _changed(bucket_name, key, batch, report, committed)
             return
@@ -307,7 +307,7 @@ def commit(
     retry_until_available(put, retry_seconds)
 
 
-def _behind(bucket_name: str, key: str, batch: int) -> CheckpointError:
+def _superseded_error(bucket_name: str, key: str, batch: int) -> CheckpointError:
     return CheckpointError(
         f"batch {batch} of {key} is older than the last batch that the fence in the bucket "
         f"{bucket_name} knows: this is an old checkpoint, or another driver runs the query. "

@@ -54,7 +54,7 @@ MAX_HEADERS: Final = 60_000
 """Bytes of a row's own headers. Streams keep 64 KiB of headers, those added here included."""
 
 
-def is_refusal(error: Exception) -> bool:
+def is_rejection(error: Exception) -> bool:
     """Return whether a stream refuses this message, but would take another one."""
     if isinstance(error, StreamStoreError):
         return "per subject" in str(error)

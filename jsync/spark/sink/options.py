@@ -11,7 +11,7 @@ from ...models import check_filter
 from ...subjects import has_wildcard
 from ..buckets import check_bucket
 from ..connection import ConnectionOptions
-from ..options import exclusive, refused
+from ..options import exclusive, invalid_option
 
 if TYPE_CHECKING:
     from ..options import Options
@@ -55,9 +55,9 @@ def _check_subject(options: Options, name: str) -> None:
     try:
         check_filter(subject, name)
     except ConfigError as error:
-        raise refused(name, expected, subject) from error
+        raise invalid_option(name, expected, subject) from error
     if has_wildcard(subject):
-        raise refused(name, expected, subject)
+        raise invalid_option(name, expected, subject)
 
 
 @dataclass(frozen=True, kw_only=True)

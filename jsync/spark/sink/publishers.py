@@ -22,7 +22,7 @@ from .dead_letters import (
     UNTIL_TIMEOUT,
     DeadLetters,
     has_no_stream,
-    is_refusal,
+    is_rejection,
 )
 from .entries import WRITE, Expectations
 
@@ -182,7 +182,7 @@ class AckPublisher:
                 error = self._expectations.conflict(future, error)
             if self._dead is None:
                 raise error
-            if not self._is_refusal(future.subject, error):
+            if not self._is_rejection(future.subject, error):
                 raise error
             headers = future.headers
             msg_id = None
@@ -198,14 +198,14 @@ class AckPublisher:
                 msg_id,
             )
 
-    def _is_refusal(self, subject: str, error: Exception) -> bool:
+    def _is_rejection(self, subject: str, error: Exception) -> bool:
         """Return whether the error is caused by the row, and is not temporary."""
         if isinstance(error, NoStreamResponseError):
             # The rows have subjects of the known stream, so it has no leader now.
             return self._target is None and self._has_no_stream(subject, error)
         if isinstance(error, StreamMismatchError) and not self._names_stream:
             return False  # another stream has taken over the subject
-        return is_refusal(error)
+        return is_rejection(error)
 
     def _has_no_stream(self, subject: str, error: Exception) -> bool:
         if subject not in self._unknown_subjects:
