@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ..support.campaign import Campaign
 
-HERE = Path(__file__).parent
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test in this folder as a fault campaign."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.fault)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test in this folder as a fault campaign."""
+    item.add_marker(pytest.mark.fault)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,11 +19,8 @@ if TYPE_CHECKING:
     from jsync.models.server_version import ServerVersion
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(here):
-            item.add_marker(pytest.mark.matrix)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.matrix)
 
 
 @pytest.fixture(scope="session", params=LINES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -144,16 +145,18 @@ assert all(
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test in this folder as one that needs a server."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.server)
-            name = item.path.relative_to(HERE).with_suffix("").as_posix()
-            if name in PYTHONS:
-                item.add_marker(pytest.mark.pythons)
-            if name in TCP_ONLY or name.rpartition("/")[0] in TCP_ONLY:
-                item.add_marker(pytest.mark.tcp_only)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test in this folder as one that needs a server."""
+    item.add_marker(pytest.mark.server)
+    for marker in markers_of(item.path):
+        item.add_marker(marker)
+
+
+@cache
+def markers_of(file: Path) -> list[pytest.MarkDecorator]:
+    name = file.relative_to(HERE).with_suffix("").as_posix()
+    tcp_only = name in TCP_ONLY or name.rpartition("/")[0] in TCP_ONLY
+    return [pytest.mark.pythons] * (name in PYTHONS) + [pytest.mark.tcp_only] * tcp_only
 
 
 @pytest.fixture

@@ -31,13 +31,15 @@ JARS = sorted(ROOT.glob(".cache/spark-*.jar"))
 """The jars that `make jars` has fetched."""
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker("spark")
+
+
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     others = []
     for item in items:
-        if HERE in item.path.parents:
-            item.add_marker("spark")
         for mark in item.iter_markers("spark_version"):
             others += [item] * (not version("pyspark").startswith(mark.args[0]))
     items[:] = [item for item in items if item not in others]
