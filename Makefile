@@ -57,7 +57,7 @@ quick: $(VENV)/.test $(VENV)/.spark ## lint, types, the unit tests and the quick
 	$(MAKE) --no-print-directory -j 3 --output-sync lint types quick-tests
 
 quick-tests: $(VENV)/.test
-	scripts/run-tests quick $(VENV) -n 6 --dist loadfile -m 'quick or not (server or tools)' tests/unit tests/server
+	scripts/run-tests quick $(VENV) -n 6 --dist loadfile -m 'quick or not (server or tools)' tests/unit $$(scripts/marked-files quick tests/server)
 
 test: need-java need-tmux need-prometheus need-haproxy need-go $(VENV)/.test $(VENV)/.spark jars servers ## lint, types, docs and the tests
 	scripts/test-all
@@ -80,8 +80,8 @@ interop: need-go need-clients $(VENV)/.test ## the tests beside all other client
 	scripts/run-tests interop $(VENV) -n 2 --dist loadfile -m 'not bulk or clients' tests/interop
 
 websocket: $(VENV)/.test ## the server tests whose outcome depends on the line, over WebSocket
-	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 8 --dist loadfile \
-		-m '$(if $(QUICK),quick and )not bulk and not fault and not tcp_only' tests/server
+	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 8 --dist loadfile -m '$(if $(QUICK),quick and )not bulk and not fault and not tcp_only' \
+		$(if $(QUICK),$$(scripts/marked-files quick tests/server),tests/server)
 gevent: $(VENV)/.test ## quick tests of what greenlets wait for, in a process that gevent has patched
 	PYTHONPATH=. scripts/run-tests gevent $(VENV) -p tests.support.under_gevent -p no:xdist -m 'quick and not threads_only' \
 		$(addprefix tests/server/,core services jetstream/keyvalue jetstream/publishing jetstream/pulls jetstream/test_context.py)

@@ -164,6 +164,21 @@ def collected(*arguments: str | Path) -> list[str]:
     return [line for line in ended.stdout.splitlines() if "::" in line]
 
 
+def test_no_conftest_adds_markers_that_find_files() -> None:
+    """scripts/marked-files finds the files by the text of the tests."""
+    scripts = [ROOT / "Makefile", *(ROOT / "scripts").glob("test-*")]
+    used = {
+        marker
+        for script in scripts
+        for markers in re.findall(r"marked-files '?([a-z|]+)", script.read_text())
+        for marker in markers.split("|")
+    }
+    assert {"bulk", "quick", "slow", "sparks"} == used
+    for path in (ROOT / "tests").rglob("conftest.py"):
+        named = re.findall(r"mark\.(\w+)|add_marker\(\"(\w+)", path.read_text())
+        assert not used & {name for names in named for name in names}, path
+
+
 # The bounds of campaigns -----------------------------------------------------------------
 
 
