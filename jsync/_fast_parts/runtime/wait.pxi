@@ -100,10 +100,11 @@ cdef void sleeper_free(Sleeper* sleeper) noexcept:
 
 cdef enum:  # values of `Park.waiting` without a GIL
     AWAKE
-    ASLEEP   # on the lock
-    POLLING  # in a poll, for `notify_fd`
-    READING  # back from the poll, and perhaps the waker itself
-    WAKING   # a waker is at work on it
+    ASLEEP    # on the lock
+    POLLING   # in a poll, for `notify_fd`
+    READING   # back from the poll, and perhaps the waker itself
+    WAKING    # a waker of a poll is at work on it
+    RELEASED  # a waker has released the lock, or is about to
 
 cdef struct Park:
     Sleeper sleeper
@@ -128,13 +129,19 @@ cdef inline void park_wake(Park* park) noexcept nogil:
 
 
 cdef void park_unpark(Park* park) noexcept nogil:
-    """Wake it, from any thread, and be done with its memory before it continues."""
+    """Wake it, from any thread, and be done with its memory before it continues.
+
+    A thread that sleeps acquires the lock before it continues, so the release comes last.
+    It must not wait for the waker otherwise: on a busy machine it runs in the waker's place.
+    """
     cdef int how = load_int(&park.waiting)
     while how == ASLEEP or how == POLLING or how == READING:
-        if replace_int(&park.waiting, how, WAKING):
-            if how == ASLEEP:
+        if how == ASLEEP:
+            if replace_int(&park.waiting, ASLEEP, RELEASED):
                 sleeper_wake(&park.sleeper)
-            elif how == POLLING:
+                return
+        elif replace_int(&park.waiting, how, WAKING):
+            if how == POLLING:
                 notify(park.notify_fd)
             store_int(&park.waiting, AWAKE)
             return
@@ -218,7 +225,7 @@ cdef bint park_wait(
     try:
         if sleeper_wait(&park.sleeper, deadline, &park.waiting, write_buffer, piggyback):
             if PARALLEL:
-                park_settle(park)
+                store_int(&park.waiting, AWAKE)
             return True
     except BaseException:
         park_leave(park)
@@ -232,12 +239,16 @@ cdef bint park_leave(Park* park) noexcept:
         return False
     if PARALLEL:
         park_settle(park)
-    sleeper_disarm(&park.sleeper)
+    else:
+        sleeper_disarm(&park.sleeper)
     return True
 
 
 cdef void park_settle(Park* park) noexcept:
-    """Wait until the waker has finished."""
+    """Wait until the waker has finished, without a GIL, and take its release back."""
+    if load_int(&park.waiting) == RELEASED:
+        PyThread_acquire_lock_timed(park.sleeper.lock, -1, 0)
+        store_int(&park.waiting, AWAKE)
     while load_int(&park.waiting) == WAKING:
         sched_yield()
 
@@ -283,8 +294,6 @@ cdef inline bint park_end_reading(Park* park) noexcept:
         ):
             return False
         park_settle(park)
-        # If the waker came before the reading, it has released the lock.
-        sleeper_disarm(&park.sleeper)
         return True
     woken = not park.waiting
     park.waiting = park.reading = False
