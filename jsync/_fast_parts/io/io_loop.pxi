@@ -67,7 +67,7 @@ cdef class IOLoop(Parser):
     # and the events. With a GIL `receiving` is enough.
     cdef unsigned long reading_thread
     cdef int telling  # there were events when the last reader left
-    cdef bint chaining  # threads whose answers are read now are woken one by one
+    cdef bint chaining  # threads whose answers are read now are woken one by one, or counted
 
     def __cinit__(self):
         self.fd = self.notify_fds[0] = self.notify_fds[1] = -1
@@ -423,7 +423,7 @@ cdef class IOLoop(Parser):
                 if not self.direct:
                     self.events.append((EVENT_READABLE, None))
                 elif not self.receiving:
-                    self.chaining = not PARALLEL
+                    self.chaining = True
                     try:
                         got += self.receive()
                     finally:

@@ -1,5 +1,10 @@
 # Waiter waits for an answer, and ReplyMux finds the waiter of an answer.
 
+cdef enum:  # values of `Waiter.resuming`
+    UNCOUNTED
+    COUNTED  # in `WakeChain.resuming`
+    RESUMED
+
 @cython.final
 cdef class Waiter(Sink):
     """Waits for one thing: the reply to a request, a PONG, a state of the connection."""
@@ -15,6 +20,7 @@ cdef class Waiter(Sink):
     cdef bint local  # no message of the server sets it
     cdef bint piggyback  # its request leaves as the waiting thread parks
     cdef ChainLink link
+    cdef int resuming  # without a GIL
     cdef list others  # gets the first answer that no stream gave, None: every answer counts
     cdef bint confirms  # an empty answer of a stream counts, too
 
@@ -42,7 +48,11 @@ cdef class Waiter(Sink):
             return 0
         self.result = msg
         store_int(&self.settled, True)
-        if io_loop.chaining and self.park.waiting and not self.park.reading:
+        if PARALLEL:
+            if io_loop.chaining and load_int(&self.park.waiting) == ASLEEP:
+                self.count_resuming()
+            park_wake(&self.park)
+        elif io_loop.chaining and self.park.waiting and not self.park.reading:
             if self.park.sleeper.hub == NULL:
                 chain_add(&self.write_buffer.chain, &self.link, &self.park)
             else:
@@ -51,6 +61,13 @@ cdef class Waiter(Sink):
         else:
             park_wake(&self.park)
         return 0
+
+    cdef void count_resuming(self) noexcept:
+        """Count this thread among those that are about to run, without a GIL."""
+        # Added first, so that the count never falls below 0 if the thread runs already.
+        add_int(&self.write_buffer.chain.resuming, 1)
+        if not replace_int(&self.resuming, UNCOUNTED, COUNTED):
+            add_int(&self.write_buffer.chain.resuming, -1)
 
     cdef inline bint passes_over(self, Msg msg) except -1:
         """Return whether a responder other than a stream answered, and note that."""
@@ -115,7 +132,10 @@ cdef class Waiter(Sink):
                 self.write_buffer, &self.park, deadline, True, False, self.piggyback
             )
         finally:
-            if not PARALLEL and self.write_buffer.generation == jsync_forks:
+            if PARALLEL:
+                if swap_int(&self.resuming, RESUMED) == COUNTED:
+                    add_int(&self.write_buffer.chain.resuming, -1)
+            elif self.write_buffer.generation == jsync_forks:
                 if self.link.park != NULL:
                     chain_leave(&self.write_buffer.chain, &self.link)
                 chain_keep_lock(&self.write_buffer.chain, &self.park.sleeper)
@@ -195,7 +215,7 @@ cdef class ReplyMux(Sink):
         if (<WriteBuffer>write_buffer).needs_io_thread():
             waiter.piggyback = True
             mode = PIGGYBACK
-        elif (<WriteBuffer>write_buffer).chain.resuming:
+        elif load_int_relaxed(&(<WriteBuffer>write_buffer).chain.resuming):
             mode = JOINED
         token = number
         end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), number)
@@ -233,9 +253,4 @@ cdef class ReplyMux(Sink):
                 if isinstance(sink, Waiter) and (<Waiter>sink).passes_over(msg):
                     return 0
                 deliver_to(<Sink>sink, msg, io_loop)
-                if isinstance(sink, Waiter):
-                    if PARALLEL:  # the requesting thread may have removed it
-                        self.waiting.pop(token, None)
-                    else:
-                        del self.waiting[token]
         return 0

@@ -663,14 +663,22 @@ cdef class WriteBuffer:
             return self.batch_and_unlock(LAZY_BYTES, False)
         if mode == CHUNKED:
             return self.batch_and_unlock(SELF_SEND_BYTES, True)
-        if mode == JOINED:
-            store_int_relaxed(&self.joined, self.joined + 1)
-        if mode == PIGGYBACK or (
-            mode == JOINED and self.state == DIRECT and self.joined < MAX_JOINED
-        ):
+        if mode == PIGGYBACK or (mode == JOINED and self.joins_locked()):
             pthread_mutex_unlock(&self.mutex)
             return 0
         return self.send_or_request_flush_and_unlock(mode != AUTO)
+
+    cdef inline bint joins_locked(self) noexcept:
+        """Return whether a request that was just written waits for those of other threads."""
+        if PARALLEL:
+            add_int(&self.joined, 1)
+            # All those threads may run by now. If one does not, the I/O thread sees it, or
+            # else this request, before its next poll, because it alone counts threads.
+            if not load_int(&self.chain.resuming):
+                return False
+        else:
+            store_int_relaxed(&self.joined, self.joined + 1)
+        return self.state == DIRECT and self.joined < MAX_JOINED
 
     cdef int send_or_request_flush_and_unlock(self, bint urgent) noexcept:
         """Send what waits, or have the I/O thread send it."""
@@ -1122,6 +1130,10 @@ cdef class WriteBuffer:
 
     cdef inline bint expects_more(self) noexcept nogil:
         """Return whether requests wait for those of other threads, or soon may."""
+        if PARALLEL:  # in this order: see `joins_locked`
+            return load_int(&self.chain.resuming) or (
+                load_int(&self.joined) and not load_int_relaxed(&self.socket_full)
+            )
         return load_int_relaxed(&self.chain.resuming) or (
             load_int_relaxed(&self.joined) and not load_int_relaxed(&self.socket_full)
         )
