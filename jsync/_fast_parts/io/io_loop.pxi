@@ -67,7 +67,7 @@ cdef class IOLoop(Parser):
     # and the events. With a GIL `receiving` is enough.
     cdef unsigned long reading_thread
     cdef int telling  # there were events when the last reader left
-    cdef bint chaining  # threads whose answers are read now are woken one by one, or counted
+    cdef bint chaining  # threads whose answers are read are woken one by one, or counted
 
     def __cinit__(self):
         self.fd = self.notify_fds[0] = self.notify_fds[1] = -1
@@ -716,6 +716,8 @@ cdef inline bint read_for(WriteBuffer write_buffer, Park* park, int64_t deadline
             write_buffer.io_loop is not None
             and write_buffer.io_loop.read_until(park, deadline)
         )
+    if load_int(&write_buffer.parked):
+        return False  # see `IOLoop.is_readable`
     try:
         io_loop = write_buffer.reader()
         return io_loop is not None and io_loop.read_until(park, deadline)

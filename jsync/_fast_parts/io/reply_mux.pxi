@@ -5,6 +5,7 @@ cdef enum:  # values of `Waiter.resuming`
     COUNTED  # in `WakeChain.resuming`
     RESUMED
 
+
 @cython.final
 cdef class Waiter(Sink):
     """Waits for one thing: the reply to a request, a PONG, a state of the connection."""
@@ -147,6 +148,14 @@ cdef class Waiter(Sink):
         return self.result
 
 
+cdef extern from *:
+    """
+    /* So that threads without a GIL rarely meet in one dict. */
+    #define JSYNC_SHARDS (JSYNC_PARALLEL ? 16 : 1)
+    """
+    const uint64_t SHARDS "JSYNC_SHARDS"
+
+
 @cython.final
 cdef class ReplyMux(Sink):
     """Routes messages on `<prefix><token>` to the sink that waits for that token.
@@ -157,7 +166,7 @@ cdef class ReplyMux(Sink):
     that waits checks `is_open` after `add` and before it sends: then no refusal is missed.
     """
 
-    cdef dict waiting
+    cdef tuple shards  # of the sinks by token: with a GIL one, else a lock for each
     cdef int subscribed
     cdef uint64_t token
     cdef readonly str prefix
@@ -166,10 +175,10 @@ cdef class ReplyMux(Sink):
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.raw_prefix = prefix.encode()
-        self.waiting = {}
+        self.shards = tuple([{} for _ in range(SHARDS)])
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return len(self.waiters())
 
     @property
     def is_open(self) -> bool:
@@ -183,11 +192,14 @@ cdef class ReplyMux(Sink):
     def add(self, sink: Sink) -> int:
         """Expect replies for `sink`. Return the token to put behind `prefix`."""
         cdef uint64_t token = add_number(&self.token, 1)
-        self.waiting[token] = sink
+        self.shard(token)[token] = sink
         return token
 
     def discard(self, token: int) -> None:
-        self.waiting.pop(token, None)
+        self.shard(token).pop(token, None)
+
+    cdef inline dict shard(self, uint64_t token):
+        return <dict>self.shards[<Py_ssize_t>(token % SHARDS)]
 
     @cython.annotation_typing(False)
     def request(
@@ -220,7 +232,7 @@ cdef class ReplyMux(Sink):
         token = number
         end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), number)
         # A new one each time, because the loss of the connection has failed the last one.
-        self.waiting[token] = waiter
+        self.shard(number)[token] = waiter
         try:
             if not load_int(&self.subscribed):
                 return False
@@ -234,13 +246,20 @@ cdef class ReplyMux(Sink):
                 return None
             return waiter.value()
         finally:
-            self.waiting.pop(token, None)
+            self.shard(number).pop(token, None)
             if waiter.piggyback and not waiter.done:  # perhaps it never parked
                 (<WriteBuffer>write_buffer).flush_now()
 
     def waiters(self) -> list:
-        """Return all that wait, to report a failure to them."""
-        return list(self.waiting.values())
+        """Return all sinks that may still get a reply, to report a failure to them."""
+        cdef dict shard
+        cdef list found = []
+        for shard in self.shards:
+            found += list(shard.values())
+        return [
+            sink for sink in found
+            if not isinstance(sink, Waiter) or not load_int(&(<Waiter>sink).settled)
+        ]
 
     cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
         cdef Py_ssize_t i = msg.subject_size
@@ -248,7 +267,7 @@ cdef class ReplyMux(Sink):
         while i > 0 and msg.head[i - 1] != c".":
             i -= 1
         if parse_number(msg.head + i, msg.subject_size - i, &token):
-            sink = dict_get(self.waiting, token)
+            sink = dict_get(self.shard(token), token)
             if sink is not None:
                 if isinstance(sink, Waiter) and (<Waiter>sink).passes_over(msg):
                     return 0

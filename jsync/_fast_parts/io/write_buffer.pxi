@@ -669,7 +669,7 @@ cdef class WriteBuffer:
         return self.send_or_request_flush_and_unlock(mode != AUTO)
 
     cdef inline bint joins_locked(self) noexcept:
-        """Return whether a request that was just written waits for those of other threads."""
+        """Return whether the request just written waits for requests of other threads."""
         if PARALLEL:
             add_int(&self.joined, 1)
             # All those threads may run by now. If one does not, the I/O thread sees it, or

@@ -132,7 +132,7 @@ cdef void park_unpark(Park* park) noexcept nogil:
     """Wake it, from any thread, and be done with its memory before it continues.
 
     A thread that sleeps acquires the lock before it continues, so the release comes last.
-    It must not wait for the waker otherwise: on a busy machine it runs in the waker's place.
+    It must not wait for the waker otherwise, because it may run in the place of the waker.
     """
     cdef int how = load_int(&park.waiting)
     while how == ASLEEP or how == POLLING or how == READING:
