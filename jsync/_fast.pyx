@@ -79,7 +79,7 @@ from os import strerror, urandom
 from queue import Empty
 from sys import exc_info, modules as _modules
 
-from .validation import check_seconds
+from .validation import check_seconds, format_seconds
 from .errors import (
     APIError,
     BlockingCallError,

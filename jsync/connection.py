@@ -32,7 +32,7 @@ from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
 from .services.service import Service
 from .system.system import System
 from .tracing.tracing import trace
-from .validation import check_seconds
+from .validation import check_seconds, format_seconds
 
 if TYPE_CHECKING:
     import ssl
@@ -361,7 +361,7 @@ def connect(
         session.close(0)
         if type(error) is errors.TimeoutError:  # the I/O thread is late with the reason
             raise errors.ConnectTimeoutError(
-                f"not connected within {options.connect_timeout:g} s"
+                f"not connected within {format_seconds(options.connect_timeout)}"
             ) from None
         raise
 
@@ -956,7 +956,9 @@ class Connection(CorePublisher):
         except DrainTimeoutError:
             raise
         except errors.TimeoutError as error:
-            raise DrainTimeoutError(f"not drained within {timeout} s") from error
+            raise DrainTimeoutError(
+                f"not drained within {format_seconds(timeout)}"
+            ) from error
         except ConnectionClosedError:
             if not session.drained:  # otherwise another thread has drained it
                 raise

@@ -1,4 +1,7 @@
-"""The checks of numbers and callbacks that the user gives, before anything is sent."""
+"""The checks of numbers and callbacks that the user gives, before anything is sent.
+
+Also the text of a duration, for errors.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,15 @@ def check_seconds(value: object, name: str) -> float:
     if isnan(number):
         raise ConfigError(f"{name} cannot be NaN: it has to be a number of seconds")
     return number
+
+
+def format_seconds(duration: Seconds | None) -> str:
+    """Return a duration for the text of an error, for example `0.3 s`. None is no limit.
+
+    Timeouts are often what is left until a deadline. Their last digits would say nothing.
+    """
+    seconds = inf if duration is None else check_seconds(duration, "duration")
+    return f"{round(seconds, 2) or seconds:g} s"
 
 
 def check_count(

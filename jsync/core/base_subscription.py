@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .._fast import Msg
 from ..errors import ConfigError, DrainTimeoutError
-from ..validation import check_seconds
+from ..validation import check_seconds, format_seconds
 from .callback_reader import CallbackReader
 from .callbacks import as_callback_error
 from .clock import deadline_after
@@ -146,7 +146,7 @@ class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
                 self._session.ping(deadline)
             except TimeoutError as error:
                 raise DrainTimeoutError(
-                    f"{self!r} was not drained within {timeout} s"
+                    f"{self!r} was not drained within {format_seconds(timeout)}"
                 ) from error
             finally:
                 self._end_reader()
@@ -158,7 +158,7 @@ class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
         if not self._finished.wait(max(0.0, deadline - monotonic())):
             raise DrainTimeoutError(
                 f"the callback of {self!r} had {self.pending} messages left after "
-                f"{timeout} s"
+                f"{format_seconds(timeout)}"
             )
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ import msgspec
 from .. import errors
 from .._fast import HandoffQueue
 from ..errors import ConnectionClosedError
-from ..validation import MAX_SECONDS, check_seconds
+from ..validation import MAX_SECONDS, check_seconds, format_seconds
 from .resources import CloseOnExit
 from .sync import ForkSafeRLock
 
@@ -219,7 +219,9 @@ class ConnectionEvents(CloseOnExit):
         try:
             event = self._queue.get(wait)
         except queue.Empty:
-            raise errors.TimeoutError(f"no event within {wait} s") from None
+            raise errors.TimeoutError(
+                f"no event within {format_seconds(wait)}"
+            ) from None
         if event is None:
             self._ended = True
             self._queue.put(None)  # wakes another waiting thread

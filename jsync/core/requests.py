@@ -13,7 +13,12 @@ from ..errors import (
     ConnectionLostError,
     NoRespondersError,
 )
-from ..validation import check_count, check_optional_callable, check_seconds
+from ..validation import (
+    check_count,
+    check_optional_callable,
+    check_seconds,
+    format_seconds,
+)
 from .clock import deadline_after
 from .resources import NotCopyable
 
@@ -62,7 +67,7 @@ def request_until(
     if timeout <= 0:
         # Do not send: the service would work for a reply that no caller waits for.
         raise errors.TimeoutError(
-            f"no time for a request to {subject!r}: timeout is {timeout} s"
+            f"no time for a request to {subject!r}: timeout is {format_seconds(timeout)}"
         )
     if not reply_mux.is_open:
         session.open_replies()
@@ -73,7 +78,9 @@ def request_until(
         left = deadline - monotonic()
         msg = reply_mux.request(write_buffer, subject, data, left, headers, others)
     if msg is None:
-        raise errors.TimeoutError(f"no reply to {subject!r} within {timeout} s")
+        raise errors.TimeoutError(
+            f"no reply to {subject!r} within {format_seconds(timeout)}"
+        )
     if msg.status == 503 and not msg.data:
         raise NoRespondersError(f"nobody is subscribed to {subject!r}")
     return msg
@@ -105,7 +112,7 @@ def request_many(
     session.write_buffer.check_process()
     if timeout <= 0:
         raise errors.TimeoutError(
-            f"no time for a request to {subject!r}: timeout is {timeout} s"
+            f"no time for a request to {subject!r}: timeout is {format_seconds(timeout)}"
         )
     mailbox, token = open_request(session, subject, data, deadline, headers)
     return ReplyIterator(

@@ -441,7 +441,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
                     on_interval()
                 if deadline is not None and monotonic() >= deadline:
                     raise CeleryTimeoutError(
-                        f"no result of {task_id} within {timeout} s"
+                        f"no result of {task_id} within {timeout:g} s"
                     )
 
     def iter_native(

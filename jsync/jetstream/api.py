@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..models import AccountInfo
 from ..models.server_version import MIN_VERSION
-from ..validation import check_seconds
+from ..validation import check_seconds, format_seconds
 from .features import (
     NO_FEATURES,
     format_version,
@@ -443,7 +443,7 @@ class CallbackRequest:
         self._answer(
             self._box.failure
             or errors.TimeoutError(
-                f"no reply to {self._subject!r} within {self._api.timeout} s"
+                f"no reply to {self._subject!r} within {format_seconds(self._api.timeout)}"
             )
         )
 

@@ -15,6 +15,7 @@ from ..validation import (
     check_optional_callable,
     check_seconds,
     check_str,
+    format_seconds,
 )
 from .features import UNPIN
 from .management import BaseConsumer
@@ -153,7 +154,9 @@ class Consumer(BaseConsumer):
             else:
                 pull.close()
         if msg is None:
-            raise pull.error or errors.TimeoutError(f"no message within {timeout} s")
+            raise pull.error or errors.TimeoutError(
+                f"no message within {format_seconds(timeout)}"
+            )
         return msg
 
     def _idle_pull(

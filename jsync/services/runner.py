@@ -32,6 +32,7 @@ from ..errors import (
     ServiceError,
     SubscriptionClosedError,
 )
+from ..validation import format_seconds
 from .engine import (
     TRANSITIONS,
     EndpointCounters,
@@ -487,7 +488,7 @@ class ServiceRunner(Drainable):
                 pass  # a closed connection brings no more requests
             except errors.TimeoutError as late:
                 raise DrainTimeoutError(
-                    f"{self!r}: the server did not answer within {timeout} s"
+                    f"{self!r}: the server did not answer within {format_seconds(timeout)}"
                 ) from late
             finally:
                 self._end_reader()
@@ -533,7 +534,7 @@ class ServiceRunner(Drainable):
             return
         refused = sum(endpoint.reject_pending() for endpoint in list(self._endpoints))
         raise DrainTimeoutError(
-            f"{self!r}: a handler has not returned within {timeout} s; {refused} requests "
+            f"{self!r}: a handler has not returned within {format_seconds(timeout)}; {refused} requests "
             "were refused"
         )
 

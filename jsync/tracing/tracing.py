@@ -11,7 +11,7 @@ from ..core.subscription import subscribe
 from ..errors import ConfigError
 from ..headers import Headers
 from ..jetstream.features import missing_features, unsupported, version_of_server
-from ..validation import check_bool, check_seconds
+from ..validation import check_bool, check_seconds, format_seconds
 from .engine import DESTINATION, ONLY, Collector
 
 if TYPE_CHECKING:
@@ -61,5 +61,7 @@ def trace(
                 break
     result = found.trace()
     if not result.hops:
-        raise errors.TimeoutError(f"no server told of the message within {timeout} s")
+        raise errors.TimeoutError(
+            f"no server told of the message within {format_seconds(timeout)}"
+        )
     return result

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import Error, HandlerTimeoutError
 from ..jetstream.retries.engine import format_error, user_traceback
+from ..validation import format_seconds
 from .metrics import BUCKETS, HandlerMetrics
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class HandlerRunner:
             assert limit is not None
             what = "message and its thread" if keeps else "thread"
             error = HandlerTimeoutError(
-                f"{self.route.name} took longer than its time_limit of {limit} s; it keeps "
+                f"{self.route.name} took longer than its time_limit of {format_seconds(limit)}; it keeps "
                 f"its {what} until it returns"
             )
             with self._lock:

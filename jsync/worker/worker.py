@@ -25,7 +25,12 @@ from ..errors import (
 from ..health import CONFIRM_SECONDS, READY_SECONDS, Confirmation
 from ..jetstream.retries.driver import RetryHandler
 from ..jetstream.retries.engine import Retry, extension_interval
-from ..validation import check_callable, check_optional_callable, check_seconds
+from ..validation import (
+    check_callable,
+    check_optional_callable,
+    check_seconds,
+    format_seconds,
+)
 from .dead_letters import MaxDeliveriesListener
 from .metrics import WorkerReport
 from .process import run
@@ -684,7 +689,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
                 self._finish()
         if late:
             raise DrainTimeoutError(
-                f"handlers have not returned within {grace} s; the server delivers their "
+                f"handlers have not returned within {format_seconds(grace)}; the server delivers their "
                 "messages again"
             )
 
@@ -692,7 +697,7 @@ class RunningWorker(CloseOnExit, NotCopyable):
         """Wait for the thread that stops the worker."""
         if not self._finished.wait(grace):
             raise DrainTimeoutError(
-                f"another thread has not stopped the worker within {grace} s"
+                f"another thread has not stopped the worker within {format_seconds(grace)}"
             )
 
     def _finish(self) -> None:

@@ -25,6 +25,7 @@ from jsync.validation import (
     check_heartbeat_timeout,
     check_optional_callable,
     check_seconds,
+    format_seconds,
 )
 
 if TYPE_CHECKING:
@@ -228,3 +229,20 @@ def test_a_pull_refuses_every_wrong_count(
 ) -> None:
     with pytest.raises(ConfigError, match=name):
         call(value)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.30000000000000004, "0.3 s"),
+        (1.9999879529955357, "2 s"),
+        (0.001, "0.001 s"),
+        (0, "0 s"),
+        (1234.567, "1234.57 s"),
+        (timedelta(seconds=2), "2 s"),
+        (inf, "inf s"),
+        (None, "inf s"),
+    ],
+)
+def test_durations_in_errors_have_few_digits(seconds: Any, text: str) -> None:
+    assert format_seconds(seconds) == text

@@ -550,7 +550,8 @@ cdef class Mailbox(Sink):
                 raise fresh(error) if error is not None else (
                     SubscriptionClosedError("the subscription has ended")
                 )
-            raise DeadlineError(f"no message within {check_seconds(timeout, 'timeout')} s")
+            seconds = check_seconds(timeout, "timeout")
+            raise DeadlineError(f"no message within {format_seconds(seconds)}")
         return msg
 
     def end_after(self, count: int) -> bool:

@@ -222,7 +222,7 @@ cdef class PubAckFuture:
             if jsync_now() >= deadline:
                 raise DeadlineError(
                     f"no ack for the message to {self.subject!r} within "
-                    f"{check_seconds(timeout, 'timeout')} s: still pending"
+                    f"{format_seconds(check_seconds(timeout, 'timeout'))}: still pending"
                 )
             # While reconnecting no other thread checks the deadlines.
             self.window.wait_among(&self.waiting, min(deadline, self.due), section)

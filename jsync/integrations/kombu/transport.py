@@ -179,7 +179,7 @@ class Transport(base.Transport):  # type: ignore[misc]
                 raise errors.ConnectionClosedError("the connection is closed")
             left = 1.0 if deadline is None else min(1.0, deadline - monotonic())
             if left <= 0:
-                raise TimeoutError(f"no message within {timeout} s")
+                raise TimeoutError(f"no message within {timeout:g} s")
             self.self_pipe.wait(left)
 
     def _deliver(self) -> bool:

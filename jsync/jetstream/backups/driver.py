@@ -15,7 +15,7 @@ from ... import errors
 from ...core.subscription import subscribe
 from ...errors import APIError, BackupError, ConfigError, Error, StreamNotFoundError
 from ...models.info import StreamState
-from ...validation import check_optional_callable, check_seconds
+from ...validation import check_optional_callable, check_seconds, format_seconds
 from ..features import MEMORY_BACKUP, unsupported
 from ..management import stream_info
 from ..replies import get_field
@@ -185,7 +185,7 @@ def _next(
         except errors.TimeoutError as late:
             if left <= LOOK_SECONDS:
                 raise errors.TimeoutError(
-                    f"the server sent no chunk of the backup within {timeout} s: {_RETRY_HINT}"
+                    f"the server sent no chunk of the backup within {format_seconds(timeout)}: {_RETRY_HINT}"
                 ) from late
             _check_exists(api, stream)
     # Chunks can be lost with a connection, and the server does not number the last one.

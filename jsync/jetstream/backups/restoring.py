@@ -30,7 +30,7 @@ from ...errors import (
     SubjectOverlapError,
 )
 from ...models import StreamInfo, check_name
-from ...validation import check_optional_callable, check_seconds
+from ...validation import check_optional_callable, check_seconds, format_seconds
 from ..features import RESTORE_ARCHIVE, RESTORE_RENAMED
 from ..management import check_overlap, delete_stream, stream_info
 from ..replies import get_field, parse_reply
@@ -227,7 +227,7 @@ class _Restore:
                     if monotonic() >= min(silent_at, end):
                         raise errors.TimeoutError(
                             f"the server that restores stream {self._stream} has not "
-                            f"answered within {timeout} s"
+                            f"answered within {format_seconds(timeout)}"
                         ) from late
         finally:
             session.reply_mux.discard(token)
@@ -263,7 +263,7 @@ class _Restore:
             ) from no_responders
         except errors.TimeoutError as late:
             raise errors.TimeoutError(
-                f"the server did not take the backup within {timeout} s"
+                f"the server did not take the backup within {format_seconds(timeout)}"
             ) from late
 
     def _finish(self) -> StreamInfo:

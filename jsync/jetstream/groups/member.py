@@ -10,7 +10,7 @@ from ... import errors
 from ..._fast import safe_finalizer
 from ...core.resources import NotCopyable
 from ...errors import SubscriptionClosedError
-from ...validation import check_callable, check_seconds
+from ...validation import check_callable, check_seconds, format_seconds
 from ..pulls.consume import ConsumeContext, check_error_policy
 from ..pulls.delivery import Delivery
 from ..retries.driver import RetryHandler
@@ -121,7 +121,7 @@ class GroupMember(NotCopyable):
         if self.closed:
             raise SubscriptionClosedError(f"member {self.name!r} has left the group")
         raise errors.TimeoutError(
-            f"no message for member {self.name!r} within {timeout} s"
+            f"no message for member {self.name!r} within {format_seconds(timeout)}"
         )
 
     def consume(

@@ -25,7 +25,12 @@ from ...errors import (
     MessagesLostError,
     MessagesUnconfirmedError,
 )
-from ...validation import check_count, check_optional_callable, check_positive_seconds
+from ...validation import (
+    check_count,
+    check_optional_callable,
+    check_positive_seconds,
+    format_seconds,
+)
 from ..features import FAST_INGEST
 from ..publishing.arrow import arrow_source, publish_table
 from ..publishing.backoff import backoff_delay
@@ -699,7 +704,7 @@ class FastIngest(NotCopyable, FastIngestBase):
                 engine.blocked_error()
                 if engine.state is IngestState.BLOCKED
                 else errors.TimeoutError(
-                    f"no answer from the stream within {self._ack_timeout:g} s"
+                    f"no answer from the stream within {format_seconds(self._ack_timeout)}"
                 )
             )
         else:

@@ -12,7 +12,7 @@ from ..._fast import Waiter
 from ...core.resources import NotCopyable, StopOnExit
 from ...core.sync import ForkSafeRLock
 from ...errors import Error, SubscriptionClosedError
-from ...validation import check_seconds
+from ...validation import check_seconds, format_seconds
 from ..watching.callback import WatchCallback
 from ..watching.current import Applied
 from .codecs import Value
@@ -204,7 +204,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
                 raise self._changes.error
             raise SubscriptionClosedError(f"{self!r} has been stopped")
         raise errors.TimeoutError(
-            f"revision {revision} did not arrive within {timeout} s; {self!r} is at "
+            f"revision {revision} did not arrive within {format_seconds(timeout)}; {self!r} is at "
             f"{self._revision}"
         )
 

@@ -28,7 +28,7 @@ from ...errors import (
     UnsupportedFeatureError,
     WrongRevisionError,
 )
-from ...validation import check_seconds
+from ...validation import check_seconds, format_seconds
 from ..buckets.engine import PASSING
 from .lease import Lease
 
@@ -471,7 +471,7 @@ class Lock(NotCopyable):
     def __enter__(self) -> Self:
         if not self.acquire(self._timeout):
             raise errors.TimeoutError(
-                f"lock {self._key!r} not free within {self._timeout} s"
+                f"lock {self._key!r} not free within {format_seconds(self._timeout)}"
             ) from self._failure
         return self
 

@@ -16,7 +16,12 @@ from ...errors import (
     SubscriptionClosedError,
 )
 from ...models import check_name
-from ...validation import check_callable, check_optional_callable, check_seconds
+from ...validation import (
+    check_callable,
+    check_optional_callable,
+    check_seconds,
+    format_seconds,
+)
 from ..management import consumer_info
 from ..pulls.consume import ConsumeContext
 from ..pulls.engine import consume_limits, fetch_request, idle_seconds
@@ -241,7 +246,7 @@ class OrderedConsumer(CloseOnExit):
                     return msg
                 self._check_open()
                 raise errors.TimeoutError(
-                    f"no message within {timeout} s"
+                    f"no message within {format_seconds(timeout)}"
                 ) from batch.error
         except Exception:
             raise

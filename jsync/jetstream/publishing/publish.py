@@ -15,6 +15,7 @@ from ...errors import (
     TooManyRequestsError,
 )
 from ...models import decode_pub_ack
+from ...validation import format_seconds
 from ..replies import api_error
 from .backoff import backoff_delay
 
@@ -95,7 +96,7 @@ def no_ack(subject: str, timeout: float, others: list[bytes]) -> errors.TimeoutE
     `others` has the replies of responders that are no streams.
     """
     return errors.TimeoutError(
-        f"no ack for the message to {subject!r} within {timeout:g} s: it may have been "
+        f"no ack for the message to {subject!r} within {format_seconds(timeout)}: it may have been "
         f"stored{another_answered(others)}"
     )
 

@@ -15,6 +15,7 @@ from ...validation import (
     check_optional_callable,
     check_positive_seconds,
     check_seconds,
+    format_seconds,
 )
 from .ack_tracker import AckTracker
 from .arrow import arrow_source, publish_table
@@ -311,7 +312,7 @@ class Publisher(NotCopyable):
             timeout = check_seconds(timeout, "timeout")
         if not self._window.flush(timeout):
             raise errors.TimeoutError(
-                f"{self.pending} messages had no ack within {timeout} s: still pending"
+                f"{self.pending} messages had no ack within {format_seconds(timeout)}: still pending"
             )
         self._acks.raise_failures()
 

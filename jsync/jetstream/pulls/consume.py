@@ -15,7 +15,7 @@ from ...core.drain import Drainable
 from ...core.resources import NotCopyable
 from ...core.sync import Latch
 from ...errors import BlockingCallError, ConfigError, DrainTimeoutError, Error
-from ...validation import check_seconds
+from ...validation import check_seconds, format_seconds
 from ..retries.engine import MAX_DELAY, Retry
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class ConsumeContext(Drainable, NotCopyable):
         if self._delivery.acks:
             self._delivery.stop()
         raise DrainTimeoutError(
-            f"the handler of {self._delivery.name} has not returned within {timeout} s"
+            f"the handler of {self._delivery.name} has not returned within {format_seconds(timeout)}"
         )
 
     @property
@@ -275,7 +275,9 @@ class ConsumeContext(Drainable, NotCopyable):
             return
         self._reader.end_idle()
         if not self._finished.wait(timeout):
-            raise DrainTimeoutError(f"the handler has not returned within {timeout} s")
+            raise DrainTimeoutError(
+                f"the handler has not returned within {format_seconds(timeout)}"
+            )
 
     def _ended(self) -> None:
         if self._delivery.mailbox.failure is not None:

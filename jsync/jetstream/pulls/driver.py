@@ -21,6 +21,7 @@ from ...errors import (
     MissedHeartbeatError,
     NoRespondersError,
 )
+from ...validation import format_seconds
 from .delivery import Delivery
 from .engine import UNLIMITED, HeartbeatMonitor, PullEngine
 from .inbox import PullInbox
@@ -253,7 +254,7 @@ class ContinuousPull(Delivery):
             self._on_heartbeat_missed(
                 MissedHeartbeatError(
                     f"no message or heartbeat from consumer {self._consumer} for "
-                    f"{self._heartbeats.timeout:g} s: pulling again"
+                    f"{format_seconds(self._heartbeats.timeout)}: pulling again"
                 )
             )
         else:

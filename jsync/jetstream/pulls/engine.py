@@ -18,7 +18,7 @@ from ...errors import (
     NoRespondersError,
     PullError,
 )
-from ...validation import check_count, check_seconds
+from ...validation import check_count, check_seconds, format_seconds
 
 if TYPE_CHECKING:
     from ...validation import Seconds
@@ -136,7 +136,7 @@ def fetch_request(
         idle_heartbeat = check_seconds(idle_heartbeat, "idle_heartbeat")
     if not 0 <= idle_heartbeat * 2 <= timeout:
         raise ConfigError(
-            f"idle_heartbeat has to be at most half of the timeout of {timeout} s, "
+            f"idle_heartbeat has to be at most half of the timeout of {format_seconds(timeout)}, "
             f"not {idle_heartbeat!r}"
         )
     return PullRequest(

@@ -9,6 +9,7 @@ from ... import errors
 from ..._fast import JetStreamMsg, MessageIterator, safe_finalizer
 from ...core.resources import NotCopyable
 from ...errors import ConnectionLostError, Error, NoRespondersError, PullError
+from ...validation import format_seconds
 from ..publishing.publish import RETRIES, RETRY_SECONDS
 from .engine import (
     HEARTBEATS_MISSED,
@@ -103,12 +104,12 @@ class Pull:
             self._end(
                 PullError(
                     f"no heartbeat from consumer {self.target.consumer} for "
-                    f"{self.heartbeat_timeout:g} s"
+                    f"{format_seconds(self.heartbeat_timeout)}"
                 )
             )
         else:
             self.error = errors.TimeoutError(
-                f"the server has not ended the pull within {self._timeout} s"
+                f"the server has not ended the pull within {format_seconds(self._timeout)}"
             )
             self._end()
 

@@ -17,6 +17,7 @@ from ..._fast import GapTracker, JetStreamMailbox, encode_publish
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...core.sync import ForkSafeRLock
 from ...errors import ConsumerDeletedError, Error, MissedHeartbeatError
+from ...validation import format_seconds
 from .. import management
 from ..pulls.delivery import Delivery, nak_unread, take_all
 from ..pulls.engine import HeartbeatMonitor
@@ -270,7 +271,7 @@ class PushDelivery(Delivery):
             self._on_heartbeat_missed(
                 MissedHeartbeatError(
                     f"no message or heartbeat from consumer {self.name} for "
-                    f"{watch.timeout:g} s"
+                    f"{format_seconds(watch.timeout)}"
                 )
             )
         self._watch_arrivals()

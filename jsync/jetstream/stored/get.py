@@ -31,7 +31,7 @@ from ...errors import (
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
 from ...models.stored import is_stored, parse_direct_headers
-from ...validation import check_int
+from ...validation import check_int, format_seconds
 from ..features import DIRECT_BATCH, GET_BY_TIME
 from ..management import stream_info
 from ..publishing.publish import RETRY_SECONDS
@@ -314,7 +314,7 @@ def _read(
                 if monotonic() + pause >= until:
                     raise errors.TimeoutError(
                         f"no server that answers has message {left} of stream {stream}, "
-                        f"which its leader has, within {seconds} s"
+                        f"which its leader has, within {format_seconds(seconds)}"
                     )
                 session.sleep(pause)
                 pause = min(2 * pause, MAX_POLL_INTERVAL)

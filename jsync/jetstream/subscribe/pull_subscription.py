@@ -14,7 +14,7 @@ from ...core.resources import NotCopyable, UnsubscribeOnExit
 from ...core.session import ConnectionState
 from ...core.sync import Latch
 from ...errors import DrainTimeoutError, Error, SubscriptionClosedError
-from ...validation import check_int, check_seconds
+from ...validation import check_int, check_seconds, format_seconds
 from ..consumer import fetch_available
 from ..pulls.engine import fetch_request
 from ..push.engine import Ownership
@@ -169,7 +169,9 @@ class PullSubscription(UnsubscribeOnExit, Drainable, NotCopyable):
                 raise errors.TimeoutError(f"no message: {pull.error}") from pull.error
             now = monotonic()
             if now >= end:
-                raise errors.TimeoutError(f"no message within {timeout} s")
+                raise errors.TimeoutError(
+                    f"no message within {format_seconds(timeout)}"
+                )
             refused = not refused and now < begin + left
             self._check_active()
 
@@ -258,7 +260,7 @@ class PullSubscription(UnsubscribeOnExit, Drainable, NotCopyable):
         for under_way in list(self._fetches):
             if not under_way.wait(max(0.0, deadline - monotonic())):
                 raise DrainTimeoutError(
-                    f"{self!r} still had a fetch under way after {timeout} s"
+                    f"{self!r} still had a fetch under way after {format_seconds(timeout)}"
                 )
         if self._session.state is ConnectionState.CLOSED:
             return

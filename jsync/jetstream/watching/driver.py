@@ -23,7 +23,7 @@ from ...errors import (
     StreamNotFoundError,
     WrongRevisionError,
 )
-from ...validation import check_bool, check_int, check_optional_callable
+from ...validation import check_bool, check_int, check_optional_callable, format_seconds
 from ..management import stream_info
 from ..ordered.driver import OrderedPull
 from ..ordered.engine import IDLE_HEARTBEAT, Cursor, ordered_config
@@ -604,7 +604,7 @@ class WatchReader(Drainable, Generic[Item]):
             self._pool.end_idle(self._mailbox)
         if not self.finished.wait(seconds):
             raise DrainTimeoutError(
-                f"the callback of a watch has not returned within {timeout} s"
+                f"the callback of a watch has not returned within {format_seconds(timeout)}"
             )
 
     def abandon(self) -> None:

@@ -9,7 +9,7 @@ from ..._fast import EntryIterator, safe_finalizer
 from ...core.clock import deadline_after
 from ...core.resources import NotCopyable, StopOnExit
 from ...errors import SubscriptionClosedError
-from ...validation import check_seconds
+from ...validation import check_seconds, format_seconds
 from .callback import WatchCallback
 from .engine import Item
 
@@ -146,7 +146,7 @@ class BaseWatch(StopOnExit, NotCopyable, Generic[Item]):
             return entry
         if changes.closed:
             raise SubscriptionClosedError("the watch has been stopped")
-        raise errors.TimeoutError(f"no change within {timeout} s")
+        raise errors.TimeoutError(f"no change within {format_seconds(timeout)}")
 
     def wait(self, timeout: Seconds | None = None) -> bool:
         """Block until a watch with a callback has ended.

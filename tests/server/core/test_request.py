@@ -98,6 +98,17 @@ def test_no_reply_in_time_is_a_timeout(nc: jsync.Connection, unique: str) -> Non
     assert isinstance(caught.value, TimeoutError)
 
 
+def test_timeouts_that_were_computed_read_well(
+    nc: jsync.Connection, unique: str
+) -> None:
+    sub = nc.subscribe(unique)
+    with pytest.raises(errors.TimeoutError, match=r"within 0\.3 s$"):
+        nc.request(unique, timeout=0.1 + 0.2)
+    sub.next(0)
+    with pytest.raises(errors.TimeoutError, match=r"within 0\.3 s$"):
+        sub.next(0.1 + 0.2)
+
+
 def test_a_late_reply_is_not_taken_for_another(
     nc: jsync.Connection, unique: str
 ) -> None:
