@@ -224,3 +224,19 @@ def test_a_batch_under_way_has_no_known_outcome(
                 assert holds(led, 5)
                 return
         assert holds(led, 1)
+
+
+def test_resolve_waits_for_the_next_leader(
+    whole: Cluster, follower: LocalServer, stream: jsync.Stream
+) -> None:
+    """While a stream has no leader, it seems that no stream takes the subject."""
+    with jsync.connect(follower.url, ignore_discovered_servers=True) as nc:
+        batch = nc.jetstream(timeout=LONG).atomic_batch()
+        batch.add(f"{stream.name}.1", ack=True)
+        leader = whole.stream_leader(stream.name)
+        leader.pause()
+        with pytest.raises(errors.AmbiguousCommitError):
+            batch.commit(f"{stream.name}.2", timeout=0.5)
+        leader.kill()
+        stored = 0 if batch.resolve(LONG) is None else 2
+        wait_for(lambda: holds(stream, stored), LONG)

@@ -12,8 +12,11 @@ from ...core.requests import request
 from ...errors import (
     AmbiguousCommitError,
     Error,
+    JetStreamNotEnabledError,
+    JetStreamUnavailableError,
     MessageNotFoundError,
     NoRespondersError,
+    PermissionsError,
     StreamNotFoundError,
 )
 from ...models import PubAck, StoredMessage, StreamInfo
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    from ..._fast import BatchMessage
+    from ..._fast import BatchMessage, Msg
     from ...core.session import Session
     from ..api import API
     from .engine import AtomicEngine, BatchPosition
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     Resolver: TypeAlias = Callable[[float | None], PubAck | None]
 
 POLL_INTERVAL = 0.1
+ANSWER_SECONDS = 2.0
+"""Seconds to wait for the first answer to a request, before it is sent again."""
 MAX_STEPS = 100_000
 """The most messages that are read."""
 MAX_DELETED = 1_000_000
@@ -185,24 +190,39 @@ class CommitSearch:
 
         None if the server accepts the message, and 0 if the answer has no error.
         """
-        try:
-            reply = request(
-                self._api.session,
-                entry.subject,
-                b"",
-                self._remaining(),
-                {
-                    "Nats-Batch-Id": self._engine.id,
-                    "Nats-Batch-Sequence": str(entry.sequence),
-                },
-            )
-        except NoRespondersError:
-            self.fail("no stream takes its subject now")
+        reply = self._reply_to(entry)
         if not reply.data:
             return None
         answer = parse_object(reply.data)
         self._stream = get_field(answer, "stream", self._stream, str) or self._stream
         return api_error(answer["error"]).err_code if "error" in answer else 0
+
+    def _reply_to(self, entry: BatchMessage) -> Msg:
+        headers = {
+            "Nats-Batch-Id": self._engine.id,
+            "Nats-Batch-Sequence": str(entry.sequence),
+        }
+        session = self._api.session
+        while True:
+            try:
+                return request(session, entry.subject, b"", self._remaining(), headers)
+            except NoRespondersError:
+                self._await_leader()
+
+    def _await_leader(self) -> None:
+        """Wait a moment, unless no stream has the subject.
+
+        No server takes the messages of a stream without a leader.
+        """
+        try:
+            names = self._request(
+                "STREAM.NAMES", {"subject": self._engine.last_subject}
+            )
+        except (JetStreamNotEnabledError, PermissionsError):
+            names = {}
+        if not get_field(names, "streams", list[str](), list[str]):
+            self.fail("no stream takes its subject now")
+        self._api.session.sleep(min(POLL_INTERVAL, self._remaining()))
 
     def release(self) -> None:
         """End the batch that `fence` began, since a stream has room for few batches."""
@@ -262,7 +282,20 @@ class CommitSearch:
     def _request(
         self, subject: str, payload: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        return self._api.request(subject, payload, timeout=self._remaining())
+        """Send a request to the API, again and again while there is no leader.
+
+        Without a leader of JetStream, no server answers. Each request waits twice as long
+        as the one before, because an answer with many deleted sequences takes a while.
+        """
+        wait = ANSWER_SECONDS
+        while True:
+            try:
+                return self._api.request(
+                    subject, payload, timeout=min(wait, self._remaining())
+                )
+            except (JetStreamUnavailableError, errors.TimeoutError):
+                self._api.session.sleep(min(POLL_INTERVAL, self._remaining()))
+            wait *= 2
 
     def _remaining(self) -> float:
         left = self._deadline - monotonic()

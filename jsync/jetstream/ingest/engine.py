@@ -398,7 +398,8 @@ class IngestEngine(IngestCounters):
             return self.busy
         if self._no_stream:
             return NoStreamResponseError(
-                "no stream takes the message: none has its subject, or JetStream is off"
+                "no stream takes the message: none has its subject, its stream has no "
+                "leader now, or JetStream is off"
             )
         return JetStreamError(
             "a message does not reach the stream, although it was sent several times"

@@ -108,5 +108,6 @@ def another_answered(others: list[bytes]) -> str:
 
 def no_stream(subject: str) -> NoStreamResponseError:
     return NoStreamResponseError(
-        f"no stream takes {subject!r}: none has that subject, or JetStream is off"
+        f"no stream takes {subject!r}: none has that subject, its stream has no leader "
+        "now, or JetStream is off"
     )
