@@ -25,7 +25,7 @@ from .pulls.driver import ContinuousPull
 from .pulls.engine import NANOSECONDS, consume_limits, fetch_request, idle_seconds
 from .pulls.inbox import PullTarget
 from .pulls.messages import MessagesContext
-from .pulls.priority import check_priority_options
+from .pulls.priority import NO_OPTIONS, NO_PRIORITY, check_priority_options
 from .pulls.pull import Batch, Pull, ReusablePull
 from .retries.driver import RetryHandler
 from .retries.engine import extension_interval
@@ -595,16 +595,16 @@ class Consumer(BaseConsumer):
     ) -> PullTarget:
         """Build the target of a pull. Raises `ConfigError` and `UnsupportedFeatureError`."""
         config = None if self._info is None else self._info.config
-        claimed = check_priority_options(
-            group, min_pending, min_ack_pending, priority, config
-        )
-        if claimed.group:
-            self._api.require(claimed.required_features)
-        pin = None
-        if group is not None and (
-            config is None or config.priority_policy == "pinned_client"
-        ):
-            pin = self._pins.setdefault(group, PinId())
+        claimed, pin = NO_PRIORITY, None
+        options = group, min_pending, min_ack_pending, priority
+        if options != NO_OPTIONS or (config is not None and config.priority_groups):
+            claimed = check_priority_options(*options, config)
+            if claimed.group:
+                self._api.require(claimed.required_features)
+            if group is not None and (
+                config is None or config.priority_policy == "pinned_client"
+            ):
+                pin = self._pins.setdefault(group, PinId())
         return PullTarget(
             self._api,
             f"{self._stream}.{self._name}",

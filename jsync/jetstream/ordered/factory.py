@@ -19,7 +19,7 @@ from ...models import ConsumerInfo, StreamInfo
 from ...models.consumer import consumer_request
 from ..api import answered
 from ..pulls.inbox import PullTarget
-from ..pulls.priority import PriorityOptions
+from ..pulls.priority import NO_PRIORITY
 from ..steps import APIRequest
 from ..stream_end.driver import until_answered
 from ..stream_end.engine import end_in
@@ -57,9 +57,7 @@ class ConsumerFactory:
     def pull_target(self) -> PullTarget:
         """Return the consumer that continues from here."""
         name = self.cursor.name or self.cursor.prefix
-        return PullTarget(
-            self.api, f"{self.stream}.{name}", False, PriorityOptions(), None
-        )
+        return PullTarget(self.api, f"{self.stream}.{name}", False, NO_PRIORITY, None)
 
     def create_steps(self) -> Steps[ConsumerInfo]:
         """Yield the requests that make the next consumer, and return it. See `send_next`.

@@ -67,10 +67,6 @@ def check_priority_options(
 
     Raises `ConfigError` for options that the server would reject or ignore.
     """
-    if (group, min_pending, min_ack_pending, priority) == NO_OPTIONS and (
-        config is None or not config.priority_groups
-    ):
-        return NO_PRIORITY
     if min_pending is not None:
         min_pending = check_int(min_pending, "min_pending", 1)
     if min_ack_pending is not None:
