@@ -117,8 +117,8 @@ class ObjectStoreReader(DataSourceReader):
             for listed in found:
                 self._check_size(listed.path, listed.row["length"])
         costs = [
-            (each.row["length"] + OPEN_BYTES) if self._has_content else 1
-            for each in found
+            (listed.row["length"] + OPEN_BYTES) if self._has_content else 1
+            for listed in found
         ]
         return [InputPartition(part) for part in plan_objects(found, costs, options)]
 

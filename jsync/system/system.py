@@ -119,10 +119,10 @@ class System:
             ServerNotFoundError: No server has that name or id.
         """
         found = self.servers()
-        for each in found:
-            if name in (each.name, each.id):
-                return each
-        known = ", ".join(each.name for each in found) or "none"
+        for server in found:
+            if name in (server.name, server.id):
+                return server
+        known = ", ".join(server.name for server in found) or "none"
         raise ServerNotFoundError(f"there is no server {name!r} (known: {known})")
 
     def ping(self) -> list[Reply[Statsz]]:
@@ -354,8 +354,8 @@ class System:
             raise _outside(subject) from no_responders
         if failures and not found:
             raise failures[0]
-        for each in failures:
-            self._owner._session.callbacks.report(each)
+        for error in failures:
+            self._owner._session.callbacks.report(error)
         return sorted(found, key=lambda reply: (reply.server.name, reply.server.id))
 
     def __repr__(self) -> str:
@@ -477,7 +477,11 @@ class Server:
         reply = Accstatz.from_wire(self._ask("ACCSTATZ", payload))
         if options.get("include_unused"):
             return reply
-        used = [each for each in reply.account_statz if each.conns or each.leafnodes]
+        used = [
+            account
+            for account in reply.account_statz
+            if account.conns or account.leafnodes
+        ]
         return reply.replace(account_statz=used)
 
     def raftz(self, **options: Unpack[RaftzOptions]) -> Raftz:

@@ -142,13 +142,13 @@ class MaxDeliveriesListener:
                     found.append(message.sequence)
                     sequence = message.sequence + 1
         return {
-            each: MaxDeliveries(
+            stream_seq: MaxDeliveries(
                 stream=route.stream,
                 consumer=route.consumer,
-                stream_seq=each,
+                stream_seq=stream_seq,
                 deliveries=limit,
             )
-            for each in sorted({*found})
+            for stream_seq in sorted({*found})
         }
 
     def close(self) -> None:

@@ -169,8 +169,8 @@ class Supervisor:
         """Return whether the supervisor and all processes gave recent signs of life."""
         now = monotonic()
         with self._lock:
-            reported = [each.reported_at for each in self._processes.values()]
-        return all(now - each < ALIVE_SECONDS for each in [self._turns, *reported])
+            reported = [process.reported_at for process in self._processes.values()]
+        return all(now - at < ALIVE_SECONDS for at in [self._turns, *reported])
 
     def is_ready(self) -> bool:
         """Return whether enough processes have recently reported that they are ready."""

@@ -94,7 +94,7 @@ def stream_restore(
     moved = _Moved()
     fields: dict[str, Any] = {}
     if subjects:
-        fields["subjects"] = [part for each in subjects for part in each.split(",")]
+        fields["subjects"] = [part for text in subjects for part in text.split(",")]
     if replicas is not None:
         fields["num_replicas"] = replicas
     with settings.connect() as nc, moved.bar(settings):

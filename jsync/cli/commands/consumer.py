@@ -73,7 +73,7 @@ def list_(settings: Settings, stream: str, names: bool) -> None:
         if names:
             write_names(js.consumer_names(stream), settings)
         else:
-            found = (each.cached_info for each in js.consumers(stream))
+            found = (consumer.cached_info for consumer in js.consumers(stream))
             write_infos(found, settings, _COLUMNS, _row)
 
 

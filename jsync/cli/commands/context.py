@@ -243,12 +243,12 @@ def list_(settings: Settings, names: bool) -> None:
             ["name", "selected", "description", "url"],
             [
                 [
-                    each["name"],
-                    "*" if each["selected"] else "",
-                    each["description"],
-                    each["url"] if each["error"] is None else each["error"],
+                    row["name"],
+                    "*" if row["selected"] else "",
+                    row["description"],
+                    row["url"] if row["error"] is None else row["error"],
                 ]
-                for each in found
+                for row in found
             ],
         )
 

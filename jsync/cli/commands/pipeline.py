@@ -184,8 +184,8 @@ def replay(
     for name, value in (
         *(("source", source), ("start", start), ("end", end)),
         *(("stream", stream), ("master", master)),
-        *(("subject", each) for each in subjects),
-        *(("conf", each) for each in conf),
+        *(("subject", subject) for subject in subjects),
+        *(("conf", setting) for setting in conf),
     ):
         if value is not None:
             arguments.append(f"--{name}={value}")
@@ -234,7 +234,9 @@ def status(settings: Settings, bucket: str, streams: bool, http: str | None) -> 
             "your queries, or set monitor = true in the file of a pipeline"
         )
     elif streams:
-        write_table(_STREAM_COLUMNS, [row for each in found for row in _streams(each)])
+        write_table(
+            _STREAM_COLUMNS, [row for query in found for row in _streams(query)]
+        )
     else:
         write_table(_COLUMNS, [_row(query) for query in found])
 
@@ -304,8 +306,8 @@ def _row(query: QueryMetrics) -> list[object]:
 
 def _streams(query: QueryMetrics) -> list[list[object]]:
     return [
-        [query.label, name, each.next, each.lag, each.lag_seconds, each.missing]
-        for name, each in sorted(query.streams.items())
+        [query.label, name, stream.next, stream.lag, stream.lag_seconds, stream.missing]
+        for name, stream in sorted(query.streams.items())
     ]
 
 

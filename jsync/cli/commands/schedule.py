@@ -69,10 +69,10 @@ def list_(settings: Settings, stream: str, filter_: str) -> None:
     with settings.connect() as nc:
         found = list(settings.jetstream(nc).schedules(stream).list(filter_))
     if settings.json:
-        write_json([_document(each) for each in found])
+        write_json([_document(schedule) for schedule in found])
     else:
         columns = ["subject", "schedule", "time_zone", "target", "source", "created"]
-        write_table(columns, [_row(each) for each in found])
+        write_table(columns, [_row(schedule) for schedule in found])
 
 
 @schedule.command(example="jsync schedule info JOBS jobs.mail")

@@ -416,7 +416,7 @@ def _infinite(value: Any) -> float | None:
     elif not isinstance(value, list | tuple):  # a map is a list of pairs
         return None
     found = map(_infinite, value)
-    return next((each for each in found if each is not None), None)
+    return next((number for number in found if number is not None), None)
 
 
 def _seekable(source: Source) -> IO[bytes]:

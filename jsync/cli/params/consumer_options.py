@@ -177,7 +177,7 @@ def consumer_fields(given: Mapping[str, Any], before: ConsumerConfig) -> dict[st
     for name in ("pull", "ephemeral"):
         fields.pop(name, None)
     filters = [
-        part for each in fields.pop("filter_subjects", ()) for part in each.split(",")
+        part for text in fields.pop("filter_subjects", ()) for part in text.split(",")
     ]
     if len(filters) == 1:  # servers before 2.10 have this field, too
         fields["filter_subject"] = filters[0]

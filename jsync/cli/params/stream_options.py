@@ -202,7 +202,7 @@ def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, A
     fields = {name: value for name, value in given.items() if value not in (None, ())}
     subjects = fields.pop("subjects", ())
     if subjects:
-        fields["subjects"] = [part for each in subjects for part in each.split(",")]
+        fields["subjects"] = [part for text in subjects for part in text.split(",")]
     if "retention" in fields:
         fields["retention"] = _RETENTION.get(fields["retention"], fields["retention"])
     if "ack" in fields:

@@ -175,7 +175,9 @@ def _batching(telemetry: Telemetry) -> Replacing:
 
 def _same(messages: list[Any]) -> str | None:
     """Return the subject of all messages of a batch, or None if there are several."""
-    subjects = [each[0] for each in messages if isinstance(each, tuple) and each]
+    subjects = [
+        message[0] for message in messages if isinstance(message, tuple) and message
+    ]
     return subjects[0] if subjects[1:] == subjects[:-1] and subjects else None
 
 
@@ -298,8 +300,8 @@ def _handling(telemetry: Telemetry) -> Replacing:
         call: Function, self: Any, *arguments: Any, **options: Any
     ) -> Any:
         given = [
-            traced(each) if position == _CB else each
-            for position, each in enumerate(arguments)
+            traced(argument) if position == _CB else argument
+            for position, argument in enumerate(arguments)
         ]
         for name in ("cb", "callback"):
             if name in options:

@@ -106,7 +106,11 @@ class ConsumerGroupConfig:
             The names of the members, by partition.
         """
         if self.mappings:
-            return {each: name for name, own in self.mappings.items() for each in own}
+            return {
+                partition: name
+                for name, own in self.mappings.items()
+                for partition in own
+            }
         names = self.member_names
         if not names:
             return {}
@@ -245,10 +249,10 @@ def _checked(config: ConsumerGroupConfig) -> ConsumerGroupConfig:
 def validate(config: ConsumerGroupConfig) -> str | None:
     """Return why a configuration breaks the rules of orbit.go, or None if it does not."""
     try:
-        for each in (*config.members, *config.mappings):
-            check_name(each, "member")
-        for each in config.filters:
-            check_filter(each, "filters")
+        for name in (*config.members, *config.mappings):
+            check_name(name, "member")
+        for subject in config.filters:
+            check_filter(subject, "filters")
     except ConfigError as error:
         return str(error)
     if not 1 <= config.partitions <= MAX_PARTITIONS:
@@ -361,8 +365,8 @@ def read_config(kind: GroupKind, data: bytes, which: str) -> ConsumerGroupConfig
         filters = {stored.filter or "": tuple(stored.partitioning_wildcards or ())}
     else:
         filters = {
-            each.filter: tuple(each.partitioning_wildcards or ())
-            for each in stored.partitioning_filters or ()
+            part.filter: tuple(part.partitioning_wildcards or ())
+            for part in stored.partitioning_filters or ()
         }
     mapped = stored.member_mappings or ()
     config = ConsumerGroupConfig(
@@ -370,7 +374,9 @@ def read_config(kind: GroupKind, data: bytes, which: str) -> ConsumerGroupConfig
         partitions=stored.max_members,
         filters=filters,
         members=tuple(stored.members or ()),
-        mappings={each.member: tuple(each.partitions or ()) for each in mapped},
+        mappings={
+            mapping.member: tuple(mapping.partitions or ()) for mapping in mapped
+        },
         max_buffered_messages=_limit(stored.max_buffered_msg),
         max_buffered_bytes=_limit(stored.max_buffered_bytes),
         format="0.1"
@@ -502,7 +508,8 @@ def is_group_stream(config: StreamConfig, stream: str) -> bool:
         and not others
         and bool(transforms)
         and all(
-            (each.dest or "").lower().startswith("{{partition(") for each in transforms
+            (transform.dest or "").lower().startswith("{{partition(")
+            for transform in transforms
         )
     )
 
@@ -511,7 +518,7 @@ def is_member_consumer(config: ConsumerConfig) -> bool:
     """Return whether a consumer must be one of a member of a static group."""
     filters = config.filter_subjects or [config.filter_subject or ""]
     return config.priority_policy == "pinned_client" and all(
-        each.partition(".")[0].isdecimal() for each in filters
+        subject.partition(".")[0].isdecimal() for subject in filters
     )
 
 
@@ -529,7 +536,7 @@ def subjects_of(config: ConsumerGroupConfig, member: str) -> list[str]:
     filters = [*config.filters] or [ALL]
     if config.mappings or config.format == "0.1":
         filters = [ALL]
-    return [f"{number}.{each}" for each in filters for number in numbers]
+    return [f"{number}.{subject}" for subject in filters for number in numbers]
 
 
 def priority_group(config: ConsumerGroupConfig, member: str) -> str:
@@ -639,7 +646,9 @@ def decide_handover(
     lasts. If that instance is dead, the server deletes the consumer. An instance that has
     just created the consumer is about to pull.
     """
-    served = next((each.pinned_client_id for each in info.priority_groups or ()), None)
+    served = next(
+        (state.pinned_client_id for state in info.priority_groups or ()), None
+    )
     if served and served != pin:
         return HandoverAction.LEAVE
     if not served and (info.num_waiting or _is_new(info)):

@@ -259,7 +259,7 @@ class ConsumerGroup(NotCopyable):
         info = self._consumer_info(name)
         if info is None:
             return GroupMemberInfo(name=name, partitions=partitions)
-        pinned = any(each.pinned_client_id for each in info.priority_groups or ())
+        pinned = any(state.pinned_client_id for state in info.priority_groups or ())
         return GroupMemberInfo(
             name=name,
             partitions=partitions,
@@ -326,7 +326,7 @@ class ConsumerGroup(NotCopyable):
 
     def _after(self, config: ConsumerGroupConfig, number: int, floor: int) -> int:
         """Count the messages of a partition after a sequence, by a temporary consumer."""
-        subjects = [f"{number}.{each}" for each in config.filters or (">",)]
+        subjects = [f"{number}.{subject}" for subject in config.filters or (">",)]
         if config.mappings:
             subjects = [f"{number}.>"]
         fields = {

@@ -251,24 +251,24 @@ _OF_STREAMS: Final = (
 def prometheus_text(queries: Iterable[QueryMetrics]) -> str:
     """Write metrics in Prometheus' text format 0.0.4, labelled by query and stream."""
     text = PrometheusText("jsync_spark_")
-    by_label = {each.label: each for each in queries}
-    labelled = [({"query": label}, each) for label, each in by_label.items()]
+    by_label = {query.label: query for query in queries}
+    labelled = [({"query": label}, query) for label, query in by_label.items()]
     text.add(
         *("query_running", "gauge", "Whether the query runs."),
-        ((labels, each.state == "running") for labels, each in labelled),
+        ((labels, query.state == "running") for labels, query in labelled),
     )
     for name, kind, words, field in _METRICS:
         values = (
-            (labels, getattr(each, field))
-            for labels, each in labelled
-            if each.is_complete or field not in _SUMS
+            (labels, getattr(query, field))
+            for labels, query in labelled
+            if query.is_complete or field not in _SUMS
         )
         text.add(name, kind, words, values)
     for name, kind, words, field in _OF_STREAMS:
         values = (
             ({**labels, "stream": stream}, getattr(position, field))
-            for labels, each in labelled
-            for stream, position in sorted(each.streams.items())
+            for labels, query in labelled
+            for stream, position in sorted(query.streams.items())
         )
         text.add(name, kind, words, values)
     return str(text)

@@ -199,7 +199,7 @@ class Monitor:
 
         Call it from any thread. It does not block.
         """
-        return [msgspec.structs.replace(each) for each in self._shown.values()]
+        return [msgspec.structs.replace(query) for query in self._shown.values()]
 
     def prometheus_text(self) -> str:
         """Write the metrics as Prometheus text, format 0.0.4. It does not block."""
@@ -218,9 +218,9 @@ class Monitor:
         measured = self._measured
         oldest = monotonic() - _MAX_MISSED * (self._interval + PAUSE)
         return all(
-            each.state == "ended"
-            or (each.state == "running" and measured[each.id] >= oldest)
-            for each in self._shown.values()
+            query.state == "ended"
+            or (query.state == "running" and measured[query.id] >= oldest)
+            for query in self._shown.values()
         )
 
     # The monitor's thread -------------------------------------------------------------
@@ -336,9 +336,9 @@ class Monitor:
             if isinstance(entry, Committed) and entry.totals is not None:
                 totals.append(entry.totals)
         if totals:
-            query.dead_letters = sum(each.dead_letters for each in totals)
-            query.duplicates = sum(each.duplicates for each in totals)
-            query.collisions = sum(each.collisions for each in totals)
+            query.dead_letters = sum(total.dead_letters for total in totals)
+            query.duplicates = sum(total.duplicates for total in totals)
+            query.collisions = sum(total.collisions for total in totals)
 
     # Closing --------------------------------------------------------------------------
 

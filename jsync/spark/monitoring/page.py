@@ -43,12 +43,14 @@ def status_page(queries: Sequence[QueryMetrics], bucket: str) -> str:
     else:
         parts.append(_table(_QUERY, map(_query, queries)))
         parts += [
-            f'<h2 class="failed">{escape(each.label)}</h2><pre>{escape(each.error)}</pre>'
-            for each in queries
-            if each.error is not None
+            f'<h2 class="failed">{escape(query.label)}</h2><pre>{escape(query.error)}</pre>'
+            for query in queries
+            if query.error is not None
         ]
         parts.append("<h2>Streams</h2>")
-        parts.append(_table(_STREAM, (row for each in queries for row in _rows(each))))
+        parts.append(
+            _table(_STREAM, (row for query in queries for row in _rows(query)))
+        )
     return "\n".join([*parts, "</body></html>\n"])
 
 
@@ -66,10 +68,16 @@ def _query(query: QueryMetrics) -> list[str]:
 
 
 def _rows(query: QueryMetrics) -> Iterable[list[str]]:
-    for name, each in sorted(query.streams.items()):
-        numbers = _number(each.next), _number(each.lag)
-        age = _age(each.lag, each.lag_seconds)
-        yield [escape(query.label), escape(name), *numbers, age, _number(each.missing)]
+    for name, stream in sorted(query.streams.items()):
+        numbers = _number(stream.next), _number(stream.lag)
+        age = _age(stream.lag, stream.lag_seconds)
+        yield [
+            escape(query.label),
+            escape(name),
+            *numbers,
+            age,
+            _number(stream.missing),
+        ]
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

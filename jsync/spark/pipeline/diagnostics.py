@@ -59,7 +59,7 @@ def dotted(key: Key) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a suggestion for an unknown name, as the end of a sentence."""
-    names = {each.lower(): each for each in known}
+    names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     if near:
         return f": did you mean {names[near[0]]!r}?"

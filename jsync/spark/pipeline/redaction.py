@@ -22,9 +22,9 @@ REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential"
 def secret_variables(pipeline: Pipeline) -> list[str]:
     """Return the environment variables that contain the pipeline's secrets."""
     found = set()
-    for each in (*pipeline.sources.values(), *pipeline.sinks.values()):
-        if isinstance(each, JetStreamSource | JetStreamSink):
-            options = Options(jetstream_options(pipeline, each.options))
+    for part in (*pipeline.sources.values(), *pipeline.sinks.values()):
+        if isinstance(part, JetStreamSource | JetStreamSink):
+            options = Options(jetstream_options(pipeline, part.options))
             chosen = ConnectionOptions.of(options)
             match chosen.secret:
                 case _, "env", name:

@@ -91,14 +91,18 @@ def replay_pipeline(
     if replay_range.stream is None and not again:
         _check_window(pipeline, js, offsets, out)
     target.setdefault("jobId", _job(pipeline, replay_range, options))
-    others = {each: one for each, one in pipeline.sources.items() if not one.static}
+    others = {
+        source_name: one
+        for source_name, one in pipeline.sources.items()
+        if not one.static
+    }
     sources = {
-        each: (
+        source_name: (
             msgspec.structs.replace(one, options=_kept(one))
-            if isinstance(one, JetStreamSource) and each in others
+            if isinstance(one, JetStreamSource) and source_name in others
             else one
         )
-        for each, one in pipeline.sources.items()
+        for source_name, one in pipeline.sources.items()
     }
     sources[name] = msgspec.structs.replace(source, options=options)
     chosen = msgspec.structs.replace(sink, options=target, output_mode="append")

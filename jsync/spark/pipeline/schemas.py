@@ -60,7 +60,7 @@ def known_types(pipeline: Pipeline) -> dict[str, dict[str, str]]:
         found: dict[str, str] = {}
         if isinstance(source, JetStreamSource):
             types = column_types(source)
-            found = {each: types[each] for each in source_columns(source)}
+            found = {name: types[name] for name in source_columns(source)}
         declared = source.json if isinstance(source, JetStreamSource) else source.schema
         if declared is not None:
             found |= sql.types(declared)

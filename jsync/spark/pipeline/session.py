@@ -218,7 +218,7 @@ def _gateway(settings: Settings, say: Callable[[str], object]) -> Any:
     If Java does not start with the options that jsync chose, it starts without them.
     """
     if not _launched:
-        java = [each for each in settings.choices if each.name == JAVA_OPTIONS]
+        java = [choice for choice in settings.choices if choice.name == JAVA_OPTIONS]
         archive = settings.archive
         file = None if archive is None else file_of(archive)
         attempts = [(java, None if file else archive)]

@@ -96,7 +96,7 @@ def run_streaming(
                 raise PipelineError(f"sink {name}: {explain(failure)[0]}") from failure
         if stop.requests:
             break
-    return [each.summary() for each in progress.values()]
+    return [query.summary() for query in progress.values()]
 
 
 def _begin(
@@ -226,7 +226,9 @@ def _follow(
                 queries[name] = begin(name)
         if not any(query.isActive for query in queries.values()):
             return False
-        lines = [each.line(tasks.of(queries[name])) for name, each in progress.items()]
+        lines = [
+            query.line(tasks.of(queries[name])) for name, query in progress.items()
+        ]
         report.progress(" | ".join(lines))
         if stop.requests:
             report.say(

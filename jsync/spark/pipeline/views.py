@@ -128,8 +128,8 @@ def check_formats(
 ) -> None:
     """Add the formats to the problems that Spark does not have, and missing drivers."""
     tables: list[tuple[str, str, Source | Sink]]
-    tables = [("sources", *each) for each in pipeline.sources.items()]
-    tables += [("sinks", *each) for each in pipeline.sinks.items()]
+    tables = [("sources", *item) for item in pipeline.sources.items()]
+    tables += [("sinks", *item) for item in pipeline.sinks.items()]
     for kind, name, table in tables:
         if not isinstance(table, FormatSource | FormatSink):
             continue
@@ -358,7 +358,7 @@ def _is_malformed(text: Column, source: JetStreamSource, parsed: DataFrame) -> C
     names = F.array(*map(F.lit, fields))
     columns = {name: F.col(f"{_PAYLOAD}.`{name}`") for name in fields}
     is_empty = functools.reduce(
-        lambda one, other: one & other, (each.isNull() for each in columns.values())
+        lambda one, other: one & other, (column.isNull() for column in columns.values())
     )
     has_none = is_empty & ~F.coalesce(
         F.arrays_overlap(F.json_object_keys(text), names), F.lit(False)

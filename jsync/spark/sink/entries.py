@@ -143,7 +143,7 @@ def _headers(
     if expected is None:
         return [fixed[operation] or None for operation in operations.to_pylist()]
     found: list[list[tuple[str, str]] | None] = []
-    columns = (each.to_pylist() for each in (keys, operations, data, expected))
+    columns = (column.to_pylist() for column in (keys, operations, data, expected))
     for key, operation, value, revision in zip(*columns, strict=True):
         headers = list(fixed[operation])
         if revision is not None:
