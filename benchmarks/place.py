@@ -268,6 +268,10 @@ def use_jsync(*arguments: object) -> list[str]:
     return _python("use_jsync", arguments)
 
 
+def use_gevent(*arguments: object) -> list[str]:
+    return _python("use_gevent", arguments)
+
+
 def use_natspy(*arguments: object) -> list[str]:
     return _python("use_natspy", arguments)
 

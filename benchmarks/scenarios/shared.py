@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from ..place import program, use_gevent, use_jsync
 from .keyvalue import SIZE, bucket
 from .request import echoed, p99_ratio
 from .scenario import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 COUNT = 80_000
 COUNT_ALONE = 20_000
+GREENLETS = 1000
 CALLS = {
     "publish": "JetStream publishes",
     "publishmemory": "JetStream publishes in memory",
@@ -83,8 +85,30 @@ def scenario(call: str, threads: int) -> Scenario:
     )
 
 
+def greenlet_jobs(place: Place) -> Iterator[tuple[str, Job]]:
+    def task(threads: int) -> tuple[object, ...]:
+        count = place.count(COUNT)
+        return ("shared", place.server.url, "publish", SUBJECT, SIZE, count, threads)
+
+    commands = {
+        f"jsync, {GREENLETS} greenlets": use_gevent(*task(GREENLETS)),
+        "jsync, 32 threads": use_jsync(*task(32)),
+    }
+    if place.natsgo is not None:
+        commands[f"nats.go, {GREENLETS} goroutines"] = program(
+            place.natsgo, *task(GREENLETS)
+        )
+    for client, command in commands.items():
+        yield client, functools.partial(stored, place, command, storage="memory")
+
+
 SHARED = {
     f"shared{call}{threads}": scenario(call, threads)
     for call in CALLS
     for threads in (1, 8, 32)
 }
+SHARED["greenlets"] = Scenario(
+    f"One connection: JetStream publishes of {GREENLETS} greenlets of gevent, {SIZE} B",
+    COLUMNS,
+    greenlet_jobs,
+)
