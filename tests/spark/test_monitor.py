@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import jsync as library
 from jsync import errors
-from jsync.spark import QueryMetrics, monitor, query_statuses
+from jsync.spark import QueryMetrics, StreamMetrics, monitor, query_statuses
+from jsync.spark.monitoring.lag import measure_lag
 
 from ..cli.support import Jsync
 from ..support.servers import wait_for
@@ -112,6 +113,29 @@ def test_query_lag_is_reported_in_messages_and_seconds(
     lines = [record for record in caplog.records if record.name == logger_name()]
     assert any(f"{stream.name} 10 behind" in each.getMessage() for each in lines)
     assert lines[-1].progress["streams"][stream.name]["next"] == 6  # type: ignore[attr-defined]
+
+
+def test_lag_counts_no_messages_that_are_gone(
+    js: library.JetStream, stream: library.Stream
+) -> None:
+    stream.update(max_msgs_per_subject=1)
+    for number in range(60):
+        js.publish(f"{stream.name}.{min(number, 10)}", b"")
+    created = stream.info().created
+    assert created is not None
+    at_next = {}
+    for sequence in (1, 6, 30, 61):
+        position = StreamMetrics(created=created.isoformat(), next=sequence)
+        query = QueryMetrics(id="q", streams={stream.name: position})
+        assert measure_lag(js, query) is None
+        at_next[sequence] = position.lag
+    assert at_next == {1: 11, 6: 11, 30: 1, 61: 0}
+    stream.delete_message(60)
+    position = StreamMetrics(created=created.isoformat(), next=30)
+    assert (
+        measure_lag(js, QueryMetrics(id="q", streams={stream.name: position})) is None
+    )
+    assert (position.lag, position.lag_seconds) == (0, 0.0)
 
 
 def logger_name() -> str:

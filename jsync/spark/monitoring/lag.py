@@ -13,7 +13,7 @@ from ...errors import (
 )
 
 if TYPE_CHECKING:
-    from ... import JetStream, Stream
+    from ... import JetStream
     from .metrics import QueryMetrics, StreamMetrics
 
 
@@ -49,21 +49,20 @@ def _lag(
     if info.created is None or info.created.isoformat() != metrics.created:
         return None, None  # the stream was recreated
     state = info.state
-    lag = max(0, state.last_seq + 1 - max(metrics.next, state.first_seq))
-    if not lag or not state.messages:
+    start = max(metrics.next, state.first_seq)
+    if start > state.last_seq or not state.messages:
         return 0, 0.0
-    return lag, _age(stream, metrics.next)
-
-
-def _age(stream: Stream, sequence: int) -> float | None:
-    """Return the age of the first message from `sequence` on. None: unknown."""
-    now = stream.cached_info.ts
+    age: float | None = None
     try:
-        first = stream.get_message(sequence=sequence, next_by_subject=">", direct=False)
+        first = stream.get_message(sequence=start, next_by_subject=">", direct=False)
     except MessageNotFoundError:
-        return 0.0
+        return 0, 0.0
     except (PermissionsError, UnsupportedFeatureError):
-        return None
-    if now is None:
-        return None
-    return max(0.0, round((now - first.timestamp).total_seconds(), 3))
+        pass
+    else:
+        start = first.sequence
+        if info.ts is not None:
+            seconds = (info.ts - first.timestamp).total_seconds()
+            age = max(0.0, round(seconds, 3))
+    # With gaps there are fewer messages than sequences.
+    return max(0, min(state.last_seq + 1 - start, state.messages)), age

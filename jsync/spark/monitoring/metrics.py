@@ -41,7 +41,8 @@ class StreamMetrics(msgspec.Struct, kw_only=True):
     created: str
     next: int
     lag: int | None = None
-    """Messages from `next` to the end of the stream. None: unknown."""
+    """Messages from `next` to the end of the stream, or more in a stream with gaps. None:
+    unknown."""
     lag_seconds: float | None = None
     """The age in seconds of the first unread message. None: unknown."""
     missing: int = 0
