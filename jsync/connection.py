@@ -1008,8 +1008,12 @@ class Connection(CorePublisher):
 
     @property
     def is_connected(self) -> bool:
-        """True while the connection is up. A call may still find the connection lost."""
-        return self._session.state is ConnectionState.CONNECTED
+        """True while the connection is up. A call may still find the connection lost.
+
+        False in a forked child, to which the connection does not belong.
+        """
+        session = self._session
+        return session.state is ConnectionState.CONNECTED and not session.forked
 
     @property
     def is_closed(self) -> bool:

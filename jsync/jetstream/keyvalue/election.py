@@ -86,6 +86,7 @@ class Election(StopOnExit, NotCopyable):
         Raises:
             LockLostError: The leadership was lost.
             LockNotHeldError: This candidate does not lead.
+            ForkedProcessError: This is a child of the process that leads.
         """
         return self._lock.token
 

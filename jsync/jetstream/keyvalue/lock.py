@@ -146,9 +146,14 @@ class Lock(NotCopyable):
 
     @property
     def held(self) -> bool:
-        """True while you hold the lock, by the clock of this machine."""
+        """True while you hold the lock, by the clock of this machine.
+
+        A forked child does not hold the lock of its parent.
+        """
         lease = self._lease
-        return lease is not None and lease.is_held(boottime())
+        return (
+            lease is not None and lease.is_held(boottime()) and not self._session.forked
+        )
 
     @property
     def token(self) -> int:
@@ -157,7 +162,9 @@ class Lock(NotCopyable):
         Raises:
             LockLostError: The lock was lost.
             LockNotHeldError: It was not acquired, or it was released.
+            ForkedProcessError: This is a child of the process that holds the lock.
         """
+        self._session.write_buffer.check_process()
         lease = self._lease
         if lease is None:
             raise LockNotHeldError(f"lock not held: {self._key!r}; acquire it first")
@@ -169,7 +176,7 @@ class Lock(NotCopyable):
     def remaining(self) -> float:
         """Seconds until the lock ends without a renewal. 0 if you do not hold it."""
         lease, moment = self._lease, boottime()
-        if lease is None or not lease.is_held(moment):
+        if lease is None or not self.held:
             return 0.0
         return max(0.0, lease.ends - moment)
 

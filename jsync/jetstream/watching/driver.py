@@ -475,6 +475,7 @@ class WatchReader(Drainable, Generic[Item]):
         return (
             not self._mailbox.closed
             and self._session.state is ConnectionState.CONNECTED
+            and not self._session.forked
         )
 
     @property

@@ -45,3 +45,40 @@ def test_a_blocks_error_passes_though_its_end_fails(
 """
     )
     assert run_child(script, server.url, unique) == ""
+
+
+def test_a_forked_child_holds_leads_and_follows_nothing(
+    server: LocalServer, unique: str
+) -> None:
+    """The parent may release the lock at any time, and the child would not notice."""
+    script = (
+        FORK
+        + """
+    bucket = nc.jetstream().create_key_value(bucket=subject, limit_marker_ttl=60)
+    lock = bucket.lock("a", ttl=30)
+    leads = threading.Event()
+    election = bucket.elect("b", ttl=30, on_elected=lambda token: leads.set())
+    leads.wait()
+    live = bucket.live()
+    with lock:
+        facts = {
+            "held": lambda: lock.held,
+            "is_leader": lambda: election.is_leader,
+            "is_current": lambda: live.is_current,
+            "is_connected": lambda: nc.is_connected,
+        }
+        for name, fact in facts.items():
+            if (result := (fact(), in_child(fact))) != (True, "False"):
+                print(name, result)
+        if (result := in_child(lambda: lock.remaining)) != "0.0":
+            print("remaining", result)
+        for name, one in {"lock": lock, "election": election}.items():
+            if (result := in_child(lambda: one.token)) != "ForkedProcessError":
+                print(name, "token", result)
+        assert lock.held and lock.token and election.token
+    election.stop()
+    check_parent()
+    nc.close()
+"""
+    )
+    assert run_child(script, server.url, unique) == ""
