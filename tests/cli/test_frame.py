@@ -182,6 +182,22 @@ def test_a_group_without_a_command_lists_its_commands(family: tuple[str, ...]) -
     assert "..." not in ended.errors.partition("\n")[2], "a line that is cut off"
 
 
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("stream info nowhere", "jsync stream ls, which"),
+        ("fetch {stream} nothing --no-wait", "jsync consumer ls STREAM, which"),
+        ("stream create {stream} --subjects other", "jsync stream edit, which"),
+    ],
+)
+def test_a_wrong_name_shows_the_next_command(
+    jsync: Jsync, stream: Stream, line: str, advice: str
+) -> None:
+    ended = jsync(*line.format(stream=stream.name).split())
+    assert ended.code in {ExitCode.FAILED, ExitCode.NOT_FOUND}
+    assert ended.errors.splitlines()[1].startswith(f"Try: {advice}"), ended.errors
+
+
 def test_missing_servers_exit_with_1_silent_ones_4() -> None:
     ended = Jsync()("stream", "ls", "--server", refusing_url())
     assert (ended.code, ended.output) == (1, "")
@@ -211,7 +227,7 @@ def test_interrupts_exit_130_broken_pipes_141_others_1(
     assert raising(ZeroDivisionError("by zero")) == 1
     assert raising(FileNotFoundError(2, "No such file", "a.json")) == 1
     assert capsys.readouterr().err == (
-        "jsync: none here\n"
+        "jsync: none here\nTry: jsync stream ls, which lists the streams\n"
         "jsync: ZeroDivisionError: by zero\n"
         "jsync: a.json: No such file\n"
     )

@@ -227,6 +227,7 @@ def test_streams_are_shown_purged_and_deleted_with_messages(
     assert (gone.code, gone.output) == (3, "")
     assert gone.errors == (
         f"jsync: stream not found (err_code 10059, asked STREAM.INFO.{name})\n"
+        "Try: jsync stream ls, which lists the streams\n"
     )
 
 

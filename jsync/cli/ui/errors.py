@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -52,6 +52,14 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (OSError, ExitCode.FAILED),
 )
 
+_ADVICE: Final[dict[type[BaseException], str]] = {
+    errors.StreamNotFoundError: "jsync stream ls, which lists the streams",
+    errors.ConsumerNotFoundError: "jsync consumer ls STREAM, which lists its consumers",
+    errors.StreamNameInUseError: "jsync stream edit, which changes a stream",
+    errors.ConsumerExistsError: "jsync consumer edit, which changes a consumer",
+}
+"""The next command after an error of exactly this type."""
+
 
 def code_of(error: BaseException) -> ExitCode:
     """Return the exit code for an error."""
@@ -91,6 +99,8 @@ def run_with_exit_code(command: Callable[[], ExitCode | None]) -> int:
         return ExitCode.BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - a traceback helps nobody at a prompt
         print_error(format_error(error))
+        if advice := _ADVICE.get(type(error)):
+            echo(f"Try: {advice}", err=True)
         return code_of(error)
     return ExitCode.DONE if code is None else code
 
