@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ..errors import ConfigError
+from ..subjects import covers
 from .buckets import OBJECT_PREFIX, STREAM_PREFIX, check_bucket, check_keys
 from .offsets import MAX_BYTES
 from .options import exclusive, invalid_option, moment
@@ -159,7 +160,7 @@ class SourceOptions:
         return cls(
             streams=streams,
             pattern=pattern,
-            subjects=options.list("subjects"),
+            subjects=widest(options.list("subjects")),
             bucket=bucket,
             keys=keys,
             is_table=_is_table(options, streaming=streaming),
@@ -183,6 +184,16 @@ class SourceOptions:
 def matches(pattern: re.Pattern[str], stream: str) -> bool:
     """Return whether a pattern chooses this stream."""
     return not stream.startswith(BUCKETS) and pattern.fullmatch(stream) is not None
+
+
+def widest(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the patterns that no other one covers, because servers refuse the others."""
+    unique = dict.fromkeys(patterns)
+    return tuple(
+        pattern
+        for pattern in unique
+        if not any(other != pattern and covers(other, pattern) for other in unique)
+    )
 
 
 def _bucket(options: Options, *, streaming: bool) -> tuple[str | None, tuple[str, ...]]:
@@ -213,7 +224,7 @@ def _bucket(options: Options, *, streaming: bool) -> tuple[str | None, tuple[str
     check_bucket(bucket)
     keys = options.list("keys")
     check_keys(keys)
-    return bucket, keys
+    return bucket, widest(keys)
 
 
 def _is_table(options: Options, *, streaming: bool) -> bool:

@@ -74,7 +74,7 @@ def get_stream(js: JetStream, name: str) -> Stream:
         near = difflib.get_close_matches(name, names, n=1)
         hint = f": did you mean {near[0]!r}?" if near else ": create it first"
         if kind is StreamNotFoundError and STREAM_PREFIX + name in names:
-            hint = f", but a bucket: read it with option bucket, {name!r}"
+            hint = f", but a bucket: give option bucket, {name!r}, instead of stream"
         if kind is StreamNotFoundError and OBJECT_PREFIX + name in names:
             hint = f", but an object store: read it with option objectStore, {name!r}"
         raise kind(

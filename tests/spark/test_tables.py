@@ -381,7 +381,7 @@ def test_a_missing_bucket_has_a_hint(
         TableReader(Options(chosen), bucket_schema()).partitions()
     chosen = {"nats.servers": server.url, "stream": bucket.bucket}
     columns = source_schema(include_headers=False)
-    with pytest.raises(errors.StreamNotFoundError, match="read it with option bucket"):
+    with pytest.raises(errors.StreamNotFoundError, match="give option bucket"):
         JetStreamReader(Options(chosen), columns).partitions()
     js.create_stream(name=f"KV_{bucket.bucket}S", subjects=[bucket.bucket])
     chosen = {"nats.servers": server.url, "bucket": f"{bucket.bucket}S"}

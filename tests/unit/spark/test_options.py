@@ -219,6 +219,14 @@ def test_a_batch_rejects_options_of_a_stream(
         SourceOptions.of(Options({"stream": "A", **given}), streaming=False)
 
 
+def test_filters_that_others_cover_are_left_out() -> None:
+    """A server refuses filters that overlap."""
+    given = source(subjects="a.1, b.>, a.*, a.*, b.c.d, c.*.x, c.y.*")
+    assert given.subjects == ("b.>", "a.*", "c.*.x", "c.y.*")
+    of_bucket = Options({"bucket": "b", "keys": "*,k,k.1"})
+    assert SourceOptions.of(of_bucket, streaming=False).keys == ("*", "k.1")
+
+
 def test_a_stream_has_no_end() -> None:
     with pytest.raises(ConfigError, match="endingOffsets is for a batch"):
         source(streaming=True, endingOffsets=5)
