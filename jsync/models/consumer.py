@@ -218,10 +218,10 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
         return found
 
     def _with_defaults(self) -> dict[str, Any]:
-        settled = Model._with_defaults(self)
-        for name, value in settled.items():
+        values = Model._with_defaults(self)
+        for name, value in values.items():
             if isinstance(value, (int, float)) and value < 0:
-                settled[name] = -1 if name == "max_ack_pending" else None
+                values[name] = -1 if name == "max_ack_pending" else None
         pull, acks = not self.deliver_subject, self.ack_policy in ("all", "explicit")
         defaults = {
             "name": self.durable_name,
@@ -237,10 +237,10 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
         if self.priority_policy == "pinned_client":
             defaults["priority_timeout"] = _PRIORITY_TIMEOUT
         for name, default in defaults.items():
-            settled[name] = settled[name] or default
+            values[name] = values[name] or default
         if self.backoff:
-            settled["ack_wait"] = self.backoff[0]
-        return settled
+            values["ack_wait"] = self.backoff[0]
+        return values
 
 
 def consumer_request(config: ConsumerConfig) -> dict[str, Any]:

@@ -279,15 +279,15 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
 
     def _with_defaults(self) -> dict[str, Any]:
         """Return the values in a form where equal means the same to a server."""
-        settled: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in fields_of(type(self)):
             value = getattr(self, name)
             if name == "metadata" and value:
                 value = {k: v for k, v in value.items() if not k.startswith("_nats.")}
             elif isinstance(value, list):
                 value = [_with_defaults(item) for item in value]
-            settled[name] = _with_defaults(value) or None
-        return settled
+            values[name] = _with_defaults(value) or None
+        return values
 
     def required_versions(
         self, line: ServerVersion = MIN_VERSION

@@ -278,23 +278,23 @@ class StreamConfig(Model, kw_only=True, frozen=True):
         return min(_DUPLICATE_WINDOW, self.max_age or _DUPLICATE_WINDOW)
 
     def _with_defaults(self) -> dict[str, Any]:
-        settled = Model._with_defaults(self)
+        values = Model._with_defaults(self)
         for name, default in _DEFAULTS.items():
-            settled[name] = settled[name] or default
+            values[name] = values[name] or default
         for name in _WITHOUT_LIMIT:
-            settled[name] = max(settled[name] or -1, -1)
+            values[name] = max(values[name] or -1, -1)
         if self.mirror is None and not self.sources:
-            window = settled["duplicate_window"] or self._default_window()
-            settled["duplicate_window"] = window
-            settled["subjects"] = settled["subjects"] or [self.name]
+            window = values["duplicate_window"] or self._default_window()
+            values["duplicate_window"] = window
+            values["subjects"] = values["subjects"] or [self.name]
         if self.subject_delete_marker_ttl:
-            settled["allow_msg_ttl"] = True
+            values["allow_msg_ttl"] = True
         rolls_up = self.subject_delete_marker_ttl or self.allow_msg_schedules
         if rolls_up and not self.allow_rollup_hdrs:
-            settled.update(allow_rollup_hdrs=True, deny_purge=None)
+            values.update(allow_rollup_hdrs=True, deny_purge=None)
         if self.republish is not None:
-            settled["republish"] = {"src": ">", **settled["republish"]}
-        return settled
+            values["republish"] = {"src": ">", **values["republish"]}
+        return values
 
 
 def stream_request(config: StreamConfig) -> dict[str, Any]:
