@@ -356,7 +356,7 @@ class PushDelivery(Delivery):
                 lambda: management.delete_consumer(self.api, *names, timeout)
             )
 
-    def settle(self) -> None:
+    def delete_or_report(self) -> None:
         """Call `delete` at the end of a drain. A failure goes to `on_error`."""
         if self.session.state is ConnectionState.CLOSED:
             return

@@ -77,7 +77,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         super().__init__(delivery.session, delivery.mailbox, callback, workers)
         self._manual_ack = manual_ack
         self._timeout = timeout
-        self._settles = False  # the consumer is deleted after the last message
+        self._deletes = False  # the consumer is deleted after the last message
 
     # The beginning --------------------------------------------------------------------
 
@@ -209,8 +209,8 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         if self._mailbox.failure is not None:
             self._failed(self._mailbox.failure)
         try:
-            if self._settles:
-                self._delivery.settle()
+            if self._deletes:
+                self._delivery.delete_or_report()
         finally:
             self._delivery.abandon()  # the delivery has no reader any more
             self._finished.set()
@@ -261,7 +261,7 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
         if limit:
             # Do not tell the server the limit: it would count its status messages as
             # well.
-            self._settle_at_end()
+            self._delete_at_end()
             if self._mailbox.end_after(limit):
                 self._delivery.end()
             return
@@ -294,24 +294,24 @@ class PushSubscription(UnsubscribeOnExit, BaseSubscription[JetStreamMsg]):
     def _end_reader(self) -> None:
         """End the reader after its backlog, as the second step, once all has arrived."""
         if len(self._mailbox) or self._callback is not None:
-            self._settle_at_end()
+            self._delete_at_end()
         self._delivery.end()
 
-    def _settle_at_end(self) -> None:
-        self._settles = True
+    def _delete_at_end(self) -> None:
+        self._deletes = True
         if self._callback is None:
-            self._delivery.mailbox.on_end = self._delivery.settle
+            self._delivery.mailbox.on_end = self._delivery.delete_or_report
 
     def _wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback has handled all messages, then delete the consumer."""
         if self._callback is None:
             if not len(self._mailbox):
-                self._delivery.settle()
+                self._delivery.delete_or_report()
             return
         if self._session.is_drained_by(self._threads):
             return
         if self._mailbox.claim_first() is not None:
-            self._delivery.settle()  # no message came, so nothing was started
+            self._delivery.delete_or_report()  # no message came, so nothing was started
             self._finished.set()
             return
         self._wait_for_callback(deadline, timeout)
