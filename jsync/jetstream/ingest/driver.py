@@ -535,7 +535,7 @@ class FastIngest(NotCopyable, FastIngestBase):
             while self._losses and self._losses[0][0] <= self._handled:
                 engine.disconnected(self._losses.popleft()[1])
             self._handled += 1
-            before, settled = engine.state, engine.settled_count
+            before, answered = engine.state, engine.answered_count
             engine.handle(answer, repeatable=writer.repeatable)
             news = engine.missing.take_new()
             writer.limit = engine.limit
@@ -543,7 +543,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         went_on = before in (IngestState.STARTING, IngestState.BLOCKED) and (
             engine.state is IngestState.OPEN
         )
-        moved = engine.settled_count > settled
+        moved = engine.answered_count > answered
         if moved or news:
             self._progress = monotonic()
             self._renewals = 0

@@ -254,7 +254,7 @@ class IngestEngine(IngestCounters):
         return self._state.current
 
     @property
-    def settled_count(self) -> int:
+    def answered_count(self) -> int:
         """The number of messages that are acknowledged or known to be missing."""
         return self.acked + self.missing.in_flight
 
