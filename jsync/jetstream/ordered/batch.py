@@ -331,7 +331,7 @@ class OrderedFetch:
         if not self._state.try_to(FetchState.ABANDONED):
             return
         pull = self._pull
-        if pull is not None and pull.inbox.is_settled and not len(pull.inbox.mailbox):
+        if pull is not None and pull.inbox.is_complete and not len(pull.inbox.mailbox):
             self.close()  # every message was read, so this does not wait
         else:
             self._factory.schedule_delete()

@@ -342,7 +342,7 @@ class PooledInbox(PullInbox):
 
     def close_gracefully(self) -> None:
         """End the pull once everything that the server sends for it has arrived."""
-        self.drain(lambda: not self.is_settled)
+        self.drain(lambda: not self.is_complete)
         if self.mailbox.closed:
             self._unsubscribe()
 
@@ -353,11 +353,11 @@ class PooledInbox(PullInbox):
 
     def _begin_close(self) -> None:
         super()._begin_close()
-        if self.is_settled:  # settled since it was left
+        if self.is_complete:  # completed since it was left
             self._unsubscribe()
 
     @property
-    def is_settled(self) -> bool:
+    def is_complete(self) -> bool:
         """True if nothing more can arrive for the pull."""
         return self.answered or self.mailbox.full
 
@@ -367,8 +367,8 @@ class PooledInbox(PullInbox):
             interest = self._lease.pop()
         except IndexError:
             return
-        settled = self.answered or self.mailbox.full
-        if settled and not interest.silenced:
+        complete = self.answered or self.mailbox.full
+        if complete and not interest.silenced:
             self._session.release_inbox(interest)
         else:
             self._session.unsubscribe(interest.sid, deferred=True)
