@@ -182,6 +182,11 @@ class Worker:
                 print("bill order", order["id"])
             ```
         """
+        if callable(subject):
+            raise ConfigError(
+                "handle needs a subject and a consumer: "
+                '@app.handle("orders.new", consumer="billing")'
+            )
 
         def add(function: _Function) -> _Function:
             found = make_route(

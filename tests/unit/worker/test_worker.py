@@ -125,6 +125,12 @@ def test_a_handler_rejects_bad_options(bad: Any) -> None:
         app.handle("a", **{"consumer": "billing"} | bad)(lambda msg: msg)
 
 
+def test_a_bare_handle_decorator_names_its_arguments() -> None:
+    app: Any = jsync.Worker(stream="ORDERS")
+    with pytest.raises(errors.ConfigError, match=r'handle\("orders\.new", consumer='):
+        app.handle(lambda data: data)  # as @app.handle above a function calls it
+
+
 def test_a_handler_needs_a_stream_and_a_subject() -> None:
     with pytest.raises(errors.ConfigError, match="stream"):
         jsync.Worker().handle("a", consumer="b")(lambda msg: msg)
