@@ -109,7 +109,7 @@ def backup(
             expected = StreamState.from_wire(state)
             digest, size, chunks = hashlib.sha256(), 0, ArchiveChunks()
             while not chunks.ended:
-                msg = _next(sub, api, stream, reconnects, timeout)
+                msg = _next(sub, api, stream, expected, reconnects, timeout)
                 data = chunks.take(msg)
                 if msg.reply:
                     msg.respond(b"")
@@ -174,7 +174,12 @@ def _publish(file: IO[bytes], partial: Path, path: Path) -> None:
 
 
 def _next(
-    sub: Subscription, api: API, stream: str, reconnects: int, timeout: float
+    sub: Subscription,
+    api: API,
+    stream: str,
+    expected: StreamState,
+    reconnects: int,
+    timeout: float,
 ) -> Msg:
     msg = None
     deadline = monotonic() + timeout
@@ -187,21 +192,27 @@ def _next(
                 raise errors.TimeoutError(
                     f"the server sent no chunk of the backup within {format_seconds(timeout)}: {_RETRY_HINT}"
                 ) from late
-            _check_exists(api, stream)
+            _check_exists(api, stream, expected)
     # Chunks can be lost with a connection, and the server does not number the last one.
     if api.session.reconnects != reconnects:
         raise BackupError(f"the connection was lost during the backup: {_RETRY_HINT}")
     return msg
 
 
-def _check_exists(api: API, stream: str) -> None:
-    """Raise `BackupError` if the stream is gone, because no chunk of it comes any more."""
+def _check_exists(api: API, stream: str, expected: StreamState) -> None:
+    """Raise `BackupError` if the stream is gone, because no chunk of it comes any more.
+
+    Only another stream of the name can be at a lower sequence.
+    """
+    deleted = BackupError(f"stream {stream!r} was deleted during the backup")
     try:
-        stream_info(api, stream)
+        info = stream_info(api, stream)
     except StreamNotFoundError as error:
-        raise BackupError(f"stream {stream!r} was deleted during the backup") from error
+        raise deleted from error
     except Error:
-        pass  # unknown, so a chunk may still come
+        return  # unknown, so a chunk may still come
+    if info.state.last_seq < expected.last_seq:
+        raise deleted
 
 
 def _request_snapshot(

@@ -570,12 +570,14 @@ def test_a_lost_chunk_ends_a_backup(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "created again"])
 def test_a_deleted_stream_ends_its_backup(
-    js: jsync.JetStream, proxy: FaultProxy, unique: str, tmp_path: Path
+    js: jsync.JetStream, proxy: FaultProxy, unique: str, tmp_path: Path, again: bool
 ) -> None:
     """The server sends nothing more, and `timeout` may be long."""
     filled(js, unique)
     chunks: list[bytes] = []
+    deleted: list[str] = []
 
     def keeps(frame: bytes, to: Side) -> bool:
         subject = frame.split(b" ", 2)[1:2]
@@ -585,8 +587,11 @@ def test_a_deleted_stream_ends_its_backup(
         return True
 
     def delete(done: int, total: int) -> None:
-        if not gone(js, unique):
+        if not deleted:
+            deleted.append(unique)
             js.delete_stream(unique)
+            if again:
+                js.create_stream(name=unique, subjects=[unique])
 
     with jsync.connect(proxy.url) as nc:
         stream = nc.jetstream().stream(unique)
