@@ -378,7 +378,7 @@ cdef class Mailbox(Sink):
         if self.queue is not None:
             return self.schedule()
         for i in range(self.readers):
-            if load_int(&self.slots[i].park.waiting):
+            if park_waits(&self.slots[i].park):
                 park_wake(&self.slots[i].park)
                 return 0
         return 0

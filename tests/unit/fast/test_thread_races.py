@@ -37,6 +37,8 @@ from jsync._fast import (
     WriteBuffer,
 )
 
+from ...support.threads import wait_until_blocked
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -100,10 +102,15 @@ class Station:
 
     def message(self, i: int, sid: int = SID) -> None:
         """Feed message `i` of a consumer."""
-        reply, data = ACK % (i, i), b"%d" % i
-        self.io_loop.decrypted(
-            b"MSG a %d %b %d\r\n%b\r\n" % (sid, reply, len(data), data)
-        )
+        self.messages(i, sid=sid)
+
+    def messages(self, *numbers: int, sid: int = SID) -> None:
+        """Feed messages of a consumer as one read."""
+        fed = b""
+        for i in numbers:
+            reply, data = ACK % (i, i), b"%d" % i
+            fed += b"MSG a %d %b %d\r\n%b\r\n" % (sid, reply, len(data), data)
+        self.io_loop.decrypted(fed)
 
     def written(self, over: threading.Event) -> Iterator[bytes]:
         """Yield all written bytes until the end."""
@@ -251,6 +258,32 @@ def test_readers_of_a_mailbox_get_each_message_once() -> None:
 
     meet(bring, count, *(lambda mine=mine: read(mine) for mine in seen))
     assert sorted(i for mine in seen for i in mine) == list(range(1, ROUNDS + 1))
+
+
+def test_two_messages_wake_two_readers() -> None:
+    station = Station()
+    mailbox = station.mailbox(readers=2)
+    both = threading.Barrier(2, timeout=20)
+
+    def read() -> None:
+        while mailbox.get(LONG) is not None:
+            both.wait()
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for i in range(20):
+            for reader in readers:
+                wait_until_blocked(reader)
+            assert len(mailbox) == 0
+            # In one read: the second comes before the reader of the first one runs.
+            station.messages(2 * i + 1, 2 * i + 2)
+    finally:
+        mailbox.close()
+        for reader in readers:
+            reader.join(LONG)
+    assert not both.broken
 
 
 def test_the_last_message_comes_before_the_end() -> None:
