@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import secrets
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import errors
+from ..core.clock import deadline_after
 from ..errors import (
     AlreadyExistsError,
     AmbiguousSubjectError,
@@ -50,14 +52,15 @@ from .paging import Pages
 from .replies import get_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Literal
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Literal, TypeAlias
 
     from ..validation import Seconds
     from .api import API
     from .features import Features
 
     Action = Literal["create", "update", ""]
+    Countdown: TypeAlias = Callable[[], float]
 
 _FIXED: Final = frozenset(
     {
@@ -103,27 +106,34 @@ def step_down(
 # Streams ------------------------------------------------------------------------------
 
 
+def countdown(api: API, timeout: Seconds | None) -> Countdown:
+    """Return a function that gives the seconds left of a call with several requests."""
+    deadline = deadline_after(api.seconds(timeout))
+    return lambda: max(0.0, deadline - monotonic())
+
+
 def create_stream(
     api: API, config: object | None, fields: Mapping[str, Any], timeout: Seconds | None
 ) -> StreamInfo:
     requested = StreamConfig.from_any(config, fields)
+    left = countdown(api, timeout)
     try:
-        return _create(api, requested, timeout)
+        return _create(api, requested, left)
     except StreamNameInUseError as error:
-        raise _stream_differs(api, error, requested, timeout) from error
+        raise _stream_differs(api, error, requested, left) from error
 
 
 def _stream_differs(
     api: API,
     error: AlreadyExistsError,
     requested: StreamConfig,
-    timeout: Seconds | None,
+    left: Countdown,
 ) -> AlreadyExistsError:
     """Return the error with the differing fields, if the server reports them."""
     name = requested.name or ""
     differences: dict[str, tuple[Any, Any]] = {}
     with contextlib.suppress(Error):
-        existing = stream_info(api, name, timeout=timeout).config
+        existing = stream_info(api, name, timeout=left()).config
         differences = requested.differences(existing)
     remedy = _hint("update_stream", [f"name={name!r}"], differences)
     return _already_exists(error, f"stream {name!r}", differences, remedy)
@@ -193,38 +203,40 @@ def update_stream(
         fields = {"name": name, **fields}
     requested = StreamConfig.from_any(config, fields)
     _check_same("stream", name, requested.name)
+    left = countdown(api, timeout)
     if changes:
-        current = stream_info(api, requested.name or "", timeout=timeout).config
+        current = stream_info(api, requested.name or "", timeout=left()).config
         requested = current.updated(fields)
-    return _put_stream(api, "UPDATE", requested, timeout)
+    return _put_stream(api, "UPDATE", requested, left)
 
 
 def create_or_update_stream(
     api: API, config: object | None, fields: Mapping[str, Any], timeout: Seconds | None
 ) -> StreamInfo:
     requested = StreamConfig.from_any(config, fields)
+    left = countdown(api, timeout)
     try:
-        return _put_stream(api, "UPDATE", requested, timeout)
+        return _put_stream(api, "UPDATE", requested, left)
     except StreamNotFoundError:
         try:
-            return _create(api, requested, timeout)
+            return _create(api, requested, left)
         except StreamNameInUseError:
             # Another client has created the stream in between.
-            return _put_stream(api, "UPDATE", requested, timeout)
+            return _put_stream(api, "UPDATE", requested, left)
 
 
-def _create(api: API, config: StreamConfig, timeout: Seconds | None) -> StreamInfo:
+def _create(api: API, config: StreamConfig, left: Countdown) -> StreamInfo:
     """Create a stream, with a second attempt if the server could not make its directory.
 
     When the last stream of an account is deleted, the server removes the directory of all
     streams a moment after its reply, also under the feet of a stream that is being created.
     """
     try:
-        return _put_stream(api, "CREATE", config, timeout)
+        return _put_stream(api, "CREATE", config, left)
     except StreamCreateError as error:
         if error.description != "error creating store for stream":
             raise
-        return _put_stream(api, "CREATE", config, timeout)
+        return _put_stream(api, "CREATE", config, left)
 
 
 def _check_same(what: str, name: str | None, *others: str | None) -> None:
@@ -236,16 +248,16 @@ def _check_same(what: str, name: str | None, *others: str | None) -> None:
 
 
 def _put_stream(
-    api: API, verb: str, config: StreamConfig, timeout: Seconds | None
+    api: API, verb: str, config: StreamConfig, left: Countdown
 ) -> StreamInfo:
     subject = f"STREAM.{verb}.{config.name}"
     needs = config.required_versions()
     payload = stream_request(config) | api.strictly
     try:
-        reply = api.request(subject, payload, needs=needs, timeout=timeout)
+        reply = api.request(subject, payload, needs=needs, timeout=left())
     except SubjectOverlapError as error:
         name = config.name or ""
-        check_overlap(api, name, config.subjects or [name], error)
+        check_overlap(api, name, config.subjects or [name], left, error)
         raise
     return StreamInfo.from_wire(reply)
 
@@ -254,6 +266,7 @@ def check_overlap(
     api: API,
     stream: str,
     subjects: Sequence[str],
+    left: Countdown,
     error: SubjectOverlapError | None = None,
 ) -> None:
     """Raise `SubjectOverlapError` with the other streams that have some of these subjects.
@@ -263,7 +276,7 @@ def check_overlap(
     found: dict[str, str] = {}
     with contextlib.suppress(Error):
         for subject in subjects:
-            for name in stream_names(api, subject, None):
+            for name in stream_names(api, subject, left()):
                 if name != stream:
                     found.setdefault(name, subject)
     if found:
@@ -420,8 +433,9 @@ def upsert_consumer(
             raise ConfigError("name is missing: give the consumer to update")
         which = secrets.token_hex(8)
         requested = requested.replace(name=which)
+    left = countdown(api, timeout)
     if action == "update" and config is None:
-        requested = _current(api, stream, which, timeout).updated(fields)
+        requested = _current(api, stream, which, left()).updated(fields)
     subject = f"CONSUMER.CREATE.{stream}.{which}"
     if requested.filter_subject and not has_wildcard(requested.filter_subject):
         # Name the filter in the subject, so that permissions can be given by it. A
@@ -436,9 +450,9 @@ def upsert_consumer(
         payload["action"] = action
     needs = requested.required_versions()
     try:
-        reply = api.request(subject, payload, needs=needs, timeout=timeout)
+        reply = api.request(subject, payload, needs=needs, timeout=left())
     except ConsumerExistsError as error:
-        raise _consumer_differs(api, stream, error, requested, timeout) from error
+        raise _consumer_differs(api, stream, error, requested, left()) from error
     return ConsumerInfo.from_wire(reply)
 
 
@@ -447,7 +461,7 @@ def _consumer_differs(
     stream: str,
     error: AlreadyExistsError,
     requested: ConsumerConfig,
-    timeout: Seconds | None,
+    timeout: float,
 ) -> AlreadyExistsError:
     """Return the error with the differing fields, if the server reports them."""
     which = "durable_name" if requested.durable_name else "name"
@@ -708,12 +722,13 @@ class BaseConsumer:
             None if sequence is None else {"seq": check_int(sequence, "sequence", 0)}
         )
         self._api.require(RESET)
+        left = countdown(self._api, timeout)
         # A reset of a missing consumer gets no answer, so look the consumer up first.
         # If the account imports only the reset, the look-up has no answer either.
         with contextlib.suppress(JetStreamNotEnabledError):
-            consumer_info(self._api, self._stream, self._name, timeout)
+            consumer_info(self._api, self._stream, self._name, left())
         try:
-            reply = self._request("RESET", request, RESET, timeout)
+            reply = self._request("RESET", request, RESET, left())
         except errors.TimeoutError as late:
             try:  # it may have been deleted since
                 consumer_info(self._api, self._stream, self._name, timeout)

@@ -32,7 +32,7 @@ from ...errors import (
 from ...models import StreamInfo, check_name
 from ...validation import check_optional_callable, check_seconds, format_seconds
 from ..features import RESTORE_ARCHIVE, RESTORE_RENAMED
-from ..management import check_overlap, delete_stream, stream_info
+from ..management import check_overlap, countdown, delete_stream, stream_info
 from ..replies import get_field, parse_reply
 from .engine import (
     ARCHIVE,
@@ -102,7 +102,7 @@ def restore(
     if not is_old:
         api.require(RESTORE_ARCHIVE)  # an older server reports an invalid tar
     _verify(archive, manifest)
-    check_overlap(api, stream, subjects_of(restored_config))
+    check_overlap(api, stream, subjects_of(restored_config), countdown(api, timeout))
     restoring = _Restore(api, stream, restored_config, timeout)
     # From an older archive, a server creates nothing before the archive is complete.
     return restoring.run(archive, manifest.state, on_progress, hidden=not is_old)
@@ -275,7 +275,9 @@ class _Restore:
                 reply = self._api.request(subject, self._config, timeout=self._timeout)
                 return StreamInfo.from_wire(reply)
             except SubjectOverlapError as error:
-                check_overlap(self._api, self._stream, subjects_of(self._config), error)
+                left = countdown(self._api, self._timeout)
+                subjects = subjects_of(self._config)
+                check_overlap(self._api, self._stream, subjects, left, error)
                 raise
             except (errors.TimeoutError, JetStreamNotEnabledError):
                 # The update can be repeated, and may have been done.

@@ -85,6 +85,33 @@ def test_an_impossible_directory_is_an_error(
         nc.jetstream().create_stream(name="A" * 250)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda js, name: js.update_stream(name=name, max_msgs=7),
+        lambda js, name: js.create_or_update_stream(name=f"{name}-new"),
+        lambda js, name: js.update_consumer(name, name="c", max_ack_pending=7),
+    ],
+    ids=["stream", "either", "consumer"],
+)
+def test_requests_of_one_call_share_its_timeout(
+    server: LocalServer,
+    js: jsync.JetStream,
+    unique: str,
+    change: Callable[[jsync.JetStream, str], object],
+) -> None:
+    js.create_stream(name=unique).create_consumer(durable_name="c")
+    with (
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        jsync.connect(proxy.url) as nc,
+    ):
+        slow = nc.jetstream(timeout=1)
+        proxy.delay(0.6, to="client")
+        with pytest.raises(errors.TimeoutError):
+            change(slow, unique)
+        proxy.delay(0, to="client")
+
+
 def test_an_existing_streams_error_names_each_differing_field(
     js: jsync.JetStream, unique: str
 ) -> None:
