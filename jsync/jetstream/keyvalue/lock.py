@@ -196,6 +196,7 @@ class Lock(NotCopyable):
         Raises:
             ConfigError: `timeout` is no number of seconds.
             ConcurrentUseError: This object holds it already.
+            ForkedProcessError: This is a child of the process that made the lock.
             UnsupportedFeatureError: nats-server is older than 2.11, or the server that leads
                 the bucket in a cluster of several versions. It would keep the lock of a dead
                 holder forever. Nothing is stored.
@@ -213,6 +214,7 @@ class Lock(NotCopyable):
         if timeout is not None:
             timeout = check_seconds(timeout, "timeout")
         deadline = None if timeout is None else deadline_after(timeout)
+        self._session.write_buffer.check_process()
         if not self._state.try_to(LockState.ACQUIRING):
             raise ConcurrentUseError(
                 f"lock is in use: {self._key!r}; make another one for another holder"
@@ -477,9 +479,12 @@ class Lock(NotCopyable):
 
     def __enter__(self) -> Self:
         if not self.acquire(self._timeout):
-            raise errors.TimeoutError(
-                f"lock {self._key!r} not free within {format_seconds(self._timeout)}"
-            ) from self._failure
+            why = (
+                "not acquired: the wait was cancelled"
+                if self._cancelled.is_set
+                else f"not free within {format_seconds(self._timeout)}"
+            )
+            raise errors.TimeoutError(f"lock {self._key!r} {why}") from self._failure
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:

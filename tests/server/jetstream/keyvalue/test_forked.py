@@ -72,6 +72,8 @@ def test_a_forked_child_holds_leads_and_follows_nothing(
                 print(name, result)
         if (result := in_child(lambda: lock.remaining)) != "0.0":
             print("remaining", result)
+        if (result := in_child(lock.acquire)) != "ForkedProcessError":
+            print("acquire", result)
         for name, one in {"lock": lock, "election": election}.items():
             if (result := in_child(lambda: one.token)) != "ForkedProcessError":
                 print(name, "token", result)

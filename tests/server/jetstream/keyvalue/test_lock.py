@@ -420,6 +420,17 @@ def test_a_candidate_that_waits_can_be_stopped(locks: jsync.KeyValue) -> None:
         assert lock.held
 
 
+def test_a_cancelled_lock_says_so(locks: jsync.KeyValue) -> None:
+    with locks.lock("a", ttl=30):
+        waiting = locks.lock("a", ttl=30)
+        waiting.cancel()
+        with (
+            pytest.raises(errors.TimeoutError, match="the wait was cancelled"),
+            waiting,
+        ):
+            pass
+
+
 def test_a_drain_gives_leadership_up_after_the_callbacks(
     server: LocalServer, locks: jsync.KeyValue, unique: str
 ) -> None:
