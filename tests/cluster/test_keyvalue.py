@@ -38,7 +38,20 @@ def js(whole: Cluster) -> Iterator[jsync.JetStream]:
 
 @pytest.fixture
 def bucket(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
-    yield js.create_key_value(bucket=unique, replicas=3, history=5, limit_marker_ttl=30)
+    made: list[jsync.KeyValue] = []
+
+    def is_made() -> bool:
+        # A server that was frozen and leads now may count another one as offline for a while.
+        with contextlib.suppress(errors.NoSuitablePeersError):
+            made.append(
+                js.create_key_value(
+                    bucket=unique, replicas=3, history=5, limit_marker_ttl=30
+                )
+            )
+        return bool(made)
+
+    wait_for(is_made)
+    yield made[0]
     with contextlib.suppress(errors.Error):
         js.delete_key_value(unique)
 
