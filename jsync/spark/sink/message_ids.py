@@ -2,8 +2,7 @@
 
 The check compares the rows that Spark passes, and not the answers of the stream. It therefore
 has the same result in each attempt of a task, in a speculative one, and when a restarted query
-repeats the batch, although the stream then knows all ids. The answers only tell when record
-batches need no comparison: if no row was a duplicate, no two rows had one id.
+repeats the batch, although the stream then knows all ids.
 """
 
 from __future__ import annotations

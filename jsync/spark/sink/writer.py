@@ -222,9 +222,8 @@ class SinkWriter:
                 for at in range(0, batch.num_rows, SLICE):
                     fence.check()
                     publisher.publish(batch.slice(at, SLICE))
+            ids.check()
             confirmed = publisher.close()
-            if confirmed.duplicates != 0:  # else no id of the task was repeated
-                ids.check()
             collided = fence is not None and self._retry(
                 lambda: fence.has_collision(confirmed.last_duplicate)
             )
