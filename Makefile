@@ -53,7 +53,7 @@ demo: $(VENV)/.demo $(FLIGHTS) ## 336,776 flights through JetStream, with a work
 	@scripts/demo-spark
 
 # The tests wait more than they compute: lint and types run beside them.
-quick: $(VENV)/.test $(VENV)/.spark ## lint, types, the unit tests and the quick server tests: 3 minutes
+quick: $(VENV)/.test $(VENV)/.spark ## lint, types, the unit tests and the quick server tests: 2 minutes
 	$(MAKE) --no-print-directory -j 3 --output-sync lint types quick-tests
 
 quick-tests: $(VENV)/.test
