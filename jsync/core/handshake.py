@@ -52,7 +52,7 @@ class Handshake:
 
     TLS begins if either side requires it. With `tls_first` it begins before INFO, which
     need not mention TLS then, for example behind a proxy that terminates it. On a
-    WebSocket, TLS is settled before the handshake, and `websocket_tls` tells if there is any.
+    WebSocket, TLS is negotiated before the handshake, and `websocket_tls` tells if there is any.
     """
 
     def __init__(

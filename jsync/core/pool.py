@@ -206,11 +206,11 @@ class ServerPool:
 
         `credentials` stands for those that were sent, and is compared with the last ones.
         """
-        self._take_turn()
+        self._count_attempt()
         self._current = None
         self._retire(server, error, credentials, attempts=1)
 
-    def _take_turn(self) -> None:
+    def _count_attempt(self) -> None:
         """Count a server as tried. After all were tried, a pause is due."""
         if self._left > 0:
             self._left -= 1
@@ -235,7 +235,7 @@ class ServerPool:
             return
         server, self._current = self._current, None
         if again:
-            self._take_turn()
+            self._count_attempt()
         else:
             others = sum(entry.server != server for entry in self._entries)
             self._left, self._pauses = others, 0

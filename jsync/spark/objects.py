@@ -29,7 +29,7 @@ from .object_options import ObjectOptions
 from .parallel import map_parallel
 from .retry import RETRY_INTERVAL, retry_until_available
 from .schema import OBJECT_COLUMNS, arrow_schema, check_schema
-from .stream_state import BEHIND, LossPolicy, get_stream
+from .stream_state import CATCH_UP_SECONDS, LossPolicy, get_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -193,7 +193,7 @@ class ObjectStoreReader(DataSourceReader):
             ObjectChangedError: The object was deleted, or every read failed.
             ObjectReadError: The bytes cannot be read.
         """
-        until = monotonic() + BEHIND
+        until = monotonic() + CATCH_UP_SECONDS
         attempt = 0
         while True:
             attempt += 1

@@ -38,7 +38,7 @@ _STORES: Final = {STREAM_PREFIX: "bucket", OBJECT_PREFIX: "object store"}
 """The stores whose streams have a prefix."""
 INFO_TIMEOUT: Final = 1.0
 """Seconds until a request that the server may have missed is retried."""
-BEHIND: Final = 10.0
+CATCH_UP_SECONDS: Final = 10.0
 """Seconds for a new leader to read its log, before missing messages count as lost."""
 
 EXACT: Final = 50
@@ -109,11 +109,11 @@ def fetch_bounds_at_least(
     js: JetStream, name: str, created: str, stop: int, seconds: float = RETRY_SECONDS
 ) -> tuple[Stream, StreamBounds]:
     """Do as `fetch_bounds`, but first wait a while until the leader reaches `stop`. Blocks."""
-    until = monotonic() + BEHIND
+    until = monotonic() + CATCH_UP_SECONDS
     while True:
         stream, bounds = fetch_bounds(js, name, seconds)
-        behind = bounds.created == created and bounds.next < stop
-        if not behind or monotonic() >= until:
+        lags = bounds.created == created and bounds.next < stop
+        if not lags or monotonic() >= until:
             return stream, bounds
         sleep(RETRY_INTERVAL)
 

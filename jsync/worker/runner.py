@@ -27,7 +27,7 @@ _FIRST_BUCKET: Final = BUCKETS[0]
 
 
 class ThreadState:
-    """The call of one thread. The thread that removes its message from `in_flight` settles it.
+    """The call of one thread. The thread that removes its message from `in_flight` answers it.
 
     The removal of a key from a dict is atomic, and much cheaper than a lock. The counts of
     the calls are here because the attributes of a thread's state are the quickest to change.
@@ -64,7 +64,7 @@ class ThreadState:
     ) -> JetStreamMsg | None:
         """Return the message of a call that takes longer than `limit`, but only once.
 
-        The caller may settle the message, unless the call `keeps` it. For other calls, this
+        The caller may retry or end the message, unless the call `keeps` it. For other calls, this
         requests more time from the server every `interval` seconds. Only the thread of the clock
         calls this.
         """
@@ -96,7 +96,7 @@ class HandlerRunner:
         self._local = threading.local()
         self._threads: list[ThreadState] = []
         self._lock = threading.Lock()
-        self._settled = HandlerMetrics()  # counted by threads other than the handler's
+        self._outcomes = HandlerMetrics()  # counted by threads other than the handler's
         self.interval = interval
         """Seconds after which more time is requested."""
         self.gets_its_subjects = True
@@ -109,7 +109,7 @@ class HandlerRunner:
         return state
 
     def handle(self, msg: JetStreamMsg) -> None:
-        """Handle a message, and settle it."""
+        """Handle a message, and acknowledge or retry it."""
         try:
             state: ThreadState = self._local.state
         except AttributeError:
@@ -118,7 +118,7 @@ class HandlerRunner:
         if msg.is_redelivered:
             state.redelivered += 1
             if self.retrier.is_exhausted(msg):
-                self._settle(msg)
+                self._handle_failure(msg)
                 return
         error: BaseException | None = None
         hand[msg] = started_at = monotonic()
@@ -134,7 +134,7 @@ class HandlerRunner:
         try:
             del hand[msg]
         except KeyError:
-            return  # the clock has already settled the message
+            return  # the clock has already ended the message
         if error is None:
             try:  # noqa: SIM105 (`suppress` would cost as much as all the rest)
                 msg.ack()
@@ -142,11 +142,13 @@ class HandlerRunner:
                 pass  # the server delivers it again after ack_wait
             return
         state.failed += 1
-        self._settle(msg, error)
+        self._handle_failure(msg, error)
 
-    def _settle(self, msg: JetStreamMsg, error: BaseException | None = None) -> None:
+    def _handle_failure(
+        self, msg: JetStreamMsg, error: BaseException | None = None
+    ) -> None:
         """End a message, or give it back after a failure. The logs name the message."""
-        current.settled = msg
+        current.failed = msg
         try:
             if error is None:
                 self.retrier.exhausted(msg)
@@ -155,7 +157,7 @@ class HandlerRunner:
             self._log(msg, error, delay)
             self.retrier.failed(msg, error, delay)
         finally:
-            current.settled = None
+            current.failed = None
 
     def _log(
         self, msg: JetStreamMsg, error: BaseException, delay: float | None
@@ -190,15 +192,15 @@ class HandlerRunner:
                 f"its {what} until it returns"
             )
             with self._lock:
-                self._settled.timeouts += 1
-                self._settled.failed += not keeps
+                self._outcomes.timeouts += 1
+                self._outcomes.failed += not keeps
             self._report(error)
             if keeps:
                 continue
             # Use a thread: a dead letter may take as long as a request, and other calls
             # need the clock.
             threading.Thread(
-                target=self._settle,
+                target=self._handle_failure,
                 args=(msg, error),
                 name="jsync-worker-late",
                 daemon=True,
@@ -209,13 +211,13 @@ class HandlerRunner:
         with self._lock:
             match outcome:
                 case "retried":
-                    self._settled.retried += 1
+                    self._outcomes.retried += 1
                 case "dead":
-                    self._settled.dead += 1
+                    self._outcomes.dead += 1
                 case "dropped":
-                    self._settled.dropped += 1
+                    self._outcomes.dropped += 1
                 case "kept":
-                    self._settled.kept += 1
+                    self._outcomes.kept += 1
 
     @property
     def is_current(self) -> bool:
@@ -238,7 +240,7 @@ class HandlerRunner:
     def metrics(self) -> HandlerMetrics:
         """Return the counts so far."""
         with self._lock:
-            parts = [self._settled, *(state.metrics for state in self._threads)]
+            parts = [self._outcomes, *(state.metrics for state in self._threads)]
             total = HandlerMetrics.sum(parts)
         total.in_hand = self.in_flight
         return total
@@ -246,7 +248,7 @@ class HandlerRunner:
 
 class _ThreadLocals(threading.local):
     state: ThreadState | None = None
-    settled: JetStreamMsg | None = None
+    failed: JetStreamMsg | None = None
     """The message that this thread returns to the server, or ends, after its call."""
 
 
@@ -256,6 +258,6 @@ current = _ThreadLocals()
 
 def current_message() -> JetStreamMsg | None:
     """Return the message that this thread handles, returns to the server, or ends."""
-    if current.settled is not None or current.state is None:
-        return current.settled
+    if current.failed is not None or current.state is None:
+        return current.failed
     return next(iter([*current.state.in_flight]), None)

@@ -217,7 +217,7 @@ def _exists(consumer: Consumer) -> bool:
 
 
 def _ensure_member(group: ConsumerGroup, member: str) -> None:
-    """Add the member to the group, unless its members are settled."""
+    """Add the member to the group, unless the group has fixed members."""
     if group.config.partitions_of(member):
         return
     if group.kind == "static" or group.config.mappings:

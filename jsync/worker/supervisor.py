@@ -159,7 +159,7 @@ class Supervisor:
         self._next = 0
         self._past: dict[str, HandlerMetrics] = {}
         self._lock = threading.Lock()
-        self._turns = self._listens_since = monotonic()
+        self._looped_at = self._listens_since = monotonic()
         # A signal handler may interrupt any code, so it only puts into a queue.
         self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
 
@@ -170,7 +170,7 @@ class Supervisor:
         now = monotonic()
         with self._lock:
             reported = [process.reported_at for process in self._processes.values()]
-        return all(now - at < ALIVE_SECONDS for at in [self._turns, *reported])
+        return all(now - at < ALIVE_SECONDS for at in [self._looped_at, *reported])
 
     def is_ready(self) -> bool:
         """Return whether enough processes have recently reported that they are ready."""
@@ -219,10 +219,10 @@ class Supervisor:
 
     def _run_once(self) -> None:
         pool, now = self._pool, monotonic()
-        if now - self._turns >= FRESH_SECONDS:
+        if now - self._looped_at >= FRESH_SECONDS:
             # The supervisor itself was suspended, and has read no reports during that time.
             self._listens_since = now
-        self._turns = now
+        self._looped_at = now
         for place in pool.due(now):
             self._start(place)
         for number in pool.superseded():

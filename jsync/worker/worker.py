@@ -158,8 +158,8 @@ class Worker:
             time_limit: Seconds after which a call counts as failed. The thread of the call
                 stays busy until the function returns. In a group the message stays with the
                 call as well, because another member would otherwise handle the same key at the
-                same time: `on_error` gets a `HandlerTimeoutError`, and the message is settled
-                when the function returns or raises.
+                same time: `on_error` gets a `HandlerTimeoutError`, and the message is
+                acknowledged or retried when the function returns or raises.
             max_messages: The messages that each process holds at most: those that its
                 threads handle, and those that wait for a thread. Default: one for each
                 thread, so that none waits. With more, handlers of a few milliseconds are

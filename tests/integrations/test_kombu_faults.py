@@ -216,7 +216,7 @@ def test_a_flush_confirms_no_ack_sent_after_it(connection: Connection) -> None:
     shared = connection.transport.shared
     shared.extender.stop()
     tracker = shared.tracker
-    (msg,) = tracker._open.values()
+    (msg,) = tracker._unacked.values()
 
     class Slow:
         """The message, while another thread confirms and this one is about to ack."""
@@ -225,12 +225,12 @@ def test_a_flush_confirms_no_ack_sent_after_it(connection: Connection) -> None:
 
         def ack(self) -> None:
             tracker.confirm(SECONDS)
-            assert tracker._arrived == 0
+            assert tracker._confirmed == 0
             msg.ack()
 
-    tracker._settle(cast("jsync.JetStreamMsg", Slow()), b"+ACK")
+    tracker._send_ack(cast("jsync.JetStreamMsg", Slow()), b"+ACK")
     tracker.confirm(SECONDS)
-    assert tracker._arrived == 1
+    assert tracker._confirmed == 1
 
 
 def test_outages_above_ack_wait_cause_no_second_delivery(

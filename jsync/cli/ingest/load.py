@@ -107,7 +107,7 @@ class Load:
         for sending in chosen:
             if sending is None:
                 self._sink.flush()
-                self.settle()
+                self.update_stored()
                 continue
             self.counts.skipped -= 1
             try:
@@ -150,13 +150,13 @@ class Load:
         counts.sent += 1
         counts.bytes += len(row.data)
         if counts.sent & 0xFF == 0:
-            self.settle()
+            self.update_stored()
 
     def _bad(self, error: BadRowError) -> None:
         self._on_bad(error)
         self.counts.bad += 1
 
-    def settle(self) -> None:
+    def update_stored(self) -> None:
         """Update the number of stored rows."""
         stored = self._sink.stored
         while self.counts.stored < stored and self._under_way:
@@ -171,11 +171,11 @@ class Load:
         try:
             self._sink.close()
         finally:
-            self.settle()
+            self.update_stored()
         if self._under_way:
             raise Error(f"{len(self._under_way):,} rows are not known to be stored")
 
     def give_up(self) -> None:
         """End without waiting. Rows that are known to be stored still count."""
         self._sink.abandon()
-        self.settle()
+        self.update_stored()

@@ -109,8 +109,10 @@ class ResumeAfterPositions:
         keeps = backwards.limits.per_subject
         if not keeps:
             return False
-        behind = backwards.sequences(subject, places.sequence_before(number))
-        stored = sum(not 0 < places.number_at(position) < number for position in behind)
+        following = backwards.sequences(subject, places.sequence_before(number))
+        stored = sum(
+            not 0 < places.number_at(position) < number for position in following
+        )
         return stored + later[subject] >= keeps
 
     def end_file(self, source: Source) -> None:

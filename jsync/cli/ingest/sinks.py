@@ -91,21 +91,21 @@ class PublisherSink:
 
     def add(self, subject: str, data: bytes, msg_id: str | None) -> None:
         if self._publisher.failed or len(self._waiting) >= _WINDOW:
-            self._settle()
+            self._collect_acks()
             # One row may wait for its ack while thousands after it have theirs.
             while len(self._waiting) >= _WINDOW:
-                self._settle_first()
+                self._await_first_ack()
         self._waiting.append(self._publish(subject, data, msg_id=msg_id))
 
-    def _settle(self) -> None:
+    def _collect_acks(self) -> None:
         """Count the rows up to the first one without an ack.
 
         Raises the error of a rejected row.
         """
         while self._waiting and self._waiting[0].done():
-            self._settle_first()
+            self._await_first_ack()
 
-    def _settle_first(self) -> None:
+    def _await_first_ack(self) -> None:
         self._waiting[0].result()
         self._waiting.popleft()
         self._stored += 1
@@ -113,12 +113,12 @@ class PublisherSink:
     @property
     def stored(self) -> int:
         with contextlib.suppress(Error):
-            self._settle()
+            self._collect_acks()
         return self._stored
 
     def flush(self) -> None:
         while self._waiting:
-            self._settle_first()
+            self._await_first_ack()
 
     def close(self) -> None:
         try:

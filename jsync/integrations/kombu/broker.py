@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jsync
 from jsync import errors
 
+from .acks import AckExtender, DeliveryTracker
 from .bindings import Bindings
 from .queues import Queues
-from .settling import AckExtender, DeliveryTracker
 from .transient import TransientQueues
 
 if TYPE_CHECKING:

@@ -471,7 +471,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     def _return(self, messages: list[jsync.Msg], queue: str) -> None:
         """Return messages to their queue, which delivers them to any consumer."""
         for msg in messages:
-            self._broker.tracker.give_back(msg)
+            self._broker.tracker.nak(msg)
         passing = [msg for msg in messages if not isinstance(msg, jsync.JetStreamMsg)]
         transient = self._broker.transient.get(queue)
         if passing and transient is not None:

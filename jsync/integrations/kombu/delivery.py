@@ -20,8 +20,8 @@ from .engine import Lane, LaneRequest, Prefetch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from .acks import DeliveryTracker
     from .self_pipe import SelfPipe
-    from .settling import DeliveryTracker
 
 log = logging.getLogger("jsync.kombu")
 
@@ -89,7 +89,7 @@ class DeliveryBuffer:
                 lane.queue,
             )
         if back is not None:
-            self._tracker.give_back(back.msg)
+            self._tracker.nak(back.msg)
         for puller in excess:
             puller.retract()
         return True
@@ -322,7 +322,7 @@ class LanePuller(threading.Thread):
                 for msg in batch:
                     count += 1
                     if not self._buffer.put(self.lane, msg):
-                        self._tracker.give_back(msg)
+                        self._tracker.nak(msg)
             if batch.error is not None:  # the pull was interrupted
                 raise batch.error
         finally:

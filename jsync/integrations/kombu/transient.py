@@ -41,7 +41,7 @@ class TransientBinding(NamedTuple):
     pattern: str
 
 
-SETTLE_SECONDS = 1.0
+CATCH_UP_SECONDS = 1.0
 """The longest wait in seconds until the callbacks of subscriptions have run."""
 _POLL_SECONDS = 0.0005
 
@@ -56,7 +56,7 @@ class QueueSubscription:
         """The number of handled messages. Only the thread of the callback changes it."""
 
     @property
-    def is_settled(self) -> bool:
+    def is_caught_up(self) -> bool:
         """True if the callback has handled all messages that have arrived."""
         of = self.subscription
         return of is None or not of.is_active or of.delivered <= self.taken + of.dropped
@@ -206,10 +206,12 @@ class TransientQueue:
         return len(self._waiting)
 
     @property
-    def is_settled(self) -> bool:
+    def is_caught_up(self) -> bool:
         """True if kombu can find every message that has arrived."""
         with self._lock:
-            return all(subscription.is_settled for subscription in self._subscriptions)
+            return all(
+                subscription.is_caught_up for subscription in self._subscriptions
+            )
 
     def close(self) -> None:
         """End all subscriptions."""
@@ -263,15 +265,15 @@ class TransientQueues:
         The callbacks of subscriptions run on separate threads, which may be slower than the
         threads that read streams.
         """
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while not self._is_settled and time.monotonic() < deadline:
+        deadline = time.monotonic() + CATCH_UP_SECONDS
+        while not self._is_caught_up and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
 
     @property
-    def _is_settled(self) -> bool:
+    def _is_caught_up(self) -> bool:
         with self._lock:
             queues = list(self._queues.values())
-        return all(queue.is_settled for queue in queues)
+        return all(queue.is_caught_up for queue in queues)
 
     def publish_to_queue(self, queue: str, message: dict[str, Any]) -> None:
         """Send a message to a queue without a stream."""

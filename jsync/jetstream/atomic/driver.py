@@ -44,7 +44,12 @@ if TYPE_CHECKING:
 WRITE_BYTES = 1 << 16
 """Messages are written in pieces of about this size."""
 
-_REFUSALS = (APIError, NoStreamResponseError, PermissionsError, UnsupportedFeatureError)
+_REJECTIONS = (
+    APIError,
+    NoStreamResponseError,
+    PermissionsError,
+    UnsupportedFeatureError,
+)
 """Errors after which nothing of the batch is stored: the server rejected a message."""
 
 
@@ -224,13 +229,13 @@ class AtomicDriver:
         to store, it has not looked at the last message, which is sent again until
         `deadline`.
         """
-        attempt = refusals = 0
+        attempt = rejections = 0
         while True:
             msg = self._exchange_once(entries, deadline, commit)
             if msg.status == TOO_MANY_REQUESTS:
                 self._written = False
-                refusals += 1
-                pause = backoff_delay(refusals)
+                rejections += 1
+                pause = backoff_delay(rejections)
                 if monotonic() + pause >= deadline:
                     return msg.data
                 self._session.sleep(pause)
@@ -358,7 +363,7 @@ class AtomicDriver:
         Returns the error to raise instead of `error`, or None.
         """
         engine, first = self._engine, self._first_error()
-        if first is not None or not self._written or isinstance(error, _REFUSALS):
+        if first is not None or not self._written or isinstance(error, _REJECTIONS):
             self._transition(BatchState.FAILED)
             self._lookup.clear()
             self.release()
@@ -384,8 +389,8 @@ class AtomicDriver:
             if msg.status == 503 and not msg.data:
                 return no_stream(msg.subject)
             self._engine.confirm(1, msg.data)
-        except _REFUSALS as refusal:
-            return refusal
+        except _REJECTIONS as rejection:
+            return rejection
         except Error:
             return None
         return None

@@ -111,9 +111,9 @@ def find_commit(
         # Request this before the search, so that a message which the search does not find
         # was never there.
         info = search.info()
-        settled = is_applied(info, monotonic() - fenced_at)
+        applied = is_applied(info, monotonic() - fenced_at)
         placed = search.by_subject()
-        if placed is None and settled:
+        if placed is None and applied:
             placed = search.by_steps(floor, info.state.last_seq)
         if placed is not None:
             search.release()
@@ -129,7 +129,7 @@ def find_commit(
         reason = inconclusive_reason(info, floor)
         if reason is not None:
             search.fail(f"it is not there, but {reason}")
-        if settled:
+        if applied:
             return None
         api.session.sleep(POLL_INTERVAL)
 

@@ -63,7 +63,7 @@ class RecoveryPoint(NamedTuple):
     stream: str
     sequence: int
     """The sequence of one of its messages in the stream."""
-    behind: int | None
+    following: int | None
     """The number of its messages that follow. None: unknown, as some may be duplicates."""
     final: bool
     """True if this is from a final answer, False if the server had forgotten the batch."""
@@ -300,10 +300,10 @@ class IngestEngine(IngestCounters):
         if self._stored_at is None:
             return None
         number, stream, sequence = self._stored_at
-        behind: int | None = self.acked - number
-        if behind and duplicates:
-            behind = None
-        return RecoveryPoint(stream, sequence, behind, self._final)
+        following: int | None = self.acked - number
+        if following and duplicates:
+            following = None
+        return RecoveryPoint(stream, sequence, following, self._final)
 
     def confirm_tail(self) -> None:
         """Record that no message after the last acknowledged one is stored."""

@@ -39,7 +39,7 @@ def find_ambiguity(
         if point.final and (info.config.num_replicas or 1) == 1:
             return None  # no other server has ever led the stream
         last = info.state.last_seq
-        if point.behind is not None and last == point.sequence + point.behind:
+        if point.following is not None and last == point.sequence + point.following:
             return None
         return _find_ambiguity_among(api, point, info, data, deadline)
     except errors.ConnectionError:
@@ -83,11 +83,11 @@ def _find_ambiguity_among(
     last = info.state.last_seq
     if last < point.sequence:
         return f"stream {point.stream!r} was deleted and created again"
-    behind = f"{last - point.sequence} messages follow {point.sequence} in stream {point.stream!r}"
+    others = f"{last - point.sequence} messages follow {point.sequence} in stream {point.stream!r}"
     if last - point.sequence > MAX_MESSAGES or data is None:
-        return f"{behind}, and may belong to the ingest"
+        return f"{others}, and may belong to the ingest"
     if info.config.allow_msg_counter:
-        return f"{behind}, which stores counters, and may belong to the ingest"
+        return f"{others}, which stores counters, and may belong to the ingest"
     for sequence in range(point.sequence + 1, last + 1):
         try:
             found = get_message(

@@ -101,7 +101,7 @@ class OrderedFetch:
     """The pulls of one fetch, with another pull after each lost consumer.
 
     One thread reads, but any thread may close it. The next reader closes it, too, and so
-    waits until the cursor is settled.
+    waits until its position is saved.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class OrderedFetch:
         self._returned: JetStreamMsg | None = None  # the message that was returned last
         self._taken = self._taken_bytes = 0
         self._end: int | None = None  # the stream's end, if the pull does not wait
-        # Held to change the state, and at the end until the cursor is settled.
+        # Held to change the state, and at the end until its position is saved.
         # Re-entrant, since a finalizer or a signal handler may close it in the middle.
         self._lock = ForkSafeRLock()
         self._state = StateMachine(FetchState.OPEN, FETCH_TRANSITIONS, self._lock)
@@ -197,7 +197,7 @@ class OrderedFetch:
         error = pull.inbox.mailbox.failure or pull.error
         lost = error is not None
         with self._lock:
-            if self._is_over():  # another thread closed it and settled the cursor
+            if self._is_over():  # another thread closed it and saved the position
                 return
             last = cursor.last()
             cursor.advance(order.stream_sequence, order.consumer_sequence)
@@ -218,10 +218,10 @@ class OrderedFetch:
             raise error
         if lost:
             self._factory.schedule_delete()
-        behind = False
+        lags = False
         if rest is not None and self._request.no_wait and not lost and error is None:
-            behind = self._is_behind()
-        if rest is None or not (lost or pull.passed_over or behind):
+            lags = self._is_behind()
+        if rest is None or not (lost or pull.passed_over or lags):
             self._state.try_to(FetchState.ENDED)
         elif self._deadline - monotonic() < MIN_PULL_SECONDS or isinstance(
             error, errors.TimeoutError

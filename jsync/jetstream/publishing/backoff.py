@@ -11,11 +11,11 @@ INITIAL_BACKOFF: Final = 0.05
 MAX_BACKOFF: Final = 1.0
 
 
-def backoff_delay(refusals: int) -> float:
+def backoff_delay(rejections: int) -> float:
     """Return the seconds to wait after a number of rejections in a row.
 
     The wait grows, and has a random part, because many clients are rejected at the same
     moment and would otherwise retry at the same moment.
     """
-    ceiling = min(INITIAL_BACKOFF * 2.0 ** min(refusals, 10), MAX_BACKOFF)
+    ceiling = min(INITIAL_BACKOFF * 2.0 ** min(rejections, 10), MAX_BACKOFF)
     return uniform(ceiling / 2, ceiling)

@@ -48,7 +48,7 @@ def publish(
     """
     deadline = monotonic() + timeout
     left = timeout
-    retries = refusals = 0
+    retries = rejections = 0
     others: list[bytes] = []
     while True:
         error: JetStreamError
@@ -68,8 +68,8 @@ def publish(
             raise no_ack(subject, timeout, others) from None
         except TooManyRequestsError as busy:
             error = busy
-            wait = backoff_delay(refusals)
-            refusals += 1
+            wait = backoff_delay(rejections)
+            rejections += 1
         except APIError:
             raise
         except JetStreamError as stranger:

@@ -277,8 +277,11 @@ class RetryHandler:
             try:
                 ack = publish(self._session, subject, data, why, self._timeout)
                 return not ack.duplicate
-            except (MaxPayloadError, APIError) as refusal:
-                if isinstance(refusal, APIError) and refusal.err_code not in TOO_LARGE:
+            except (MaxPayloadError, APIError) as rejection:
+                if (
+                    isinstance(rejection, APIError)
+                    and rejection.err_code not in TOO_LARGE
+                ):
                     raise
                 if size:
                     size = 0

@@ -72,16 +72,16 @@ class SinkProgress:
 
 def lag(report: Mapping[str, Any]) -> int | None:
     """Return the messages between the end of a micro-batch and the ends of the streams."""
-    behind = None
+    total = None
     for source in report["sources"]:
         end, latest = _next(source.get("endOffset")), _next(source.get("latestOffset"))
         if end is None or latest is None:
             continue
-        behind = (behind or 0) + sum(
+        total = (total or 0) + sum(
             max(0, latest[stream] - end[stream])
             for stream in latest.keys() & end.keys()
         )
-    return behind
+    return total
 
 
 def _next(offset: Any) -> dict[str, int] | None:

@@ -172,7 +172,7 @@ def _check(name: str, kind: str) -> None:
 
 
 class Expectations:
-    """Decides whether a refused row was stored by an earlier attempt of the same write."""
+    """Decides whether a rejected row was stored by an earlier attempt of the same write."""
 
     def __init__(self, js: JetStream, bucket: str, prefix: str) -> None:
         """Do not block.
@@ -187,8 +187,8 @@ class Expectations:
         self._prefix = prefix
         self._stored = f"$KV.{bucket}."
 
-    def settle(self, future: PubAckFuture) -> bool:
-        """Return whether the row of a refused message is stored now. Blocks.
+    def resolve(self, future: PubAckFuture) -> bool:
+        """Return whether the row of a rejected message is stored now. Blocks.
 
         An earlier attempt may have stored it. Expected revision 0 also means a key that was
         deleted, so the row is published again over the delete.

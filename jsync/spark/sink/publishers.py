@@ -87,7 +87,7 @@ class IngestPublisher:
 
 
 class AckPublisher:
-    """A publisher, whose acks report duplicates and refusals row by row."""
+    """A publisher, whose acks report duplicates and rejections row by row."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class AckPublisher:
         self._js = js
         self._dead = dead
         self._expectations = expectations
-        self._settled = 0
+        self._stored_before = 0
         self._target = target
         self._names_stream = names_stream
         self._unknown_subjects: dict[str, bool] = {}
@@ -115,11 +115,11 @@ class AckPublisher:
             retry_attempts=FEW_ATTEMPTS if target is None else UNTIL_TIMEOUT,
             ack_timeout=timeout,
             stall_timeout=timeout,
-            on_error=self._on_error if self._is_told else None,
+            on_error=self._on_error if self._handles_errors else None,
         )
 
     @property
-    def _is_told(self) -> bool:
+    def _handles_errors(self) -> bool:
         """True if failures of single messages are handled here."""
         return self._dead is not None or self._expectations is not None
 
@@ -129,24 +129,24 @@ class AckPublisher:
 
     def publish(self, rows: Rows, **columns: Any) -> None:
         self._publisher.publish_arrow(rows, **columns)
-        if self._publisher.failed and not self._is_told:
+        if self._publisher.failed and not self._handles_errors:
             self._publisher.flush()  # raises for an invalid value
-        self._bury(self._failures.qsize())
+        self._handle_failures(self._failures.qsize())
 
     def close(self) -> Confirmed:
         publisher = self._publisher
         try:
             publisher.flush()
         except PublisherError:
-            if not self._is_told:
+            if not self._handles_errors:
                 raise
-        if self._is_told:
-            self._bury(publisher.failed - self._reported)
+        if self._handles_errors:
+            self._handle_failures(publisher.failed - self._reported)
         publisher.close()
         first, last = publisher.stored_range or (None, None)
         _, last_duplicate = publisher.duplicate_range or (None, None)
         return Confirmed(
-            publisher.acknowledged + self._settled,
+            publisher.acknowledged + self._stored_before,
             publisher.duplicates,
             first,
             last,
@@ -159,8 +159,8 @@ class AckPublisher:
             self._publisher.close(timeout=0)
         return stored
 
-    def _bury(self, count: int) -> None:
-        """Publish `count` failed messages as dead letters. Raise errors that are no refusal."""
+    def _handle_failures(self, count: int) -> None:
+        """Publish `count` failed messages as dead letters. Raise errors that are no rejection."""
         for _ in range(count):
             try:
                 future, error = self._failures.get(timeout=CALLBACK_SECONDS)
@@ -173,11 +173,11 @@ class AckPublisher:
                 error, WrongLastSequenceError
             ):
                 try:
-                    is_stored = self._expectations.settle(future)
+                    is_stored = self._expectations.resolve(future)
                 except WrongLastSequenceError:  # another writer was faster
                     is_stored = False
                 if is_stored:
-                    self._settled += 1
+                    self._stored_before += 1
                     continue
                 error = self._expectations.conflict(future, error)
             if self._dead is None:

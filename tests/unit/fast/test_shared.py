@@ -477,7 +477,7 @@ def test_a_consumer_is_deleted_once() -> None:
     assert sorted(deletions) == list(range(ROUNDS))
 
 
-def test_a_fetch_settles_once_from_any_thread() -> None:
+def test_a_fetch_ends_once_from_any_thread() -> None:
     class Fetch(OrderedFetch):
         closings = 0
 

@@ -137,7 +137,7 @@ class Client:
         tail = engine.recovery_point(duplicates=self.model.ids)
         if tail is not None:
             # `find_ambiguity`, for a stream without other publishers.
-            if tail.behind is None or tail.sequence + tail.behind != len(
+            if tail.following is None or tail.sequence + tail.following != len(
                 self.model.stored
             ):
                 engine.fail(errors.JetStreamError("it cannot be known"))

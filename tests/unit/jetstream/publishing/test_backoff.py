@@ -12,7 +12,7 @@ from jsync.jetstream.publishing.backoff import (
 
 
 @pytest.mark.parametrize(
-    ("refusals", "longest"),
+    ("rejections", "longest"),
     [
         (0, INITIAL_BACKOFF),
         (1, 2 * INITIAL_BACKOFF),
@@ -20,7 +20,7 @@ from jsync.jetstream.publishing.backoff import (
         (100_000, MAX_BACKOFF),
     ],
 )
-def test_the_pause_doubles_up_to_its_maximum(refusals: int, longest: float) -> None:
-    pauses = [backoff_delay(refusals) for _ in range(100)]
+def test_the_pause_doubles_up_to_its_maximum(rejections: int, longest: float) -> None:
+    pauses = [backoff_delay(rejections) for _ in range(100)]
     assert longest / 2 <= min(pauses)
     assert max(pauses) <= longest

@@ -26,7 +26,7 @@ RESEND_AFTER = 5.0
 because that server may not have passed it on to the leader of the consumer."""
 MEMORY_SECONDS = 120.0
 MAX_REMEMBERED = 20_000
-"""The most settled messages that are remembered after their acks have arrived."""
+"""The most acks that are remembered after they have arrived."""
 
 
 class Key(NamedTuple):
@@ -37,11 +37,11 @@ class Key(NamedTuple):
     timestamp_ns: int
 
 
-class Settled(NamedTuple):
+class SentAck(NamedTuple):
     """The ack of a message, which may need to be sent again."""
 
     number: int
-    when: float
+    sent_at: float
     reply: str
     payload: bytes
 
@@ -61,12 +61,12 @@ class DeliveryTracker:
     def __init__(self, nc: jsync.Connection) -> None:
         self._nc = nc
         self._lock = threading.Lock()
-        self._open: dict[Key, jsync.JetStreamMsg] = {}
-        self._settled: OrderedDict[Key, Settled] = OrderedDict()
+        self._unacked: dict[Key, jsync.JetStreamMsg] = {}
+        self._sent_acks: OrderedDict[Key, SentAck] = OrderedDict()
         self._number = 0
         self._sending: set[int] = set()
         """The numbers of the acks that are being sent."""
-        self._arrived = 0
+        self._confirmed = 0
         """The number of the last ack that the server has read."""
         self._reconnects = 0
         """The number of reconnects when acks were last sent again."""
@@ -76,37 +76,37 @@ class DeliveryTracker:
     def begin(self, msg: jsync.JetStreamMsg) -> bool:
         """Record a message. Return False if this process had the message before.
 
-        If the message was settled, its ack is sent again.
+        If the message was acknowledged, its ack is sent again.
         """
         key = key_of(msg)
         with self._lock:
-            if key in self._open:
+            if key in self._unacked:
                 return False
-            settled = self._settled.get(key)
-            if settled is None:
-                self._open[key] = msg
+            sent = self._sent_acks.get(key)
+            if sent is None:
+                self._unacked[key] = msg
                 return True
         if msg.reply:
-            self._nc.publish(msg.reply, settled.payload)
+            self._nc.publish(msg.reply, sent.payload)
         return False
 
     def ack(self, msg: jsync.Msg) -> None:
         """Acknowledge a message, without waiting for the server."""
         if isinstance(msg, jsync.JetStreamMsg):
-            self._settle(msg, b"+ACK")
+            self._send_ack(msg, b"+ACK")
 
     def term(self, msg: jsync.Msg) -> None:
         """Drop a message, without waiting for the server."""
         if isinstance(msg, jsync.JetStreamMsg):
-            self._settle(msg, b"+TERM")
+            self._send_ack(msg, b"+TERM")
 
-    def _settle(self, msg: jsync.JetStreamMsg, payload: bytes) -> None:
+    def _send_ack(self, msg: jsync.JetStreamMsg, payload: bytes) -> None:
         key = key_of(msg)
         with self._lock:
-            self._open.pop(key, None)
+            self._unacked.pop(key, None)
             self._number = number = self._number + 1
             now = monotonic()
-            self._settled[key] = Settled(number, now, msg.reply or "", payload)
+            self._sent_acks[key] = SentAck(number, now, msg.reply or "", payload)
             self._sending.add(number)
             self._forget(now)
         try:
@@ -123,7 +123,7 @@ class DeliveryTracker:
             with self._lock:
                 self._sending.discard(number)
 
-    def give_back(self, msg: jsync.Msg) -> None:
+    def nak(self, msg: jsync.Msg) -> None:
         """Return a message to the server, which delivers it again to any worker.
 
         If the connection is broken or closed, this happens only after `ack_wait`.
@@ -131,32 +131,32 @@ class DeliveryTracker:
         if not isinstance(msg, jsync.JetStreamMsg):
             return
         with self._lock:
-            self._open.pop(key_of(msg), None)
+            self._unacked.pop(key_of(msg), None)
         try:
             msg.nak()
         except (errors.ConnectionError, TimeoutError) as error:
             log.info("a message comes again after ack_wait only: %s", error)
 
     def _forget(self, now: float) -> None:
-        while self._settled:
-            key, oldest = next(iter(self._settled.items()))
-            if oldest.number > self._arrived or (
-                len(self._settled) <= MAX_REMEMBERED
-                and now - oldest.when < MEMORY_SECONDS
+        while self._sent_acks:
+            key, oldest = next(iter(self._sent_acks.items()))
+            if oldest.number > self._confirmed or (
+                len(self._sent_acks) <= MAX_REMEMBERED
+                and now - oldest.sent_at < MEMORY_SECONDS
             ):
                 return
-            del self._settled[key]
+            del self._sent_acks[key]
 
     # The extender ---------------------------------------------------------------------
 
     def extend(self) -> None:
         """Request more time from the server for all messages that are being handled."""
         with self._lock:
-            here = list(self._open.values())
+            here = list(self._unacked.values())
         for msg in here:
             msg.in_progress()
 
-    def send_again(self) -> None:
+    def resend_acks(self) -> None:
         """Send acks that may be lost again, after a reconnect or a failed ack."""
         reconnects = self._nc.stats().reconnects
         if reconnects == self._reconnects and not self._failed:
@@ -164,14 +164,14 @@ class DeliveryTracker:
         doubtful = monotonic() - RESEND_AFTER
         with self._lock:
             lost = [
-                settled
-                for settled in self._settled.values()
-                if settled.number > self._arrived or settled.when > doubtful
+                sent
+                for sent in self._sent_acks.values()
+                if sent.number > self._confirmed or sent.sent_at > doubtful
             ]
         self._failed = False
         try:
-            for settled in lost:
-                self._nc.publish(settled.reply, settled.payload)
+            for sent in lost:
+                self._nc.publish(sent.reply, sent.payload)
         except BaseException:
             self._failed = True
             raise
@@ -187,12 +187,12 @@ class DeliveryTracker:
         with self._lock:
             # The flush does not show the arrival of an ack that is sent after it.
             number = min(self._sending, default=self._number + 1) - 1
-        if number == self._arrived and not self._failed:
+        if number == self._confirmed and not self._failed:
             return
-        self.send_again()
+        self.resend_acks()
         self._nc.flush(timeout)
         if self._nc.stats().reconnects == self._reconnects and not self._failed:
-            self._arrived = number
+            self._confirmed = number
 
 
 class AckExtender(threading.Thread):
@@ -233,7 +233,7 @@ class AckExtender(threading.Thread):
             if not self._nc.is_connected:
                 continue  # no server can be reached
             try:
-                self._tracker.send_again()
+                self._tracker.resend_acks()
                 if monotonic() >= due:
                     self._tracker.extend()
                     due = monotonic() + self._seconds
