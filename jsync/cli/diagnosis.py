@@ -60,7 +60,7 @@ def is_away(peer: PeerInfo, led: float) -> bool:
     return peer.offline or (lags and silence > _SILENT_SECONDS)
 
 
-def _led(info: StreamInfo) -> float:
+def _seconds_led(info: StreamInfo) -> float:
     """Return the seconds since the leader was elected, or inf before 2.11.9."""
     since = info.cluster and info.cluster.leader_since
     return (info.ts - since).total_seconds() if info.ts and since else inf
@@ -72,7 +72,7 @@ def replicas_away(infos: Iterable[StreamInfo]) -> Counter[str]:
         peer.name
         for info in infos
         for peer in (info.cluster.replicas if info.cluster else None) or []
-        if is_away(peer, _led(info))
+        if is_away(peer, _seconds_led(info))
     )
 
 

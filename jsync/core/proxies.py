@@ -61,7 +61,9 @@ class Proxy:
         except OSError as error:
             if isinstance(error, errors.ConnectionError):
                 raise
-            raise ProxyError(f"{self} cannot be reached: {_words(error)}") from error
+            raise ProxyError(
+                f"{self} cannot be reached: {_error_text(error)}"
+            ) from error
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -231,5 +233,5 @@ def _socks() -> ModuleType:
     return socks
 
 
-def _words(error: OSError) -> str:
+def _error_text(error: OSError) -> str:
     return error.strerror or str(error)

@@ -106,7 +106,7 @@ def parse_server(url: str) -> ServerAddress:
         raise ConfigError("the scheme has to end with `://`: use nats://host:port")
     if scheme not in _PORTS:
         raise ConfigError(
-            f"the scheme has to be nats://, tls://, ws:// or wss://: {_shown(url)}"
+            f"the scheme has to be nats://, tls://, ws:// or wss://: {_redacted(url)}"
         )
     target = "/"
     if websocket := scheme in ("ws", "wss"):
@@ -114,11 +114,11 @@ def parse_server(url: str) -> ServerAddress:
     userinfo, _, address = authority.rpartition("@")
     if any(c in userinfo for c in "/?#"):
         raise ConfigError(
-            f"`/`, `?` and `#` in a user or password have to be percent-encoded: {_shown(url)}"
+            f"`/`, `?` and `#` in a user or password have to be percent-encoded: {_redacted(url)}"
         )
     address = address.removesuffix("/")
     if any(c in address for c in "/?#"):
-        raise ConfigError(f"the URL of a server has no path or query: {_shown(url)}")
+        raise ConfigError(f"the URL of a server has no path or query: {_redacted(url)}")
     host, port = _parse_address(address, url, _PORTS[scheme])
     user, password, token = _parse_userinfo(userinfo, url)
     return ServerAddress(
@@ -189,15 +189,15 @@ def _split_target(rest: str, url: str) -> tuple[str, str]:
         return rest, "/"
     target = rest[at.start() :]
     if "#" in target:
-        raise ConfigError(f"the URL of a WebSocket has no fragment: {_shown(url)}")
+        raise ConfigError(f"the URL of a WebSocket has no fragment: {_redacted(url)}")
     if not target.isascii() or _BLANK.search(target):
         raise ConfigError(
-            f"path and query of a WebSocket have to be percent-encoded: {_shown(url)}"
+            f"path and query of a WebSocket have to be percent-encoded: {_redacted(url)}"
         )
     return rest[: at.start()], target if target[0] == "/" else f"/{target}"
 
 
-def _shown(url: str) -> str:
+def _redacted(url: str) -> str:
     # A password with a raw `@` or `,` splits the URL in the wrong places. So hide
     # everything that is not clearly scheme, host and port.
     scheme, authority = _split(url)
@@ -220,20 +220,20 @@ def _parse_address(address: str, url: str, usual: int) -> tuple[str, int]:
         except ValueError:
             bracket = ""
         if not bracket or (port and not port.startswith(":")):
-            raise ConfigError(f"not an IPv6 address: {_shown(url)}")
+            raise ConfigError(f"not an IPv6 address: {_redacted(url)}")
         port = port[1:]
     else:
         host, _, port = address.partition(":")
         if ":" in port:
             raise ConfigError(
-                f"more than one colon (an IPv6 address goes in brackets): {_shown(url)}"
+                f"more than one colon (an IPv6 address goes in brackets): {_redacted(url)}"
             )
         if not _HOST.fullmatch(host):
-            raise ConfigError(f"the host is missing or not a name: {_shown(url)}")
+            raise ConfigError(f"the host is missing or not a name: {_redacted(url)}")
     if not port:
         return host.lower(), usual
     if not _is_port(port):
-        raise ConfigError(f"the port has to be 1 to 65535: {_shown(url)}")
+        raise ConfigError(f"the port has to be 1 to 65535: {_redacted(url)}")
     return host.lower(), int(port)
 
 
@@ -253,9 +253,9 @@ def _parse_userinfo(
         )
     except UnicodeDecodeError:
         # `from None`: the cause would contain the secret.
-        raise ConfigError(f"the userinfo is not UTF-8: {_shown(url)}") from None
+        raise ConfigError(f"the userinfo is not UTF-8: {_redacted(url)}") from None
     if colon and not first:
-        raise ConfigError(f"a password without a user: {_shown(url)}")
+        raise ConfigError(f"a password without a user: {_redacted(url)}")
     if colon:
         return first, second, None
     return None, None, first or None

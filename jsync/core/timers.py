@@ -13,7 +13,7 @@ from .sync import ForkSafeRLock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAX_AT_ONCE = 64
+MAX_CALLS_PER_READ = 64
 """The most calls of `call_soon` that the I/O thread makes before it reads again.
 
 Without a GIL, other threads can add calls faster than the I/O thread makes them.
@@ -63,9 +63,9 @@ class Timers:
             return self._heap[0].when if self._heap else float("inf")
 
     def due(self, now: float) -> list[Callable[[], object]]:
-        """Remove and return the due calls, at most `MAX_AT_ONCE` of `call_soon`."""
+        """Remove and return the due calls, at most `MAX_CALLS_PER_READ` of `call_soon`."""
         calls: list[Callable[[], object]] = []
-        while self._calls_soon and len(calls) < MAX_AT_ONCE:
+        while self._calls_soon and len(calls) < MAX_CALLS_PER_READ:
             calls.append(self._calls_soon.popleft())
         with self._lock:
             while self._heap and self._heap[0].when <= now:

@@ -229,7 +229,7 @@ class Upgrade:
         digest = hashlib.sha1(self._key + _GUID, usedforsecurity=False).digest()
         if (
             fields.get("upgrade", "").lower() != "websocket"
-            or "upgrade" not in _words_of(fields.get("connection", ""))
+            or "upgrade" not in _split_list(fields.get("connection", ""))
             or fields.get("sec-websocket-accept") != base64.b64encode(digest).decode()
         ):
             raise WebSocketError(
@@ -275,7 +275,7 @@ def _fields(lines: bytes) -> dict[str, str]:
     return found
 
 
-def _words_of(value: str) -> list[str]:
+def _split_list(value: str) -> list[str]:
     return [word.strip().lower() for word in value.split(",")]
 
 

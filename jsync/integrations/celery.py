@@ -39,9 +39,9 @@ OUTAGE_SECONDS = 20.0
 WORKER_OUTAGE_SECONDS = 600.0
 """The longest outage that a call within a task survives, as its result would be lost."""
 PAUSE_SECONDS = 0.5
-ADDITIONS = "Jsync-Additions"
+LAST_IDS = "Jsync-Additions"
 """The header of a counter with the ids of its last additions."""
-MAX_ADDITIONS = 50
+MAX_LAST_IDS = 50
 MAX_TEXT = 1000
 """The most characters of an error, and of its traceback, if they are too large to store."""
 COUNTED = b"counted"
@@ -49,7 +49,7 @@ CHORD_PART = "chord_part"
 """The field in the result of a part of a chord."""
 
 
-class Newest(NamedTuple):
+class LastRevision(NamedTuple):
     """The last revision of a key. 0: there is none."""
 
     revision: int
@@ -195,19 +195,21 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         except errors.KeyNotFoundError:
             if (self._settings.options.replicas or 1) == 1:
                 return None
-        return self._newest(name).value  # a replica that is behind may have answered
+        return self._last_revision(
+            name
+        ).value  # a replica that is behind may have answered
 
-    def _newest(self, name: str) -> Newest:
+    def _last_revision(self, name: str) -> LastRevision:
         """Get the last revision of a key from the leader."""
         subject = f"$KV.{self.bucket.bucket}.{name}"
         try:
             found = self._stream().get_message(last_by_subject=subject, direct=False)
         except errors.MessageNotFoundError:
-            return Newest(0, None, [])
+            return LastRevision(0, None, [])
         headers: Mapping[str, str] = found.headers or {}
         gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-        ids = headers.get(ADDITIONS) or ""
-        return Newest(found.sequence, None if gone else found.data, ids.split())
+        ids = headers.get(LAST_IDS) or ""
+        return LastRevision(found.sequence, None if gone else found.data, ids.split())
 
     def mget(self, keys: Iterable[bytes | str]) -> list[bytes | None]:
         """Return the values of keys, in their order."""
@@ -241,13 +243,13 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         """Add one exactly once, since a header has the ids of the last additions."""
         mine, number = uuid4().hex, 0
         while True:
-            newest = self._try(lambda: self._newest(name))
-            if mine in newest.additions:
+            last = self._try(lambda: self._last_revision(name))
+            if mine in last.additions:
                 return number  # the answer to the addition was lost
-            number = 1 + int(newest.value or 0)
-            ids = [*newest.additions, mine][-MAX_ADDITIONS:]
+            number = 1 + int(last.value or 0)
+            ids = [*last.additions, mine][-MAX_LAST_IDS:]
             try:
-                self._put(name, str(number).encode(), newest.revision, ids)
+                self._put(name, str(number).encode(), last.revision, ids)
             except errors.WrongLastSequenceError:
                 continue  # another process was faster, or an earlier attempt was stored
             except brokers.TRANSIENT as error:
@@ -260,7 +262,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         shared.js.publish(
             f"$KV.{bucket.bucket}.{name}",
             value,
-            headers={ADDITIONS: " ".join(ids)},
+            headers={LAST_IDS: " ".join(ids)},
             expected_last_subject_sequence=last,
         )
 
@@ -337,7 +339,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         try:
             self.bucket.create(f"{key}.body", part)
         except errors.KeyExistsError:
-            return self._newest(f"{key}.body").value == part
+            return self._last_revision(f"{key}.body").value == part
         return True
 
     def _store_result(

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-FULL = 1
+CLOSED_STORE_BYTES = 1
 """The `max_bytes` of a store that takes nothing more, because it is being deleted."""
-MOVES = 3
+MAX_MOVES = 3
 """The most attempts to move an object that others replace at the same time."""
 
 
@@ -338,7 +338,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _move(self, source: str, target: str) -> None:
         bucket, other = _object(target)
-        for _ in range(MOVES):
+        for _ in range(MAX_MOVES):
             store, info = self._locate(source)
             with _as_os_errors(source):
                 if bucket == store.bucket:
@@ -438,11 +438,11 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 )
             limit = status.config.max_bytes
             try:
-                js.update_object_store(bucket=path, max_bytes=FULL)
+                js.update_object_store(bucket=path, max_bytes=CLOSED_STORE_BYTES)
                 _check_empty(store)
                 js.delete_object_store(path)
             except BaseException:
-                if limit != FULL:  # no other program is deleting it
+                if limit != CLOSED_STORE_BYTES:  # no other program is deleting it
                     with contextlib.suppress(errors.BucketNotFoundError):
                         js.update_object_store(bucket=path, max_bytes=limit)
                 raise

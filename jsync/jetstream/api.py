@@ -149,7 +149,7 @@ class API:
         data = b"" if payload is None else _json(payload)
         wait = self.seconds(timeout)
         try:
-            reply = self._ask(subject, data, wait)
+            reply = self._exchange(subject, data, wait)
         except (
             InvalidJSONError,
             JetStreamNotEnabledError,
@@ -256,7 +256,7 @@ class API:
         api = API(self.owner, f"$JS.{domain}.API", self.timeout)
         return api.request(subject, timeout=max(0.0, deadline - monotonic()))
 
-    def _ask(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
+    def _exchange(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
         try:
             msg = request_until(
                 *(self.session, f"{self.prefix}.{subject}", data),
@@ -282,7 +282,7 @@ class API:
         if server == info.server_id:
             return line
         try:
-            reply = self._ask("INFO", b"", min(self.timeout, INFO_TIMEOUT))
+            reply = self._exchange("INFO", b"", min(self.timeout, INFO_TIMEOUT))
         except (JetStreamError, errors.TimeoutError, PermissionsError):
             return version_of_server(info)
         line = version_of_api_level(AccountInfo.from_wire(reply).api.level)

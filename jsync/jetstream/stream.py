@@ -28,7 +28,7 @@ from .stored.engine import (
     SubjectReader,
 )
 from .stream_end.driver import stream_end
-from .stream_end.engine import is_alone
+from .stream_end.engine import has_one_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -461,7 +461,7 @@ class Stream:
             batch=batch,
             max_bytes=max_bytes,
         )
-        alone = is_alone(self._info, time())
+        alone = has_one_server(self._info, time())
         return stored.get_messages(self._api, self.name, pages, timeout, alone=alone)
 
     def get_last_messages(
@@ -512,7 +512,7 @@ class Stream:
             batch=batch,
             max_bytes=max_bytes,
         )
-        alone = is_alone(self._info, time())
+        alone = has_one_server(self._info, time())
         return stored.get_messages(self._api, self.name, pages, timeout, alone=alone)
 
     def read_arrow(

@@ -84,7 +84,7 @@ class Services:
         sent_at = monotonic()
         return [
             ping.replace(rtt=received_at - sent_at)
-            for ping, received_at in self._ask(
+            for ping, received_at in self._request(
                 ServicePing, "PING", name, instance_id, timeout, stall, prefix
             )
         ]
@@ -131,7 +131,7 @@ class Services:
                     print(info.name, info.version)
             ```
         """
-        found = self._ask(
+        found = self._request(
             ServiceInfo, "INFO", name, instance_id, timeout, stall, prefix
         )
         return [info for info, _ in found]
@@ -178,12 +178,12 @@ class Services:
                     print(stats.endpoints[0].num_requests)
             ```
         """
-        found = self._ask(
+        found = self._request(
             ServiceStats, "STATS", name, instance_id, timeout, stall, prefix
         )
         return [stats for stats, _ in found]
 
-    def _ask(
+    def _request(
         self,
         kind: type[Answer],
         verb: Verb,

@@ -541,7 +541,7 @@ class ServiceRunner(Drainable):
     def abort(self) -> None:
         """End a service that could not be started. Does not call `on_done`."""
         with self._lock:
-            self._on_done = _nothing
+            self._on_done = _ignore
         self._end_reader()
 
     def on_closed(self, error: Exception) -> None:
@@ -623,7 +623,7 @@ class ServiceRunner(Drainable):
         return f"<service {self._info.name} {self._info.version} {self.state.value}>"
 
 
-def _nothing(_: ServiceRunner) -> None:
+def _ignore(_: ServiceRunner) -> None:
     """Do nothing, instead of `on_done`, for a service that could not be started."""
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SERVERS = ("nats://127.0.0.1:4222",)
 _TIMEOUT = 5.0
-_BESIDE_CONTEXT = (
+_ALLOWED_WITH_CONTEXT = (
     *("nats.context", "nats.name", "nats.connectTimeout", "nats.timeout"),
     "nats.retryTimeout",
 )
@@ -94,12 +94,12 @@ class ConnectionOptions:
         tls = options.text("nats.tls")
         return cls(
             servers=servers,
-            servers_place=_place(options, place, "nats.servers"),
+            servers_place=_path_of(options, place, "nats.servers"),
             context=options.text("nats.context"),
             name=options.text("nats.name") or cls.name,
             user=user,
             secret=secret,
-            jwt_place=_place(options, jwt),
+            jwt_place=_path_of(options, jwt),
             tls=None if tls is None else options.flag("nats.tls", False),
             tls_ca=options.text("nats.tlsCa"),
             tls_cert=options.text("nats.tlsCert"),
@@ -107,8 +107,8 @@ class ConnectionOptions:
             tls_hostname=options.text("nats.tlsHostname"),
             tls_handshake_first=options.flag("nats.tlsHandshakeFirst", False),
             proxy=options.text("nats.proxy"),
-            proxy_place=_place(options, proxy, "nats.proxy"),
-            ws_headers_place=_place(options, ws_headers),
+            proxy_place=_path_of(options, proxy, "nats.proxy"),
+            ws_headers_place=_path_of(options, ws_headers),
             inbox_prefix=options.text("nats.inboxPrefix") or cls.inbox_prefix,
             connect_timeout=options.seconds("nats.connectTimeout") or _TIMEOUT,
             timeout=options.seconds("nats.timeout") or _TIMEOUT,
@@ -142,7 +142,7 @@ def _check_context(options: Options) -> None:
     if options.text("nats.context") is None:
         return
     for name in NATS:
-        if name not in _BESIDE_CONTEXT and options.text(name) is not None:
+        if name not in _ALLOWED_WITH_CONTEXT and options.text(name) is not None:
             raise ConfigError(
                 f"options nats.context and {name} exclude each other: a context has its "
                 "own servers and credentials"
@@ -165,7 +165,7 @@ def _secret(options: Options) -> tuple[str, str, str] | None:
     return kind, _kind_of(given), options.text(given) or ""
 
 
-def _place(
+def _path_of(
     options: Options, given: str | None, plain: str | None = None
 ) -> tuple[str, str] | None:
     """Return the place that an option names, or None if it is not given or `plain`."""

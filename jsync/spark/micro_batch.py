@@ -86,7 +86,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Spark calls it twice, before 4.2 after the first `latestOffset`, and again when it
         repeats the first batch. So the end of a batch alone defines what the batch reads.
         """
-        return to_json(dict(self._ask_all(self._begin, self._source.streams())))
+        return to_json(dict(self._request_all(self._begin, self._source.streams())))
 
     def _begin(self, name: str, *, found: bool = False) -> OffsetRange:
         """Return the start of a stream that the query does not know yet.
@@ -110,7 +110,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 bounds.created, start, bounds.next, bounds
             )
             if loss is not None:
-                self._source.policy.found(name, loss)
+                self._source.policy.report(name, loss)
             first = min(max(start, bounds.first), bounds.next)
             started = OffsetRange(
                 *(bounds.created, first, first),
@@ -142,7 +142,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 return None
 
         names = self._source.options.streams or self._source.later_streams()
-        found = self._ask_all(fetch, names)
+        found = self._request_all(fetch, names)
         self._targets = {name: bounds for name, bounds in found if bounds is not None}
 
     def latestOffset(
@@ -156,7 +156,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         is_old = start is None
         if start is None:
             start = self._last or self.initialOffset()
-        before = self._known(start)
+        before = self._read_offset(start)
         pause = self._source.options.pause_file
         if pause is not None and pause.exists():
             after = before
@@ -165,13 +165,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             limited = is_old or not (
                 limit is None or isinstance(limit, ReadAllAvailable)
             )
-            after = self._advanced(before, limited=limited, warn=is_old)
+            after = self._next_end(before, limited=limited, warn=is_old)
         end = start if after == before else to_json(after)
         if is_old:
             self._last = end
         return end
 
-    def _known(self, offset: dict[str, Any]) -> StreamOffsets:
+    def _read_offset(self, offset: dict[str, Any]) -> StreamOffsets:
         """Read an offset. Raises `CheckpointError` if it has streams that are not read."""
         ranges = from_json(offset)
         left = [name for name in ranges if not self._source.reads(name)]
@@ -182,7 +182,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         return ranges
 
-    def _advanced(
+    def _next_end(
         self, before: StreamOffsets, *, limited: bool, warn: bool
     ) -> StreamOffsets:
         """Return the end of the next batch, or `before` if no batch is to begin.
@@ -202,7 +202,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             known = before.get(name) or self._begin(name, found=is_found)
             return (known, *self._resume_range(name, known))
 
-        found = self._ask_all(fetch, self._names(before))
+        found = self._request_all(fetch, self._names(before))
         for name, (known, position, bounds) in found:
             if bounds is None and is_found:
                 continue  # a later stream of this name is a new one
@@ -239,7 +239,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         def deleted(name: str) -> int:
             return self._source.deleted(name, after[name])
 
-        for name, count in self._ask_all(deleted, list(after)):
+        for name, count in self._request_all(deleted, list(after)):
             missing = after[name].missing + count
             after[name] = replace(after[name], missing=missing, deleted=count)
         self._planned, self._late = fingerprints, {}
@@ -282,7 +282,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for name, left in backlogs.items()
             if left and self._source.is_sparse(name)
         ]
-        return {**backlogs, **dict(self._ask_all(count, sparse))}
+        return {**backlogs, **dict(self._request_all(count, sparse))}
 
     def _limited(
         self,
@@ -340,12 +340,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if altered := self._find_mismatch(stream, offset_range, bounds):
                 loss, unread = altered, self._first_unread(stream, offset_range)
         except StreamNotFoundError:
-            source.policy.found(name, _gone(name))
+            source.policy.report(name, _no_stream_text(name))
             return offset_range, None
         if loss is None:
             return offset_range, bounds
         sequence = resume_offset(offset_range, bounds, unread)
-        source.policy.found(name, loss, sequence)
+        source.policy.report(name, loss, sequence)
         missing = passed_over(offset_range, bounds.created, sequence)
         resumed = OffsetRange(
             *(bounds.created, sequence, sequence),
@@ -411,7 +411,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         before = from_json(start)
         ends = {
             name: offset_range
-            for name, known in self._known(end).items()
+            for name, known in self._read_offset(end).items()
             for offset_range in [with_start(known, before.get(name))]
             if offset_range.start is not None and offset_range.start < offset_range.next
         }
@@ -419,7 +419,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         def fetch(name: str) -> OffsetRange:
             return self._available(name, ends[name], before.get(name))
 
-        ranges = dict(self._ask_all(fetch, list(ends)))
+        ranges = dict(self._request_all(fetch, list(ends)))
         if any(not offset_range.parts for offset_range in ranges.values()):
             ranges = self._source.planned(ranges)
         return self._source.partitions(
@@ -454,7 +454,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 name, offset_range.created, offset_range.reached
             )
         except StreamNotFoundError:
-            source.policy.found(name, _gone(name))
+            source.policy.report(name, _no_stream_text(name))
             lost = offset_range.next - offset_range.start
             self._late[name] = lost - offset_range.deleted
             return replace(offset_range, start=offset_range.next)
@@ -478,14 +478,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if bounds.created != offset_range.created:
             start = offset_range.next
         stop = max(start, min(offset_range.next, stop))
-        source.policy.found(name, loss, start)
+        source.policy.report(name, loss, start)
         left = replace(offset_range, start=start, next=stop)
         lost = offset_range.next - offset_range.start - (stop - start)
         lost += source.deleted(name, left)
         self._late[name] = max(0, lost - offset_range.deleted)
         return left
 
-    def _ask_all(
+    def _request_all(
         self, ask: Callable[[str], Answer], names: Sequence[str]
     ) -> Iterator[tuple[str, Answer]]:
         """Call `ask` for all these streams, in parallel. Blocks."""
@@ -496,5 +496,5 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         yield from self._source.read(partition.value)
 
 
-def _gone(stream: str) -> str:
+def _no_stream_text(stream: str) -> str:
     return f"stream {stream} no longer exists"

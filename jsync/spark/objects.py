@@ -250,7 +250,7 @@ class ObjectStoreReader(DataSourceReader):
         return retry_until_available(ask, self._connection.retry_timeout)
 
     def _lost(self, loss: str) -> None:
-        self._policy.found(f"OBJ_{self._options.store}", loss)
+        self._policy.report(f"OBJ_{self._options.store}", loss)
 
 
 def row_of(path: str, info: ObjectInfo) -> dict[str, Any]:

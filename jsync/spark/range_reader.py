@@ -110,7 +110,7 @@ class RangeReader:
             self._report_missing(stream)
         except StreamNotFoundError:
             name = self._part.stream
-            self._policy.found(name, f"stream {name} was deleted while it was read")
+            self._policy.report(name, f"stream {name} was deleted while it was read")
 
     def _fetch_stream(self) -> tuple[Stream, StreamBounds]:
         return fetch_bounds(self._js, self._part.stream, self._retry_seconds)
@@ -182,7 +182,7 @@ class RangeReader:
         part = self._part
         loss = describe_loss(part.created, start, part.end + 1, bounds)
         if loss is not None:
-            self._policy.found(part.stream, loss)
+            self._policy.report(part.stream, loss)
         return bounds.created == part.created
 
     def _report_missing(self, stream: Stream) -> None:

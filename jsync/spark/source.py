@@ -140,7 +140,7 @@ class SourceScan:
         """Return whether the options choose a stream of this name."""
         return self.options.reads(name)
 
-    def note(self, bounds: StreamBounds) -> None:
+    def add_bounds(self, bounds: StreamBounds) -> None:
         """Keep the extent of a stream, by which `planned` makes partitions."""
         self._bounds[bounds.stream] = bounds
 
@@ -148,7 +148,7 @@ class SourceScan:
         """Return a stream and its extent. Check once that it can be read. Blocks."""
         stream, bounds = fetch_bounds(self.jetstream(), name, self.retry_seconds)
         self._check(stream)
-        self.note(bounds)
+        self.add_bounds(bounds)
         return stream, bounds
 
     def fetch_stream_at_least(
@@ -159,7 +159,7 @@ class SourceScan:
             self.jetstream(), name, created, stop, self.retry_seconds
         )
         self._check(stream)
-        self.note(bounds)
+        self.add_bounds(bounds)
         return stream, bounds
 
     def _check(self, stream: Stream) -> None:
@@ -351,7 +351,7 @@ class JetStreamReader(DataSourceReader):
             bounds.created, start, stop, bounds
         )
         if loss is not None:
-            self._source.policy.found(name, loss)
+            self._source.policy.report(name, loss)
         return OffsetRange(bounds.created, min(max(start, bounds.first), stop), stop)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:

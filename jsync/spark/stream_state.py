@@ -321,7 +321,7 @@ class LossPolicy:
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
 
-    def found(self, stream: str, loss: str, sequence: int | None = None) -> None:
+    def report(self, stream: str, loss: str, sequence: int | None = None) -> None:
         """Raise `DataLossError`, or log a warning and return, to continue at `sequence`."""
         if self._fail:
             raise DataLossError(

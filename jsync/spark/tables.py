@@ -87,7 +87,7 @@ class TableReader(DataSourceReader):
         """Return all subjects of a stream, or those of the keys with a value. Blocks."""
         source, js = self._source, self._source.jetstream()
         stream, bounds = fetch_bounds(js, name, source.retry_seconds)
-        source.note(bounds)
+        source.add_bounds(bounds)
         prefix, bucket = "", source.options.bucket
         if bucket is None:
             subjects = source.retry(lambda: self._subjects(stream))
@@ -140,7 +140,7 @@ class TableReader(DataSourceReader):
         try:
             stream, bounds = fetch_bounds(js, name, source.retry_seconds)
             if bounds.created != part.created:
-                source.policy.found(
+                source.policy.report(
                     name, f"stream {name} was recreated during the read"
                 )
                 return
@@ -158,7 +158,7 @@ class TableReader(DataSourceReader):
                     batch = entries(batch, part.prefix, schema.names)
                 yield conform(batch, name, schema)
         except StreamNotFoundError:
-            source.policy.found(name, f"stream {name} was deleted while it was read")
+            source.policy.report(name, f"stream {name} was deleted while it was read")
 
 
 def last_messages(stream: Stream, subjects: Sequence[str]) -> list[StoredMessage]:

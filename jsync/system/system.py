@@ -351,7 +351,7 @@ class System:
                     if len(found) >= expected > 0:
                         break
         except NoRespondersError as no_responders:
-            raise _outside(subject) from no_responders
+            raise _no_system_account_error(subject) from no_responders
         if failures and not found:
             raise failures[0]
         for error in failures:
@@ -474,7 +474,7 @@ class Server:
         only: dict[str, Any] = {"server_name": self.name, "exact_match": True}
         request = {**options, "include_unused": True}
         payload = engine.request("ACCSTATZ", request, only)
-        reply = Accstatz.from_wire(self._ask("ACCSTATZ", payload))
+        reply = Accstatz.from_wire(self._send("ACCSTATZ", payload))
         if options.get("include_unused"):
             return reply
         used = [
@@ -520,7 +520,7 @@ class Server:
         """
         request, longer = _profile(name, debug, duration)
         payload = engine.request("PROFILEZ", request)
-        return Profilez.from_wire(self._ask("PROFILEZ", payload, longer))
+        return Profilez.from_wire(self._send("PROFILEZ", payload, longer))
 
     def reload(self) -> None:
         """Have the server read its configuration file again.
@@ -531,7 +531,7 @@ class Server:
             SystemRequestError: The file has an error, or a change needs a restart. The
                 server keeps its configuration.
         """
-        self._ask("RELOAD", b"")
+        self._send("RELOAD", b"")
 
     def kick(self, client_id: int) -> None:
         """Close the connection of a client, which will reconnect.
@@ -542,7 +542,7 @@ class Server:
         Raises:
             SystemRequestError: The server has no such client.
         """
-        self._ask("KICK", self._client(client_id))
+        self._send("KICK", self._client(client_id))
 
     def lame_duck(self, client_id: int) -> None:
         """Tell a client that the server will shut down, so that the client moves away.
@@ -555,15 +555,15 @@ class Server:
         Raises:
             SystemRequestError: The server has no such client.
         """
-        self._ask("LDM", self._client(client_id))
+        self._send("LDM", self._client(client_id))
 
     def _client(self, client_id: int) -> bytes:
         return msgspec.json.encode({"cid": check_int(client_id, "client_id", 1)})
 
     def _one(self, endpoint: str, kind: type[Data], options: dict[str, Any]) -> Data:
-        return kind.from_wire(self._ask(endpoint, engine.request(endpoint, options)))
+        return kind.from_wire(self._send(endpoint, engine.request(endpoint, options)))
 
-    def _ask(
+    def _send(
         self, endpoint: str, payload: bytes, longer: float = 0.0
     ) -> dict[str, Any]:
         subject = engine.subject(endpoint, self.id)
@@ -595,7 +595,7 @@ def _profile(
     return {**request, "duration": int(length * 1e9)}, length
 
 
-def _outside(subject: str) -> SystemAccountError:
+def _no_system_account_error(subject: str) -> SystemAccountError:
     return SystemAccountError(
         f"nobody answers on {subject}: connect as a user of the system account, which "
         "`system_account` names in the configuration of the server"

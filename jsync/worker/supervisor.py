@@ -325,7 +325,7 @@ class Supervisor:
             and -code in STOP_SIGNALS
         )
         level = logging.INFO if description or code == 0 else logging.ERROR
-        logger.log(level, "process %d has ended: %s", process.pid, _words(code))
+        logger.log(level, "process %d has ended: %s", process.pid, _format_exit(code))
         self._pool.ended(number, code, monotonic())
         if self._pool.fatal is not None:
             self._leave()
@@ -355,7 +355,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
 
-def _words(code: int) -> str:
+def _format_exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):

@@ -153,7 +153,7 @@ def test_the_doctor_reports_a_missing_or_wrong_java(
 def test_permissions_are_read_as_the_server_does(
     allow: list[str] | None, deny: list[str] | None, *, may: bool
 ) -> None:
-    assert _Rules(allow, deny).let("$JS.API.>") is may
+    assert _Rules(allow, deny).allows("$JS.API.>") is may
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from jsync.cli.ingest import resume as resuming, stored, target
 from jsync.cli.ingest.resume import ResumeAfterIds, ResumeAfterPositions, RowToSend
 from jsync.cli.ingest.rows import Row
-from jsync.cli.ingest.stored import Backwards, StoredRow, stored_ids, stored_places
-from jsync.cli.ingest.target import _behind_rows
+from jsync.cli.ingest.stored import BackwardReader, StoredRow, stored_ids, stored_rows
+from jsync.cli.ingest.target import _after_rows
 from jsync.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Model:
             self.held.remove(same[0])
 
 
-class Reading(Backwards):
-    """Reads the model as `Backwards` reads a stream."""
+class Reading(BackwardReader):
+    """Reads the model as `BackwardReader` reads a stream."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -70,7 +70,7 @@ class Reading(Backwards):
 def resume_of(model: Model, rows: list[RowToSend], how: str) -> Resume | None:
     backwards = Reading(model)
     if how == "places":
-        return ResumeAfterPositions(backwards, stored_places(backwards, {"f": 1}))
+        return ResumeAfterPositions(backwards, stored_rows(backwards, {"f": 1}))
     ids = stored_ids(backwards)
     if not ids.ids:
         return None
@@ -78,7 +78,7 @@ def resume_of(model: Model, rows: list[RowToSend], how: str) -> Resume | None:
         return ResumeAfterIds(backwards, ids)
     numbered = [("f", row.row.number, row.msg_id or "") for row in rows]
     try:
-        return _behind_rows(backwards, ids, numbered)
+        return _after_rows(backwards, ids, numbered)
     except ConfigError:
         assert not {each.msg_id for each in model.held} & {row.msg_id for row in rows}
         return None

@@ -68,7 +68,7 @@ def test_control_sent_first_comes_first_despite_late_thread(
         monkeypatch.setattr(TransientQueue, "_arrived", late)
         Producer(sender, exchange=control.exchange).publish("revoke")
         publish(sender, JOBS, "task")
-        wait_for(lambda: first.buffer.has_news, SECONDS)
+        wait_for(lambda: first.buffer.is_readable, SECONDS)
         threading.Timer(0.1, may_go.set).start()
         while len(came) < 2:
             connection.drain_events(timeout=SECONDS)

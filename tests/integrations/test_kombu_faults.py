@@ -728,7 +728,7 @@ def test_a_cancelled_consumers_messages_wait_for_the_next(
     queue = Queue("here", routing_key="here", exclusive=True)
     first = Reading(connection, queue)
     publish(connection, queue, *range(5))
-    wait_for(lambda: first.channel.buffer.has_news)
+    wait_for(lambda: first.channel.buffer.is_readable)
     connection.transport.shared.nc.flush()
     first.consumer.cancel()
     second = Reading(connection, queue)

@@ -59,7 +59,7 @@ def test_unread_messages_without_a_stream_are_bounded(
 ) -> None:
     """For example, the events of other workers while a task blocks the loop of Celery."""
     bound = 200
-    monkeypatch.setattr(engine, "MAX_PASSING", bound)
+    monkeypatch.setattr(engine, "MAX_TRANSIENT", bound)
     one = prefetch(1, A)
     one.arrived(Message("stored", "a"))
     for number in range(3 * bound):

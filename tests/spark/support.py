@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from jsync.spark.pipeline.start_retry import TOO_LATE, start_with_retry
+from jsync.spark.pipeline.start_retry import WORKER_TIMEOUT, start_with_retry
 
 from ..support.servers import wait_for
 
@@ -146,7 +146,7 @@ def patiently(start: Callable[[], StreamingQuery]) -> StreamingQuery:
         try:
             return start_with_retry(start)
         except PySparkException as error:
-            if TOO_LATE not in str(error) or time.monotonic() > deadline:
+            if WORKER_TIMEOUT not in str(error) or time.monotonic() > deadline:
                 raise
 
 

@@ -61,11 +61,11 @@ def info(settings: Settings) -> None:
         jetstream = None if found is None else found.to_wire()
         write_json({"connection": connection, "jetstream": jetstream})
     elif is_terminal():
-        sections = {"Connection": _shown(connection), **_jetstream(found)}
+        sections = {"Connection": _user_fields(connection), **_jetstream(found)}
         write_sections("Account information", sections)
     else:
         fields = {name: _value(value) for name, value in connection.items()}
-        write_key_values("Account information", fields | _flat(found))
+        write_key_values("Account information", fields | _to_json(found))
 
 
 def _user(nc: jsync.Connection, timeout: float) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _value(value: object) -> object:
     return json.dumps(value) if isinstance(value, dict) else value
 
 
-def _shown(connection: dict[str, Any]) -> dict[str, object]:
+def _user_fields(connection: dict[str, Any]) -> dict[str, object]:
     expires = connection["expires"]
     permissions = connection["permissions"] or {}
     return {
@@ -157,12 +157,14 @@ def _use(tier: Tier) -> dict[str, object]:
     limits = tier.limits
     max_ack_pending = limits.max_ack_pending
     return {
-        "Storage": _sized(tier.storage, limits.max_storage, tier.reserved_storage),
-        "Memory": _sized(tier.memory, limits.max_memory, tier.reserved_memory),
+        "Storage": _format_size(
+            tier.storage, limits.max_storage, tier.reserved_storage
+        ),
+        "Memory": _format_size(tier.memory, limits.max_memory, tier.reserved_memory),
         "Storage Per Stream": _byte_limit(limits.storage_max_stream_bytes),
         "Memory Per Stream": _byte_limit(limits.memory_max_stream_bytes),
-        "Streams": _counted(tier.streams, limits.max_streams),
-        "Consumers": _counted(tier.consumers, limits.max_consumers),
+        "Streams": _format_count(tier.streams, limits.max_streams),
+        "Consumers": _format_count(tier.consumers, limits.max_consumers),
         "Consumer Maximum Ack Pending": max_ack_pending
         if max_ack_pending > 0
         else None,
@@ -170,7 +172,7 @@ def _use(tier: Tier) -> dict[str, object]:
     }
 
 
-def _sized(used: int, limit: int, reserved: int) -> str:
+def _format_size(used: int, limit: int, reserved: int) -> str:
     of = Size(limit).text if limit >= 0 else "unlimited"
     more = f", {Size(reserved).text} reserved" if reserved else ""
     return f"{Size(used).text} of {of}{more}"
@@ -180,11 +182,11 @@ def _byte_limit(limit: int) -> Size | None:
     return Size(limit) if limit > 0 else None
 
 
-def _counted(used: int, limit: int) -> str:
+def _format_count(used: int, limit: int) -> str:
     return f"{used:,} of {limit:,}" if limit >= 0 else f"{used:,} of unlimited"
 
 
-def _flat(found: AccountInfo | None) -> dict[str, object]:
+def _to_json(found: AccountInfo | None) -> dict[str, object]:
     if found is None:
         return {"jetstream": False}
     return {

@@ -73,7 +73,7 @@ def demo(settings: Settings) -> None:
         counts, step = _work(stream, len(characters))
         steps.append(step)
         steps.append(_read(stream))
-        found, step = _look_up(stream)
+        found, step = _read_by_subject(stream)
         steps.append(step)
         left = stream.consumer("worker").info()
         messages = stream.info().state.messages
@@ -81,7 +81,7 @@ def demo(settings: Settings) -> None:
         messages == len(characters) == counts.total()
         and left.num_pending == left.num_ack_pending == 0
     )
-    _tell(settings, version, steps, counts, found)
+    _write_step(settings, version, steps, counts, found)
     if not whole:
         raise click.ClickException("the counts do not agree")
 
@@ -129,7 +129,7 @@ def _read(stream: jsync.Stream) -> DemoStep:
     return DemoStep("read again, in order", count, perf_counter() - begin)
 
 
-def _look_up(stream: jsync.Stream) -> tuple[list[str], DemoStep]:
+def _read_by_subject(stream: jsync.Stream) -> tuple[list[str], DemoStep]:
     patterns = ["*.03BB", "*.2713", "*.1F40D"]
     begin = perf_counter()
     found = []
@@ -140,7 +140,7 @@ def _look_up(stream: jsync.Stream) -> tuple[list[str], DemoStep]:
     return found, DemoStep("looked up by subject", len(found), perf_counter() - begin)
 
 
-def _tell(
+def _write_step(
     settings: Settings,
     version: str,
     steps: list[DemoStep],

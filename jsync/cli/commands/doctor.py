@@ -140,7 +140,7 @@ def _remote(
     try:
         with settings.connect(allow_reconnect=False) as nc:
             for part in parts:
-                found = _look_at(part, settings, nc)
+                found = _check_part(part, settings, nc)
                 yield (
                     found._replace(state=severity) if found.state == "broken" else found
                 )
@@ -148,7 +148,7 @@ def _remote(
         yield CheckResult("server", severity, format_error(error), _advice(error))
 
 
-def _look_at(part: str, settings: Settings, nc: jsync.Connection) -> CheckResult:
+def _check_part(part: str, settings: Settings, nc: jsync.Connection) -> CheckResult:
     try:
         return _REMOTE[part](settings, nc)
     except errors.JetStreamUnavailableError as error:
@@ -176,7 +176,7 @@ def _server(settings: Settings, nc: jsync.Connection) -> CheckResult:
     if info.cluster:
         words += f", in cluster {info.cluster}"
     words += f", {nc.rtt() * 1000:.1f} ms away"
-    if _line_of(info.version) < _OLDEST:
+    if _release_of(info.version) < _OLDEST:
         return CheckResult("server", "broken", words, "jsync is for 2.10 or newer")
     if info.ldm:
         return CheckResult("server", "note", f"{words}, about to shut down")
@@ -261,7 +261,7 @@ def _streams(settings: Settings, nc: jsync.Connection) -> CheckResult:
     notes: list[str] = []
     todo: list[str] = []
     if broken:
-        notes.append(f"no leader for {_few(broken)}")
+        notes.append(f"no leader for {_first_names(broken)}")
         todo.append("start the servers that hold these streams")
     offline = replicas_away(infos)
     if offline:
@@ -274,12 +274,14 @@ def _streams(settings: Settings, nc: jsync.Connection) -> CheckResult:
         )
     lost = [info.config.name or "" for info in infos if info.state.lost]
     if lost:
-        notes.append(f"lost messages in {_few(lost)}")
+        notes.append(f"lost messages in {_first_names(lost)}")
     if left := list(_stranded(bound)):
         # Before 2.14 the server also counts messages that were deleted since.
-        sure = _line_of(nc.server_info.version) >= _COUNTS_HELD
+        sure = _release_of(nc.server_info.version) >= _COUNTS_HELD
         perhaps = "" if sure else "perhaps "
-        notes.append(f"messages that reached max_deliver: {perhaps}{_few(left)}")
+        notes.append(
+            f"messages that reached max_deliver: {perhaps}{_first_names(left)}"
+        )
         todo.append(
             "nobody gets them again: `jsync consumer report STREAM` counts them"
         )
@@ -300,11 +302,11 @@ def _stranded(streams: list[jsync.Stream]) -> Iterator[str]:
                 yield f"{count:,} of consumer {consumer.name} of {stream.name}"
 
 
-def _line_of(version: str) -> tuple[int, ...]:
+def _release_of(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d{1,9}", version)[:2])
 
 
-def _few(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
     return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
@@ -313,7 +315,7 @@ class _Rules(msgspec.Struct):
     allow: list[str] | None = None
     deny: list[str] | None = None
 
-    def let(self, subject: str) -> bool:
+    def allows(self, subject: str) -> bool:
         """Return whether the user may use every subject that `subject` matches."""
         if any(intersection(rule, subject) for rule in self.deny or ()):
             return False
@@ -356,7 +358,7 @@ def _permissions(settings: Settings, nc: jsync.Connection) -> CheckResult:
             ("publish", publish, "$JS.ACK.>", "acknowledging"),
             ("subscribe", subscribe, "_INBOX.>", "getting answers"),
         )
-        if not rules.let(subject)
+        if not rules.allows(subject)
     ]
     if lacking:
         words = f"{name} may not {' nor '.join(lacking)}, at least in part"

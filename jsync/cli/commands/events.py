@@ -88,7 +88,7 @@ def events(
             kinds += of
     kinds += subjects
     come: SimpleQueue[Msg] = SimpleQueue()
-    with settings.connect(flow=True, on_error=_tell) as nc:
+    with settings.connect(flow=True, on_error=_write_error) as nc:
         _subscribe(nc, kinds, come, settings.timeout)
         written = 0
         while written != count:
@@ -128,7 +128,7 @@ def _subscribe(
     print_error(f"events of {', '.join(allowed)}")
 
 
-def _tell(error: Exception) -> None:
+def _write_error(error: Exception) -> None:
     if not isinstance(error, errors.PermissionsError):
         print_error(format_error(error))
 
@@ -169,24 +169,24 @@ def _line(event: dict[str, Any]) -> Iterable[str | Styled]:
     """Return the parts of a line `TIME TYPE name=value ...`."""
     time = str(event.get("timestamp") or "-")[:19].replace("T", " ")
     kind = str(event.get("type") or "-").rpartition(".")[2]
-    yield f"{_flat(time)}  "
-    yield Styled(_flat(kind), bold=True)
+    yield f"{_one_line(time)}  "
+    yield Styled(_one_line(kind), bold=True)
     for name, value in event.items():
         if name not in _TITLES:
             if name == "server" and isinstance(value, dict):
                 value = value.get("name")
-            words = _words(value)
+            words = _format_fields(value)
             if words:
-                yield f"  {_flat(name)}={_flat(words)}"
+                yield f"  {_one_line(name)}={_one_line(words)}"
 
 
-def _words(value: object) -> str:
+def _format_fields(value: object) -> str:
     match value:
         case dict():
             known = [str(value[name]) for name in _NAMES if value.get(name)]
             return "/".join(known) or _short(json.dumps(value, ensure_ascii=False))
         case list():
-            return ",".join(map(_words, value))
+            return ",".join(map(_format_fields, value))
         case None | "":
             return ""
         case bool():
@@ -198,5 +198,5 @@ def _short(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
-def _flat(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())

@@ -262,7 +262,7 @@ def export(settings: Settings, /, **options: Any) -> int | None:
             )
             return ExitCode.INTERRUPTED
         partial.publish(cast("IO[bytes]", file))
-    _tell(settings, writer, options, partial.target)
+    _write_summary(settings, writer, options, partial.target)
     return None
 
 
@@ -377,7 +377,7 @@ def _progress(writer: Writer, name: str, start: int, end: int) -> ProgressState:
     return ProgressState(name, done, max(0, end - start + 1), writer.count)
 
 
-def _tell(
+def _write_summary(
     settings: Settings, writer: Writer, options: dict[str, Any], target: str
 ) -> None:
     size = os.path.getsize(target)

@@ -109,10 +109,10 @@ def pub(
     if settings.json:
         write_json(done)
     elif not quiet:
-        echo(_words(done))
+        echo(_format_result(done))
 
 
-def _words(done: dict[str, Any]) -> str:
+def _format_result(done: dict[str, Any]) -> str:
     if "stream" not in done:
         return f"published {done['published']} on {done['subject']}"
     known = f", {done['duplicates']} duplicates" if done["duplicates"] else ""

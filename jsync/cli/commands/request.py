@@ -83,7 +83,7 @@ def request(
                 form.write(reply, number=0 if count == 1 else number)
             else:
                 many = _ReplyLimits(replies, settings.timeout, reply_timeout)
-                written += _ask_many(nc, message, many, form, written)
+                written += _request_many(nc, message, many, form, written)
 
 
 class _ReplyLimits(NamedTuple):
@@ -94,7 +94,7 @@ class _ReplyLimits(NamedTuple):
     stall: float
 
 
-def _ask_many(
+def _request_many(
     nc: jsync.Connection,
     message: RenderedMessage,
     many: _ReplyLimits,

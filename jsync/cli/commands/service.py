@@ -46,7 +46,7 @@ def service() -> None:
     """Find services, and run one."""
 
 
-def _asking(*arguments: Decorator) -> Decorator:
+def _service_options(*arguments: Decorator) -> Decorator:
     """Add these arguments, and the options of all commands about services."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +58,7 @@ def _asking(*arguments: Decorator) -> Decorator:
     return decorate
 
 
-def _ask(
+def _call_services(
     settings: Settings,
     ask: Callable[..., list[Answer]],
     name: str | None,
@@ -77,10 +77,10 @@ def _ask(
 
 
 @service.command("ls", example="jsync service ls")
-@_asking(_NAME)
+@_service_options(_NAME)
 def list_(settings: Settings, **options: Any) -> None:
     """List the instances of all services, or of one NAME."""
-    found = _ask(settings, Services.info, **options)
+    found = _call_services(settings, Services.info, **options)
     if settings.json:
         write_json([info.to_wire() for info in found])
         return
@@ -94,10 +94,10 @@ def list_(settings: Settings, **options: Any) -> None:
 
 
 @service.command(example="jsync service info hello")
-@_asking(_NAME, _ID)
+@_service_options(_NAME, _ID)
 def info(settings: Settings, **options: Any) -> None:
     """Show the configuration of services, and their endpoints."""
-    found = _ask(settings, Services.info, **options)
+    found = _call_services(settings, Services.info, **options)
     if settings.json:
         write_json([info.to_wire() for info in found])
         return
@@ -117,10 +117,10 @@ def info(settings: Settings, **options: Any) -> None:
 
 
 @service.command(example="jsync service stats hello")
-@_asking(_NAME, _ID)
+@_service_options(_NAME, _ID)
 def stats(settings: Settings, **options: Any) -> None:
     """Show the statistics of services, endpoint by endpoint."""
-    found = _ask(settings, Services.stats, **options)
+    found = _call_services(settings, Services.stats, **options)
     if settings.json:
         write_json([stats.to_wire() for stats in found])
         return
@@ -140,10 +140,10 @@ def stats(settings: Settings, **options: Any) -> None:
 
 
 @service.command(example="jsync service ping hello")
-@_asking(_NAME, _ID)
+@_service_options(_NAME, _ID)
 def ping(settings: Settings, **options: Any) -> None:
     """Show the running services, and how long each takes to answer."""
-    found = _ask(settings, Services.ping, **options)
+    found = _call_services(settings, Services.ping, **options)
     if settings.json:
         write_json([{**ping.to_wire(), "rtt": ping.rtt} for ping in found])
         return

@@ -57,7 +57,7 @@ def trace(
         cluster = f", cluster {hop.server.cluster}" if hop.server.cluster else ""
         echo(printable(f"{'  ' * depth}server {hop.server.name}{cluster}"))
         for event in hop.events:
-            echo(printable(f"{'  ' * depth}  {_words(event)}"))
+            echo(printable(f"{'  ' * depth}  {_format_event(event)}"))
     if not found.complete:
         echo("some servers have not told in time")
 
@@ -66,7 +66,7 @@ def _wire(value: object) -> object:
     raise TypeError(type(value).__name__)
 
 
-def _words(event: tracing.TraceEvent) -> str:
+def _format_event(event: tracing.TraceEvent) -> str:
     match event:
         case tracing.Ingress():
             words = f"from {event.connection} {event.cid} {event.name!r}"

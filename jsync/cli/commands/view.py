@@ -75,7 +75,7 @@ def view(
                 return
             if left == 0:
                 print_error("this was the last message")
-            answer = _ask(keys, more=left > 0, before=len(starts) > 1, left=left)
+            answer = _await_key(keys, more=left > 0, before=len(starts) > 1, left=left)
             if answer == "next" and last is not None:
                 starts.append(_start(last + 1, None))
             elif answer == "before":
@@ -138,7 +138,7 @@ def _keys(asks: bool) -> Iterator[Iterator[str]]:
         yield keyboard.keys()
 
 
-def _ask(keys: Iterator[str], *, more: bool, before: bool, left: int) -> str:
+def _await_key(keys: Iterator[str], *, more: bool, before: bool, left: int) -> str:
     """Wait for a key that means `next`, `before` or `end`, and return that word."""
     if not more and not before:
         return "end"

@@ -316,7 +316,7 @@ def _ingest(
     seconds = perf_counter() - begin
     if end is not EndReason.DONE:
         print_error(f"interrupted: {_reached(load, stream)}; {_advice(stream, job)}")
-    _tell(settings, load, stream, sink.name, seconds, end)
+    _write_summary(settings, load, stream, sink.name, seconds, end)
     return end
 
 
@@ -404,7 +404,7 @@ def _advice(stream: jsync.Stream, job: IngestJob) -> str:
     return "continue with --resume"
 
 
-def _tell(
+def _write_summary(
     settings: Settings,
     load: Load,
     stream: jsync.Stream,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .files import Source
     from .rows import Row
-    from .stored import Backwards, StoredIds, StoredPlaces
+    from .stored import BackwardReader, StoredIds, StoredRows
 
 
 class RowToSend(NamedTuple):
@@ -53,31 +53,31 @@ class ResumeAfterPositions:
     """
 
     def __init__(
-        self, backwards: Backwards, places: Mapping[str, StoredPlaces]
+        self, reader: BackwardReader, file_rows: Mapping[str, StoredRows]
     ) -> None:
-        self._backwards = backwards
-        self._places = dict(places)
+        self._reader = reader
+        self._file_rows = dict(file_rows)
         """The files whose last stored row has not been read yet."""
         self._missing: list[tuple[int, RowToSend]] = []
 
     def choose(self, sending: RowToSend) -> Iterator[RowToSend | None]:
         identity, number, content = self._place(sending)
-        places = self._places.get(identity)
-        if places is None:
+        file_rows = self._file_rows.get(identity)
+        if file_rows is None:
             yield sending
-        elif stored := places.contents_of(number):
+        elif stored := file_rows.contents_of(number):
             if content not in stored:
                 raise ConfigError(
                     f"resume: {sending.source.unit} {sending.row.number} of "
                     f"{sending.source.name} is not the row that was ingested: use the same "
                     "file and options as before"
                 )
-            if number == places.last:
-                yield from self._send_missing(places)
-                del self._places[identity]
-        elif number > places.last:
-            raise self._changed(sending.source, places)
-        elif not places.is_before(number):
+            if number == file_rows.last:
+                yield from self._send_missing(file_rows)
+                del self._file_rows[identity]
+        elif number > file_rows.last:
+            raise self._changed(sending.source, file_rows)
+        elif not file_rows.is_before(number):
             self._missing.append((number, sending))
 
     def _place(self, sending: RowToSend) -> RowPosition:
@@ -86,12 +86,12 @@ class ResumeAfterPositions:
         content = "" if place is None else place.content
         return RowPosition(sending.source.identity or "", sending.row.number, content)
 
-    def _send_missing(self, places: StoredPlaces) -> Iterator[RowToSend | None]:
+    def _send_missing(self, file_rows: StoredRows) -> Iterator[RowToSend | None]:
         """Yield the missing rows that no limit of the stream would have removed."""
         chosen: list[RowToSend] = []
         later: Counter[str] = Counter()
         for number, sending in reversed(self._missing):
-            if not self._was_removed(places, number, sending.subject, later):
+            if not self._was_removed(file_rows, number, sending.subject, later):
                 later[sending.subject] += 1
                 chosen.append(sending)
         self._missing = []
@@ -100,28 +100,28 @@ class ResumeAfterPositions:
             yield None
 
     def _was_removed(
-        self, places: StoredPlaces, number: int, subject: str, later: Counter[str]
+        self, file_rows: StoredRows, number: int, subject: str, later: Counter[str]
     ) -> bool:
         """Return whether a limit of the stream has removed the row, or would have."""
-        backwards = self._backwards
-        if backwards.is_whole and backwards.limits.oldest and number < places.first:
+        reader = self._reader
+        if reader.is_whole and reader.limits.oldest and number < file_rows.first:
             return True
-        keeps = backwards.limits.per_subject
+        keeps = reader.limits.per_subject
         if not keeps:
             return False
-        following = backwards.sequences(subject, places.sequence_before(number))
+        following = reader.sequences(subject, file_rows.sequence_before(number))
         stored = sum(
-            not 0 < places.number_at(position) < number for position in following
+            not 0 < file_rows.number_at(position) < number for position in following
         )
         return stored + later[subject] >= keeps
 
     def end_file(self, source: Source) -> None:
-        if (places := self._places.get(source.identity or "")) is not None:
-            raise self._changed(source, places)
+        if (file_rows := self._file_rows.get(source.identity or "")) is not None:
+            raise self._changed(source, file_rows)
 
-    def _changed(self, source: Source, places: StoredPlaces) -> ConfigError:
+    def _changed(self, source: Source, file_rows: StoredRows) -> ConfigError:
         return ConfigError(
-            f"resume: {source.name} has no {source.unit} {places.last}, which was ingested: "
+            f"resume: {source.name} has no {source.unit} {file_rows.last}, which was ingested: "
             "use the same file and options as before"
         )
 
@@ -136,10 +136,10 @@ class ResumeAfterRows(ResumeAfterPositions):
     """
 
     def __init__(
-        self, backwards: Backwards, places: StoredPlaces, before: Mapping[str, int]
+        self, reader: BackwardReader, file_rows: StoredRows, before: Mapping[str, int]
     ) -> None:
         """Initialize. `before` has the number of rows before each file."""
-        super().__init__(backwards, {"": places})
+        super().__init__(reader, {"": file_rows})
         self._before = before
 
     def _place(self, sending: RowToSend) -> RowPosition:
@@ -158,8 +158,8 @@ class ResumeAfterIds:
     far enough back, `end` raises an error.
     """
 
-    def __init__(self, backwards: Backwards, stored: StoredIds) -> None:
-        self._backwards = backwards
+    def __init__(self, reader: BackwardReader, stored: StoredIds) -> None:
+        self._reader = reader
         self._stored = stored
         self._before: deque[RowToSend] = deque(maxlen=WINDOW + 1)
         """The last rows before the first one that the stream holds."""
@@ -188,7 +188,7 @@ class ResumeAfterIds:
     def _missing(self) -> Iterator[RowToSend]:
         """Yield the rows before the first stored one if they are surely missing."""
         before, self._before = self._before, deque()
-        if not before or not self._backwards.is_whole or self._backwards.limits.oldest:
+        if not before or not self._reader.is_whole or self._reader.limits.oldest:
             return
         if len(before) > WINDOW:
             source, row, *_ = before[0]
@@ -205,7 +205,7 @@ class ResumeAfterIds:
     def end(self) -> None:
         if not self._rows:
             raise none_of(self._stored)
-        if not self._backwards.is_whole and self._span < WINDOW:
+        if not self._reader.is_whole and self._span < WINDOW:
             raise too_few_rows()
 
 

@@ -30,7 +30,7 @@ _FIRST_READ: Final = 5_000
 """The number of messages in the first part. It grows tenfold up to `_MAX_READ`."""
 _MAX_READ: Final = 100_000
 _MAX_IDS: Final = 200_000
-_MAX_LOOKED_AT: Final = 2_000_000
+_MAX_SCANNED: Final = 2_000_000
 _ID: Final = "Nats-Msg-Id"
 
 
@@ -64,7 +64,7 @@ class Limits(NamedTuple):
         return cls(max(keeps, 0), limited and info.state.first_seq > 1)
 
 
-class Backwards:
+class BackwardReader:
     """The ids of a stream, read from its end in parts that grow.
 
     Iterate over the parts. Within a part, the messages are in their order.
@@ -118,7 +118,7 @@ class Backwards:
         return known[bisect_right(known, after) :]
 
 
-class StoredPlaces:
+class StoredRows:
     """The last rows of one file that the stream holds."""
 
     def __init__(self, first: int) -> None:
@@ -128,9 +128,9 @@ class StoredPlaces:
         self._rows: dict[int, dict[str, int]] = {}  # sequences by number and checksum
         self._reaches_back = False
 
-    def add(self, place: RowPosition, sequence: int) -> None:
-        self.last = max(self.last, place.number)
-        self._rows.setdefault(place.number, {})[place.content] = sequence
+    def add(self, position: RowPosition, sequence: int) -> None:
+        self.last = max(self.last, position.number)
+        self._rows.setdefault(position.number, {})[position.content] = sequence
 
     def prune(self) -> None:
         """Forget rows that are too far back to be missing."""
@@ -197,9 +197,9 @@ class StoredPlaces:
         }
 
 
-def stored_places(
-    backwards: Backwards, files: Mapping[str, int]
-) -> dict[str, StoredPlaces]:
+def stored_rows(
+    backwards: BackwardReader, files: Mapping[str, int]
+) -> dict[str, StoredRows]:
     """Find the last stored rows of each file, and leave out files without any. Blocks.
 
     Reads the stream from its end towards its beginning, until all of them are known.
@@ -208,17 +208,17 @@ def stored_places(
         backwards: The ids of the stream.
         files: The smallest number of a row, by the identity of the file.
     """
-    places = {identity: StoredPlaces(first) for identity, first in files.items()}
+    by_file = {identity: StoredRows(first) for identity, first in files.items()}
     for found in backwards:
         for message in found:
-            place = position_of(message.msg_id)
-            if place is not None and place.identity in places:
-                places[place.identity].add(place, message.sequence)
-        for rows in places.values():
+            position = position_of(message.msg_id)
+            if position is not None and position.identity in by_file:
+                by_file[position.identity].add(position, message.sequence)
+        for rows in by_file.values():
             rows.prune()
-        if all(rows.last and rows.is_complete for rows in places.values()):
+        if all(rows.last and rows.is_complete for rows in by_file.values()):
             break
-    return {identity: rows for identity, rows in places.items() if rows.last}
+    return {identity: rows for identity, rows in by_file.items() if rows.last}
 
 
 class StoredIds(NamedTuple):
@@ -229,7 +229,7 @@ class StoredIds(NamedTuple):
     """The last id of the stream, empty if there is none."""
 
 
-def stored_ids(backwards: Backwards) -> StoredIds:
+def stored_ids(backwards: BackwardReader) -> StoredIds:
     """Read the last ids of a stream. Blocks."""
     ids: dict[str, int] = {}
     looked_at = 0
@@ -238,6 +238,6 @@ def stored_ids(backwards: Backwards) -> StoredIds:
             if message.msg_id:
                 ids.setdefault(message.msg_id, message.sequence)
         looked_at += len(found)
-        if len(ids) >= _MAX_IDS or looked_at >= _MAX_LOOKED_AT:
+        if len(ids) >= _MAX_IDS or looked_at >= _MAX_SCANNED:
             break
     return StoredIds(ids, next(iter(ids), ""))

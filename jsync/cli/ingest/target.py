@@ -22,7 +22,7 @@ from .resume import (
     too_few_rows,
 )
 from .sinks import IngestSink, PublisherSink
-from .stored import WINDOW, Backwards, StoredPlaces, stored_ids, stored_places
+from .stored import WINDOW, BackwardReader, StoredRows, stored_ids, stored_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -112,7 +112,7 @@ def find_resume(
     `files` has the smallest number of a row, by the identity of the file.
     """
     backwards = _backwards(stream, template)
-    return ResumeAfterPositions(backwards, stored_places(backwards, files))
+    return ResumeAfterPositions(backwards, stored_rows(backwards, files))
 
 
 def find_resume_by_ids(
@@ -130,7 +130,7 @@ def find_resume_by_ids(
     if not stored.ids and backwards.is_whole:
         return None
     if rows is not None:
-        return _behind_rows(backwards, stored, rows())
+        return _after_rows(backwards, stored, rows())
     if backwards.limits.per_subject:
         raise ConfigError(
             f"resume: stream {stream.name} limits the messages of each subject, so a removed "
@@ -139,10 +139,10 @@ def find_resume_by_ids(
     return ResumeAfterIds(backwards, stored)
 
 
-def _behind_rows(
-    backwards: Backwards, stored: StoredIds, rows: Iterable[tuple[str, int, str]]
+def _after_rows(
+    backwards: BackwardReader, stored: StoredIds, rows: Iterable[tuple[str, int, str]]
 ) -> Resume:
-    places = StoredPlaces(1)
+    file_rows = StoredRows(1)
     before: dict[str, int] = {}
     start = last = 0
     for count, (name, number, msg_id) in enumerate(rows):
@@ -150,18 +150,18 @@ def _behind_rows(
             before[name] = start = last
         last = start + number
         if (sequence := stored.ids.get(msg_id)) is not None:
-            places.add(RowPosition("", last, msg_id), sequence)
+            file_rows.add(RowPosition("", last, msg_id), sequence)
         if count % WINDOW == 0:
-            places.prune()
-    if not places.last:
+            file_rows.prune()
+    if not file_rows.last:
         raise none_of(stored)
-    places.prune()
-    if not (backwards.is_whole or places.is_complete):
+    file_rows.prune()
+    if not (backwards.is_whole or file_rows.is_complete):
         raise too_few_rows()
-    return ResumeAfterRows(backwards, places, before)
+    return ResumeAfterRows(backwards, file_rows, before)
 
 
-def _backwards(stream: jsync.Stream, template: SubjectTemplate) -> Backwards:
+def _backwards(stream: jsync.Stream, template: SubjectTemplate) -> BackwardReader:
     config = stream.cached_info.config
     if config.retention in ("workqueue", "interest"):
         raise ConfigError(
@@ -175,4 +175,4 @@ def _backwards(stream: jsync.Stream, template: SubjectTemplate) -> Backwards:
             "so a removed row cannot be told from a missing one"
         )
     # A transform changes the subjects, so read the ids of all messages.
-    return Backwards(stream, ">" if changes else template.filter)
+    return BackwardReader(stream, ">" if changes else template.filter)

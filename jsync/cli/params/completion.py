@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "_JSYNC_COMPLETE"
 """The variable that the shell's script sets when it requests completions."""
-_PATIENCE: Final = 1.0
+_TIMEOUT: Final = 1.0
 """The seconds that a person who pressed Tab waits for a server."""
 _MAX_KEYS: Final = 10_000
 """The maximum number of keys of a bucket that are read."""
@@ -110,7 +110,7 @@ def _complete(
     Returns none if the request fails, because the shell shows no errors here.
     """
     settings = ctx.find_object(Settings) or Settings()
-    settings.given.setdefault("timeout", os.environ.get("NATS_TIMEOUT", _PATIENCE))
+    settings.given.setdefault("timeout", os.environ.get("NATS_TIMEOUT", _TIMEOUT))
     try:
         with settings.connect(allow_reconnect=False) as nc:
             return _starting_with(ask(settings.jetstream(nc)), incomplete)

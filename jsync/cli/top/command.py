@@ -177,7 +177,7 @@ class _TopApp:
         with (
             Keyboard() as keyboard,
             self._settings.connect(
-                on_error=self._nothing,
+                on_error=self._ignore_error,
                 on_disconnect=lambda error: keyboard.wake(),
                 on_reconnect=keyboard.wake,
             ) as nc,
@@ -200,7 +200,7 @@ class _TopApp:
                             self._take(sampler, nc)
                             # COLUMNS and LINES do not change when the window does.
                             screen.size = os.get_terminal_size(sys.stdout.fileno())
-                            live.update(self._drawn(screen.size, nc, ascii_only))
+                            live.update(self._draw(screen.size, nc, ascii_only))
                             live.refresh()
                             for key in keyboard.wait(_REFRESH_INTERVAL):
                                 self._state.press(key)
@@ -217,7 +217,7 @@ class _TopApp:
                     nc.close()  # requests in flight fail immediately
                     sampler.end()
 
-    def _nothing(self, error: Exception) -> None:
+    def _ignore_error(self, error: Exception) -> None:
         """Ignore connection errors, because the screen shows missing figures."""
 
     def _take(self, sampler: Any, nc: jsync.Connection) -> None:
@@ -247,7 +247,7 @@ class _TopApp:
                 format_error(error) if error else "no connection",
             )
 
-    def _drawn(self, size: Any, nc: jsync.Connection, ascii_only: bool) -> Any:
+    def _draw(self, size: Any, nc: jsync.Connection, ascii_only: bool) -> Any:
         from .screen import draw
 
         return draw(
@@ -296,14 +296,14 @@ class _Signals:
 
     def __enter__(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP):
-            self._before[number] = signal.signal(number, self._note)
+            self._before[number] = signal.signal(number, self._on_signal)
         self._before[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, self._resized)
 
     def __exit__(self, *raised: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number in self._come and number != signal.SIGTSTP:
             raise KeyboardInterrupt
         self._come.append(number)

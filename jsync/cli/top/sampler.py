@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import jsync
 
-_AT_ONCE: Final = 8
+_MAX_PARALLEL: Final = 8
 """The number of streams whose consumers are requested at the same time."""
 _END: Final = 2.0
 """The seconds to wait for the thread, once its connection is closed."""
@@ -100,7 +100,9 @@ class Sampler:
         self._ended = threading.Event()
         self._allowed = threading.Event()
         self._allowed.set()
-        self._helpers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="jsync top")
+        self._helpers = ThreadPoolExecutor(
+            _MAX_PARALLEL, thread_name_prefix="jsync top"
+        )
         self._thread = threading.Thread(target=self._run, name="jsync top", daemon=True)
         self._thread.start()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .engine import ConsumerRow, RateTracker, ScreenState
 
-_AROUND: Final = 4
+_FIXED_LINES: Final = 4
 """The lines that are not rows: two of facts, the headings, and the keys."""
 _NARROW: Final = 72
 """The width below which there is no room for the charts of the rates."""
@@ -79,7 +79,7 @@ def draw(
     size: ConsoleDimensions,
 ) -> RenderableType:
     """Return the whole screen. `figures` is None before the first measurement."""
-    height = max(size.height - _AROUND, 1)
+    height = max(size.height - _FIXED_LINES, 1)
     rows: list[StreamRow | ConsumerRow] = []
     count = 0
     if rates is not None:
@@ -153,7 +153,7 @@ def _keys(state: ScreenState, rows: list[StreamRow | ConsumerRow], count: int) -
     return _line(*parts, f" {place}")
 
 
-def _fitting(state: ScreenState, width: int) -> list[_Column]:
+def _fitting_columns(state: ScreenState, width: int) -> list[_Column]:
     """Return the columns of numbers that leave room for the names."""
     columns = list(_COLUMNS[state.view])
     for field in _DISPENSABLE:
@@ -170,7 +170,7 @@ def _table(
     rows: list[StreamRow | ConsumerRow],
     width: int,
 ) -> Table:
-    columns = _fitting(state, width)
+    columns = _fitting_columns(state, width)
     numbers = len(columns) * (_SMALL + 1)
     spark = 0 if width < _NARROW else max(8, (width - numbers) // 3)
     table = Table(

@@ -98,8 +98,8 @@ def stream_sections(info: StreamInfo) -> dict[str, dict[str, object]]:
     sections["State"] = {
         "Messages": state.messages,
         "Bytes": Size(state.bytes),
-        "First Sequence": _place(state.first_seq, state.first_ts, info.ts),
-        "Last Sequence": _place(state.last_seq, state.last_ts, info.ts),
+        "First Sequence": _format_position(state.first_seq, state.first_ts, info.ts),
+        "Last Sequence": _format_position(state.last_seq, state.last_ts, info.ts),
         "Deleted Messages": state.num_deleted or None,
         "Lost Messages": len(lost.msgs or []) if lost else None,
         "Lost Bytes": Size(lost.bytes) if lost else None,
@@ -128,13 +128,15 @@ def consumer_sections(
         else None
     )
     sections["State"] = {
-        "Last Delivered Message": _both(info.delivered, info.ts),
-        "Acknowledgment Floor": _both(info.ack_floor, info.ts),
-        "Outstanding Acks": _of(info.num_ack_pending, limit),
+        "Last Delivered Message": _format_sequences(info.delivered, info.ts),
+        "Acknowledgment Floor": _format_sequences(info.ack_floor, info.ts),
+        "Outstanding Acks": _format_limit(info.num_ack_pending, limit),
         "Redelivered Messages": info.num_redelivered,
         "Stranded Messages": (state and stranded(info, state)) or None,
         "Unprocessed Messages": info.num_pending,
-        "Waiting Pulls": None if bound else _of(info.num_waiting, config.max_waiting),
+        "Waiting Pulls": None
+        if bound
+        else _format_limit(info.num_waiting, config.max_waiting),
         "Active Interest": bound,
         "Paused": Duration(info.pause_remaining or 0) if info.paused else None,
     }
@@ -201,19 +203,19 @@ def _cluster(cluster: ClusterInfo | None, now: datetime | None) -> dict[str, Any
     return fields
 
 
-def _place(sequence: int, when: datetime | None, now: datetime | None) -> str:
+def _format_position(sequence: int, when: datetime | None, now: datetime | None) -> str:
     # Servers report the first moment of year 1 for an empty stream.
     if when is None or when.year < 1970:
         return f"{sequence:,}"
     return f"{sequence:,} @ {ago(when, now)}"
 
 
-def _both(place: SequenceInfo, now: datetime | None) -> str:
+def _format_sequences(place: SequenceInfo, now: datetime | None) -> str:
     last = f", {ago(place.last_active, now)}" if place.last_active else ""
     return f"stream {place.stream_seq:,}, consumer {place.consumer_seq:,}{last}"
 
 
-def _of(number: int, limit: int | None) -> str:
+def _format_limit(number: int, limit: int | None) -> str:
     return f"{number:,} of {limit:,}" if limit and limit > 0 else f"{number:,}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 """The longest delay until a signal is noticed, in seconds."""
 _BUFFER = 1 << 16
 
@@ -34,7 +34,7 @@ class _Input(io.RawIOBase):
         return self._fd
 
     def readinto(self, buffer: Buffer, /) -> int:
-        while not select.select([self._fd], (), (), _LOOK_SECONDS)[0]:
+        while not select.select([self._fd], (), (), _CHECK_SECONDS)[0]:
             pass
         return os.readv(self._fd, [buffer])
 

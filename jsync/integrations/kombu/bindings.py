@@ -96,7 +96,7 @@ class Bindings:
 
     # The bucket -----------------------------------------------------------------------
 
-    def _opened(self) -> tuple[jsync.KeyValue, jsync.LiveView[bytes]]:
+    def _open_once(self) -> tuple[jsync.KeyValue, jsync.LiveView[bytes]]:
         with self._lock:
             if self._view is not None and _has_ended(self._view):
                 self._view = None  # the bucket was deleted, so create it again
@@ -126,7 +126,7 @@ class Bindings:
     def _put(self, binding: Binding) -> None:
         """Store a binding, unless it is stored. Blocks until this process has seen it."""
         self._catch_up(binding.exchange)  # another client may just have changed it
-        bucket, view = self._opened()
+        bucket, view = self._open_once()
         value = msgspec.json.encode(binding)
         stored = view.get(binding.key)
         if stored == value:
@@ -139,7 +139,7 @@ class Bindings:
         view.wait_for(bucket.put(binding.key, value), self._options.timeout)
 
     def _read_all(self) -> Table:
-        _, view = self._opened()
+        _, view = self._open_once()
         revision = view.revision
         with self._lock:
             if revision != self._table.revision:
@@ -161,7 +161,7 @@ class Bindings:
 
         Does not wait while disconnected, because no publish into a stream succeeds then.
         """
-        _, view = self._opened()
+        _, view = self._open_once()
         if not self._nc.is_connected:
             return
         stream = self._js.bind_stream(f"KV_{self._bucket_name}")
@@ -271,7 +271,7 @@ class Bindings:
     def remove(self, binding: Binding) -> None:
         """Remove a binding. It need not exist."""
         self._catch_up(binding.exchange)  # another client may just have stored it
-        bucket, view = self._opened()
+        bucket, view = self._open_once()
         if view.get(binding.key) is None:
             return
         try:

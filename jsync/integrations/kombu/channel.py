@@ -222,7 +222,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         made = queue in self._made
         self._made.discard(queue)
         if kind == "fanout" and made:
-            self._keep_here(queue)
+            self._make_transient(queue)
         transient = self._transient.get(queue)
         if transient is not None:
             transient.bind(TransientBinding(exchange, kind, routing_key))
@@ -230,7 +230,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             return
         self._queues.bind(queue, exchange, routing_key)
 
-    def _keep_here(self, queue: str) -> None:
+    def _make_transient(self, queue: str) -> None:
         """Keep a queue only in this process, although its declaration created a stream.
 
         A reader of a broadcast has such a queue, with a name that is chosen at its start.

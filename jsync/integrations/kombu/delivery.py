@@ -106,7 +106,7 @@ class DeliveryBuffer:
             return bool(self._pullers)
 
     @property
-    def has_news(self) -> bool:
+    def is_readable(self) -> bool:
         """True if a message, or a failure, waits for kombu."""
         return self._prefetch.has_waiting or self.failure is not None
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 500
 """The most messages that wait for kombu if there is no prefetch count."""
-MAX_PASSING = 10_000
+MAX_TRANSIENT = 10_000
 """The most messages without a stream that wait for kombu. Beyond it, the oldest are dropped."""
 FRESH_SECONDS = 0.02
 """Seconds before an empty lane is tried again when the channel has room again."""
@@ -41,7 +41,7 @@ class LaneRequest(NamedTuple):
     """False: only the messages that the queue has now."""
 
 
-class Held(Protocol):
+class PrefetchedMessage(Protocol):
     """A message, as the engine sees it."""
 
     @property
@@ -61,7 +61,7 @@ class Held(Protocol):
         """True if the message can return to its queue."""
 
 
-H = TypeVar("H", bound=Held)
+H = TypeVar("H", bound=PrefetchedMessage)
 
 
 class Prefetch(Generic[H]):
@@ -207,7 +207,7 @@ class Prefetch(Generic[H]):
         heapq.heappush(self._waiting, (-message.priority, next(self._order), message))
         if not message.can_return:
             self._passing += 1
-            if self._passing > MAX_PASSING:
+            if self._passing > MAX_TRANSIENT:
                 self._drop_oldest()
         if not self.limit or self._capacity >= 0:
             return None
@@ -225,7 +225,7 @@ class Prefetch(Generic[H]):
         oldest = {
             order
             for _, order, _ in heapq.nsmallest(
-                max(1, MAX_PASSING // 100), passing, key=lambda entry: entry[1]
+                max(1, MAX_TRANSIENT // 100), passing, key=lambda entry: entry[1]
             )
         }
         self._waiting = [entry for entry in self._waiting if entry[1] not in oldest]

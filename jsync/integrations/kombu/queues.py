@@ -82,7 +82,7 @@ class Queues:
         """The number of priorities of each queue that was looked up."""
         self._declared: dict[str, Declaration] = {}
 
-    def _led(self, call: Callable[[], T]) -> T:
+    def _retry_until_led(self, call: Callable[[], T]) -> T:
         """Make a request to JetStream, and retry it while there is no leader."""
         deadline = monotonic() + self._options.timeout
         while True:
@@ -99,7 +99,7 @@ class Queues:
         """Get the state of a queue from the server. None if it has no stream. Blocks."""
         name = stream_name(self.prefix, queue)
         try:
-            info = self._led(lambda: self._js.stream(name)).cached_info
+            info = self._retry_until_led(lambda: self._js.stream(name)).cached_info
         except StreamNotFoundError:
             self.forget(queue)
             return None
@@ -178,7 +178,7 @@ class Queues:
             subjects.append(delayed_subject(self.prefix, queue, "*"))
             schedules["allow_msg_schedules"] = True
         try:
-            self._led(
+            self._retry_until_led(
                 lambda: self._js.create_stream(
                     name=stream_name(self.prefix, queue),
                     description=f"kombu queue {queue}",
@@ -231,7 +231,9 @@ class Queues:
         self._bindings.remove_queue(queue)
         self.forget(queue)
         try:
-            self._led(lambda: self._js.delete_stream(stream_name(self.prefix, queue)))
+            self._retry_until_led(
+                lambda: self._js.delete_stream(stream_name(self.prefix, queue))
+            )
         except StreamNotFoundError:
             return
 
@@ -343,7 +345,7 @@ class Queues:
         data, headers = pack(message)
         rank = priority_level(message["properties"], levels)
         subject = queue_subject(self.prefix, queue, rank)
-        later = self._later(message["headers"])
+        later = self._eta_of(message["headers"])
         if later is None:
             self._js.publish(
                 subject,
@@ -366,7 +368,7 @@ class Queues:
         except WrongLastSequenceError:
             return  # an earlier attempt has stored it
 
-    def _later(self, headers: dict[str, Any]) -> datetime | None:
+    def _eta_of(self, headers: dict[str, Any]) -> datetime | None:
         """Return the time at which the server should publish a task. None: immediately."""
         after = self._options.schedule_after
         when = eta(headers) if after is not None else None
@@ -386,10 +388,10 @@ class Queues:
         stream = self._js.bind_stream(stream_name(self.prefix, queue))
         name = f"priority-{priority}"
         try:
-            consumer = self._led(lambda: stream.consumer(name))
+            consumer = self._retry_until_led(lambda: stream.consumer(name))
         except ConsumerNotFoundError:
             try:
-                consumer = self._led(
+                consumer = self._retry_until_led(
                     lambda: stream.create_consumer(
                         durable_name=name,
                         filter_subject=queue_subject(self.prefix, queue, priority),
@@ -398,7 +400,7 @@ class Queues:
                     )
                 )
             except ConsumerExistsError:  # another process was faster
-                consumer = self._led(lambda: stream.consumer(name))
+                consumer = self._retry_until_led(lambda: stream.consumer(name))
         current, expected = consumer.config.ack_wait or 0.0, self._options.ack_wait
         if current < expected:
             return stream.update_consumer(durable_name=name, ack_wait=expected)

@@ -19,7 +19,7 @@ from .channel import Channel
 from .options import PREFIX, check_options, mask_password, parse_urls, tls_options
 from .self_pipe import SelfPipe
 
-MAX_AT_ONCE = 100
+MAX_PER_CALL = 100
 """The most messages that the event loop gets before it handles other events."""
 
 
@@ -76,9 +76,9 @@ class Transport(base.Transport):  # type: ignore[misc]
         super().__init__(client)
         self.settings = _settings(client)
         self.options = self.settings.options
-        self._begin()
+        self._start()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self.self_pipe = SelfPipe()
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -114,7 +114,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     def establish_connection(self) -> Transport:
         """Connect, or share the connection that this process has already."""
         if self._process != os.getpid():
-            self._begin()  # the inherited connection belongs to the parent process
+            self._start()  # the inherited connection belongs to the parent process
         held, self._shared = self._shared, brokers.acquire(self.settings)
         if held is not None:
             brokers.release(held)
@@ -123,7 +123,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     def close_connection(self, connection: Transport) -> None:
         """Close the channels. The last transport of a process closes the connection."""
         if self._process != os.getpid():
-            self._begin()
+            self._start()
             return
         held, self._shared = self._shared, None
         try:
@@ -190,7 +190,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         with self._lock:
             channels = list(self._channels)
         control = [channel for channel in channels if not channel.has_tasks()]
-        tasks = [c for c in channels if c.has_tasks() and c.buffer.has_news]
+        tasks = [c for c in channels if c.has_tasks() and c.buffer.is_readable]
         if tasks and self._shared is not None:
             # Control messages that were sent before these tasks have arrived, but the
             # thread of their subscription may not have run yet.
@@ -217,9 +217,9 @@ class Transport(base.Transport):  # type: ignore[misc]
         loop.remove_reader(self.self_pipe.fileno())
 
     def on_readable(self, connection: Transport, loop: Any) -> None:
-        """Deliver the messages that have come, up to `MAX_AT_ONCE`."""
+        """Deliver the messages that have come, up to `MAX_PER_CALL`."""
         self.self_pipe.clear()
-        for _ in range(MAX_AT_ONCE):
+        for _ in range(MAX_PER_CALL):
             if not self._deliver():
                 return
         self.self_pipe.wake()

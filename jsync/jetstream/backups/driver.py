@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 CHUNK_SECONDS = 30.0
 """The most seconds to wait for a chunk."""
-LOOK_SECONDS: Final = 2.0
+CHECK_SECONDS: Final = 2.0
 """Seconds without a chunk until we check that the stream still exists."""
 _PENDING_BYTES: Final = 1 << 26
 """The buffer, far larger than the data that a server sends before it gets an ack."""
@@ -186,9 +186,9 @@ def _next(
     while msg is None:
         left = deadline - monotonic()
         try:
-            msg = sub.next(max(0.0, min(left, LOOK_SECONDS)))
+            msg = sub.next(max(0.0, min(left, CHECK_SECONDS)))
         except errors.TimeoutError as late:
-            if left <= LOOK_SECONDS:
+            if left <= CHECK_SECONDS:
                 raise errors.TimeoutError(
                     f"the server sent no chunk of the backup within {format_seconds(timeout)}: {_RETRY_HINT}"
                 ) from late

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import StreamNameInUseError, StreamNotFoundError
 from .. import management
-from .engine import bucket_exists, bucket_not_found, check_bucket, with_kept
+from .engine import bucket_exists, bucket_not_found, check_bucket, with_unmanaged_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ def update(
     try:
         info = management.stream_info(api, stream.name or "", timeout=timeout)
         if fields is None:
-            stream = with_kept(stream, info.config)
+            stream = with_unmanaged_fields(stream, info.config)
             return management.update_stream(api, stream, {}, timeout)
         before = config.from_stream_config(info.config)
         changes = before.updated(fields).stream().changes_from(before.stream())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...errors import StreamNameInUseError
     from ...models import StreamConfig
 
-PASSING: Final = (
+TRANSIENT_ERRORS: Final = (
     errors.TimeoutError,
     ConnectionLostError,
     JetStreamNotEnabledError,
@@ -35,7 +35,7 @@ PASSING: Final = (
 )
 """Temporary errors, while servers restart or a stream has no leader."""
 
-_KEPT: Final = (
+_UNMANAGED_FIELDS: Final = (
     *("allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules"),
     *("persist_mode", "subject_transform"),
 )
@@ -121,14 +121,14 @@ def normalize_limit(value: int | None) -> int | None:
     return value if value is not None and value > 0 else None
 
 
-def with_kept(config: StreamConfig, existing: StreamConfig) -> StreamConfig:
+def with_unmanaged_fields(config: StreamConfig, existing: StreamConfig) -> StreamConfig:
     """Add to the requested stream those settings of the existing one that no bucket sets.
 
     An update of the bucket must leave these settings as they are. Among them is
     `allow_msg_ttl`, which nats-py turns on for every bucket and which cannot be turned off. It
     belongs to the bucket only together with `limit_marker_ttl`.
     """
-    kept = {name: getattr(existing, name) for name in _KEPT}
+    kept = {name: getattr(existing, name) for name in _UNMANAGED_FIELDS}
     if existing.allow_msg_ttl and not existing.subject_delete_marker_ttl:
         kept["allow_msg_ttl"] = True
     return config.replace(**kept)

@@ -29,7 +29,7 @@ from ...errors import (
     WrongRevisionError,
 )
 from ...validation import check_seconds, format_seconds
-from ..buckets.engine import PASSING
+from ..buckets.engine import TRANSIENT_ERRORS
 from .lease import Lease
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ class Lock(NotCopyable):
         except KeyExistsError:
             # Perhaps by an earlier attempt of ours.
             self._failure, self._unanswered = None, before
-        except PASSING as error:
+        except TRANSIENT_ERRORS as error:
             self._failed(error)
         except Error:
             self._unanswered = before  # the server has refused it
@@ -408,7 +408,7 @@ class Lock(NotCopyable):
                         return
         except SubscriptionClosedError:
             pass  # cancelled
-        except PASSING:
+        except TRANSIENT_ERRORS:
             # Without a quorum a watch is refused immediately.
             left = deadline - time.monotonic()
             if left > 0:

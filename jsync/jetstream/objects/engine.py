@@ -525,7 +525,7 @@ def _fields(record: _Read, name: str) -> dict[str, Any]:
         link = ObjectLink(bucket=options.link.bucket, name=options.link.name or None)
     fields: dict[str, Any] = {
         "nuid": record.nuid if is_id(record.nuid) else "",
-        "description": _note(record.description) or None,
+        "description": _as_text(record.description) or None,
         "headers": _headers(record.headers) if record.headers else _NO_HEADERS,
         "metadata": _metadata(record.metadata) if record.metadata else {},
         "chunk_size": size if type(size) is int and 0 < size <= MAX_NUMBER else None,
@@ -563,7 +563,7 @@ def _number(value: Any, what: str) -> int:
     raise ValueError(f"{what} is {value!r:.100}")
 
 
-def _note(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """Return a text of the user, or the JSON of a value that is not a string."""
     if value is None or isinstance(value, str):
         return value or ""
@@ -574,7 +574,7 @@ def _metadata(value: Any) -> dict[str, str]:
     """Read the notes of the user from a dict, or from a list as in the example of ADR-20."""
     parts = value if isinstance(value, list) else [value]
     return {
-        key: _note(text)
+        key: _as_text(text)
         for part in parts
         if isinstance(part, dict)
         for key, text in part.items()
@@ -589,13 +589,13 @@ def _headers(value: Any) -> Headers:
     lists = {key: v if isinstance(v, list) else [v] for key, v in value.items()}
     return Headers(
         {
-            key: [_note(text) for text in texts if text is not None]
+            key: [_as_text(text) for text in texts if text is not None]
             for key, texts in lists.items()
         }
     )
 
 
-def is_former(info: ObjectInfo, other: ObjectInfo) -> bool:
+def is_former_name(info: ObjectInfo, other: ObjectInfo) -> bool:
     """Return whether `info` belongs to a former name of the object of `other`."""
     if info.deleted or other.deleted or not info.nuid:
         return False

@@ -59,7 +59,7 @@ class ObjectStoreManager:
             ```
         """
         requested = ObjectStoreConfig.from_any(config, fields)
-        return self._opened(
+        return self._to_store(
             buckets.create(self._api, requested, "store", "object_store", timeout)
         )
 
@@ -89,7 +89,7 @@ class ObjectStoreManager:
         """
         requested = ObjectStoreConfig.from_any(config, fields)
         partly = fields if config is None else None
-        return self._opened(buckets.update(self._api, requested, partly, timeout))
+        return self._to_store(buckets.update(self._api, requested, partly, timeout))
 
     def create_or_update_object_store(
         self,
@@ -115,7 +115,7 @@ class ObjectStoreManager:
             APIError: The server rejects the change, of the storage for instance.
         """
         requested = ObjectStoreConfig.from_any(config, fields)
-        return self._opened(buckets.create_or_update(self._api, requested, timeout))
+        return self._to_store(buckets.create_or_update(self._api, requested, timeout))
 
     def object_store(
         self, bucket: str, *, timeout: Seconds | None = None
@@ -192,5 +192,5 @@ class ObjectStoreManager:
             ObjectStoreStatus, buckets.infos(self._api, STREAM_PREFIX, _ALL, timeout)
         )
 
-    def _opened(self, info: StreamInfo) -> ObjectStore:
+    def _to_store(self, info: StreamInfo) -> ObjectStore:
         return ObjectStore(ObjectRepository(self._api, StoreLayout(info.config)))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ...errors import WrongLastSequenceError
-from .engine import is_former, missing_info
+from .engine import is_former_name, missing_info
 
 if TYPE_CHECKING:
     from .engine import ObjectInfo
@@ -45,7 +45,7 @@ def claim(
         if info is None or info.deleted:
             return info
         if info.renamed_to is None:
-            forget_former(objects, info, seconds)
+            remove_former(objects, info, seconds)
             return info
         if moved_to(objects, info, seconds) is not None:
             return missing_info(objects.layout.bucket, name)  # at revision 0
@@ -54,7 +54,7 @@ def claim(
         check_time(objects, name, deadline)
 
 
-def forget_former(objects: ObjectRepository, info: ObjectInfo, seconds: float) -> None:
+def remove_former(objects: ObjectRepository, info: ObjectInfo, seconds: float) -> None:
     """Remove the former name of an object, if a rename has left it."""
     if info.renamed_from is not None:
         objects.remove_before(info.renamed_from, info.revision, seconds)
@@ -68,7 +68,7 @@ def moved_to(
     If it has, also remove the info of the former name, which completes the rename.
     """
     existing = objects.occupied(marked.renamed_to or "", seconds)
-    if existing is None or not is_former(marked, existing):
+    if existing is None or not is_former_name(marked, existing):
         return None
     objects.remove_info(marked, seconds)
     return existing
@@ -88,17 +88,19 @@ def may_change(
         later = objects.last(marked.name, seconds)
         if later is None or later.revision != marked.revision:
             return False
-    return _keeps_out(objects, marked, seconds)
+    return _block_rename(objects, marked, seconds)
 
 
-def _keeps_out(objects: ObjectRepository, marked: ObjectInfo, seconds: float) -> bool:
+def _block_rename(
+    objects: ObjectRepository, marked: ObjectInfo, seconds: float
+) -> bool:
     """Give the new name another revision, so that the rename fails. False: it was quicker."""
     name = marked.renamed_to or ""
     existing = objects.occupied(name, seconds)
     if existing is not None and not existing.deleted:
-        if is_former(marked, existing):
+        if is_former_name(marked, existing):
             return False
-        if not is_former(existing, marked):
+        if not is_former_name(existing, marked):
             return True  # another object has the name, so the rename fails anyway
     last = 0 if existing is None else existing.revision
     gone = missing_info(objects.layout.bucket, name, existing)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...errors import ObjectExistsError, WrongLastSequenceError
-from .engine import is_former, missing_info, new_nuid
-from .marks import check_time, forget_former, may_change, moved_to
+from .engine import is_former_name, missing_info, new_nuid
+from .marks import check_time, may_change, moved_to, remove_former
 from .repository import VERIFY_AFTER
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Rename:
                 if not self._may_change(current):
                     check_time(objects, self._name, self._deadline)
                     continue
-            forget_former(objects, current, self._seconds)
+            remove_former(objects, current, self._seconds)
             last, existing = self._check_new_name(current)
             if existing is not None:
                 objects.remove_info(current, self._seconds)
@@ -81,9 +81,9 @@ class Rename:
         self._token = None if existing is None else existing.subject_token
         if existing is None:
             return 0, None
-        if existing.deleted or is_former(existing, current):
+        if existing.deleted or is_former_name(existing, current):
             return existing.revision, None
-        if is_former(current, existing):
+        if is_former_name(current, existing):
             return existing.revision, existing
         if current.revision == self._mark:
             with contextlib.suppress(WrongLastSequenceError):

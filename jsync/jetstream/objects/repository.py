@@ -22,7 +22,7 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ..buckets import driver as buckets
-from ..buckets.engine import PASSING
+from ..buckets.engine import TRANSIENT_ERRORS
 from ..management import purge_stream, stream_info
 from ..publishing.publish import RETRY_SECONDS, publish
 from ..publishing.publisher import Publisher
@@ -296,7 +296,7 @@ class ObjectRepository:
                 )
                 if not unclear:
                     raise
-                if isinstance(error, PASSING) and monotonic() < deadline:
+                if isinstance(error, TRANSIENT_ERRORS) and monotonic() < deadline:
                     session.sleep(RETRY_INTERVAL)
                     continue
                 if (stored := self._stored(subject, data, timeout)) is not None:
@@ -422,7 +422,7 @@ class ObjectRepository:
                 return call(max(deadline - monotonic(), 0.001))
             except StreamNotFoundError as error:
                 raise self.layout.not_found_error() from error
-            except PASSING:
+            except TRANSIENT_ERRORS:
                 if monotonic() >= deadline:
                     raise
                 self.api.session.sleep(RETRY_INTERVAL)

@@ -25,7 +25,7 @@ from ...errors import (
 from ..pulls.pull import MIN_PULL_SECONDS, Pull
 from ..replies import ONE_REPLY
 from ..stream_end.driver import stream_rest
-from ..stream_end.engine import ask_rest
+from ..stream_end.engine import rest_steps
 from .engine import NextAction
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class OrderedFetch:
         try:
             rest = stream_rest(
                 factory.api,
-                lambda: ask_rest(
+                lambda: rest_steps(
                     factory.stream, cursor.filters, cursor.position, self._end
                 ),
                 max(self._deadline, monotonic() + MIN_PULL_SECONDS),

@@ -23,7 +23,7 @@ from ...errors import (
 from ..pulls.driver import ContinuousPull
 from ..pulls.engine import StatusKind, classify_status
 from ..stream_end.driver import follow
-from ..stream_end.engine import Rest, ask_rest
+from ..stream_end.engine import Rest, rest_steps
 from .engine import NextAction, ReadState
 from .session import OrderedSession
 
@@ -253,7 +253,7 @@ class OrderedPull(ContinuousPull):
         after = self.position
         follow(
             self._factory.api,
-            ask_rest(
+            rest_steps(
                 self._factory.stream, self._cursor.filters, after, self._cursor.until
             ),
             lambda rest: self._on_rest(poll, after, rest),

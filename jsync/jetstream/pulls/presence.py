@@ -134,11 +134,11 @@ class Presence:
         """Report nothing any more. Takes no lock, so finalisers may call it."""
         self._stopped = True
         # Break the reference cycle with the owner.
-        self._on_deleted, self._replaced = _nobody, None
+        self._on_deleted, self._replaced = _ignore, None
 
     def __repr__(self) -> str:
         return f"<Presence of {self._name}>"
 
 
-def _nobody(_: ConsumerDeletedError) -> None:
+def _ignore(_: ConsumerDeletedError) -> None:
     """Ignore the error, because the owner is gone."""

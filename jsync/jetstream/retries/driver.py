@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ..steps import ReplyOrError
     from .engine import Retry
 
-MIN_BURY_DELAY: Final = 1.0
-MAX_BURY_DELAY: Final = 30.0
+MIN_DEAD_LETTER_DELAY: Final = 1.0
+MAX_DEAD_LETTER_DELAY: Final = 30.0
 """The limits in seconds for the redelivery of a message whose dead letter was not stored.
 
 If only the ack of the letter was lost, its stream drops the second letter, but only within
@@ -219,7 +219,7 @@ class RetryHandler:
             except Error as failure:
                 self._report(dead_letter_error(origin, subject, failure))
                 delay = self._policy.delay(origin.attempts)
-                msg.nak(min(max(delay, MIN_BURY_DELAY), MAX_BURY_DELAY))
+                msg.nak(min(max(delay, MIN_DEAD_LETTER_DELAY), MAX_DEAD_LETTER_DELAY))
                 self._on_outcome("kept")
                 return
         # Not earlier: the server must keep the message until its dead letter is stored.

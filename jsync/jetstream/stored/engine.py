@@ -32,7 +32,7 @@ from ...models.stored import is_stored, parse_direct_headers
 from ...validation import check_int
 from ..features import DIRECT_BATCH, unsupported
 from ..replies import ONE_REPLY, api_error
-from ..stream_end.engine import ask_rest
+from ..stream_end.engine import rest_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -109,7 +109,7 @@ class PagedReader(ABC, Generic[Item]):
         if answer is None:
             raise unsupported(DIRECT_BATCH, "2.10", "the server answers one by one")
         if answer.previous != self._previous:
-            return self._again(DirectGetError("messages were lost on the way"))
+            return self._retry_or_raise(DirectGetError("messages were lost on the way"))
         self.answered_by = answer.stream
         if self.whole and answer.stream not in self.whole:
             return ReadAction.MIRROR
@@ -128,7 +128,7 @@ class PagedReader(ABC, Generic[Item]):
         self._futile = 0
         self._was_late = False
 
-    def interrupted(self, error: Error) -> ReadAction:
+    def on_interrupt(self, error: Error) -> ReadAction:
         """Handle the loss of the rest of a page. Raises `error` if a retry is useless."""
         if isinstance(error, errors.TimeoutError):
             # A server that is gone may have taken the request with it. If that happens
@@ -142,14 +142,14 @@ class PagedReader(ABC, Generic[Item]):
                     f"{self._singles} requests in a row had one reply and nothing more: "
                     f"{ONE_REPLY}"
                 ) from error
-        return self._again(error)
+        return self._retry_or_raise(error)
 
     # The end --------------------------------------------------------------------------
 
     def rest(self, stream: str) -> Steps[Rest]:
-        """Query the leader for messages after the last one, see `ask_rest`."""
+        """Query the leader for messages after the last one, see `rest_steps`."""
         first = self._first_selection()
-        return ask_rest(
+        return rest_steps(
             stream,
             self._filters(),
             after=self._next - 1 if self._next else first.get("seq", 1) - 1,
@@ -202,13 +202,13 @@ class PagedReader(ABC, Generic[Item]):
     def _passes(self, answer: DirectGetReply) -> ReadAction | None:
         """Return None if the message is wanted, else the next step."""
 
-    def _nothing(self, msg: Msg) -> ReadAction:
+    def _on_no_message(self, msg: Msg) -> ReadAction:
         """Return the next step after a 404."""
         return ReadAction.CONFIRM
 
     def _status(self, msg: Msg) -> ReadAction:
         if msg.status == 404:
-            return self._nothing(msg)
+            return self._on_no_message(msg)
         if msg.status != 204:
             raise direct_error(msg.status or 0, msg.status_text)
         headers = msg.headers or Headers()
@@ -218,9 +218,9 @@ class PagedReader(ABC, Generic[Item]):
                 return ReadAction.CONFIRM
             if self._previous:
                 return ReadAction.REQUEST
-        return self._again(DirectGetError("messages were lost on the way"))
+        return self._retry_or_raise(DirectGetError("messages were lost on the way"))
 
-    def _again(self, error: Error) -> ReadAction:
+    def _retry_or_raise(self, error: Error) -> ReadAction:
         if not self._previous:
             self._futile += 1
             if self._futile >= MAX_EMPTY_REPLIES:
@@ -354,11 +354,11 @@ class LastPerSubjectReader(PagedReader[Item]):
         self._given.add(subject)
         return None
 
-    def _nothing(self, msg: Msg) -> ReadAction:
+    def _on_no_message(self, msg: Msg) -> ReadAction:
         if "results" in msg.status_text.lower():
             return ReadAction.CONFIRM
         # The server has deleted a message between its look-up and its read.
-        return self._again(direct_error(404, msg.status_text))
+        return self._retry_or_raise(direct_error(404, msg.status_text))
 
 
 def direct_error(status: int, text: str) -> Error:

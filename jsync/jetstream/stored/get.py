@@ -280,7 +280,7 @@ def _read(
                     ):
                         answer = pages.take(msg)
                 except (ConnectionLostError, errors.TimeoutError) as error:
-                    answer = pages.interrupted(error)
+                    answer = pages.on_interrupt(error)
                     until = monotonic() + seconds
                 except DirectGetNotAllowedError as error:
                     _await_server(api, stream, error, until)

@@ -4,10 +4,10 @@ A read to the end reads up to a sequence, which the leader of the stream reports
 pending" proves nothing. It comes from the server that has the consumer, which may be a replica
 behind the leader, and while an entry is being replaced, servers count one too few.
 
-1. When a read begins, get the end with `stream_end`, or with the steps of `ask_end`.
+1. When a read begins, get the end with `stream_end`, or with the steps of `end_steps`.
 2. A message at or after that sequence completes the read.
 3. If the server has nothing more before that, get the rest from the leader with `stream_rest`,
-   or with the steps of `ask_rest`. `first` is None if everything up to the end was read or is
+   or with the steps of `rest_steps`. `first` is None if everything up to the end was read or is
    gone: deleted, purged, expired, replaced, or of a subject that the filter leaves out.
    Otherwise the server of the consumer is behind. Wait for it, or create another consumer.
 

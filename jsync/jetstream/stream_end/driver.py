@@ -15,7 +15,7 @@ from ...errors import (
 )
 from ..api import CallbackRequest, answered
 from ..steps import send_next
-from .engine import ask_end
+from .engine import end_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,14 +37,17 @@ def stream_end(api: API, stream: str, deadline: float) -> StreamEnd:
     does not mend, such as `StreamNotFoundError`, are raised immediately.
     """
     return until_answered(
-        api, lambda: ask_end(stream), deadline, answer_timeout=_answer_timeout(deadline)
+        api,
+        lambda: end_steps(stream),
+        deadline,
+        answer_timeout=_answer_timeout(deadline),
     )
 
 
 def stream_rest(api: API, steps: Callable[[], Steps[Rest]], deadline: float) -> Rest:
     """Request the rest of a stream until the leader answers. Blocks, as `stream_end`.
 
-    `steps` begins the request, see `ask_rest`. Raises the errors that `stream_end` raises.
+    `steps` begins the request, see `rest_steps`. Raises the errors that `stream_end` raises.
     """
     return until_answered(
         api, steps, deadline, answer_timeout=_answer_timeout(deadline)

@@ -77,9 +77,9 @@ def end_in(info: StreamInfo) -> StreamEnd:
     if info.cluster is not None:
         silence = _silence(info.cluster, info.ts)
         if not info.cluster.leader or not info.cluster.is_of_leader:
-            raise _old_word(f"stream {info.config.name!r} has no leader now")
+            raise _outdated_error(f"stream {info.config.name!r} has no leader now")
         if silence > MAX_SILENCE:
-            raise _old_word(
+            raise _outdated_error(
                 f"most servers of stream {info.config.name!r} do not answer its leader "
                 f"{info.cluster.leader!r}, which may have a successor"
             )
@@ -87,7 +87,7 @@ def end_in(info: StreamInfo) -> StreamEnd:
     return StreamEnd(state.last_seq, state.first_seq, silence, info)
 
 
-def is_alone(info: StreamInfo | None, now: float) -> bool:
+def has_one_server(info: StreamInfo | None, now: float) -> bool:
     """Return whether only one server has the stream, as of the last minute.
 
     `now` is in seconds since 1970. An older `info` does not count, because the stream may have
@@ -118,20 +118,20 @@ def _silence(cluster: ClusterInfo, now: datetime | None) -> float:
     return silences[needed - 1] if needed else 0.0
 
 
-def _old_word(text: str) -> JetStreamUnavailableError:
+def _outdated_error(text: str) -> JetStreamUnavailableError:
     return JetStreamUnavailableError(text, code=503, err_code=10008, description=text)
 
 
 # Requests -----------------------------------------------------------------------------
 
 
-def ask_end(stream: str) -> Steps[StreamEnd]:
+def end_steps(stream: str) -> Steps[StreamEnd]:
     """Request the end of a stream."""
     reply = yield APIRequest(f"STREAM.INFO.{stream}")
     return end_in(StreamInfo.from_wire(reply))
 
 
-def ask_rest(
+def rest_steps(
     stream: str,
     filters: Sequence[str] | None,
     after: int,
@@ -143,7 +143,7 @@ def ask_rest(
     Without `until` each later message counts, also one that was stored a moment ago. With
     `start_time` messages that were stored before it are left out.
     """
-    end = yield from ask_end(stream)
+    end = yield from end_steps(stream)
     rest = Rest(end, None)
     if end.sequence <= after or (until is not None and end.first > until):
         return rest
@@ -184,9 +184,9 @@ def _confirm(stream: str, end: StreamEnd) -> Steps[None]:
             f"STREAM.MSG.GET.{stream}", {"seq": end.sequence, "next_by_subj": ">"}
         )
     except MessageNotFoundError:
-        again = yield from ask_end(stream)
+        again = yield from end_steps(stream)
         if again.sequence != end.sequence:
-            raise _old_word(
+            raise _outdated_error(
                 f"a server that is behind the leader of stream {stream!r} has answered"
             ) from None
         # The last message was deleted.

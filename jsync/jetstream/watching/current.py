@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...core.sync import ForkSafeRLock
 from ...errors import Error
 from ..stream_end.driver import follow
-from ..stream_end.engine import ask_rest
+from ..stream_end.engine import rest_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ..ordered.factory import ConsumerFactory
     from ..stream_end.engine import Rest, StreamEnd
 
-ASK_EVERY: Final = 2.0
+REQUEST_INTERVAL: Final = 2.0
 """Seconds from one request to the next."""
-ASK_AGAIN: Final = 0.5
+RETRY_INTERVAL: Final = 0.5
 """Seconds to the next request while the watch lacks a change, or after no answer."""
 MAX_AGE: Final = 6.0
 """The age in seconds up to which a watch counts as current.
@@ -72,7 +72,7 @@ class Current:
         self._since = monotonic()
         self._leader_end: tuple[StreamEnd | None, float] = factory.end, self._since
         self._confirmed = True  # since the connection was made
-        self._questions = 0
+        self._requests = 0
         self._stopped = False
         self._timer: Timer | None = None
 
@@ -80,8 +80,11 @@ class Current:
         """Begin to query the leader at intervals. The watch was current as of `since`."""
         self._since = since
         self._reached = self._leader_end[0]
-        self._pull.when_lost, self._pull.when_connected = self._lost, self._ask
-        self._session.call_soon(self._ask)
+        self._pull.when_lost, self._pull.when_connected = (
+            self._on_lost,
+            self._send_request,
+        )
+        self._session.call_soon(self._send_request)
 
     def stop(self) -> None:
         """Stop querying the leader. Any thread may call this."""
@@ -134,36 +137,36 @@ class Current:
 
     # On the I/O thread ----------------------------------------------------------------
 
-    def _lost(self) -> None:
+    def _on_lost(self) -> None:
         with self._lock:
             self._waiting.clear()
             self._confirmed = False
 
-    def _ask(self) -> None:
+    def _send_request(self) -> None:
         if self._is_over:
             return
-        self._questions += 1
-        question, requested_at = self._questions, monotonic()
+        self._requests += 1
+        number, requested_at = self._requests, monotonic()
         after = self._pull.position
-        self._later(max(ASK_EVERY, self._factory.api.timeout))
+        self._schedule_request(max(REQUEST_INTERVAL, self._factory.api.timeout))
         follow(
             self._factory.api,
-            ask_rest(self._factory.stream, self._filters, after),
-            lambda rest: self._answered(question, requested_at, after, rest),
+            rest_steps(self._factory.stream, self._filters, after),
+            lambda rest: self._on_reply(number, requested_at, after, rest),
         )
 
-    def _later(self, seconds: float) -> None:
+    def _schedule_request(self, seconds: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._session.call_later(seconds, self._ask)
+        self._timer = self._session.call_later(seconds, self._send_request)
 
-    def _answered(
-        self, question: int, requested_at: float, after: int, rest: Rest | Error
+    def _on_reply(
+        self, number: int, requested_at: float, after: int, rest: Rest | Error
     ) -> None:
-        if self._is_over or question != self._questions:
+        if self._is_over or number != self._requests:
             return
         if isinstance(rest, Error):
-            self._later(ASK_AGAIN)
+            self._schedule_request(RETRY_INTERVAL)
             return
         end = rest.end
         self._pull.leave_if_behind(rest, after)
@@ -178,7 +181,9 @@ class Current:
                 # which may be after this end. So the watch needs every sequence up to it.
                 self._wait(end.sequence, after, moment, end)
         _ = self.since  # before the next gap
-        self._later(ASK_EVERY if rest.first is None else ASK_AGAIN)
+        self._schedule_request(
+            REQUEST_INTERVAL if rest.first is None else RETRY_INTERVAL
+        )
 
     def _wait(
         self, revision: int, after: int | None, moment: float, end: StreamEnd

@@ -30,7 +30,7 @@ from ..ordered.engine import IDLE_HEARTBEAT, Cursor, ordered_config
 from ..ordered.factory import ConsumerFactory
 from ..pulls.engine import consume_limits
 from ..stream_end.driver import follow, stream_rest
-from ..stream_end.engine import ask_end, ask_rest, end_in
+from ..stream_end.engine import end_in, end_steps, rest_steps
 from .current import Current
 from .engine import Item
 
@@ -380,7 +380,7 @@ class WatchReader(Drainable, Generic[Item]):
         # Without a bound, because an initial entry that is replaced comes later.
         rest = stream_rest(
             factory.api,
-            lambda: ask_rest(factory.stream, factory.cursor.filters, after),
+            lambda: rest_steps(factory.stream, factory.cursor.filters, after),
             deadline,
         )
         if rest.first is None:
@@ -441,7 +441,7 @@ class WatchReader(Drainable, Generic[Item]):
         now = monotonic()
         if not answered and now >= self._pinged + self._factory.api.timeout:
             self._pinged = now
-            steps = ask_end(self._factory.stream)
+            steps = end_steps(self._factory.stream)
             self._session.call_soon(
                 lambda: follow(self._factory.api, steps, self._on_leader)
             )

@@ -162,8 +162,8 @@ class Monitor:
     ) -> None:
         """Connect and begin to listen. Called by `monitor`."""
         self._options, self._bucket = options, bucket
-        self._resources.callback(self._hang_up)
-        self._open_board()
+        self._resources.callback(self._disconnect)
+        self._open_bucket()
         if address is not None:
             self.port = self._resources.enter_context(web.serve(address, self))
         self._spark.streams.addListener(self._listener)
@@ -181,11 +181,11 @@ class Monitor:
         )
         self._board = None
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._nc is not None:
             self._nc.close()
 
-    def _open_board(self) -> KeyValue[bytes] | None:
+    def _open_bucket(self) -> KeyValue[bytes] | None:
         """Return the bucket of this connection, or None if the monitor keeps nothing."""
         self._connect()
         if self._board is None and self._bucket is not None:
@@ -230,7 +230,7 @@ class Monitor:
         while True:
             closing = self._closing.is_set()
             due = measured + self._interval
-            touched = self._gather(0.0 if closing else max(0.0, due - monotonic()))
+            touched = self._take_events(0.0 if closing else max(0.0, due - monotonic()))
             now = monotonic()
             for query in list(self._queries.values()):
                 if query.id in touched or (now >= due and query.state == "running"):
@@ -241,7 +241,7 @@ class Monitor:
                 return
             self._closing.wait(PAUSE)
 
-    def _gather(self, seconds: float) -> set[str]:
+    def _take_events(self, seconds: float) -> set[str]:
         """Wait for an event, take all that have come, and return the ids of their queries."""
         events, touched = self._listener.events, set[str]()
         with contextlib.suppress(Empty):
@@ -276,8 +276,8 @@ class Monitor:
         return key
 
     def _complete(self, query: QueryMetrics) -> KeyValue[bytes] | None:
-        """Add the earlier runs once, and return the bucket, see `_open_board`."""
-        board = self._open_board()
+        """Add the earlier runs once, and return the bucket, see `_open_bucket`."""
+        board = self._open_bucket()
         if not query.is_complete:
             before = None if board is None else read_status(board, query.id)
             if before is not None:

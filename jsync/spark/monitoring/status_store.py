@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ... import JetStream, KeyValue
 
 BUCKET: Final = "jsync_spark_progress"
-_KEPT: Final = 30 * 86400.0
+_MAX_AGE: Final = 30 * 86400.0
 """Seconds after which the bucket forgets a query that no longer runs."""
 
 
@@ -82,5 +82,5 @@ def open_status_bucket(js: JetStream, bucket: str) -> KeyValue[bytes]:
         return js.create_key_value(
             bucket=bucket,
             description="progress of Spark queries on JetStream",
-            ttl=_KEPT,
+            ttl=_MAX_AGE,
         )

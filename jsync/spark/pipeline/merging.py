@@ -44,7 +44,7 @@ def merger(sink: FormatSink) -> Callable[[DataFrame, int], None]:
     def merge(rows: DataFrame, _batch: int) -> None:
         session = rows.sparkSession
         if not made:
-            made.append(_made(rows, sink))
+            made.append(_ensure_table(rows, sink))
         name = f"jsync_{uuid.uuid4().hex}"
         _newest(rows, sink).createOrReplaceTempView(name)
         try:
@@ -69,7 +69,7 @@ def _newest(rows: DataFrame, sink: FormatSink) -> DataFrame:
     return ranked.filter(F.col(_RANK) == 1).drop(_RANK)
 
 
-def _made(rows: DataFrame, sink: FormatSink) -> str:
+def _ensure_table(rows: DataFrame, sink: FormatSink) -> str:
     """Create the table if it is missing. Return its name in SQL."""
     session = rows.sparkSession
     empty = session.createDataFrame([], rows.schema)

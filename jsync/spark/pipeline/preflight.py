@@ -72,7 +72,7 @@ def preflight(pipeline: Pipeline, problems: Diagnostics) -> None:
         key = ("streaming", "checkpoint")
         _check_writable(pipeline.streaming.checkpoint, key, problems)
         for name in pipeline.sinks:
-            for stream in _unread(pipeline, pipeline.streaming, name):
+            for stream in _unread_streams(pipeline, pipeline.streaming, name):
                 message = (
                     f"the query of sink {name} has read stream {stream}, which no source "
                     "reads now: add it to a source, or choose another checkpoint"
@@ -80,7 +80,7 @@ def preflight(pipeline: Pipeline, problems: Diagnostics) -> None:
                 problems.add(key, message)
 
 
-def _unread(pipeline: Pipeline, streaming: Streaming, sink: str) -> list[str]:
+def _unread_streams(pipeline: Pipeline, streaming: Streaming, sink: str) -> list[str]:
     """Return the streams in the checkpoint of a sink that the pipeline does not read."""
     folder = _local(f"{streaming.checkpoint.rstrip('/')}/{sink}/offsets")
     found = glob.glob(f"{glob.escape(folder)}/*") if folder else []

@@ -77,7 +77,7 @@ def replay_pipeline(
     given = Options(jetstream_options(pipeline, source.options), "read")
     js = get_jetstream(ConnectionOptions.of(given))
     offsets = _fixed_range(js, given, replay_range)
-    options = {**_kept(source), **offsets}
+    options = {**_kept_options(source), **offsets}
     if source.bucket is not None:
         options["history"] = "true"  # a batch would be the live table
     if replay_range.subjects:
@@ -98,7 +98,7 @@ def replay_pipeline(
     }
     sources = {
         source_name: (
-            msgspec.structs.replace(one, options=_kept(one))
+            msgspec.structs.replace(one, options=_kept_options(one))
             if isinstance(one, JetStreamSource) and source_name in others
             else one
         )
@@ -178,7 +178,7 @@ def _stream_of(target: Options) -> Stream:
     return get_stream(get_jetstream(ConnectionOptions.of(target)), name)
 
 
-def _kept(source: JetStreamSource) -> dict[str, str]:
+def _kept_options(source: JetStreamSource) -> dict[str, str]:
     return {k: v for k, v in source.options.items() if k.lower() not in _REPLACED}
 
 

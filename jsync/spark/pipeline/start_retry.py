@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 START_SECONDS: Final = 900.0
 """Seconds to retry a start. A Python that can never start fails in the same way."""
-TOO_LATE: Final = "Python worker failed to connect back"
+WORKER_TIMEOUT: Final = "Python worker failed to connect back"
 """The text of Spark's error about a Python worker that starts too late."""
 RETRYING: Final = "a Python worker of Spark did not start within 10 s: starting again"
 _JOB_STARTED: Final = "Job aborted"
@@ -28,7 +28,9 @@ _JOB_STARTED: Final = "Job aborted"
 
 def is_late(error: BaseException) -> bool:
     """Return whether a Python worker did not connect in time."""
-    return isinstance(error, PySparkException | Py4JError) and TOO_LATE in str(error)
+    return isinstance(error, PySparkException | Py4JError) and WORKER_TIMEOUT in str(
+        error
+    )
 
 
 def failed_to_start(error: BaseException) -> bool:

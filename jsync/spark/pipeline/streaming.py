@@ -210,7 +210,7 @@ def _follow(
 
     A query whose Python worker did not start in time is restarted, at its checkpoint.
     """
-    late = {name: _Late() for name in queries}
+    late = {name: _StartRetries() for name in queries}
     while True:
         for name, query in list(queries.items()):
             progress[name].update(query.recentProgress)
@@ -258,7 +258,7 @@ class _Tasks:
         return text
 
 
-class _Late:
+class _StartRetries:
     """Limits how long a query is restarted because its Python workers start too late."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from jsync._fast import (
     WriteBuffer,
     monotonic_ns,
 )
-from jsync.core.timers import MAX_AT_ONCE, Timers
+from jsync.core.timers import MAX_CALLS_PER_READ, Timers
 from jsync.jetstream.publishing.publish import no_stream, read_ack
 from jsync.jetstream.pulls.inbox import PullTarget
 
@@ -143,9 +143,9 @@ def test_the_io_thread_writes_despite_constant_hurrying(wire: Wire, hurry: str) 
 
 def test_the_io_thread_checks_the_socket_between_calls() -> None:
     timers = Timers()
-    for _ in range(10 * MAX_AT_ONCE):
+    for _ in range(10 * MAX_CALLS_PER_READ):
         timers.call_soon(list)
-    assert [len(timers.due(0.0)) for _ in range(9)] == [MAX_AT_ONCE] * 9
+    assert [len(timers.due(0.0)) for _ in range(9)] == [MAX_CALLS_PER_READ] * 9
     assert timers.next == 0.0
     timers.due(0.0)
     assert timers.next == float("inf")

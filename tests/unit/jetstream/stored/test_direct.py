@@ -138,11 +138,11 @@ def read(
             if loss == "message":  # this reply is lost, and later ones arrive
                 continue
             if loss == "connection":
-                taken: StoredMessage | ReadAction = pages.interrupted(
+                taken: StoredMessage | ReadAction = pages.on_interrupt(
                     errors.ConnectionLostError("lost")
                 )
             elif msg is None:
-                taken = pages.interrupted(errors.TimeoutError("late"))
+                taken = pages.on_interrupt(errors.TimeoutError("late"))
             else:
                 taken = pages.take(msg)
             if isinstance(taken, StoredMessage):
@@ -268,12 +268,12 @@ def test_silence_is_a_timeout_unless_something_has_come() -> None:
     pages = SubjectReader()
     pages.request()
     with pytest.raises(errors.TimeoutError):
-        pages.interrupted(late)
+        pages.on_interrupt(late)
     pages.take(answer(1, "a", 0, 5))
-    assert pages.interrupted(late) is ReadAction.REQUEST
+    assert pages.on_interrupt(late) is ReadAction.REQUEST
     pages.request()
     with pytest.raises(errors.TimeoutError):
-        pages.interrupted(late)
+        pages.on_interrupt(late)
 
 
 def test_a_connection_lost_repeatedly_is_given_up() -> None:
@@ -281,17 +281,17 @@ def test_a_connection_lost_repeatedly_is_given_up() -> None:
     pages = SubjectReader()
     for _ in range(MAX_EMPTY_REPLIES - 1):
         pages.request()
-        assert pages.interrupted(lost) is ReadAction.REQUEST
+        assert pages.on_interrupt(lost) is ReadAction.REQUEST
     # After one message, it can be lost as often as before.
     pages.request()
     pages.take(answer(1, "a", 0, 5))
-    assert pages.interrupted(lost) is ReadAction.REQUEST
+    assert pages.on_interrupt(lost) is ReadAction.REQUEST
     for _ in range(MAX_EMPTY_REPLIES - 1):
         pages.request()
-        assert pages.interrupted(lost) is ReadAction.REQUEST
+        assert pages.on_interrupt(lost) is ReadAction.REQUEST
     pages.request()
     with pytest.raises(errors.ConnectionLostError):
-        pages.interrupted(lost)
+        pages.on_interrupt(lost)
 
 
 def test_a_message_gone_after_lookup_is_requested_again() -> None:

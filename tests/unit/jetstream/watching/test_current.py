@@ -48,7 +48,7 @@ class Watched:
 
     def told(self, after: int, last: int, first: int | None) -> None:
         """The leader was asked for what is behind `after`."""
-        self.current._answered(0, self.asked_at, after, Rest(end(last), first))
+        self.current._on_reply(0, self.asked_at, after, Rest(end(last), first))
 
     @property
     def is_known(self) -> bool:
