@@ -292,17 +292,15 @@ class ServerPool:
         self._out, self._auth_failures = [], {}
         self._left, self._pauses, self._brief = len(self._entries), 0, False
 
-    def discover(
-        self, urls: Sequence[str], source: ServerAddress | None = None
-    ) -> list[ServerAddress]:
+    def discover(self, urls: Sequence[str]) -> list[ServerAddress]:
         """Merge the `connect_urls` of an INFO. Return the servers never seen before.
 
         Discovered servers that are no longer announced are dropped, but the user's servers
         and the current one stay. An empty list changes nothing (as nats.go). New servers
-        take scheme, path and userinfo from `source`, by default the current server. The
-        certificate of a bare IP address is verified against the name of `source`.
+        take scheme, path and userinfo from the current server, and the certificate of a
+        bare IP address is verified against its name.
         """
-        source = source or self._current or self.select()
+        source = self._current or self.select()
         if not urls or self._ignore_discovered or source is None:
             return []
         if any(given.websocket != source.websocket for given in self._given):

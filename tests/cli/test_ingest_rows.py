@@ -399,8 +399,8 @@ def test_an_id_consists_of_file_line_and_content(tmp_path: Path) -> None:
 
 def test_an_id_may_be_one_or_several_columns() -> None:
     row = Row(1, {"n": 7, "day": "mon"}, b"")
-    assert TemplateIds(column_or_template("n", "id")).of(row) == "7"
-    assert TemplateIds(column_or_template("{day}-{n}", "id")).of(row) == "mon-7"
+    assert TemplateIds(column_or_template("n")).of(row) == "7"
+    assert TemplateIds(column_or_template("{day}-{n}")).of(row) == "mon-7"
     with pytest.raises(ConfigError, match="same for all"):
-        column_or_template("{{n}}", "id")
+        column_or_template("{{n}}")
     assert ColumnTemplate("{{{n}}}", "id").fill({"n": 1}) == "{1}"

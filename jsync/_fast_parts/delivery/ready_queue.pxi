@@ -1,6 +1,6 @@
 # The queue of a callback pool: mailboxes with messages, which wait for one of its threads.
 #
-# A mailbox that is `pooled` is at rest, or in the queue, or in the hands of one thread. So
+# A mailbox of a pool is at rest, or in the queue, or in the hands of one thread. So
 # its messages stay in order. Who delivers to a mailbox at rest puts it into the queue.
 #
 # One thread at a time is woken. When it takes a mailbox and leaves others behind, it wakes

@@ -263,7 +263,7 @@ def _make_job(options: dict[str, Any]) -> IngestJob:
             data=options["data"],
         ),
         template=SubjectTemplate(options["subject"], options["replace_with"]),
-        ids=None if msg_id is None else column_or_template(msg_id, "id"),
+        ids=None if msg_id is None else column_or_template(msg_id),
         no_ids=options["no_ids"],
     )
 

@@ -49,7 +49,7 @@ class ColumnTemplate:
         )
 
     def check_columns(self, existing: Iterable[str]) -> None:
-        """Raise `ConfigError` if `there` lacks a column of the template."""
+        """Raise `ConfigError` if `existing` lacks a column of the template."""
         names = list(existing)
         for column in self.columns:
             if column not in names and column.split(".")[0] not in names:
@@ -174,13 +174,13 @@ def as_text(value: object) -> str:
     return str(value)
 
 
-def column_or_template(text: str, what: str) -> ColumnTemplate:
-    """Return the template of the text, or of the column that the text names."""
+def column_or_template(text: str) -> ColumnTemplate:
+    """Return the template of ids in the text, or of the column that the text names."""
     if "{" in text or "}" in text:
-        template = ColumnTemplate(text, what)
+        template = ColumnTemplate(text, "id")
         if not template.columns:
             raise ConfigError(
-                f"{what}: {text!r} is the same for all rows: put a column in braces"
+                f"id: {text!r} is the same for all rows: put a column in braces"
             )
         return template
-    return ColumnTemplate("{" + text + "}", what)
+    return ColumnTemplate("{" + text + "}", "id")

@@ -78,7 +78,7 @@ def draw(
     connection: ConnectionStatus,
     size: ConsoleDimensions,
 ) -> RenderableType:
-    """Return the whole screen. `figures` is None before the first measurement."""
+    """Return the whole screen. `rates` is None before the first measurement."""
     height = max(size.height - _FIXED_LINES, 1)
     rows: list[StreamRow | ConsumerRow] = []
     count = 0

@@ -39,9 +39,9 @@ class ProgressState(NamedTuple):
 
 
 class Bar(Progress):
-    """A bar that shows the result of `look` several times a second, on another thread.
+    """A bar that shows the result of `get_state` several times a second, on another thread.
 
-    `look` is called on that thread, so it may only read. Lines that are written to the
+    `get_state` is called on that thread, so it may only read. Lines that are written to the
     standard error while the bar runs stand above it.
     """
 

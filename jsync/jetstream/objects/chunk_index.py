@@ -25,7 +25,7 @@ class ChunkPosition(NamedTuple):
 class ChunkIndex:
     """The known sequences of `chunks` chunks, all below `end`.
 
-    Sequences rise with the number. So between the chunk at `low` and the bound `high`, each
+    Sequences rise with the number. So between a known chunk and the bound above it, each
     chunk has a least and a greatest possible sequence. `trusted` is whether the count of the
     chunks that follow is reliable: a replica that is behind the leader does not know them all.
     A mirror may be behind as well, or hold only some messages, so its count is used only if it
@@ -119,7 +119,7 @@ class ChunkIndex:
         return own and not self._trusted and index > 0 and expected > 0
 
     def observe_none(self, probe: int) -> bool:
-        """Record that no chunk is at or after `asked`. False: the chunk is missing."""
+        """Record that no chunk is at or after `probe`. False: the chunk is missing."""
         self._high = ChunkPosition(self._chunks, probe)
         return self._low is not None and probe > self._low.sequence + 1
 

@@ -335,11 +335,9 @@ class ObjectRepository:
 
     # Removing -------------------------------------------------------------------------
 
-    def remove_chunks(
-        self, nuid: str, timeout: float, *, before: int | None = None
-    ) -> int:
-        """Remove the chunks of an id, only those below the sequence `before` if given."""
-        return self._purge(self.layout.chunk_subject(nuid), before, timeout)
+    def remove_chunks(self, nuid: str, timeout: float) -> int:
+        """Remove the chunks of an id."""
+        return self._purge(self.layout.chunk_subject(nuid), None, timeout)
 
     def remove_old(self, nuid: str, last: int, timeout: float) -> int:
         """Remove the chunks that a check found, up to the last one that it saw."""

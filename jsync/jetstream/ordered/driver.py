@@ -243,7 +243,7 @@ class OrderedPull(ContinuousPull):
                     stream_sequence=ordered.order.stream_sequence,
                     waits=bool(answer.num_waiting),
                 )
-            if step is NextAction.ASK:
+            if step is NextAction.QUERY_LEADER:
                 self._request_rest(poll)
             else:
                 self._act(step, poll, "the last message of the server did not arrive")

@@ -141,7 +141,7 @@ class NextAction(Enum):
     """The next step of a read."""
 
     WAIT = "more will come"
-    ASK = "its server has nothing more, so ask the leader for the rest"
+    QUERY_LEADER = "its server has nothing more, so query the leader for the rest"
     NEXT = "another consumer goes on, as was planned"
     RESET = "another consumer goes on, since something was lost"
     END = "all is read"
@@ -335,7 +335,7 @@ class Cursor:
 
         The remaining messages may have been deleted, or have expired. The sequences are of
         the last message that has arrived. A message that the server has sent is considered
-        lost if it does not arrive within `patience` seconds. With `waits`, the server may
+        lost if it does not arrive within `lost_after` seconds. With `waits`, the server may
         send more. Since it may be behind the leader, only the leader knows whether a read
         to the end is complete.
         """
@@ -352,7 +352,7 @@ class Cursor:
             if info.delivered.stream_seq >= self.until:
                 return NextAction.END
             if info.num_pending == 0:
-                return NextAction.ASK
+                return NextAction.QUERY_LEADER
         if not self.may_stall(stream_sequence):
             return NextAction.WAIT
         if info.num_pending == 0:

@@ -26,7 +26,7 @@ MAX_PRIORITY: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class PriorityOptions:
-    """The place of a client's pulls in a priority group, from `claim`."""
+    """The place of a client's pulls in a priority group, from `check_priority_options`."""
 
     group: str = ""
     min_pending: int = 0

@@ -150,7 +150,7 @@ class PushDelivery(Delivery):
         created: bool,
         heartbeat_timeout: float | None = None,
     ) -> None:
-        """Bind to the consumer, with a heartbeat alarm after `patience` seconds."""
+        """Bind to the consumer, with a heartbeat alarm after `heartbeat_timeout` seconds."""
         config = info.config
         self.info = info
         self.consumer.try_to(Ownership.OURS if created else Ownership.THEIRS)

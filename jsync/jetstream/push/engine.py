@@ -86,7 +86,7 @@ def status_error(status: int, text: str) -> JetStreamError | NoRespondersError |
 
 
 def gap_error(consumer: str, gap: tuple[int, int, int, int]) -> MessageGapError:
-    """Make the user's error from a gap of a `Trail`."""
+    """Make the user's error from a gap of a `GapTracker`."""
     first, last, after, before = gap
     if first == last:
         missing = f"the message with consumer sequence {first} did not arrive"

@@ -70,7 +70,7 @@ def until_answered(
     *,
     answer_timeout: float = inf,
 ) -> Made:
-    """Repeat a request while there is no leader, or no answer within `patience` seconds.
+    """Repeat a request while there is no leader, or no answer within `answer_timeout` seconds.
 
     Raises `TimeoutError` or `JetStreamUnavailableError` at the deadline.
     """

@@ -182,7 +182,7 @@ def test_a_pool_of_another_kind_ignores_announced_servers() -> None:
     pool = make_pool(before)
     pool.connected(before)
     pool.replace([parse_server("ws://b:2")])
-    assert pool.discover(["c:3"], before) == []
+    assert pool.discover(["c:3"]) == []
     assert [server.url for server in pool.servers] == ["ws://b:2"]
 
 
@@ -526,7 +526,7 @@ def test_new_servers_are_shuffled_after_the_current_one() -> None:
 def test_a_server_discovered_mid_round_delays_the_pause() -> None:
     pool = connected_pool(A, B)
     pool.lost()
-    pool.discover(["c"], source=B)
+    pool.discover(["c"])
     assert run(pool, 3) == [("b", None), ("a", None), ("c", RetryDelay(1, False))]
 
 

@@ -260,7 +260,12 @@ def test_the_snapshot_is_not_the_end() -> None:
     ("sent", "at", "pending", "step"),
     [
         (5, 7, 3, NextAction.WAIT),
-        (5, 7, 0, NextAction.ASK),  # deleted or expired, or the server is behind
+        (
+            5,
+            7,
+            0,
+            NextAction.QUERY_LEADER,
+        ),  # deleted or expired, or the server is behind
         (5, 10, 3, NextAction.END),  # the next message is after the end
         (5, 11, 3, NextAction.END),
         (6, 8, 0, NextAction.WAIT),  # on its way
