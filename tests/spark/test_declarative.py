@@ -19,7 +19,7 @@ import pytest
 import jsync
 
 from ..docs.markdown import ROOT, blocks
-from ..support.servers import wait_for
+from .connect_server import connect_server
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,41 +66,23 @@ class Project:
         text = spec.read_text().replace("file:///tmp/jsync-flights", storage)
         spec.write_text(text)
         assert storage in text
-        connect = directory / "connect"
-        connect.mkdir()
-        self._environment = {
-            **os.environ,
-            "NATS_URL": server.url,
-            # Spark Connect has a server for each run, and takes a free port if that of another
-            # run has the usual one.
-            "SPARK_LOCAL_CONNECT_REUSE": "1",
-            "SPARK_LOCAL_CONNECT_DISCOVERY": str(connect / "server.json"),
-        }
+        # Not the directory of the example, whose files a run reads.
+        self._connect = directory / "connect"
+        self._connect.mkdir()
+        self._environment = {**os.environ, "NATS_URL": server.url}
 
     def run(self, *arguments: str) -> None:
-        try:
-            self._run(*arguments)
-        finally:
-            self._stop_server()
+        with connect_server(self._connect, self._environment) as environment:
+            self._run(environment, *arguments)
 
-    def _stop_server(self) -> None:
-        """Stop the server of Spark Connect, and wait until its process has ended."""
-        discovery = Path(self._environment["SPARK_LOCAL_CONNECT_DISCOVERY"])
-        if not discovery.exists():
-            return
-        process = Path("/proc") / str(json.loads(discovery.read_text())["pid"])
-        stop = [sys.executable, "-m", "pyspark.sql.connect.local_server", "--stop"]
-        subprocess.run(stop, env=self._environment, check=True)
-        wait_for(lambda: not process.exists(), DONE)
-
-    def _run(self, *arguments: str) -> None:
+    def _run(self, environment: dict[str, str], *arguments: str) -> None:
         command = Path(sys.executable).with_name("spark-pipelines")
         settings = [
             part for each in CONF.items() for part in ("--conf", "=".join(each))
         ]
         done = subprocess.run(
             [str(command), *arguments, *settings],
-            env=self._environment,
+            env=environment,
             cwd=self.directory,
             capture_output=True,
             text=True,

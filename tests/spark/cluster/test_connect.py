@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from ..connect_server import connect_server
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -67,18 +69,19 @@ def test_the_basic_ways_work_through_spark_connect(
     target = js.create_stream(name=f"{unique}T", subjects=[f"{unique}T.>"])
     with js.publisher() as publisher:
         publisher.publish_many(f"{source.name}.n", [b"%d" % n for n in range(1000)])
-    done = subprocess.run(
-        [
-            *(sys.executable, "-W", "ignore", "-c", CLIENT),
-            *(server.url, source.name, target.name, str(tmp_path / "checkpoint")),
-        ],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    with connect_server(tmp_path, environment) as environment:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-W", "ignore", "-c", CLIENT),
+                *(server.url, source.name, target.name, str(tmp_path / "checkpoint")),
+            ],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "read 1000 1000" in done.stdout
     table = pa.table(target.read_arrow(columns=["subject", "data"]))
