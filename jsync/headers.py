@@ -20,8 +20,7 @@ class Headers(Mapping[str, str]):
     (ADR-4)
 
     Raises:
-        InvalidHeaderError: A copy is made of something else than a mapping of names to
-            values.
+        InvalidHeaderError: The argument is not a mapping of names to values.
 
     Example:
         ```python

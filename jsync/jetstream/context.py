@@ -485,8 +485,9 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
     ) -> Iterator[Stream]:
         """Iterate over the streams, in the order of their names.
 
-        Iterating blocks for each page of 256 streams. You may create and
-        delete some during the iteration: each that exists throughout comes once.
+        Iterating blocks while jsync requests the next page of up to 256 streams.
+        If some are created or deleted during the iteration, you still get the others
+        exactly once.
 
         Args:
             subject: Only the streams that store messages of this subject, wildcards
@@ -508,8 +509,9 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
     ) -> Iterator[str]:
         """Iterate over the names of the streams.
 
-        Iterating blocks for each page of 1024 names. You may create and
-        delete some during the iteration: each that exists throughout comes once.
+        Iterating blocks while jsync requests the next page of up to 1024 names.
+        If some are created or deleted during the iteration, you still get the others
+        exactly once.
 
         Args:
             subject: Only the streams that store messages of this subject, wildcards
@@ -871,8 +873,9 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
     ) -> Iterator[Consumer]:
         """Iterate over the consumers of a stream, in the order of their names.
 
-        Iterating blocks for each page of 256 consumers. You may create and
-        delete some during the iteration: each that exists throughout comes once.
+        Iterating blocks while jsync requests the next page of up to 256 consumers.
+        If some are created or deleted during the iteration, you still get the others
+        exactly once.
 
         Args:
             stream: The name of the stream.
@@ -900,8 +903,9 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
     ) -> Iterator[str]:
         """Iterate over the names of the consumers of a stream.
 
-        Iterating blocks for each page of 1024 names. You may create and
-        delete some during the iteration: each that exists throughout comes once.
+        Iterating blocks while jsync requests the next page of up to 1024 names.
+        If some are created or deleted during the iteration, you still get the others
+        exactly once.
 
         Args:
             stream: The name of the stream.

@@ -412,8 +412,8 @@ class Stream:
     ) -> Iterator[StoredMessage]:
         """Iterate over the stored messages of a subject, without a consumer.
 
-        The iteration ends after the last message, messages that are published during
-        the iteration included. jsync requests the messages while you iterate, so that only one
+        The iteration ends after the last message, including messages that are published
+        during the iteration. jsync requests the messages while you iterate, so that only one
         request's messages are in memory. Use the iterator from one thread at a time.
 
         Iterating blocks. If the connection or the server is lost, jsync continues after
@@ -430,8 +430,8 @@ class Stream:
             batch: Messages of each request.
             max_bytes: Bytes of each request.
             timeout: Seconds to wait for each message. Default: the context's. After the
-                first message, jsync requests what does not come in time once more, as
-                a lost server may have had the request.
+                first message, jsync repeats a request once that is not answered in
+                time, because the server that had received it may be gone.
 
         Returns:
             An iterator over the messages.
@@ -488,8 +488,8 @@ class Stream:
             batch: Messages of each request.
             max_bytes: Bytes of each request.
             timeout: Seconds to wait for each message. Default: the context's. After the
-                first message, jsync requests what does not come in time once more, as
-                a lost server may have had the request.
+                first message, jsync repeats a request once that is not answered in
+                time, because the server that had received it may be gone.
 
         Returns:
             An iterator over the messages.
@@ -914,8 +914,9 @@ class Stream:
     def consumers(self, *, timeout: Seconds | None = None) -> Iterator[Consumer]:
         """Iterate over the consumers of the stream, in the order of their names.
 
-        Iterating blocks for each page of 256 consumers. You may create and
-        delete some during the iteration: each that exists throughout comes once.
+        Iterating blocks while jsync requests the next page of up to 256 consumers.
+        If some are created or deleted during the iteration, you still get the others
+        exactly once.
 
         Args:
             timeout: Seconds to wait for each page. Default: the context's.
@@ -940,8 +941,9 @@ class Stream:
     def consumer_names(self, *, timeout: Seconds | None = None) -> Iterator[str]:
         """Iterate over the names of the consumers of the stream.
 
-        Iterating blocks for each page of 1024 names. You may create and
-        delete some during the iteration: each that exists throughout comes once.
+        Iterating blocks while jsync requests the next page of up to 1024 names.
+        If some are created or deleted during the iteration, you still get the others
+        exactly once.
 
         Args:
             timeout: Seconds to wait for each page. Default: the context's.

@@ -99,8 +99,8 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
     def from_wire(cls, data: Mapping[str, Any]) -> Self:
         """Read a JSON object that a server sent. Never fails.
 
-        Missing fields get their defaults, and `extra` has the unknown ones. A value
-        that makes no sense counts as missing.
+        Missing fields get their defaults, and `extra` has the unknown ones. An
+        invalid value counts as missing.
 
         Args:
             data: The JSON object, durations in nanoseconds.
@@ -112,17 +112,17 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], strict: bool) -> Self:
-        """Read a JSON object, and check it if you want that.
+        """Read a JSON object, and check its values if `strict` is true.
 
         Args:
             data: The JSON object, durations in nanoseconds.
-            strict: Raise an error for a value that makes no sense.
+            strict: Raise an error for an invalid value, instead of ignoring it.
 
         Returns:
             The object.
 
         Raises:
-            ConfigError: A value makes no sense, and `strict` is set.
+            ConfigError: A value is invalid, and `strict` is true.
         """
         fields = fields_of(cls)
         values: dict[str, Any] = {}
@@ -196,11 +196,16 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
     def replace(self, **changes: Any) -> Self:
         """Make a copy with some fields changed: `config.replace(max_age=60)`.
 
+        The values are checked only when you pass the copy to a call.
+
         Args:
             **changes: The fields to change.
 
         Returns:
             The copy.
+
+        Raises:
+            TypeError: There is no field of that name.
         """
         return msgspec.structs.replace(self, **changes)
 
@@ -289,15 +294,8 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
             values[name] = _with_defaults(value) or None
         return values
 
-    def required_versions(
-        self, line: ServerVersion = MIN_VERSION
-    ) -> dict[str, ServerVersion]:
-        """Find the fields that are set and that older servers do not know.
-
-        Only fields that are newer than nats-server 2.10 are found.
-
-        Args:
-            line: The version of the server, as `(2, 11)`.
+    def required_versions(self) -> dict[str, ServerVersion]:
+        """Return the fields that are set and that nats-server 2.10 does not know.
 
         Returns:
             The fields and values, and the versions that introduced them.
@@ -308,12 +306,12 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
             if not value:
                 continue
             since = field.since.for_value(value)
-            if since > line:
+            if since > MIN_VERSION:
                 word = "" if since == field.since.version else f"={value!r}"
                 newer[name + word] = since
             for part in value if isinstance(value, list) else [value]:
                 if isinstance(part, Model):
-                    for inner, since in part.required_versions(line).items():
+                    for inner, since in part.required_versions().items():
                         newer[f"{name}.{inner}"] = since
         return newer
 

@@ -14,7 +14,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.features import format_version
+from jsync.jetstream.features import format_version, missing_features
 from jsync.models import (
     ConsumerConfig,
     ConsumerInfo,
@@ -237,7 +237,7 @@ def test_a_stream_is_as_it_was_configured(
     fields: dict[str, Any],
 ) -> None:
     config = StreamConfig.from_any(None, {"name": unique, **named(fields, unique)})
-    if newer := config.required_versions(line):
+    if newer := missing_features(config.required_versions(), line):
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
             js.create_stream(config)
         assert refusal.value.feature == ", ".join(newer)
@@ -272,7 +272,7 @@ def test_a_consumer_is_as_it_was_configured(
 ) -> None:
     create_stream(nc, StreamConfig(name=unique, subjects=[f"{unique}.>"]))
     config = ConsumerConfig.from_any(None, {"name": "d", **named(fields, unique)})
-    if newer := config.required_versions(line):
+    if newer := missing_features(config.required_versions(), line):
         with pytest.raises(errors.UnsupportedFeatureError) as refusal:
             js.create_consumer(unique, config)
         assert refusal.value.feature == ", ".join(newer)

@@ -605,7 +605,7 @@ def is_former_name(info: ObjectInfo, other: ObjectInfo) -> bool:
 def missing_info(
     bucket: str, name: str, existing: ObjectInfo | None = None
 ) -> ObjectInfo:
-    """Make the info of a deleted object that is otherwise unknown, to replace `there`."""
+    """Make the info of a deleted object that is otherwise unknown, to replace `existing`."""
     return ObjectInfo(
         name=name,
         bucket=bucket,

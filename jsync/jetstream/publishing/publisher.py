@@ -200,7 +200,7 @@ class Publisher(NotCopyable):
 
         Blocks and raises like `publish`. Up to 1000 rows at a time are checked before
         the first of them is sent. The attribute `published` of an error says how many
-        rows were sent. `flush` and the end of `with` wait for their acks, and tell the
+        rows were sent. `flush` and the end of `with` wait for their acks, and report
         failures.
 
         Args:

@@ -38,7 +38,7 @@ class ArrowBatches(PrefetchIterator[ArrowBatch], TimedArrowIterator):
     """Record batches without end, prefetched. `Consumer.arrow_batches` returns it.
 
     Iterate over it, or call `next`, from one thread. Leaving the `with` block stops it,
-    and so does dropping it, as soon as Python notices. The iteration raises an error after
+    and so does dropping it, once Python collects it. The iteration raises an error after
     all batches that had come.
 
     Raises:

@@ -95,7 +95,7 @@ class MessagesContext(PrefetchIterator[JetStreamMsg]):
     """Messages without end, prefetched. `Consumer.messages` returns it.
 
     Iterate over it, or call `next`, from one thread. Leaving the `with` block stops it,
-    and so does dropping it, as soon as Python notices.
+    and so does dropping it, once Python collects it.
 
     Example:
         ```python

@@ -241,8 +241,8 @@ class Batch(NotCopyable):
     """The messages of one fetch. Iterate over it once, from one thread.
 
     Read the batch to its end, or leave it through `with` or `close`. Then jsync returns
-    unread messages to the server immediately, instead of after their `ack_wait`. A
-    batch that you drop is given back too, as soon as Python notices.
+    unread messages to the server immediately, instead of after their `ack_wait`. If
+    you drop a batch, its unread messages are returned once Python collects it.
 
     Example:
         ```python
