@@ -398,8 +398,8 @@ class Connection(CorePublisher):
     """A connection to NATS. `jsync.connect` returns it. Any thread may use it.
 
     At the end of a `with` block the connection drains for at most `drain_timeout`
-    seconds, and closes. If the block raised an exception, the connection closes at
-    once. An open connection is closed when the interpreter exits. If Python collects it
+    seconds, and closes. If the block raised an exception, the connection closes
+    immediately. An open connection is closed when the interpreter exits. If Python collects it
     before, you get a ResourceWarning.
 
     Example:

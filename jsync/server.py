@@ -200,7 +200,7 @@ class LocalServer:
         Blocks until it listens again.
 
         Args:
-            timeout: Seconds to wait for each of both.
+            timeout: Seconds to wait for the end, and then for the start.
         """
         self._check_owner()
         self._end(timeout)

@@ -82,7 +82,9 @@ def request_until(
             f"no reply to {subject!r} within {format_seconds(timeout)}"
         )
     if msg.status == 503 and not msg.data:
-        raise NoRespondersError(f"nobody is subscribed to {subject!r}")
+        raise NoRespondersError(
+            f"no responders for {subject!r}: no client subscribes to it"
+        )
     return msg
 
 
@@ -229,7 +231,9 @@ class ReplyIterator(NotCopyable):
         if self._sentinel is not None and self._sentinel(msg):
             return None
         if msg.status == 503 and not msg.data:
-            raise NoRespondersError(f"nobody is subscribed to {self._subject!r}")
+            raise NoRespondersError(
+                f"no responders for {self._subject!r}: no client subscribes to it"
+            )
         self._count += 1
         return msg
 

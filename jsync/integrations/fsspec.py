@@ -264,14 +264,14 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             more = f" and {len(left) - 5} more" if len(left) > 5 else ""
             raise ValueError(
                 f"not written, since no file at {lpath!r} can have that name: "
-                f"{', '.join(map(repr, left[:5]))}{more}; get each of them to a path of its "
-                "own"
+                f"{', '.join(map(repr, left[:5]))}{more}; get each of them to a "
+                "separate path"
             )
 
     def cp_file(
         self, path1: str, path2: str, *, move: bool = False, **_options: Any
     ) -> None:
-        """Copy an object by way of this machine."""
+        """Copy an object. Its bytes pass through this machine."""
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         try:
             store, info = self._locate(path1)
@@ -308,10 +308,10 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         on_error: str | None = None,
         **options: Any,
     ) -> None:
-        """Copy objects by way of this machine.
+        """Copy objects. Their bytes pass through this machine.
 
-        `on_error` is `raise` or `ignore`: what becomes of an object that is gone by then.
-        The default is `ignore` if `recursive`.
+        `on_error` is `raise` or `ignore`, and applies to objects that were deleted since they
+        were listed. The default is `ignore` if `recursive`.
         """
         pairs = self._pairs(path1, path2, recursive, maxdepth, self.isdir)
         sources, targets = ([pair[n] for pair in pairs] for n in (0, 1))

@@ -269,7 +269,7 @@ class API:
     def not_enabled_error(self) -> JetStreamNotEnabledError:
         """Return the error for a request to JetStream without responders."""
         return JetStreamNotEnabledError(
-            f"nobody answers on {self.prefix}: JetStream is off on this server, or the "
+            f"no responders for {self.prefix}: JetStream is off on this server, or the "
             "domain or prefix is wrong",
             code=503,
             err_code=10076,

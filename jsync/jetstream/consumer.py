@@ -258,7 +258,7 @@ class Consumer(BaseConsumer):
     ) -> Batch:
         """Pull the messages that the stream has now. The server does not wait for more.
 
-        The rest is as with `fetch`, errors included.
+        Otherwise the call works as `fetch` does, and raises the same errors.
 
         Args:
             max_messages: The most messages of the batch.

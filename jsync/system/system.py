@@ -100,7 +100,7 @@ class System:
         """Find the servers.
 
         Returns:
-            The servers, each with the calls of this class for itself alone.
+            The servers. Each has the calls of this class, for that server alone.
         """
         return [
             Server(self._owner, reply.server, self._timeout) for reply in self.ping()
@@ -126,7 +126,7 @@ class System:
         raise ServerNotFoundError(f"there is no server {name!r} (known: {known})")
 
     def ping(self) -> list[Reply[Statsz]]:
-        """Ping the servers. The replies tell their load in short."""
+        """Ping the servers. Each reply has a summary of the load."""
         return self._all("STATSZ", Statsz, {})
 
     def varz(self) -> list[Reply[Varz]]:
@@ -208,7 +208,7 @@ class System:
         return self._all("IDZ", Idz, {})
 
     def accstatz(self, **options: Unpack[AccstatzOptions]) -> list[Reply[Accstatz]]:
-        """Get the use of the servers by accounts.
+        """Get the connections and the traffic of each account.
 
         Servers answer users of other accounts, too. They tell only of that account.
 
@@ -226,7 +226,7 @@ class System:
         return self._all("RAFTZ", Raftz, dict(options))
 
     def ipqueuesz(self, **options: Unpack[IpqueueszOptions]) -> list[Reply[Ipqueuesz]]:
-        """Get the queues between the parts of the servers.
+        """Get the internal queues of the servers.
 
         Args:
             **options: The options of `IpqueueszOptions`.
@@ -234,7 +234,7 @@ class System:
         return self._all("IPQUEUESZ", Ipqueuesz, dict(options))
 
     def expvarz(self) -> list[Reply[Expvarz]]:
-        """Get the memory of the Go runtimes of the servers."""
+        """Get the memory statistics of the servers' Go runtimes."""
         return self._all("EXPVARZ", Expvarz, {})
 
     def profilez(
@@ -388,15 +388,15 @@ class Server:
         return self.info.id
 
     def ping(self) -> Statsz:
-        """Get the load of the server in short."""
+        """Get a summary of the load of the server."""
         return self._one("STATSZ", Statsz, {})
 
     def varz(self) -> Varz:
-        """Get its configuration and its counters."""
+        """Get the configuration and the counters of the server."""
         return self._one("VARZ", Varz, {})
 
     def connz(self, **options: Unpack[ConnzOptions]) -> Connz:
-        """Get its connections of clients.
+        """Get the client connections of the server.
 
         Args:
             **options: The options of `ConnzOptions`.
@@ -404,7 +404,7 @@ class Server:
         return self._one("CONNZ", Connz, dict(options))
 
     def subsz(self, **options: Unpack[SubszOptions]) -> Subsz:
-        """Get its subscriptions.
+        """Get the subscriptions of the server.
 
         Args:
             **options: The options of `SubszOptions`.
@@ -412,7 +412,7 @@ class Server:
         return self._one("SUBSZ", Subsz, dict(options))
 
     def routez(self, **options: Unpack[RoutezOptions]) -> Routez:
-        """Get its routes.
+        """Get the routes of the server to others of its cluster.
 
         Args:
             **options: The options of `RoutezOptions`.
@@ -420,7 +420,7 @@ class Server:
         return self._one("ROUTEZ", Routez, dict(options))
 
     def gatewayz(self, **options: Unpack[GatewayzOptions]) -> Gatewayz:
-        """Get its gateways.
+        """Get the gateways of the server to other clusters.
 
         Args:
             **options: The options of `GatewayzOptions`.
@@ -428,7 +428,7 @@ class Server:
         return self._one("GATEWAYZ", Gatewayz, dict(options))
 
     def leafz(self, **options: Unpack[LeafzOptions]) -> Leafz:
-        """Get its leaf nodes.
+        """Get the leaf nodes of the server.
 
         Args:
             **options: The options of `LeafzOptions`.
@@ -436,7 +436,7 @@ class Server:
         return self._one("LEAFZ", Leafz, dict(options))
 
     def accountz(self, **options: Unpack[AccountzOptions]) -> Accountz:
-        """Get its accounts.
+        """Get the accounts of the server.
 
         Args:
             **options: The options of `AccountzOptions`.
@@ -444,7 +444,7 @@ class Server:
         return self._one("ACCOUNTZ", Accountz, dict(options))
 
     def jsz(self, **options: Unpack[JszOptions]) -> Jsz:
-        """Get the state of JetStream.
+        """Get the state of JetStream on the server.
 
         Args:
             **options: The options of `JszOptions`.
@@ -452,7 +452,7 @@ class Server:
         return self._one("JSZ", Jsz, dict(options))
 
     def healthz(self, **options: Unpack[HealthzOptions]) -> Healthz:
-        """Get its health.
+        """Get the health of the server.
 
         Args:
             **options: The options of `HealthzOptions`.
@@ -460,11 +460,11 @@ class Server:
         return self._one("HEALTHZ", Healthz, dict(options))
 
     def idz(self) -> Idz:
-        """Get its id."""
+        """Get the id of the server."""
         return self._one("IDZ", Idz, {})
 
     def accstatz(self, **options: Unpack[AccstatzOptions]) -> Accstatz:
-        """Get its use by accounts.
+        """Get the connections and the traffic of each account.
 
         Args:
             **options: The options of `AccstatzOptions`.
@@ -485,7 +485,7 @@ class Server:
         return reply.replace(account_statz=used)
 
     def raftz(self, **options: Unpack[RaftzOptions]) -> Raftz:
-        """Get its Raft groups, which replicate streams and consumers.
+        """Get the Raft groups of the server, which replicate streams and consumers.
 
         Args:
             **options: The options of `RaftzOptions`.
@@ -493,7 +493,7 @@ class Server:
         return self._one("RAFTZ", Raftz, dict(options))
 
     def ipqueuesz(self, **options: Unpack[IpqueueszOptions]) -> Ipqueuesz:
-        """Get the queues between its parts.
+        """Get the internal queues of the server.
 
         Args:
             **options: The options of `IpqueueszOptions`.
@@ -501,13 +501,13 @@ class Server:
         return self._one("IPQUEUESZ", Ipqueuesz, dict(options))
 
     def expvarz(self) -> Expvarz:
-        """Get the memory of its Go runtime."""
+        """Get the memory statistics of the server's Go runtime."""
         return self._one("EXPVARZ", Expvarz, {})
 
     def profilez(
         self, name: str, *, debug: int = 0, duration: Seconds | None = None
     ) -> Profilez:
-        """Get a profile.
+        """Get a profile of the server, for `go tool pprof`.
 
         Args:
             name: The profile: `cpu`, `heap`, `allocs`, `goroutine`, `block`, `mutex` or
@@ -547,7 +547,7 @@ class Server:
     def lame_duck(self, client_id: int) -> None:
         """Tell a client that the server will shut down, so that the client moves away.
 
-        The server goes on. Clients reconnect to another server, if they know one.
+        The server keeps running. Clients reconnect to another server, if they know one.
 
         Args:
             client_id: The `cid` from `connz`, or `Connection.client_id`.
@@ -572,8 +572,8 @@ class Server:
             msg = request(self._owner._session, subject, payload, timeout)
         except NoRespondersError as no_responders:
             raise ServerNotFoundError(
-                f"server {self.name} ({self.id}) does not answer: it has stopped, or you "
-                "may not ask it"
+                f"server {self.name} ({self.id}) does not answer: it has stopped, or your "
+                "user may not query it"
             ) from no_responders
         answer = engine.read(endpoint, msg.data)
         if answer.error is not None:
@@ -597,6 +597,6 @@ def _profile(
 
 def _no_system_account_error(subject: str) -> SystemAccountError:
     return SystemAccountError(
-        f"nobody answers on {subject}: connect as a user of the system account, which "
+        f"no server answers on {subject}: connect as a user of the system account, which "
         "`system_account` names in the configuration of the server"
     )

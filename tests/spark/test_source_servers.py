@@ -170,7 +170,9 @@ def test_a_consumer_unknown_to_its_server_is_retried(
         if ".MSG.NEXT." in subject:
             asked.append(subject)
             if len(asked) < 3:  # as of a server in a cluster
-                raise errors.NoRespondersError(f"nobody is subscribed to {subject!r}")
+                raise errors.NoRespondersError(
+                    f"no responders for {subject!r}: no client subscribes to it"
+                )
         return request(self, subject, *args, **options)
 
     monkeypatch.setattr(jsync.Connection, "request", late)

@@ -87,7 +87,7 @@ class PullSubscription(UnsubscribeOnExit, Drainable, NotCopyable):
     def pending_msgs(self) -> int:
         """Messages that have arrived and are not fetched yet: always 0.
 
-        A fetch takes all messages that come for it, or gives them back.
+        A fetch takes all messages that come for it, or returns them to the server.
         """
         return 0
 
