@@ -101,31 +101,72 @@ def test_scripts_that_files_name_exist() -> None:
     assert missing == set()
 
 
-def test_a_failed_test_is_not_retried(tmp_path: Path) -> None:
+@pytest.fixture
+def unsteady_file(tmp_path: Path) -> Path:
+    """A file with a test that fails in its first run alone, and one that always passes."""
     (tmp_path / "test_second.py").write_text(
         "from pathlib import Path\n"
         f"RUNS = Path({str(tmp_path / 'runs')!r})\n"
-        "def test_second_run_would_pass():\n"
+        "def test_second_run_passes():\n"
         "    with RUNS.open('a') as file:\n"
         "        file.write('x')\n"
         "    assert len(RUNS.read_text()) == 2, 'the reason'\n"
+        "def test_other_passes():\n"
+        "    pass\n"
     )
-    report = tmp_path / "report"
-    name = f"suite-{tmp_path.name}"
+    return tmp_path / "test_second.py"
+
+
+def run_tests(file: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `scripts/run-tests` on one file. Its report is beside the file."""
+    name = f"suite-{file.parent.name}"
+    report = str(file.with_name("report"))
     ended = subprocess.run(
-        [ROOT / "scripts/run-tests", name, sys.prefix, "-c", "/dev/null", tmp_path],
-        env={"PATH": "/usr/bin:/bin", "REPORT": str(report), "HOME": str(tmp_path)},
+        [ROOT / "scripts/run-tests", name, sys.prefix, "-c", "/dev/null", file],
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(file.parent),
+            "REPORT": report,
+            **environment,
+        },
         check=False,
         capture_output=True,
         text=True,
     )
     shutil.rmtree(Path(sys.prefix) / f"cache-{name}", ignore_errors=True)
+    return ended
+
+
+def test_a_failed_test_is_not_retried(unsteady_file: Path) -> None:
+    ended = run_tests(unsteady_file)
     assert ended.returncode == 1
-    assert (tmp_path / "runs").read_text() == "x"
+    assert unsteady_file.with_name("runs").read_text() == "x"
     assert re.search(
-        r"1 failed\nFAILED: .*test_second_run_would_pass\n  .*the reason", ended.stdout
+        r"1 failed\nFAILED: .*test_second_run_passes\n  .*the reason", ended.stdout
     )
-    assert report.read_text() in ended.stdout
+    assert unsteady_file.with_name("report").read_text() in ended.stdout
+
+
+def test_ci_names_tests_that_pass_when_retried(unsteady_file: Path) -> None:
+    ended = run_tests(unsteady_file, MAX_RETRIES="1")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert unsteady_file.with_name("runs").read_text() == "xx"
+    report = unsteady_file.with_name("report").read_text().splitlines()
+    assert report[0].endswith(": 1 failed")
+    assert re.fullmatch(r"FAILED: .*::test_second_run_passes", report[1])
+    assert "the reason" in report[2]
+    assert report[3].endswith("alone: 1 failed by chance, passed on the second try")
+    assert report[4:] == [report[1].replace("FAILED", "BY CHANCE")]
+
+
+def test_ci_fails_when_a_retried_test_fails(unsteady_file: Path) -> None:
+    unsteady_file.write_text(unsteady_file.read_text().replace("== 2", "== 3"))
+    ended = run_tests(unsteady_file, MAX_RETRIES="1")
+    assert ended.returncode == 1
+    assert unsteady_file.with_name("runs").read_text() == "xx"
+    report = unsteady_file.with_name("report").read_text()
+    assert report.count("FAILED: ") == 2
+    assert "alone: 0 failed by chance" in report
 
 
 def test_the_page_of_unsteady_tests_names_all_markers() -> None:
