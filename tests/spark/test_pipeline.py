@@ -18,6 +18,10 @@ from jsync.errors import PipelineError, PipelineFileError
 from jsync.server import LocalServer
 from jsync.spark import pipeline, query_statuses
 from jsync.spark.pipeline import streaming
+from jsync.spark.pipeline.console import Report
+from jsync.spark.pipeline.load import load
+from jsync.spark.pipeline.signals import stop_signals
+from jsync.spark.pipeline.views import make_views
 
 from ..cli.support import Jsync
 from ..support.servers import wait_for
@@ -263,6 +267,22 @@ def test_only_one_object_of_the_schema_is_valid(
     amounts = [(row["sequence"], row["amount"]) for row in found]
     assert amounts == [(1, 1), (2, 2), *((n, None) for n in range(3, len(found) + 1))]
     assert len(found) == len(GOOD) + len(BAD)
+
+
+@pytest.mark.sparks
+@pytest.mark.parametrize("malformed", ["fail", "drop", "null"])
+def test_each_payload_is_parsed_once(
+    spark: SparkSession, file: Path, tmp_path: Path, malformed: str
+) -> None:
+    """The fallback for whole numbers such as 1.0 is the other place of the schema."""
+    file.write_text(sink_of_files(malformed))
+    found, faults = load(file)
+    assert found is not None
+    with stop_signals() as stop:
+        views = make_views(spark, found, faults, stop, Report(quiet=True), tmp_path)
+    rows = views["messages"].where("sequence > 5 and amount > 1")
+    plan = str(rows._jdf.queryExecution().optimizedPlan())
+    assert plan.count("from_json(StructField(name") == 2, plan
 
 
 def test_files_of_another_schema_are_left_alone(

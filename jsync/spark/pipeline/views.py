@@ -314,15 +314,20 @@ def _has_json(source: Source) -> TypeGuard[JetStreamSource]:
 
 
 def _parsed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
-    """Return the messages with the payload as a struct, and whether it is malformed."""
+    """Return the messages with the payload as a struct, and whether it is malformed.
+
+    Spark moves a filter below the expressions that it filters by, and evaluates them for the
+    filter and again for the rows. It moves none below a generator, so the payload is exploded
+    from an array of one element, and parsed once.
+    """
     text = F.col(payload_column(source)).cast("string")
-    strict = messages.select(
-        *messages.columns, _from_json(text, source).alias(_PAYLOAD)
-    )
     # Whole numbers may be written as 1.0. As a variant, they are written as 1.
     plain = _from_json(F.try_parse_json(text).cast("string"), source)
-    payload = F.when(_is_corrupt(), plain).otherwise(F.col(_PAYLOAD))
-    parsed = strict.withColumn(_PAYLOAD, payload)
+    payloads = F.transform(
+        F.array(_from_json(text, source)),
+        lambda payload: F.when(_is_corrupt(payload), plain).otherwise(payload),
+    )
+    parsed = messages.select(*messages.columns, F.explode(payloads).alias(_PAYLOAD))
     malformed = _is_malformed(text, source, parsed)
     if source.bucket is not None:  # a delete has no payload
         is_put = F.col("operation") == "PUT"
@@ -343,8 +348,8 @@ def _from_json(text: Column, source: JetStreamSource) -> Column:
     )
 
 
-def _is_corrupt() -> Column:
-    return F.col(_PAYLOAD).isNull() | F.col(f"{_PAYLOAD}.{_CORRUPT}").isNotNull()
+def _is_corrupt(payload: Column) -> Column:
+    return payload.isNull() | payload.getField(_CORRUPT).isNotNull()
 
 
 def _is_malformed(text: Column, source: JetStreamSource, parsed: DataFrame) -> Column:
@@ -366,22 +371,27 @@ def _is_malformed(text: Column, source: JetStreamSource, parsed: DataFrame) -> C
     lacks = [columns[name].isNull() for name in source.required]
     return functools.reduce(
         lambda one, other: one | other,
-        [_is_corrupt(), has_none, _has_more(text), *lacks],
+        [_is_corrupt(F.col(_PAYLOAD)), has_none, _has_more(source), *lacks],
     )
 
 
-def _has_more(text: Column) -> Column:
+def _has_more(source: JetStreamSource) -> Column:
     """Return whether text follows a JSON object, which `from_json` ignores.
 
     The check parses the payload as the first of two elements of an array, where no text can
     follow the object. The other element is a number that the payload cannot know. If the
-    first closing brace is the last character, the array need not be parsed.
+    only closing brace is the last character, the array need not be parsed. In a branch of
+    `when`, because Spark evaluates what stands twice on the right of `&` for every row.
     """
+    body = F.col(payload_column(source))
+    text = body.cast("string")
+    head = body.substr(F.lit(1), F.octet_length(body) - 1).cast("string")
+    is_simple = text.endswith("}") & ~head.contains("}")
     mark = F.xxhash64(text).cast("string")
     array = F.concat(F.lit("["), text, F.lit(","), mark, F.lit("]"))
-    parts = F.from_json(array, "array<string>")
-    is_alone = (F.size(parts) == 2) & (F.get(parts, 1) == mark)
-    return (F.instr(text, "}") < F.length(text)) & ~F.coalesce(is_alone, F.lit(False))
+    rest = F.slice(F.from_json(array, "array<string>"), 2, 2)
+    is_alone = F.coalesce(rest == F.array(mark), F.lit(False))
+    return F.when(~is_simple, ~is_alone).otherwise(F.lit(False))
 
 
 def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
