@@ -176,7 +176,7 @@ class FastIngest(NotCopyable, FastIngestBase):
     def add_many(
         self, subjects: str | Iterable[str], payloads: Iterable[Data]
     ) -> FastPubAck:
-        """Add many messages at once, several times faster than `add`.
+        """Add many messages in one call, with less work for each than `add`.
 
         All messages are checked before the first is sent. Blocks and raises like `add`.
 
@@ -205,7 +205,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         data: str,
         **columns: Unpack[MessageColumns],
     ) -> int:
-        """Add the rows of a table in order, several times faster than `add`.
+        """Add the rows of a table in order.
 
         Blocks and raises like `add`.
 
@@ -365,7 +365,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         """The number of unconfirmed messages, even beyond the first 10,000 ranges."""
         return self._engine.missing.unconfirmed_count
 
-    # The turns of the caller's thread -----------------------------------------------------
+    # On the caller's thread ---------------------------------------------------------------
 
     def _drive(self, message: Message | None = None, *, end: bool = False) -> None:
         """Send the messages to repeat, then `message`, and with `end` the end. Blocks."""
@@ -565,7 +565,7 @@ class FastIngest(NotCopyable, FastIngestBase):
                 or answer.kind is FlowKind.ENDED
             )
         ):
-            # A refusal leaves a gap, which the next message would reveal. Ping, as
+            # A rejection leaves a gap, which the next message would reveal. Ping, as
             # there may be no next message.
             writer.ping()
         for missing in news:
@@ -667,7 +667,7 @@ class FastIngest(NotCopyable, FastIngestBase):
         if doubt is not None:
             self._fail(
                 JetStreamError(
-                    "the batch broke, and without message ids nobody can tell which of its "
+                    "the batch broke, and without message ids it is unknown which of its "
                     f"messages are stored: {doubt}"
                 )
             )
