@@ -641,7 +641,7 @@ class Connection(CorePublisher):
         If you gave a `context` to `connect`, the defaults come from that context.
 
         Args:
-            domain: The JetStream domain to use, of a leaf node for instance. Default:
+            domain: The JetStream domain to use, such as that of a leaf node. Default:
                 the server's own.
             prefix: The prefix of an imported JetStream API, instead of `domain`.
                 Default: `$JS.API`.

@@ -35,7 +35,7 @@ class APIError(JetStreamError):
         self.code = code
         """HTTP-like: 400, 404, 503."""
         self.err_code = err_code
-        """The server's own number of the error, 10003 for instance."""
+        """The server's number of the error, such as 10003."""
         self.description = description
         """The server's words."""
 

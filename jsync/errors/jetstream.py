@@ -35,7 +35,7 @@ class UnsupportedFeatureError(JetStreamError):
         self.feature = feature
         """The missing feature: a field such as `allow_atomic`, or a request."""
         self.since = since
-        """The first nats-server that has it, `2.12` for instance."""
+        """The first nats-server that has it, such as `2.12`."""
         self.server_version = server_version
         """The version of the server, as far as it is known."""
 

@@ -47,7 +47,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         domain: The JetStream domain.
         prefix: The prefix of JetStream's API.
         timeout: Seconds to wait for each answer at most.
-        **options: Options of fsspec, and of `jsync.connect`: `creds` for instance.
+        **options: Options of fsspec, and of `jsync.connect`, such as `creds`.
     """
 
     protocol = "jetstream"

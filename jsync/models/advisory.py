@@ -19,7 +19,7 @@ class Advisory(Model, kw_only=True, frozen=True):
     """The subject of the advisory, below `$JS.EVENT.ADVISORY`."""
 
     type: str = ""
-    """`io.nats.jetstream.advisory.v1.max_deliver` for instance."""
+    """The type, such as `io.nats.jetstream.advisory.v1.max_deliver`."""
     id: str = ""
     """The id of the advisory itself."""
     timestamp: datetime | None = None

@@ -46,7 +46,7 @@ class Transport(base.Transport):  # type: ignore[misc]
     * `timeout`: seconds to wait for each answer. Default: 5.
     * `schedule_after`: tasks with an ETA more than this number of seconds away wait on the
       server. It needs nats-server 2.12. Default: they wait in a worker.
-    * `connect`: a dict of options of `jsync.connect`, `creds` for instance.
+    * `connect`: a dict of options of `jsync.connect`, such as `creds`.
     * `jetstream`: a dict of options of `Connection.jetstream`: `domain` or `prefix`.
     """
 

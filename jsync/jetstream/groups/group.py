@@ -177,7 +177,7 @@ class ConsumerGroup(NotCopyable):
 
         Args:
             mappings: The partitions of each member. Each partition has one member. An
-                empty mapping ends the mappings: add members then.
+                empty mapping removes all of them, and you add members again.
 
         Raises:
             ConfigError: The group is static, or a partition has no member or two.

@@ -194,7 +194,7 @@ class GroupMember(NotCopyable):
         )
 
     def stop(self) -> None:
-        """Leave the group. The iteration ends after the message in hand.
+        """Leave the group. The iteration ends after the current message.
 
         You may call it from any thread, and twice. Blocks for a few round trips. An
         instance that waits for this member is served immediately.

@@ -28,7 +28,7 @@ class AESGCM:
     An old value of the same key can be put back by whoever may write to the bucket.
 
     Args:
-        key: The secret: 16, 24 or 32 random bytes, `secrets.token_bytes(32)` for instance.
+        key: The secret: 16, 24 or 32 random bytes, such as `secrets.token_bytes(32)`.
             Replace it before it has encrypted 2**32 values.
         key_id: A name of it that is stored with each value, in clear. Default: none.
         old: The secrets that it has replaced, by their ids: values of theirs can be read.

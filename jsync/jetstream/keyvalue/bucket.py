@@ -504,11 +504,11 @@ class KeyValue(Generic[Value]):
             The entries by key. Keys without a value are left out.
 
         Raises:
-            ConfigError: `keys` is not several keys. Nothing is sent.
+            ConfigError: `keys` is a single key, not a collection. Nothing is sent.
             InvalidKeyError: One of them cannot be a key. Nothing is sent.
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             CodecError: A value cannot be decoded. The error has the other entries.
-            DirectGetNotAllowedError: The bucket has stopped to allow direct gets. Open it
+            DirectGetNotAllowedError: The bucket no longer allows direct gets. Open it
                 again with `JetStream.key_value`.
             BucketNotFoundError: The bucket was deleted.
 
@@ -596,7 +596,7 @@ class KeyValue(Generic[Value]):
         keeps 16 to 32 bytes of each, so that none comes twice.
 
         Args:
-            *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
+            *filters: Keys or patterns, such as `db.>` or `*.port`. Default: all.
             timeout: Seconds to wait until the server has begun.
 
         Raises:
@@ -641,7 +641,7 @@ class KeyValue(Generic[Value]):
         """Watch keys: their present values, then each change, once and in order.
 
         Args:
-            *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
+            *filters: Keys or patterns, such as `db.>` or `*.port`. Default: all.
             include_history: Begin with all revisions that are kept, not with the last ones.
             updates_only: Begin with the next change.
             headers_only: Leave the values out.
@@ -696,7 +696,7 @@ class KeyValue(Generic[Value]):
         Blocks until the copy is complete.
 
         Args:
-            *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
+            *filters: Keys or patterns, such as `db.>` or `*.port`. Default: all.
             on_error: Called with each error that does not end it. Default: that of the
                 connection, or the log.
             timeout: Seconds to wait until it is complete at most.

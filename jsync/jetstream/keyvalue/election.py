@@ -99,7 +99,7 @@ class Election(StopOnExit, NotCopyable):
             timeout: Seconds to wait at most until a callback has returned.
 
         Raises:
-            ConfigError: `timeout` is no number of seconds. The candidacy continues.
+            ConfigError: `timeout` is not a number of seconds. The candidacy continues.
         """
         timeout = check_seconds(timeout, "timeout")
         with self._term_lock:

@@ -165,7 +165,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         return max(0.0, monotonic() - self._current.since)
 
     def wait_for(self, revision: int, timeout: Seconds = 5.0) -> None:
-        """Block until the copy has a revision, of your own put for instance.
+        """Block until the copy has a revision, for example that of your own put.
 
         Args:
             revision: The revision, of a key that is watched.

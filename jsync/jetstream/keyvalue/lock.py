@@ -181,7 +181,7 @@ class Lock(NotCopyable):
         return max(0.0, lease.ends - moment)
 
     def acquire(self, timeout: Seconds | None = None) -> bool:
-        """Get the lock, and wait for it if another one has it.
+        """Get the lock, and wait for it if another holder has it.
 
         While the servers cannot answer, without a leader or without JetStream for
         instance, it tries again until the timeout. The first such error goes to the
@@ -194,7 +194,7 @@ class Lock(NotCopyable):
             Whether you hold it now.
 
         Raises:
-            ConfigError: `timeout` is no number of seconds.
+            ConfigError: `timeout` is not a number of seconds.
             ConcurrentUseError: This object holds it already.
             ForkedProcessError: This is a child of the process that made the lock.
             UnsupportedFeatureError: nats-server is older than 2.11, or the server that leads

@@ -87,7 +87,7 @@ class KeyValueManager:
             BucketNotFoundError: There is no bucket of that name.
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
-            APIError: The server rejects the change, of the storage for instance.
+            APIError: The server rejects the change, for example of the storage.
         """
         requested = KeyValueConfig.from_any(config, fields)
         partly = fields if config is None else None
@@ -115,7 +115,7 @@ class KeyValueManager:
         Raises:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
-            APIError: The server rejects the change, of the storage for instance.
+            APIError: The server rejects the change, for example of the storage.
         """
         requested = KeyValueConfig.from_any(config, fields)
         return self._bound(buckets.create_or_update(self._api, requested, timeout))

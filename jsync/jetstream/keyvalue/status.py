@@ -35,7 +35,7 @@ class KeyValueStatus:
 
     @property
     def values(self) -> int:
-        """The number of entries, history and delete markers included."""
+        """The number of entries, including history and delete markers."""
         return self.stream_info.state.messages
 
     @property

@@ -85,7 +85,7 @@ class ObjectStoreManager:
         Raises:
             BucketNotFoundError: There is no store of that name.
             ConfigError: A field has a value that is not allowed. Nothing is sent.
-            APIError: The server rejects the change, of the storage for instance.
+            APIError: The server rejects the change, for example of the storage.
         """
         requested = ObjectStoreConfig.from_any(config, fields)
         partly = fields if config is None else None
@@ -112,7 +112,7 @@ class ObjectStoreManager:
 
         Raises:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
-            APIError: The server rejects the change, of the storage for instance.
+            APIError: The server rejects the change, for example of the storage.
         """
         requested = ObjectStoreConfig.from_any(config, fields)
         return self._to_store(buckets.create_or_update(self._api, requested, timeout))

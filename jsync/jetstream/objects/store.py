@@ -528,7 +528,7 @@ class ObjectStore:
             InvalidObjectInfoError: The info of the object cannot be read.
             BucketNotFoundError: The store was deleted.
             InvalidObjectNameError: No object may have that name. Nothing is sent.
-            ConfigError: `include_deleted` is no bool. Nothing is sent.
+            ConfigError: `include_deleted` is not a bool. Nothing is sent.
 
         Example:
             ```python
@@ -590,7 +590,7 @@ class ObjectStore:
         """Watch the store for changes.
 
         First come the infos of the existing objects. Then comes each change, once and in
-        order. A message that is not a valid info is passed over, and `on_error` gets a
+        order. A message that is not a valid info is skipped, and `on_error` gets an
         `InvalidObjectInfoError`.
 
         Args:
