@@ -1033,7 +1033,7 @@ class Connection(CorePublisher):
 
     @property
     def servers(self) -> list[str]:
-        """The URLs of the servers to connect to, discovered ones included."""
+        """The URLs of the servers to connect to, including discovered ones."""
         return [server.url for server in self._session.io.servers]
 
     @property

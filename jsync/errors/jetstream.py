@@ -414,7 +414,7 @@ class ConfigMismatchError(SubscribeError):
 
 
 class ConsumerDeletedError(JetStreamError):
-    """The consumer was deleted, or became a push consumer, while you read it.
+    """The consumer was deleted while you read it, or it is a push consumer.
 
     The server deletes an ephemeral consumer that is unused for `inactive_threshold`.
     """

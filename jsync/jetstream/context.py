@@ -343,7 +343,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Args:
             directory: An empty directory. It is created if it does not exist.
-            consumers: With the consumers and their positions.
+            consumers: Include the consumers and their positions.
             check: Have the server check the data first.
             on_progress: Called as `on_progress(stream, done, total)` after each chunk, on
                 this thread. `done` are bytes of the compressed archive, and `total` are
@@ -380,8 +380,8 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
     ) -> list[Stream]:
         """Create all streams of a backup of an account. Blocks.
 
-        The backup is one of `backup_streams` or of `nats account backup`. jsync first looks
-        that each stream has a whole backup, and that none of the streams exists.
+        The backup is one of `backup_streams` or of `nats account backup`. jsync first
+        checks that each stream has a complete backup, and that none of the streams exists.
 
         Args:
             directory: The directory of the backup.
@@ -399,7 +399,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
         Raises:
             BackupError: Some streams could not be restored, for the reasons in the message.
-                The other ones are.
+                The others are restored.
             ConfigError: The directory has no backups, one of them is not whole, or a stream
                 exists already. Nothing is restored.
         """
@@ -938,7 +938,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         Args:
             subject: The subject to publish to.
             data: The payload.
-            timeout: Seconds to wait in all, retries included. Default: the context's.
+            timeout: Seconds to wait in total, including retries. Default: the context's.
             retry_attempts: Retries while no stream answers. -1 retries until `timeout`.
             retry_wait: Seconds between these retries, above 0.
             **options: The options of `PublishOptions`: `headers`, `msg_id` against

@@ -284,12 +284,12 @@ class Stream:
         """Write the stream with its messages to files. Blocks until all is written.
 
         `JetStream.restore_stream` and `nats stream restore` read the files. Messages that
-        are published during the backup may be missing. The backup is whole when `backup.json` is
-        there. An interrupted backup leaves none.
+        are published during the backup may be missing. The backup is complete when `backup.json`
+        exists. An interrupted backup leaves none.
 
         Args:
             directory: A directory without a backup. It is created if it does not exist.
-            consumers: With the consumers and their positions.
+            consumers: Include the consumers and their positions.
             check: Have the server check the data first.
             on_progress: Called as `on_progress(done, total)` after each chunk, on this
                 thread. `done` are bytes of the compressed archive, and `total` are the
@@ -759,6 +759,9 @@ class Stream:
 
     def consumer(self, name: str, *, timeout: Seconds | None = None) -> Consumer:
         """Get an existing pull consumer, with its info. Blocks.
+
+        You can also get a push consumer, for example to delete it, but pulling from it
+        raises `ConsumerDeletedError`. `push_consumer` reads it.
 
         Args:
             name: The name of the consumer.

@@ -333,8 +333,8 @@ class Worker:
 
         Call `run` on the main thread of your program. The functions of `on_start` and
         `on_stop` run on other threads. A second signal ends the wait for the handlers, or
-        for a function of `on_start` that does not end. While no server answers, `run` retries, without end, and logs a
-        warning each time.
+        for a function of `on_start` that does not end. While no server answers, `run`
+        retries indefinitely, and logs a warning each time.
 
         Args:
             grace: Seconds for the handlers to end after the signal. Before the worker has
@@ -572,8 +572,8 @@ class RunningWorker(CloseOnExit, NotCopyable):
         """Return the counts so far, by `STREAM.CONSUMER`, and the lag that is known.
 
         Args:
-            lag: Ask the server for the lag of each consumer. This blocks. Otherwise the
-                last answer counts. After a failed request the lag is unknown.
+            lag: Request the lag of each consumer from the server. This blocks. Otherwise the
+                last reply counts. After a failed request the lag is unknown.
 
         Returns:
             The counts of this process.

@@ -52,7 +52,7 @@ class AtomicBatch(NotCopyable, AtomicBatchBase):
     the commit raises `AtomicPublishIncompleteBatchError`, and nothing is stored. The
     batch does not keep its messages: send all of them again, in a new batch.
 
-    Only one thread at a time may use a batch, another one gets `ConcurrentUseError`.
+    Only one thread at a time may use a batch. Another one gets `ConcurrentUseError`.
     Any thread may call `discard` at any time.
 
     Example:

@@ -194,8 +194,11 @@ def classify_status(status: int, text: str) -> StatusResult:
         )
         if meaning is StatusKind.ENDED:
             return _ENDED
-        if words.startswith(("consumer deleted", "consumer is push based")):
+        if words.startswith("consumer deleted"):
             return StatusResult(meaning, ConsumerDeletedError(text))
+        if words.startswith("consumer is push based"):
+            advice = f"{text}: get it with push_consumer, not consumer, to read it"
+            return StatusResult(meaning, ConsumerDeletedError(advice))
         return StatusResult(meaning, PullError(text, status=status))
     if status == 423:
         return StatusResult(StatusKind.UNPINNED, PullError(text, status=status))

@@ -65,6 +65,14 @@ def test_a_deletion_ends_messages_that_wait(
     messages.drain()
 
 
+def test_pulling_from_push_consumers_names_the_call(
+    stream: jsync.Stream,
+) -> None:
+    stream.create_push_consumer(durable_name="audit", deliver_subject="audit")
+    with pytest.raises(errors.ConsumerDeletedError, match="push_consumer"):
+        stream.consumer("audit").next(timeout=LONG)
+
+
 @both_deletions
 def test_a_deletion_ends_a_consume_that_waits(
     stream: jsync.Stream,
