@@ -14,6 +14,7 @@ from ...errors import (
     AmbiguousCommitError,
     APIError,
     AtomicBatchLostError,
+    AtomicPublishIncompleteBatchError,
     ConfigError,
     ConnectionLostError,
     Error,
@@ -77,6 +78,8 @@ class AtomicDriver:
         """The reply token and the waiter of the first message, if no call waits for it."""
         self._written = False
         """True if the commit may have been sent."""
+        self._last_error = api.session.last_error
+        """The last error of the connection before the batch."""
 
     def __repr__(self) -> str:
         return f"<AtomicDriver of batch {self._engine.id} to {self._origin}>"
@@ -348,7 +351,7 @@ class AtomicDriver:
             self._min_sequences = self._lookup.min_sequences()
             ack = engine.committed(self._exchange([*entries, last], deadline, header))
         except BaseException as error:
-            instead = self._commit_failed(error, resolver)
+            instead = self._commit_failed(error, deadline, resolver)
             if instead is None:
                 raise
             raise instead from error
@@ -357,7 +360,9 @@ class AtomicDriver:
         self._lookup.record_sequence(ack.stream, ack.seq)
         return ack
 
-    def _commit_failed(self, error: BaseException, resolver: Resolver) -> Error | None:
+    def _commit_failed(
+        self, error: BaseException, deadline: float, resolver: Resolver
+    ) -> Error | None:
         """Decide whether the batch failed or is unclear after a failed commit.
 
         Returns the error to raise instead of `error`, or None.
@@ -367,7 +372,7 @@ class AtomicDriver:
             self._transition(BatchState.FAILED)
             self._lookup.clear()
             self.release()
-            return first
+            return first or self._permission_error(error, deadline)
         self._transition(BatchState.UNCLEAR)
         self._drop_first_ack()
         if not isinstance(error, Error):
@@ -378,6 +383,28 @@ class AtomicDriver:
             batch=engine.id,
             resolver=resolver,
         )
+
+    def _permission_error(
+        self, error: BaseException, deadline: float
+    ) -> PermissionsError | None:
+        """Return the missing permission due to which the server lacks a message, or None.
+
+        The server reports it to the connection and does not answer the message, so the
+        answer to the commit only says that the batch is incomplete.
+        """
+        if not isinstance(error, AtomicPublishIncompleteBatchError):
+            return None
+        with contextlib.suppress(Error):
+            self._session.ping(deadline)  # the report comes before the PONG
+        reported = self._session.last_error
+        if (
+            reported is not self._last_error
+            and isinstance(reported, PermissionsError)
+            and reported.operation == "publish"
+            and reported.subject in self._engine.messages.subjects
+        ):
+            return reported
+        return None
 
     def _first_error(self) -> Error | None:
         """Return the error in the answer to the first message, if it has come."""

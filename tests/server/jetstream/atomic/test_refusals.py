@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import jsync
 from jsync import BatchState, errors
 
+from ....support.accounts import Permissions, password_config
 from ....support.servers import wait_for
 from ....support.stream_verifier import contents
 from .test_batch import fill, stream as stream
+
+if TYPE_CHECKING:
+    from ....conftest import StartServer
 
 pytestmark = pytest.mark.server
 
@@ -237,3 +241,34 @@ def begins(js: jsync.JetStream, subject: str) -> bool:
 def test_a_limit_that_is_no_count_is_refused(js: jsync.JetStream, most: Any) -> None:
     with pytest.raises(errors.ConfigError, match="max_messages"):
         js.atomic_batch(max_messages=most)
+
+
+@pytest.mark.parametrize("denied", [1, 2, 3])
+def test_a_missing_permission_is_the_reason(
+    own_server: StartServer, denied: int
+) -> None:
+    server = own_server(
+        config=password_config(
+            {"owner": "x", "writer": "x"},
+            writer=Permissions(publish_deny=(f"S.{denied}",)),
+        )
+    )
+    with jsync.connect(server.url, user="owner", password="x") as nc:
+        stream = nc.jetstream().create_stream(
+            name="S", subjects=["S.*"], allow_atomic=True
+        )
+        with jsync.connect(
+            server.url, user="writer", password="x", on_error=str
+        ) as limited:
+            js = limited.jetstream()
+            messages = [(f"S.{number}", b"") for number in (1, 2, 3)]
+            # The client knows the stream from the second batch on.
+            for _ in range(3):
+                with pytest.raises(errors.PermissionsError) as refused:
+                    js.publish_batch(messages)
+                assert refused.value.subject == f"S.{denied}"
+            with pytest.raises(errors.PermissionsError), js.atomic_batch() as batch:
+                for subject, data in messages:
+                    batch.add(subject, data)
+            assert batch.state is BatchState.FAILED
+        assert contents(stream) == []
