@@ -9,10 +9,10 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..._fast import JetStreamMailbox, PreparedRequest, RowBuffer
+from ..._fast import JetStreamMailbox, PreparedRequest, RowBuffer, parse_ack_subject
 from ...core.requests import request_until
 from ...core.session import ConnectionState, SubscriptionEntry
-from ...errors import Error
+from ...errors import Error, NotJetStreamMessageError
 from .delivery import nak_unread, take_all
 from .engine import PROBE, encode_request, has_more_pending
 
@@ -94,7 +94,7 @@ class PullInbox:
 
     Call `open` once the owner is ready, because the callbacks run on the I/O thread.
     Without an `on_lost`, the inbox closes when the connection is lost, and without an
-    `on_denied`, when the user may not pull.
+    `on_denied`, when the user may not pull. `on_denied` is called for a refused ack, too.
     """
 
     def __init__(
@@ -144,9 +144,23 @@ class PullInbox:
         self._session.subscribe(interest, piggyback=True)
 
     def _on_permission_error(self, error: PermissionsError) -> None:
-        """End the pull if the server has refused it, because it gets no answer."""
+        """End the pull if the server has refused it, because it gets no answer.
+
+        A pull that goes on also ends if acks of the consumer are refused. Otherwise each
+        message would be delivered again and again, although it was handled.
+        """
         if error.subject == self.target.subject:
             (self._on_denied or self.close)(error)
+        elif self._on_denied is not None and self._is_ack(error.subject):
+            self._on_denied(error)
+
+    def _is_ack(self, subject: str) -> bool:
+        """Return whether the subject is that of an ack of this consumer."""
+        try:
+            metadata = parse_ack_subject(subject)
+        except NotJetStreamMessageError:
+            return False
+        return f"{metadata.stream}.{metadata.consumer}" == self.target.consumer
 
     @property
     def acks(self) -> bool:

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.server
 
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
 CONFIG = password_config(
-    {"owner": "x", "reader": "x"}, reader=Permissions(publish_deny=(PULLS,))
+    {"owner": "x", "reader": "x", "silent": "x"},
+    reader=Permissions(publish_deny=(PULLS,)),
+    silent=Permissions(publish_deny=("$JS.ACK.>",)),
 )
 
 
@@ -104,3 +106,56 @@ def test_a_denied_request_calls_back_with_the_permission(
     api = reader.bind_stream("S")._api
     CallbackRequest(api, "CONSUMER.MSG.NEXT.S.worker", None, told)
     assert isinstance(told.get(), errors.PermissionsError)
+
+
+@pytest.fixture
+def silent(owner: jsync.Connection) -> Iterator[jsync.Connection]:
+    """A connection of a user that may pull, but not send acks."""
+    url = owner.connected_url or ""
+    with jsync.connect(url, user="silent", password="x", on_error=str) as nc:
+        yield nc
+
+
+def acknowledge_all(worker: jsync.Consumer) -> None:
+    for msg in worker.messages():
+        msg.ack()
+
+
+def acknowledge_in_callbacks(worker: jsync.Consumer) -> None:
+    with worker.consume(jsync.JetStreamMsg.ack) as reading:
+        reading.wait(LONG)
+
+
+@pytest.mark.parametrize("read", [acknowledge_all, acknowledge_in_callbacks])
+def test_a_denied_ack_ends_reading(
+    silent: jsync.Connection, read: Callable[[jsync.Consumer], None]
+) -> None:
+    error = Thread(read, silent.jetstream().consumer("S", "worker")).error()
+    assert isinstance(error, errors.PermissionsError)
+    assert error.subject.startswith("$JS.ACK.S.worker.")
+
+
+def test_denied_acks_of_others_end_nothing(
+    owner: jsync.Connection, silent: jsync.Connection
+) -> None:
+    owner.jetstream().create_consumer("S", durable_name="worker2")
+    with silent.jetstream().consumer("S", "worker").messages() as messages:
+        assert messages.next(LONG).data == b"0"
+        silent.jetstream().consumer("S", "worker2").next(timeout=LONG).ack()
+        silent.flush()
+        assert [messages.next(LONG).data for _ in range(2)] == [b"1", b"2"]
+        owner.jetstream().publish("S.a", b"3")
+        assert messages.next(LONG).data == b"3"
+
+
+def test_a_worker_without_acks_makes_no_dead_letters(
+    owner: jsync.Connection, silent: jsync.Connection
+) -> None:
+    js = owner.jetstream()
+    dead = js.create_stream(name="DEAD", subjects=["dead"])
+    js.create_consumer("S", durable_name="w", filter_subject="S.>", ack_wait=0.2)
+    app = jsync.Worker(stream="S", retry=jsync.Retry(attempts=1, dead_letter="dead"))
+    app.handle("S.>", consumer="w")(lambda _: None)
+    with pytest.raises(errors.PermissionsError), app.start(silent) as running:
+        running.wait(LONG)
+    assert dead.info().state.messages == 0
