@@ -67,7 +67,7 @@ def request_until(
     if timeout <= 0:
         # Do not send: the service would work for a reply that no caller waits for.
         raise errors.TimeoutError(
-            f"no time for a request to {subject!r}: timeout is {format_seconds(timeout)}"
+            f"no time for a request to {subject!r}: timeout is {format_seconds(max(timeout, 0))}"
         )
     if not reply_mux.is_open:
         session.open_replies()
@@ -114,7 +114,7 @@ def request_many(
     session.write_buffer.check_process()
     if timeout <= 0:
         raise errors.TimeoutError(
-            f"no time for a request to {subject!r}: timeout is {format_seconds(timeout)}"
+            f"no time for a request to {subject!r}: timeout is {format_seconds(max(timeout, 0))}"
         )
     mailbox, token = open_request(session, subject, data, deadline, headers)
     return ReplyIterator(

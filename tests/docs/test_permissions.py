@@ -32,7 +32,7 @@ SUBJECT = re.compile(r"`((?:\$|orders|dead)[^`]+)`")
 
 def subjects_of(index: int) -> list[str]:
     """Return the subjects that a row of the table names, and those of rows that it refers to."""
-    calls, cell = ROWS[index]
+    cell = ROWS[index][1]
     found = SUBJECT.findall(cell)
     for call, stream in REFERENCE.findall(cell):
         # `get` and `put` are calls of buckets and of object stores.

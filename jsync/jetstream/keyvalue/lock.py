@@ -244,6 +244,8 @@ class Lock(NotCopyable):
             if left <= 0 or self._cancelled.is_set:
                 return None
             self._await_release(min(left, RETRY_INTERVAL))
+            if self._left <= 0:  # no time for another attempt
+                return None
         return lease
 
     @property

@@ -102,6 +102,17 @@ def test_a_lock_waits_no_longer_than_its_timeout(locks: jsync.KeyValue) -> None:
         raise AssertionError
 
 
+def test_the_end_of_a_wait_is_no_error(server: LocalServer, unique: str) -> None:
+    reported = Recorder()
+    with jsync.connect(server.url, on_error=reported) as nc:
+        js = nc.jetstream()
+        locks = js.create_key_value(bucket=unique, limit_marker_ttl=60)
+        with locks.lock("a", ttl=30):
+            assert not locks.lock("a", ttl=30).acquire(0.1)
+        js.delete_key_value(unique)
+    assert reported.waiting == 0
+
+
 def test_a_lock_outlives_its_ttl_by_renewals(locks: jsync.KeyValue) -> None:
     with locks.lock("a", ttl=4) as lock:
         began, token = boottime(), lock.token
