@@ -26,12 +26,12 @@ pytestmark = pytest.mark.server
 PAGE = (ROOT / "docs/guides/tls-auth.md").read_text()
 TABLE = PAGE.partition("| calls | may publish |")[2].partition("\n\n")[0]
 ROWS = [line.strip("| ").split(" | ") for line in TABLE.splitlines()[2:]]
-REFERENCE = re.compile(r"of `(\w+)`(?: for the stream `(\w+)`)?")
+REFERENCE = re.compile(r"like `(\w+)`(?: for the stream `(\w+)`)?")
 SUBJECT = re.compile(r"`((?:\$|orders|dead)[^`]+)`")
 
 
 def subjects_of(index: int) -> list[str]:
-    """Return the subjects that a row of the table names, and those of rows that it refers to."""
+    """Return the subjects that a row of the table names, and those of the rows to which it refers."""
     cell = ROWS[index][1]
     found = SUBJECT.findall(cell)
     for call, stream in REFERENCE.findall(cell):
@@ -46,7 +46,7 @@ def needed(index: int) -> list[str]:
     """Return the subjects of a row without those that only some streams need."""
     cell = ROWS[index][1]
     always = SUBJECT.findall(re.split(r", and with(?:out)? ", cell)[0])
-    return [] if "those of" in cell else always
+    return [] if "like `" in cell else always
 
 
 def publish(nc: Connection) -> None:
@@ -161,7 +161,7 @@ CALLS: list[Callable[[Connection], None]] = [
     *(kv_get, kv_put, kv_watch, kv_lock, object_get, object_put, object_list, worker),
 ]
 INBOXES = ("_INBOX.>", "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ORDERS.*")
-CASES = [(index, None) for index in range(len(CALLS))]
+CASES: list[tuple[int, str | None]] = [(index, None) for index in range(len(CALLS))]
 CASES += [(index, name) for index in range(len(CALLS)) for name in needed(index)]
 
 
