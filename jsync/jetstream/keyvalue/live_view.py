@@ -14,7 +14,7 @@ from ...core.sync import ForkSafeRLock
 from ...errors import Error, SubscriptionClosedError
 from ...validation import check_seconds, format_seconds
 from ..watching.callback import WatchCallback
-from ..watching.current import Applied
+from ..watching.freshness import Applied
 from .codecs import Value
 from .expiry import Expiry
 
@@ -74,7 +74,9 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         # all attributes below.
         self._markers: dict[str, int] = {}
         self._unbroken = self._revision  # see `Applied`
-        self._current = changes.current(lambda: Applied(self._revision, self._unbroken))
+        self._freshness = changes.freshness(
+            lambda: Applied(self._revision, self._unbroken)
+        )
         self._expiry = Expiry(changes.max_age)
         self._first = 0  # the first sequence of the stream at the last look at entries
         self._next_check = (
@@ -149,7 +151,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         or whose server lags, is not current. After a reconnect, the copy is current again as
         soon as the leader has confirmed it.
         """
-        return self._changes.is_connected and self._current.is_confirmed
+        return self._changes.is_connected and self._freshness.is_confirmed
 
     @property
     def age(self) -> float:
@@ -162,7 +164,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         Messages that an administrator removes from the stream count as changes only
         after some seconds.
         """
-        return max(0.0, monotonic() - self._current.since)
+        return max(0.0, monotonic() - self._freshness.since)
 
     def wait_for(self, revision: int, timeout: Seconds = 5.0) -> None:
         """Block until the copy has a revision, for example that of your own put.
@@ -246,7 +248,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         """Drop keys that have gone without a message. Return seconds until the next tick."""
         changes = self._changes
         if changes.finished.is_set:
-            self._current.stop()
+            self._freshness.stop()
             with self._lock:
                 self._ended = True
                 waiting = list(self._waiting)
@@ -262,7 +264,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
 
     def _server_us(self) -> int:
         """Return the time of the server, in microseconds since 1970."""
-        end, at = self._current.leader_end
+        end, at = self._freshness.leader_end
         if end is None or end.info.ts is None:
             return int(time() * 1e6)
         return int(end.info.ts.timestamp() * 1e6 + (monotonic() - at) * 1e6)
@@ -278,7 +280,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         """Drop keys whose messages were removed by a limit, by a purge, or one by one."""
         # Not by the leader's last answer: a message that is gone by then may have been
         # replaced by a change that has not come yet.
-        end = self._current.reached
+        end = self._freshness.reached
         if end is None:
             return
         self._expiry.follow(end.info.config.max_age, self._entries.values())
@@ -337,7 +339,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         Raises:
             DrainTimeoutError: The watch has not ended in time.
         """
-        self._current.stop()
+        self._freshness.stop()
         self._changes.stop(check_seconds(timeout, "timeout"))
 
     def __repr__(self) -> str:

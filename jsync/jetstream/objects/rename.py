@@ -10,7 +10,7 @@ import msgspec
 
 from ...errors import ObjectExistsError, WrongLastSequenceError
 from .engine import is_former_name, missing_info, new_nuid
-from .marks import check_time, may_change, moved_to, remove_former
+from .rename_marks import check_time, may_change, moved_to, remove_former
 from .repository import VERIFY_AFTER
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import msgspec
 
 from ...errors import MessageNotFoundError
 from ..stored.get import get_message
-from .remains import Listing, is_chunk_key
+from .orphans import Listing, is_chunk_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

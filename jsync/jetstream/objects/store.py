@@ -50,8 +50,8 @@ from .engine import (
     new_nuid,
 )
 from .files import ObjectReader, ObjectWriter
-from .marks import claim
 from .rename import Rename, object_exists
+from .rename_marks import claim
 from .repair import StoreCheck, check_store
 from .repository import ObjectRepository, open_repository
 from .status import ObjectStoreStatus

@@ -16,8 +16,8 @@ from ...core.state import StateMachine
 from ...errors import AmbiguousPutError, ChunkOrderError, Error, ObjectIncompleteError
 from .background_digest import BackgroundDigest
 from .engine import CHUNK_SIZE, digest_text
-from .marks import claim
 from .rename import object_exists
+from .rename_marks import claim
 from .repository import VERIFY_AFTER
 
 if TYPE_CHECKING:

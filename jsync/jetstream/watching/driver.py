@@ -31,8 +31,8 @@ from ..ordered.factory import ConsumerFactory
 from ..pulls.engine import consume_limits
 from ..stream_end.driver import follow, stream_rest
 from ..stream_end.engine import end_in, end_steps, rest_steps
-from .current import Current
 from .engine import Item
+from .freshness import Freshness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from ...validation import Seconds
     from ..api import API
     from ..stream_end.engine import StreamEnd
-    from .current import Applied
     from .engine import StoredEntry, WatchSource
+    from .freshness import Applied
 
 EXPIRES = 30.0
 MIN_POLL_INTERVAL = 0.1
@@ -489,12 +489,12 @@ class WatchReader(Drainable, Generic[Item]):
         """True if the watch covers every key."""
         return self._factory.cursor.filters == [f"{self._layout.prefix}>"]
 
-    def current(self, applied: Callable[[], Applied]) -> Current:
+    def freshness(self, applied: Callable[[], Applied]) -> Freshness:
         """Begin to track how current the watch is, given the changes that were `applied`."""
-        current = Current(self._factory, self._pull, applied)
+        freshness = Freshness(self._factory, self._pull, applied)
         end = self._factory.end
-        current.begin(self.requested_at - (0.0 if end is None else end.silence))
-        return current
+        freshness.begin(self.requested_at - (0.0 if end is None else end.silence))
+        return freshness
 
     @property
     def callback_pool(self) -> CallbackPool:

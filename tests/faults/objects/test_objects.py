@@ -15,7 +15,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.objects import marks
+from jsync.jetstream.objects import rename_marks
 from jsync.jetstream.objects.engine import encode_name
 from jsync.jetstream.objects.repository import ObjectRepository
 
@@ -439,7 +439,7 @@ def world(
     campaign: Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., World]]:
     # Clients take the mark of a rename for abandoned, while it is only slow, or is cut short.
-    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.05)
+    monkeypatch.setattr(rename_marks, "ABANDONED_AFTER", 0.05)
     choose, put = campaign.random("slow"), ObjectRepository.put_info
 
     def pause(probability: float) -> None:

@@ -14,7 +14,7 @@ import pyarrow
 import pytest
 
 from jsync import errors
-from jsync.jetstream.watching.current import MAX_AGE
+from jsync.jetstream.watching.freshness import MAX_AGE
 from jsync.server import LocalServer
 
 from ...cluster.test_ordered import patiently

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream.objects import marks
+from jsync.jetstream.objects import rename_marks
 from jsync.jetstream.objects.repository import ObjectRepository
 
 from ....support.threads import Thread
@@ -70,7 +70,7 @@ def test_an_interrupted_rename_can_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
     other: bool,
 ) -> None:
-    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.2)
+    monkeypatch.setattr(rename_marks, "ABANDONED_AFTER", 0.2)
     begin(files, acts, steps=2)
     assert (names(files), files.get("a")) == (["a"], DATA)
     wanted = "c" if other else "b"
@@ -119,7 +119,7 @@ def test_a_change_during_a_rename_loses_no_bytes(
     act: str,
     step: int,
 ) -> None:
-    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.2)
+    monkeypatch.setattr(rename_marks, "ABANDONED_AFTER", 0.2)
     files.put("a", DATA, chunk_size=1000)
     changes: dict[str, Callable[[], object]] = {
         "put": lambda: files.put("a", b"other"),
@@ -171,7 +171,7 @@ def test_a_blocked_rename_stays_blocked(
     act: str,
 ) -> None:
     """The new name belongs to another object for a while, so that it has no info again."""
-    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.2)
+    monkeypatch.setattr(rename_marks, "ABANDONED_AFTER", 0.2)
     files.put("a", DATA, chunk_size=1000)
 
     def change() -> None:
@@ -290,7 +290,7 @@ def test_successive_interrupted_renames_lose_nothing(
         for old, new in [("a", "b"), ("b", "c"), ("c", last)]:
             with pytest.raises(CutShortError):
                 files.update_meta(old, new_name=new)
-    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.1)
+    monkeypatch.setattr(rename_marks, "ABANDONED_AFTER", 0.1)
     assert files.get(last) == DATA
     files.update_meta(last, new_name="end")
     files.check(older_than=0)
@@ -331,7 +331,7 @@ def test_a_former_name_harms_no_other_one(
 def test_the_first_of_three_names_has_no_object(
     files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marks, "ABANDONED_AFTER", 0.1)
+    monkeypatch.setattr(rename_marks, "ABANDONED_AFTER", 0.1)
     for end in ("c", "b"):
         files.put("a", DATA, chunk_size=1000)
         with monkeypatch.context() as patch:

@@ -48,7 +48,7 @@ class Applied(NamedTuple):
     """A sequence after which no sequence of the stream is missing, up to `revision`."""
 
 
-class Current:
+class Freshness:
     """Checks with the leader how current a watch is, on the I/O thread, until it is stopped."""
 
     def __init__(
@@ -197,4 +197,4 @@ class Current:
             self._waiting.popleft()
 
     def __repr__(self) -> str:
-        return f"<Current of {self._factory.stream}>"
+        return f"<Freshness of {self._factory.stream}>"

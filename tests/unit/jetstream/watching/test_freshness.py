@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jsync.jetstream.stream_end.engine import Rest, StreamEnd
-from jsync.jetstream.watching.current import Applied, Current
+from jsync.jetstream.watching.freshness import Applied, Freshness
 from jsync.models import StreamInfo
 
 CREATED = "2026-11-26T00:00:00Z"
@@ -42,7 +42,7 @@ class Watched:
         pull: Any = SimpleNamespace(
             closed=False, leave_if_behind=lambda rest, after: None
         )
-        self.current = Current(factory, pull, lambda: self.applied)
+        self.current = Freshness(factory, pull, lambda: self.applied)
         self.current._since = 0.0
         self.asked_at = monotonic()
 
