@@ -39,6 +39,10 @@ _OF_A_LOG: Final = (
     "readMode",
 )
 """Options that choose a part of a stream in the order of its sequences."""
+_OF_MICRO_BATCHES: Final = (
+    *("maxOffsetsPerTrigger", "maxBytesPerTrigger"),
+    *("minOffsetsPerTrigger", "maxTriggerDelay"),
+)
 TRIGGER_DELAY: Final = 900.0
 """Seconds that a batch waits for `minOffsetsPerTrigger` by default, as with Kafka."""
 
@@ -147,6 +151,9 @@ class SourceOptions:
             raise ConfigError(
                 "option maxTriggerDelay needs minOffsetsPerTrigger: no batch waits without"
             )
+        max_bytes = options.count("maxBytesPerTrigger")
+        if not streaming:
+            _reject_limits(options)
         min_partitions, max_partitions = options.count_range("Partitions")
         min_rows_each, max_rows_each = options.count_range("RecordsPerPartition")
         if min_rows_each is not None and min_partitions is None:
@@ -167,7 +174,7 @@ class SourceOptions:
             starting=starting,
             ending=ending,
             max_rows=max_rows,
-            max_bytes=options.count("maxBytesPerTrigger"),
+            max_bytes=max_bytes,
             min_rows=min_rows,
             max_delay=TRIGGER_DELAY if delay is None else delay,
             min_partitions=min_partitions,
@@ -179,6 +186,16 @@ class SourceOptions:
             pause_file=None if pause is None else Path(pause),
             read_mode=mode or None,  # type: ignore[arg-type]
         )
+
+
+def _reject_limits(options: Options) -> None:
+    """Raise `ConfigError` for a limit of micro-batches, which would not limit a batch."""
+    for name in _OF_MICRO_BATCHES:
+        if options.text(name) is not None:
+            raise ConfigError(
+                f"option {name} is for the micro-batches of a stream: a batch has no such "
+                "limit, so leave it out"
+            )
 
 
 def matches(pattern: re.Pattern[str], stream: str) -> bool:

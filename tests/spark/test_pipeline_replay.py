@@ -30,7 +30,7 @@ checkpoint = "{folder}/checkpoint"
 trigger = "1 second"
 [sources.messages]
 format = "jetstream"
-options = {{ stream = "{name}", startingOffsets = "earliest", pauseFile = "{folder}/no" }}
+options = {{ stream = "{name}", startingOffsets = "earliest", pauseFile = "{folder}/no", maxOffsetsPerTrigger = 1000 }}
 columns = ["subject", "sequence", "data"]
 [steps]
 rows = '''

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _REPLACED = (
     *("startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"),
-    *("pausefile", "minoffsetspertrigger", "maxtriggerdelay"),
+    *("pausefile", "maxoffsetspertrigger", "maxbytespertrigger"),
+    *("minoffsetspertrigger", "maxtriggerdelay"),
 )
 """Options of a source that a replay sets, or that a batch does not have."""
 

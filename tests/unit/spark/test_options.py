@@ -219,6 +219,23 @@ def test_a_batch_rejects_options_of_a_stream(
         SourceOptions.of(Options({"stream": "A", **given}), streaming=False)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"maxOffsetsPerTrigger": "5"},
+        {"maxBytesPerTrigger": "5"},
+        {"minOffsetsPerTrigger": "5"},
+        {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "1s"},
+    ],
+    ids=lambda given: next(reversed(given)),
+)
+def test_a_batch_rejects_limits_of_micro_batches(given: dict[str, str]) -> None:
+    chosen = Options({"stream": "A", **given})
+    with pytest.raises(ConfigError, match="PerTrigger is for the micro-batches"):
+        SourceOptions.of(chosen, streaming=False)
+    SourceOptions.of(chosen, streaming=True)
+
+
 def test_filters_that_others_cover_are_left_out() -> None:
     """A server refuses filters that overlap."""
     given = source(subjects="a.1, b.>, a.*, a.*, b.c.d, c.*.x, c.y.*")
