@@ -22,6 +22,7 @@ from ...errors import (
     PermissionsError,
     PullError,
 )
+from ..pulls.engine import GRACE
 from ..pulls.pull import MIN_PULL_SECONDS, Pull
 from ..replies import ONE_REPLY
 from ..stream_end.driver import stream_rest
@@ -52,6 +53,10 @@ class OrderedFetchPull(Pull):
         self._before = self.order.consumer_sequence
         self.passed_over = self.passed_over_bytes = 0
         super().__init__(factory.pull_target(), request, timeout)
+
+    @property
+    def grace(self) -> float:
+        return GRACE  # the next read begins with late messages
 
     def _create_inbox(self) -> PooledInbox:
         inbox = super()._create_inbox()

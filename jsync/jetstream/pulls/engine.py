@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from ...validation import Seconds
 
 NANOSECONDS: Final = 1_000_000_000
-MARGIN: Final = 1.0
-"""Seconds that a client waits longer, so that the server ends the pull first."""
+GRACE: Final = 0.25
+"""Seconds that a client waits longer, so that the server ends the pull first.
+
+It is short, because messages that come even later are given back to the server.
+"""
+ACK_NONE_GRACE: Final = 1.0
+"""Seconds that a client waits longer if the consumer has no acks: late messages are lost."""
 LARGE_BATCH: Final = 1_000_000
 """The batch of a pull by bytes: an empty one would mean a single message (ADR-37)."""
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 IN_FLIGHT_TIMEOUT = 1.0
 """Seconds to wait for messages that the server sent before it saw the unsubscribe."""
+LATE_SECONDS = 10.0
+"""Seconds to give back messages of a pull that the server did not end in time."""
 INITIAL_BACKOFF, MAX_BACKOFF = 0.001, 0.02
 """Seconds between two probes. The pause doubles each time, up to the second value."""
 
@@ -359,6 +361,36 @@ class PooledInbox(PullInbox):
         self.drain(lambda: not self.is_complete)
         if self.mailbox.closed:
             self._unsubscribe()
+
+    def abandon(self, error: Exception | None = None) -> None:
+        """Close without the server's answer. Does not block.
+
+        Messages that are still on their way are given back when they arrive.
+        """
+        if self.target.acks and not self.is_complete:
+            with contextlib.suppress(IndexError):  # the I/O thread was faster
+                self._return_late_messages(self._lease.pop())
+        self.close(error)
+
+    def _return_late_messages(self, interest: SubscriptionEntry) -> None:
+        session, sid = self._session, interest.sid
+        late = JetStreamMailbox(session.write_buffer, sid)
+        late.pin = self.target.pin
+
+        def give_back() -> None:
+            late.on_first = give_back
+            nak_unread(late, acks=True)
+
+        def end() -> None:
+            session.remove_subscription(sid)
+            late.on_first = None  # break the reference cycle
+
+        late.on_first = give_back
+        interest.sink, interest.on_lost = late, None
+        interest.on_permission_error = None
+        session.io_loop.subscribe(sid, late)
+        session.stop_delivery(sid)
+        session.call_later(LATE_SECONDS, end)
 
     def close_nowait(self) -> None:
         if self.answered or self.mailbox.full:

@@ -12,8 +12,9 @@ from ...errors import ConnectionLostError, Error, NoRespondersError, PullError
 from ...validation import format_seconds
 from ..publishing.publish import RETRIES, RETRY_SECONDS
 from .engine import (
+    ACK_NONE_GRACE,
+    GRACE,
     HEARTBEATS_MISSED,
-    MARGIN,
     NANOSECONDS,
     UNLIMITED,
     StatusKind,
@@ -54,17 +55,28 @@ class Pull:
         self.inbox = self._create_inbox()
         self._start()
 
+    @property
+    def grace(self) -> float:
+        """The seconds to wait for the server to end the pull after its expiry."""
+        if not self.target.acks:
+            return ACK_NONE_GRACE
+        return GRACE if self._request.expires else 0.0
+
     def _start(self) -> None:
         self._retries = self.retries
-        self.deadline = monotonic() + self._timeout + MARGIN
+        self.expiry = monotonic() + self._timeout
+        self.deadline = self.expiry + self.grace
+        request = self._request
         while True:
             try:
                 self.inbox.open()
-                self.inbox.pull(self._request)
+                self.inbox.pull(request)
             except ConnectionLostError:
                 self.inbox.close()
-                self.target.api.session.wait_connected(self.deadline)
+                self.target.api.session.wait_connected(self.expiry)
                 self.inbox = self._create_inbox()
+                left = self.expiry - monotonic()
+                request = self._request.with_expiry(max(MIN_PULL_SECONDS, left))
             except BaseException:
                 self.inbox.close()
                 raise
@@ -101,7 +113,7 @@ class Pull:
     def _on_wait_timeout(self) -> None:
         """End the pull, because nothing has arrived for too long."""
         if monotonic() < self.deadline:
-            self._end(
+            self.inbox.abandon(
                 PullError(
                     f"no heartbeat from consumer {self.target.consumer} for "
                     f"{format_seconds(self.heartbeat_timeout)}"
@@ -111,7 +123,7 @@ class Pull:
             self.error = errors.TimeoutError(
                 f"the server has not ended the pull within {format_seconds(self._timeout)}"
             )
-            self._end()
+            self.inbox.abandon()
 
     def _on_status(self, msg: Msg) -> None:
         if not self.inbox.is_reply(msg):
@@ -135,7 +147,7 @@ class Pull:
 
     def _retry_without_pin(self) -> bool:
         """Pull again without the rejected pin id, unless messages came or time is up."""
-        left = self.deadline - MARGIN - monotonic()
+        left = self.expiry - monotonic()
         if not self.inbox.clear_pin_id() or self.inbox.mailbox.delivered or left <= 0:
             return False
         try:
@@ -150,7 +162,7 @@ class Pull:
         In a cluster, the other servers learn of a new consumer a little later than the one
         that created it.
         """
-        left = self.deadline - MARGIN - monotonic() - RETRY_SECONDS
+        left = self.expiry - monotonic() - RETRY_SECONDS
         if not isinstance(error, NoRespondersError) or self.inbox.mailbox.delivered:
             return False
         if not self._retries or left <= 0:
@@ -164,7 +176,7 @@ class Pull:
         """Send the pull again, on the I/O thread."""
         if self.inbox.mailbox.closed:
             return
-        left = self.deadline - MARGIN - monotonic()
+        left = self.expiry - monotonic()
         try:
             self.inbox.pull(self._request.with_expiry(max(MIN_PULL_SECONDS, left)))
         except Error as error:
@@ -206,7 +218,7 @@ class ReusablePull(Pull):
         super().__init__(target, request, timeout)
         self.key = key
         """The values from which `target` and `request` were made."""
-        self._max_wait = timeout + MARGIN
+        self._max_wait = timeout + self.grace
         self._until = self.heartbeat_timeout or self._max_wait
 
     def _create_inbox(self) -> ReusedInbox:
@@ -217,6 +229,7 @@ class ReusablePull(Pull):
 
     def take(self) -> JetStreamMsg | None:
         begin = monotonic()
+        self.expiry = begin + self._timeout
         self.deadline = begin + self._max_wait
         self._retries = self.retries
         while True:
@@ -225,7 +238,7 @@ class ReusablePull(Pull):
                 msg = self.inbox.pull_one(self._on_status, begin + self._until)
             except ConnectionLostError:
                 self.inbox.close()
-                self.target.api.session.wait_connected(self.deadline)
+                self.target.api.session.wait_connected(self.expiry)
                 self.inbox = self._create_inbox()
             else:
                 return msg or super().take()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
+from jsync.jetstream.pulls.engine import GRACE
 from jsync.jetstream.pulls.pull import Pull
 
 from ....support.servers import monitor, wait_for
@@ -51,11 +52,25 @@ def test_a_silent_server_is_awaited_beyond_the_expiry(
     batch = far_worker.fetch(5, timeout=0.3)
     assert list(batch) == []
     assert isinstance(batch.error, errors.TimeoutError)
-    assert 2.0 < monotonic() - begin < SOON
+    assert 2 * (0.3 + GRACE) < monotonic() - begin < SOON
     proxy.hear()
 
 
-def test_no_message_between_expiry_and_deadline_is_lost(
+def test_a_silent_server_is_not_awaited_long(
+    far_worker: jsync.Consumer, proxy: FaultProxy
+) -> None:
+    proxy.deaf("server")
+    for timeout in (0.1, 0.3):
+        batch = far_worker.fetch(5, timeout=timeout)
+        assert batch._pull.deadline < monotonic() + timeout + 0.5
+        assert list(batch) == []
+    batch = far_worker.fetch_nowait(5, timeout=0.1)
+    assert batch._pull.deadline < monotonic() + 0.1
+    assert list(batch) == []
+    proxy.hear()
+
+
+def test_messages_after_the_deadline_are_given_back(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -64,8 +79,33 @@ def test_no_message_between_expiry_and_deadline_is_lost(
 ) -> None:
     fill(nc, stream, 3)
     proxy.deaf("server")
-    batch = far_worker.fetch(10, timeout=0.3)
+    batch = far_worker.fetch(10, timeout=0.1)
     wait_for(lambda: worker.info().num_ack_pending == 3)
+    assert list(batch) == []
+    with pytest.raises(errors.TimeoutError):
+        far_worker.next(0.1)
+    proxy.hear()
+    # This must not take the ack_wait of a minute.
+    got = list(worker.fetch(3, timeout=SOON))
+    assert sorted(numbers(got)) == [0, 1, 2]
+    for msg in got:
+        msg.ack_sync()
+    fill(nc, stream, 1)
+    assert numbers(far_worker.fetch(1, timeout=SOON)) == [3]
+
+
+def test_no_ackless_message_before_the_deadline_is_lost(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    far: jsync.Connection,
+    proxy: FaultProxy,
+) -> None:
+    fill(nc, stream, 3)
+    worker = stream.create_consumer(durable_name="ackless", ack_policy="none")
+    far_worker = far.jetstream().stream(stream.name).consumer("ackless")
+    proxy.deaf("server")
+    batch = far_worker.fetch(10, timeout=0.3)
+    wait_for(lambda: worker.info().delivered.consumer_seq == 3)
     wait_for(lambda: worker.info().num_waiting == 0)  # the pull has expired
     proxy.hear()
     assert numbers(batch) == [0, 1, 2]
