@@ -69,7 +69,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._starts: dict[tuple[str, bool], OffsetRange] = {}
         # The last offset that Spark got. Before 4.2 it does not pass the one to continue from.
         self._last: dict[str, Any] | None = None
-        self._heads: StreamOffsets = {}  # the last known ends of the streams
+        self._heads: dict[str, StreamBounds] = {}  # the last known, by stream
         # The fingerprints of the last offset that Spark got.
         self._planned: dict[str, StreamFingerprint | None] = {}
         # The messages that went between the plan of the last batch and its partitions.
@@ -332,7 +332,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             stream, bounds = source.fetch_stream_at_least(
                 name, offset_range.created, offset_range.reached
             )
-            self._heads[name] = OffsetRange(bounds.created, bounds.next, bounds.next)
+            self._heads[name] = bounds
             loss = describe_loss(
                 offset_range.created, offset_range.next, bounds.next, bounds
             )
@@ -395,8 +395,21 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return rate_limit(backlogs, limit)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the ends of the streams, for the progress of the query."""
-        return to_json(self._heads) if self._heads else None
+        """Return the ends of the streams, for the progress of the query.
+
+        Each has the number of messages, because there are fewer than sequences with gaps.
+        """
+        if not self._heads:
+            return None
+        ends = to_json(
+            {
+                name: OffsetRange(head.created, head.next, head.next)
+                for name, head in self._heads.items()
+            }
+        )
+        for name, head in self._heads.items():
+            ends["streams"][name]["messages"] = head.messages
+        return ends
 
     # Partitions -----------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from jsync.spark.connection import close_connections
+from jsync.spark.pipeline.progress import lag
 
 from . import engine
 
@@ -61,6 +62,16 @@ def test_gaps_leave_partitions_even(server: LocalServer, gaps: jsync.Stream) -> 
     assert sum(counts) == 1001
     assert len(counts) == 8
     assert max(counts) <= 1001 / 8 * 1.1
+
+
+def test_the_lag_counts_messages_and_no_gaps(
+    server: LocalServer, gaps: jsync.Stream
+) -> None:
+    reader = engine.streaming(options_of(server, gaps))
+    start = reader.initialOffset()
+    engine.latest(reader, start)
+    source = {"endOffset": start, "latestOffset": reader.reportLatestOffset()}
+    assert lag({"sources": [source]}) == 1001
 
 
 def test_a_limit_counts_matching_messages(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..monitoring.metrics import malformed, parse_offsets
@@ -71,24 +72,22 @@ class SinkProgress:
 
 
 def lag(report: Mapping[str, Any]) -> int | None:
-    """Return the messages between the end of a micro-batch and the ends of the streams."""
+    """Return the messages between the end of a micro-batch and the ends of the streams.
+
+    With gaps a stream has fewer messages than sequences, as the monitor counts them.
+    """
     total = None
     for source in report["sources"]:
-        end, latest = _next(source.get("endOffset")), _next(source.get("latestOffset"))
-        if end is None or latest is None:
+        ends = parse_offsets(source.get("endOffset"))
+        latest = parse_offsets(source.get("latestOffset"))
+        if not ends or not latest:
             continue
         total = (total or 0) + sum(
-            max(0, latest[stream] - end[stream])
-            for stream in latest.keys() & end.keys()
+            max(0, min(head["next"] - ends[name]["next"], head.get("messages", inf)))
+            for name, head in latest.items()
+            if name in ends
         )
     return total
-
-
-def _next(offset: Any) -> dict[str, int] | None:
-    """Return the next sequence of each stream, or None if the offset is not of JetStream."""
-    return {
-        name: found["next"] for name, found in parse_offsets(offset).items()
-    } or None
 
 
 def table(summaries: list[dict[str, Any]]) -> str:

@@ -31,6 +31,8 @@ def report(batch: int, rows: int, end: object, latest: object) -> dict[str, Any]
         (offset(A=11, B=5), offset(A=12, B=8), 4),
         (offset(A=11), offset(A=11, B=9), 0),
         (offset(A=11), offset(A=3), 0),
+        (offset(A=11), {"streams": {"A": {"next": 31, "messages": 6}}}, 6),
+        (offset(A=11), {"streams": {"A": {"next": 31, "messages": 30}}}, 20),
         ('{"v":1,"streams":{"A":{"next":3}}}', offset(A=5), 2),
         ({"logOffset": 1}, {"logOffset": 2}, None),
         (None, offset(A=1), None),
