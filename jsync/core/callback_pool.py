@@ -112,7 +112,7 @@ class CallbackPool:
             self._soon(self._grow)
 
     def _grow(self) -> None:
-        """Start a thread or report, if that is due, and look again later."""
+        """Start a thread or report, if that is due, and check again later."""
         with self._lock:
             waiting, since, taken = self.queue.state()
             decision = self._growth.decide(monotonic(), waiting, since, taken)

@@ -382,7 +382,7 @@ class Session:
         return interest
 
     def release_inbox(self, interest: SubscriptionEntry) -> None:
-        """Keep a borrowed subscription, whose messages have all come, for reuse.
+        """Keep a subscription of `acquire_inbox`, whose messages have all come, for reuse.
 
         A finaliser may call this on any thread, so it neither blocks nor takes a lock.
         """
@@ -478,7 +478,7 @@ class Session:
         self._drain_callbacks.pop(key, None)
 
     def drain(self, deadline: float, seconds: float) -> None:
-        """Drain every adopted part, then flush what their callbacks have published.
+        """Drain every registered part, then flush what their callbacks have published.
 
         Raises:
             DrainTimeoutError: A callback was not done at `deadline`, which is `seconds`

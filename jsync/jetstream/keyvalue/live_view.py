@@ -288,7 +288,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         if end.first > self._first and now >= self._next_check:
             self._first = end.first
             self._drop_where(lambda revision: revision < end.first)
-            # Spend at most a hundredth of the time on these looks.
+            # Spend at most a hundredth of the time on these requests.
             self._next_check = monotonic() + 100 * (monotonic() - now)
         if now >= self._list_at and self._may_have_lost(end):
             self._drop_unlisted()

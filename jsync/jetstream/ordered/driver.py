@@ -62,7 +62,7 @@ class OrderedPull(ContinuousPull):
         self._abandoned = False
         self._was_expired = False
         self._poll_after = MIN_POLL_INTERVAL
-        self._polls = 0  # the number of looks so far: only the last one continues
+        self._polls = 0  # the number of polls so far: only the last one continues
         # Called on the I/O thread after each loss of the connection, and each reconnect.
         self.when_lost: Callable[[], object] | None = None
         self.when_connected: Callable[[], object] | None = None
@@ -185,7 +185,7 @@ class OrderedPull(ContinuousPull):
             self.when_moved()
         self._start_pulling(info.num_pending)
 
-    # Looks for the end, where no message marks it -------------------------------------
+    # Polls for the end, where no message marks it -------------------------------------
 
     def _next_poll(self) -> int:
         self._polls += 1

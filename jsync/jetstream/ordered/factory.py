@@ -200,10 +200,10 @@ class ConsumerFactory:
         Does not wait, so finalisers may call it on any thread.
         """
         self.cursor.name = None
-        last_words = self.api.session.close_commands
+        close_commands = self.api.session.close_commands
         for deletion in list(self._deletions):
-            # Deletions that are no longer among the last words have been written.
-            if deletion not in last_words or self._write(deletion):
+            # Deletions that are no longer among these commands have been written.
+            if deletion not in close_commands or self._write(deletion):
                 self._forget(deletion)
 
     def delete_nowait(self, name: str) -> None:

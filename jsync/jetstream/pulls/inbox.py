@@ -321,7 +321,7 @@ class PullInbox:
 
 
 class PooledInbox(PullInbox):
-    """The inbox of a single pull, which borrows its subscription from the session.
+    """The inbox of a single pull, which takes an idle subscription of the session.
 
     It returns the subscription, for the next pull, once its own pull has been answered in
     full and nothing more can arrive. If the pull is left earlier, its subscription ends
