@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .options import Options
     from .pool import ServerPool
     from .server_address import ServerAddress
+    from .sync import Latch
 
 logger = logging.getLogger("jsync.connection")
 
@@ -544,8 +545,11 @@ class Session:
         if self.state is ConnectionState.CLOSED:
             raise self.closed_error()
 
-    def sleep(self, seconds: float) -> None:
-        """Block for `seconds`. Raises an error as soon as the connection closes."""
+    def sleep(self, seconds: float, until: Latch | None = None) -> bool:
+        """Block for `seconds`, or until the latch is set. Return whether it is set.
+
+        Raises an error as soon as the connection closes.
+        """
         self.write_buffer.check_process()
         with self.lock:
             if self.state is ConnectionState.CLOSED:
@@ -553,11 +557,14 @@ class Session:
             waiter = Waiter(self.write_buffer)
             self._sleeping.add(waiter)
         try:
-            waiter.wait(seconds)
+            woken = (
+                waiter.wait(seconds) if until is None else until.wait(seconds, waiter)
+            )
         finally:
             with self.lock:
                 self._sleeping.discard(waiter)
         waiter.value()
+        return woken
 
     def ping(self, deadline: float) -> None:
         """Block until the server has read everything that was written before this call."""

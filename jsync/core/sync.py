@@ -123,12 +123,13 @@ class Latch:
         for waiter in waiting:
             waiter.set(None)
 
-    def wait(self, timeout: float | None) -> bool:
+    def wait(self, timeout: float | None, waiter: Waiter | None = None) -> bool:
         """Block until the latch is set, at most `timeout` seconds.
 
-        Return whether it is set.
+        Return whether it is set, or the `waiter` was set by its owner.
         """
-        waiter = Waiter(self._write_buffer, local=True)
+        if waiter is None:
+            waiter = Waiter(self._write_buffer, local=True)
         try:
             # With the lock, `set` either sees the waiter or has set the latch before.
             with self._lock:

@@ -423,9 +423,15 @@ class Lock(NotCopyable):
         self._renew_thread = threading.current_thread()
         try:
             while lease.is_held(boottime()):
-                wait = min(lease.renew_at, lease.ends) - boottime()
-                if self._released.wait(max(0.0, wait)):
-                    return
+                wait = max(0.0, min(lease.renew_at, lease.ends) - boottime())
+                try:
+                    if self._session.sleep(wait, self._released):
+                        return
+                except ConnectionClosedError:
+                    if self._released.is_set:
+                        return
+                    lease.lost = True
+                    break
                 if lease.is_held(boottime()) and boottime() >= lease.renew_at:
                     self._extend(lease)
         finally:

@@ -329,6 +329,21 @@ def test_release_and_close_leave_no_thread(locks: jsync.KeyValue) -> None:
     wait_for(lambda: threading.active_count() == before)
 
 
+def test_a_close_ends_a_held_locks_thread(
+    server: LocalServer, locks: jsync.KeyValue
+) -> None:
+    lost = Recorder()
+    with jsync.connect(server.url) as other:
+        lock = (
+            other.jetstream().key_value(locks.bucket).lock("a", ttl=600, on_lost=lost)
+        )
+        assert lock.acquire(SOON)
+    # The next renewal would be due after 200 seconds.
+    assert isinstance(lost.get(), errors.LockLostError)
+    assert not lock.held
+    lock.release()
+
+
 @pytest.mark.parametrize(
     "place", ["first latch", "second latch", "held", "thread", "begun thread", "free"]
 )
