@@ -348,7 +348,7 @@ def test_an_object_that_is_gone_is_not_awaited(
     """The leader has all that was listed, so no server is behind."""
     waits = list[float]()
     monkeypatch.setattr("jsync.spark.objects.sleep", waits.append)
-    monkeypatch.setattr("jsync.spark.objects.BEHIND", 0.2)
+    monkeypatch.setattr("jsync.spark.objects.CATCH_UP_SECONDS", 0.2)
     info = store.put("a", b"first")
     store.put("b", b"second")
     if change == "delete target":

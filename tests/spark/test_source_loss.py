@@ -375,7 +375,7 @@ def test_a_leader_that_stays_behind_has_lost_messages(
     assert latest(reader, end) == end
     assert stream.info().state.last_seq == 12  # the reader has waited once
     end["streams"][stream.name]["next"] = 30
-    monkeypatch.setattr(stream_state, "BEHIND", 0.0)
+    monkeypatch.setattr(stream_state, "CATCH_UP_SECONDS", 0.0)
     with pytest.raises(
         errors.DataLossError, match="ends at sequence 12, but reached 29"
     ):

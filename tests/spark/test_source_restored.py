@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def restorable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Restorable]:
     # With a single server, the reader does not need to wait for a leader that is behind.
-    monkeypatch.setattr(stream_state, "BEHIND", 0.0)
+    monkeypatch.setattr(stream_state, "CATCH_UP_SECONDS", 0.0)
     restorable = Restorable(tmp_path)
     yield restorable
     close_connections()
