@@ -68,6 +68,14 @@ _ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
 
 _KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "connect": {
+        "host": "use servers, such as 'nats://localhost:4222'",
+        "port": "use servers, such as 'nats://localhost:4222'",
+        "hosts": "use servers",
+        "url": "use servers",
+        "urls": "use servers",
+        "server": "use servers",
+        "username": "use user",
+        "passwd": "use password",
         "error_cb": "use on_error",
         "disconnected_cb": "use on_disconnect",
         "closed_cb": "use on_closed",
@@ -150,6 +158,12 @@ _KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 
+_POSITIONS: Final[Mapping[str, str]] = {
+    "JetStream.create_stream": "create_stream(name='ORDERS', subjects=['orders.*'])",
+    "Retry": "Retry(attempts=3)",
+    "Worker": "Worker(stream='ORDERS')",
+}
+
 _ERRORS: Final[Mapping[str, str]] = {
     "FlushTimeoutError": "TimeoutError",
     "UnexpectedEOF": "ConnectionLostError",
@@ -215,6 +229,34 @@ def explain_keywords(function: _Function) -> _Function:
     def explained(*args: Any, **keywords: Any) -> object:
         if keywords and not hints.keys().isdisjoint(keywords):
             reject_keywords(name, keywords)
+        return function(*args, **keywords)
+
+    return explained  # type: ignore[return-value]
+
+
+def explain_positions(function: _Function) -> _Function:
+    """Make the error for too many arguments without a name give an example.
+
+    Use it as a decorator of a method, or of a class for its `__init__`.
+    """
+    name = function.__qualname__
+    example = _POSITIONS[name]
+    if isinstance(function, type):
+        function.__init__ = _with_names(function.__init__, name, example)  # type: ignore[misc]
+        return function
+    return _with_names(function, name.rpartition(".")[2], example)
+
+
+def _with_names(function: _Function, name: str, example: str) -> _Function:
+    limit = function.__code__.co_argcount
+
+    @functools.wraps(function)
+    def explained(*args: Any, **keywords: Any) -> object:
+        if len(args) > limit:
+            raise TypeError(
+                f"{name}() got too many arguments without a name: give each by its "
+                f"name, as in {example}"
+            )
         return function(*args, **keywords)
 
     return explained  # type: ignore[return-value]

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, UnsupportedFeatureError
-from ..hints import explain_attributes, explain_keywords
+from ..hints import explain_attributes, explain_keywords, explain_positions
 from ..models import check_name
 from ..validation import check_bool, check_count, check_positive_seconds
 from . import management
@@ -125,6 +125,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
     # Streams --------------------------------------------------------------------------
 
+    @explain_positions
     def create_stream(
         self,
         config: StreamConfig | object | None = None,

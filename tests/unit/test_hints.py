@@ -16,7 +16,7 @@ from nats.js.object_store import ObjectStore
 
 import jsync
 from jsync import errors
-from jsync.hints import _ATTRIBUTES, _ERRORS, _KEYWORDS
+from jsync.hints import _ATTRIBUTES, _ERRORS, _KEYWORDS, _POSITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +76,29 @@ def test_keywords_of_nats_py_tell_the_right_one(
         if name not in known and name not in {"self", "options"}:
             with pytest.raises(TypeError, match=rf"has no argument '{name}': "):
                 ours(**{name: None})
+
+
+@pytest.mark.parametrize("name", ["host", "port", "url", "server", "username"])
+def test_connect_names_the_argument_for_common_words(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"has no argument '{name}': use "):
+        jsync.connect(**{name: "localhost"})  # type: ignore[arg-type]
+
+
+def test_arguments_without_a_name_get_an_example() -> None:
+    wrong: list[tuple[Callable[..., object], int]] = [
+        (jsync.JetStream.create_stream, 3),
+        (jsync.Retry, 1),
+        (jsync.Worker, 1),
+    ]
+    assert [call.__qualname__ for call, _ in wrong] == [*_POSITIONS]
+    for call, count in wrong:
+        with pytest.raises(TypeError, match="give each by its name, as in ") as caught:
+            call(*["X"] * count)
+        example = str(caught.value).rpartition(" as in ")[2]
+        assert example.startswith(f"{call.__name__}(")
+        parameters = inspect.signature(call).parameters
+        for name in re.findall(r"(\w+)=", example):
+            assert name in parameters or "fields" in parameters
 
 
 def test_both_subscribe_calls_hint_at_max_msgs() -> None:
