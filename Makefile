@@ -13,7 +13,7 @@ SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(l
 export VENV
 
 .PHONY: help demo quick quick-tests test pythons bulk rest fault fault-spark unsteady interop websocket gevent sparks oldest \
-	image lint types docs servers jars dist bench sanitize tsan wine fuzz mutation clean
+	image lint types docs servers jars dist bench bench-spark sanitize tsan wine fuzz mutation clean
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -103,7 +103,6 @@ types: $(VENV)/.test $(VENV)/.spark ## mypy, stubtest and pyright
 
 docs: $(VENV)/.test ## the documentation, into .cache/site; fails on a warning
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
-
 servers: $(SERVERS) ## a nats-server of each line, for the tests of versions
 jars: $(AVRO)
 dist: $(VENV)/bin/python ## sdist, wheel, their checks, and the tests on the installed wheel
@@ -112,6 +111,8 @@ dist: $(VENV)/bin/python ## sdist, wheel, their checks, and the tests on the ins
 
 bench: $(VENV)/.test ## the figures beside other clients, with a table and a chart: half an hour
 	$(VENV)/bin/python -m benchmarks.compare
+bench-spark: need-java $(VENV)/.test $(VENV)/.spark ## the figures of Spark beside jsync itself, by size and cores
+	$(VENV)/bin/python -m benchmarks.spark
 
 sanitize: $(VENV)/.test ## the tests of the extension and two fault campaigns under ASAN and UBSAN
 	tests/sanitize.sh $(VENV) -n 4
@@ -125,6 +126,5 @@ fuzz: $(VENV)/.test ## more and other examples of the property tests, and a boun
 	PYTHON=$(abspath $(VENV))/bin/python tests/fuzz/run.sh .cache/fuzz -runs=200000
 mutation: $(VENV)/.test ## breaks 92 places of the package, one at a time: tests find each
 	nice $(VENV)/bin/python -m tests.mutation
-
 clean:
 	rm -rf build dist *.egg-info jsync/_fast.c jsync/_fast.html jsync/*.so .venv .venv-*

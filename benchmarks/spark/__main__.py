@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from . import reading, writing
+from . import reading, sizes, writing
 from .place import Place, Row
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -20,6 +20,7 @@ def main(count: int = 1_000_000, more: int = 10_000_000) -> None:
     with Place() as place:
         reading.measure(place, count, more)
         writing.measure(place, count)
+        sizes.measure(place, count)
         facts = place.facts()
     text = markdown(facts, place.rows, count)
     document = {"facts": facts, "rows": [asdict(row) for row in place.rows]}
@@ -32,7 +33,7 @@ def markdown(facts: dict[str, str], rows: list[Row], count: int) -> str:
     lines = ["# Spark beside jsync itself", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += [
-        f"- {count:,} messages of 128 bytes; medians of interleaved rounds in one run",
+        f"- {count:,} messages of 128 bytes, fewer of larger ones; medians of interleaved rounds in one run",
         *("", "| | measured | wanted | |", "|---|---|---|---|"),
     ]
     for row in rows:

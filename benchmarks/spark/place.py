@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -20,12 +20,14 @@ from jsync.server import LocalServer
 from ..place import machine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
 ROOT = Path(__file__).parent.parent.parent
 SIZE = 128
+CHUNK = 16 << 20
+"""The most bytes that are added to a stream at a time."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -76,15 +78,17 @@ class Place:
         """Return the software, the hardware, the time and the load."""
         return {**machine(self.server.url, self.load), "pyspark": self.spark.version}
 
-    def filled(self, name: str, count: int) -> jsync.Stream:
-        """Return a stream in files, with `count` messages of 128 bytes."""
+    def filled(self, name: str, count: int, size: int = SIZE) -> jsync.Stream:
+        """Return a stream in files, with `count` messages of `size` bytes."""
         js = self.nc.jetstream()
         stream = js.create_stream(
             name=name, subjects=[f"{name}.>"], allow_batched=True, allow_direct=True
         )
+        chunk = min(10_000, CHUNK // size)
         with js.fast_ingest() as ingest:
-            for _ in range(count // 10_000):
-                ingest.add_many(f"{name}.a", [bytes(SIZE)] * 10_000)
+            for start in range(0, count, chunk):
+                payloads = [bytes(size)] * min(chunk, count - start)
+                ingest.add_many(f"{name}.a", payloads)
         return stream
 
     def report(
@@ -168,6 +172,30 @@ def workers_peak() -> int:
         except (OSError, StopIteration):
             continue
     return peak
+
+
+def allowed_cores() -> list[int]:
+    """Return the numbers of the cores that this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+@contextmanager
+def run_on(cores: Sequence[int]) -> Iterator[None]:
+    """Keep this process and its descendants on these cores."""
+    before = allowed_cores()
+    _pin(cores)
+    try:
+        yield
+    finally:
+        _pin(before)
+
+
+def _pin(cores: Sequence[int]) -> None:
+    """Move every thread of all processes. Later threads inherit the cores."""
+    for task in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        with suppress(OSError):  # it may have just ended
+            if is_ours(int(task.parent.parent.name)):
+                os.sched_setaffinity(int(task.name), cores)
 
 
 def is_ours(pid: int) -> bool:

@@ -90,7 +90,7 @@ def measure(place: Place, count: int, more: int) -> None:
         place.report(f"read, {name}", one.rate(counts[name]))
     for own in ("columns", "consume"):
         ratio = rates["spark"] / rates[own]
-        bar = {"columns": 0.85, "consume": 0.8}[own]
+        bar = {"columns": 0.9, "consume": 0.8}[own]
         place.report(
             f"Spark / jsync's {own}", f"{ratio:.2f}", f">= {bar}", ratio >= bar
         )
