@@ -21,6 +21,7 @@ from ..jetstream.groups.engine import (
     member_consumer,
     stream_of,
 )
+from ..subjects import intersections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..jetstream.groups.group import ConsumerGroup
     from ..jetstream.groups.member import GroupMember
     from ..jetstream.pulls.consume import ConsumeContext
+    from ..jetstream.stream import Stream
     from ..models import ConsumerConfig
     from .routes import Route
     from .runner import HandlerRunner
@@ -111,6 +113,7 @@ class ConsumerSource:
 
 def _consumer(js: JetStream, of: Route) -> Consumer:
     stream = js.stream(of.stream)
+    _check_stored(of, stream)
     try:
         consumer = stream.consumer(of.consumer)
     except ConsumerNotFoundError:
@@ -124,6 +127,27 @@ def _consumer(js: JetStream, of: Route) -> Consumer:
         )
     check_subjects(of, consumer.config)
     return consumer
+
+
+def _check_stored(of: Route, stream: Stream) -> None:
+    """Raise `FilterMismatchError` if the stream stores no message for a subject of a handler.
+
+    Mirrors, sources and transforms store subjects that are not in the configuration.
+    """
+    config = stream.config
+    if config.mirror or config.sources or config.subject_transform:
+        return
+    stored = config.subjects or [">"]
+    for subject in of.subjects:
+        if intersections([subject], stored):
+            continue
+        # Earlier messages may have subjects that the stream no longer stores.
+        if not stream.info(subjects_filter=subject).state.subjects:
+            raise FilterMismatchError(
+                f"stream {of.stream!r} stores {', '.join(stored)}, so the handler for "
+                f"{subject} gets no message; change the handler's subject, or add the "
+                "subject to the stream"
+            )
 
 
 def check_subjects(of: Route, config: ConsumerConfig) -> None:

@@ -299,7 +299,7 @@ class Worker:
             ConfigError: There is no handler, a consumer does not fit its retry policy, no
                 stream takes the dead letters, or a group has as many members as partitions.
             FilterMismatchError: An existing consumer, or a group, has other subjects than
-                its handler.
+                its handler, or the stream does not store the subject of a handler.
             ConsumerGroupNotFoundError: A group does not exist.
             StreamNotFoundError: The stream of a handler does not exist.
 

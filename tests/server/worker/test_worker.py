@@ -905,6 +905,49 @@ def test_dead_letters_without_a_stream_prevent_the_start(
             app.start(nc)
 
 
+def test_a_subject_outside_of_the_stream_is_refused(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    def start(subject: str) -> None:
+        app = jsync.Worker(stream=stream.name)
+        app.handle(subject, consumer="w")(lambda _: None)
+        with app.start(nc):
+            stream.consumer("w").delete()
+
+    with pytest.raises(errors.FilterMismatchError, match="gets no message"):
+        start("elsewhere.a")
+    assert not list(stream.consumers())
+    start(f"*.{stream.name}")  # some of its messages may be for the handler
+    js.publish(f"{stream.name}.old", b"1")
+    js.update_stream(name=stream.name, subjects=[f"{stream.name}.new"])
+    start(f"{stream.name}.old")  # a message from before
+    with pytest.raises(errors.FilterMismatchError):
+        start(f"{stream.name}.other")
+
+
+@pytest.mark.parametrize("kind", ["mirror", "sources", "subject_transform"])
+def test_subjects_of_copied_streams_are_not_compared(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, kind: str
+) -> None:
+    name = f"{stream.name}-copy"
+    fields: dict[str, dict[str, Any]] = {
+        "mirror": {"mirror": {"name": stream.name}},
+        "sources": {"sources": [{"name": stream.name}], "subjects": [name]},
+        "subject_transform": {
+            "subjects": [name],
+            "subject_transform": {"src": name, "dest": f"{stream.name}.a"},
+        },
+    }
+    copied = js.create_stream(name=name, **fields[kind])
+    try:
+        app = jsync.Worker(stream=name)
+        app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
+        with app.start(nc) as running:
+            wait_for(lambda: running.ready)
+    finally:
+        copied.delete()
+
+
 def test_a_consumer_of_more_subjects_is_refused(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
