@@ -14,7 +14,7 @@ from ..matrix.lines import binary_of
 from ..support.accounts import Permissions, password_config
 from ..support.connection_faults import FakeServer
 from ..support.connections import refusing_url
-from ..support.fake_jetstream import Said, lying
+from ..support.fake_jetstream import FakeReply, answer_requests
 from ..support.servers import wait_for
 from .processes import Process
 from .support import Jsync
@@ -299,11 +299,13 @@ def test_the_account_is_shown_grouped_with_its_permissions(
 
 
 def test_unreadable_user_information_counts_as_not_given() -> None:
-    def answer(subject: str, _: bytes) -> list[Said]:
+    def answer(subject: str, _: bytes) -> list[FakeReply]:
         deep = b"[" * 100_000 + b"]" * 100_000
-        return [Said(deep if "USER.INFO" in subject else b'{"type":"account_info"}')]
+        return [
+            FakeReply(deep if "USER.INFO" in subject else b'{"type":"account_info"}')
+        ]
 
-    with FakeServer(lying(answer)) as fake:
+    with FakeServer(answer_requests(answer)) as fake:
         found = Jsync()("account", "info", "--server", fake.url, "--json").json
     assert found["connection"]["user"] is None
     assert found["connection"]["url"] == fake.url

@@ -25,7 +25,7 @@ from jsync.cli.ui.errors import print_error
 from jsync.cli.ui.progress import Bar, ProgressState
 
 from ..support.connection_faults import FakeServer
-from ..support.fake_jetstream import Said, lying
+from ..support.fake_jetstream import FakeReply, answer_requests
 from .tree import COMMANDS
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ CONSUMER_INFO: dict[str, Any] = {
     "num_ack_pending": 1,
     "cluster": {"leader": EVIL},
 }
-MESSAGE = Said(
+MESSAGE = FakeReply(
     EVIL.encode(),
     b"NATS/1.0\r\nColour: " + EVIL_TOKEN + b"\r\n\r\n",
     b"s." + EVIL_TOKEN,
@@ -397,7 +397,7 @@ def saved_stream(directory: Path) -> Path:
     return directory
 
 
-def infos(subject: str, payload: bytes) -> list[Said]:
+def infos(subject: str, payload: bytes) -> list[FakeReply]:
     """Return replies with hostile words wherever a server can send words."""
     verb = ".".join(subject.removeprefix("$JS.API.").split(".")[:3])
     page = {"total": 1, "offset": 0, "limit": 256, "missing": [EVIL]}
@@ -405,7 +405,7 @@ def infos(subject: str, payload: bytes) -> list[Said]:
     match verb.split("."):
         case ["CONSUMER", "MSG", "NEXT"]:
             status = b"NATS/1.0 409 Consumer Deleted " + EVIL_TOKEN + b"\r\n\r\n"
-            return [MESSAGE, Said(b"", status)]
+            return [MESSAGE, FakeReply(b"", status)]
         case ["DIRECT", *_]:
             return [MESSAGE]
         case ["STREAM", "MSG", "GET"]:
@@ -448,21 +448,21 @@ def infos(subject: str, payload: bytes) -> list[Said]:
             document = SERVICE
         case _ if not subject.startswith("$"):
             document = {"stream": EVIL, "seq": 1, "domain": EVIL}
-    return [Said(json.dumps(document).encode())]
+    return [FakeReply(json.dumps(document).encode())]
 
 
-def refusals(subject: str, payload: bytes) -> list[Said]:
+def refusals(subject: str, payload: bytes) -> list[FakeReply]:
     """Return only errors, with hostile words."""
     error = {"code": 400, "err_code": 10000, "description": EVIL}
-    return [Said(json.dumps({"error": error}).encode())]
+    return [FakeReply(json.dumps({"error": error}).encode())]
 
 
-def statuses(subject: str, payload: bytes) -> list[Said]:
-    return [Said(b"", b"NATS/1.0 409 " + EVIL_TOKEN + b"\r\n\r\n")]
+def statuses(subject: str, payload: bytes) -> list[FakeReply]:
+    return [FakeReply(b"", b"NATS/1.0 409 " + EVIL_TOKEN + b"\r\n\r\n")]
 
 
-def nonsense(subject: str, payload: bytes) -> list[Said]:
-    return [Said(EVIL_TOKEN)]
+def nonsense(subject: str, payload: bytes) -> list[FakeReply]:
+    return [FakeReply(EVIL_TOKEN)]
 
 
 ARGUMENTS: dict[str, list[list[str]]] = {
@@ -639,7 +639,7 @@ def test_a_server_cannot_command_a_terminal(
     for arguments in ARGUMENTS[command]:
         given = [*command.split(), *(words.get(word, word) for word in arguments)]
         for more in ([], ["--json"]):
-            with FakeServer(lying(answer, **hello)) as fake:
+            with FakeServer(answer_requests(answer, **hello)) as fake:
                 monkeypatch.setenv("NATS_URL", fake.url)
                 _, written = run_on_terminal(monkeypatch, *given, *more)
             harmless(written)
@@ -699,14 +699,14 @@ def test_names_a_shell_would_run_are_not_completed(
 ) -> None:
     names = ["good", "grün", EVIL, "$(reboot)", "a;b", "a\nfile,b", "`x`", "a b"]
 
-    def offer(subject: str, payload: bytes) -> list[Said]:
+    def offer(subject: str, payload: bytes) -> list[FakeReply]:
         page = {"total": len(names), "offset": 0, "limit": 256, "streams": names}
-        return [Said(json.dumps(page).encode())]
+        return [FakeReply(json.dumps(page).encode())]
 
     monkeypatch.setenv("_JSYNC_COMPLETE", f"{shell}_complete")
     monkeypatch.setenv("COMP_WORDS", "jsync stream info ")
     monkeypatch.setenv("COMP_CWORD", "" if shell == "fish" else "3")
-    with FakeServer(lying(offer)) as fake:
+    with FakeServer(answer_requests(offer)) as fake:
         monkeypatch.setenv("NATS_URL", fake.url)
         assert main([]) == 0
     offered = capfd.readouterr().out

@@ -20,7 +20,7 @@ from jsync import errors
 
 from ..support.campaign import seeded
 from ..support.connection_faults import FakeServer
-from ..support.fake_jetstream import Said, lying
+from ..support.fake_jetstream import FakeReply, answer_requests
 from ..support.json_mutation import VALUES, mutated as mutated_json
 from ..support.servers import RawClient
 from ..support.threads import LONG, SOON, Recorder
@@ -276,16 +276,16 @@ def test_damaged_schedules_hide_no_schedule() -> None:
         for subject, lines in blocks
     }
 
-    def stored(sequence: int, subject: str, pending: int) -> Said:
+    def stored(sequence: int, subject: str, pending: int) -> FakeReply:
         added = (  # by the server, behind the message's own headers
             f"Nats-Stream: S\r\nNats-Subject: {subject}\r\n"
             f"Nats-Sequence: {sequence}\r\nNats-Last-Sequence: {sequence - 1}\r\n"
             f"Nats-Num-Pending: {pending}\r\n"
             "Nats-Time-Stamp: 2026-01-01T00:00:00Z\r\n\r\n"
         )
-        return Said(b"x", b"NATS/1.0\r\n" + block_of[subject] + added.encode())
+        return FakeReply(b"x", b"NATS/1.0\r\n" + block_of[subject] + added.encode())
 
-    def answer(subject: str, payload: bytes) -> list[Said]:
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
         match subject.removeprefix("$JS.API.").split("."):
             case ["STREAM", "INFO", _]:
                 config = {
@@ -294,7 +294,7 @@ def test_damaged_schedules_hide_no_schedule() -> None:
                     "allow_direct": True,
                 }
                 info = {"config": config, "state": {"last_seq": len(blocks)}}
-                return [Said(json.dumps(info).encode())]
+                return [FakeReply(json.dumps(info).encode())]
             case ["DIRECT", "GET", "S"]:
                 first = json.loads(payload).get("seq", 1)
                 said = [
@@ -304,7 +304,7 @@ def test_damaged_schedules_hide_no_schedule() -> None:
                 ]
                 end = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n"
                 last = b"Nats-Last-Sequence: %d\r\n\r\n" % len(blocks)
-                return [*said, Said(b"", end + last)]
+                return [*said, FakeReply(b"", end + last)]
             case ["STREAM", "MSG", "GET", "S"]:
                 subject = json.loads(payload)["last_by_subj"]
                 block = b"NATS/1.0\r\n" + block_of[subject] + b"\r\n"
@@ -314,10 +314,10 @@ def test_damaged_schedules_hide_no_schedule() -> None:
                     "hdrs": base64.b64encode(block).decode(),
                     "time": "2026-01-01T00:00:00Z",
                 }
-                return [Said(json.dumps({"message": message}).encode())]
+                return [FakeReply(json.dumps({"message": message}).encode())]
         return []
 
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         schedules = nc.jetstream().schedules("S")
         listed = {each.subject: each for each in schedules.list()}
         assert {f"s.good.{number}" for number in range(COUNT)} <= listed.keys()
@@ -421,19 +421,19 @@ def test_damaged_configurations_hide_no_stream_or_consumer() -> None:
         head = b'{"total":%d,"offset":0,"limit":10000,"%b":[' % (len(items), what)
         return head + b",".join(items) + b"]}"
 
-    def answer(subject: str, payload: bytes) -> list[Said]:
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
         match subject.removeprefix("$JS.API.").split("."):
             case ["STREAM", "LIST"]:
-                return [Said(page(STREAM, "config"))]
+                return [FakeReply(page(STREAM, "config"))]
             case ["CONSUMER", "LIST", _]:
-                return [Said(page(CONSUMER, "name"))]
+                return [FakeReply(page(CONSUMER, "name"))]
             case ["STREAM", "INFO", _]:
-                return [Said(json.dumps(STREAM).encode())]
+                return [FakeReply(json.dumps(STREAM).encode())]
         return []
 
     good = {f"G{number:03}" for number in range(COUNT)}
     with (
-        FakeServer(lying(answer)) as fake,
+        FakeServer(answer_requests(answer)) as fake,
         jsync.connect(fake.url, on_error=Recorder()) as nc,
     ):
         js = nc.jetstream()

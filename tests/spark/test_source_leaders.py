@@ -12,13 +12,13 @@ from jsync.spark.monitoring.metrics import QueryMetrics, StreamMetrics
 from jsync.spark.stream_state import fetch_bounds
 
 from ..support.connection_faults import FakeServer
-from ..support.fake_jetstream import Said, lying
+from ..support.fake_jetstream import FakeReply, answer_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def said(last: int, silence: float) -> Said:
+def said(last: int, silence: float) -> FakeReply:
     """What a leader says that most servers answered so many seconds ago."""
     replicas = [
         {"name": name, "current": True, "active": int(silence * 1e9)} for name in "bc"
@@ -29,19 +29,19 @@ def said(last: int, silence: float) -> Said:
         "state": {"messages": last, "first_seq": 1, "last_seq": last},
         "cluster": {"name": "C", "leader": "a", "replicas": replicas},
     }
-    return Said(json.dumps(info).encode())
+    return FakeReply(json.dumps(info).encode())
 
 
 @contextlib.contextmanager
-def answering(*answers: Said) -> Iterator[jsync.JetStream]:
+def answering(*answers: FakeReply) -> Iterator[jsync.JetStream]:
     """Answer requests for the info of S with these answers, and then with the last one."""
     left = list(answers)
 
-    def answer(subject: str, payload: bytes) -> list[Said]:
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
         assert subject == "$JS.API.STREAM.INFO.S", subject
         return [left.pop(0) if len(left) > 1 else left[0]]
 
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         yield nc.jetstream(timeout=0.3)
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .connection_faults import Peer
 
 
-class Said(NamedTuple):
+class FakeReply(NamedTuple):
     """A message to the reply subject of a request."""
 
     data: bytes = b""
@@ -21,8 +21,8 @@ class Said(NamedTuple):
     reply: bytes = b""
 
 
-def lying(
-    answer: Callable[[str, bytes], Iterable[Said]], **info: object
+def answer_requests(
+    answer: Callable[[str, bytes], Iterable[FakeReply]], **info: object
 ) -> Callable[[Peer], None]:
     """Return a script for `FakeServer` that answers requests with `answer(subject, payload)`."""
 
@@ -48,7 +48,7 @@ def lying(
     return script
 
 
-def _frame(said: Said, inbox: bytes, sids: dict[bytes, bytes]) -> bytes:
+def _frame(said: FakeReply, inbox: bytes, sids: dict[bytes, bytes]) -> bytes:
     sid = next(
         sid
         for prefix, sid in reversed(sids.items())

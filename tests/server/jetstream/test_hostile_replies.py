@@ -14,7 +14,7 @@ from jsync import errors
 
 from ...support.campaign import seeded
 from ...support.connection_faults import FakeServer, _no_crash  # noqa: F401 (a fixture of every test here)
-from ...support.fake_jetstream import Said, lying
+from ...support.fake_jetstream import FakeReply, answer_requests
 from ...support.json_mutation import VALUES, mutated
 from ...support.threads import SOON
 from ...unit.test_hostile_replies import (
@@ -67,7 +67,7 @@ class Liar:
         self.silent = False
         """Whether some messages to the stream get no reply."""
 
-    def answer(self, subject: str, payload: bytes) -> list[Said]:
+    def answer(self, subject: str, payload: bytes) -> list[FakeReply]:
         dice = self._dice
         verb = subject.removeprefix("$JS.API.").split(".")
         match verb:
@@ -79,15 +79,18 @@ class Liar:
             case ["DIRECT", *_]:
                 if dice.random() < 0.3:
                     return [self._status()]
-                return [Said(b"x", self._block({**DIRECT})), self._status("204 EOB")]
+                return [
+                    FakeReply(b"x", self._block({**DIRECT})),
+                    self._status("204 EOB"),
+                ]
             case _ if dice.random() < 0.05:
                 return [self._status()]
             case _ if subject == "s" and self.silent and dice.random() < 0.3:
                 return []
         document = self.document(verb)
         if dice.random() < 0.5:  # so that calls of several requests proceed further
-            return [Said(json.dumps(document).encode())]
-        return [Said(mutated(document, dice))]
+            return [FakeReply(json.dumps(document).encode())]
+        return [FakeReply(mutated(document, dice))]
 
     def document(self, verb: list[str]) -> Any:
         page = {"total": 1, "offset": 0, "limit": 256}
@@ -114,18 +117,18 @@ class Liar:
             return {"error": ERROR}
         return FLOW if self._dice.random() < 0.2 else PUB_ACK
 
-    def _message(self) -> Said:
+    def _message(self) -> FakeReply:
         dice = self._dice
         numbers = [dice.choice(["1", "1", *NUMBERS]) for _ in range(5)]
         reply = f"$JS.ACK.S.C.{'.'.join(numbers)}"
-        return Said(
+        return FakeReply(
             b"x", subject=b"s", reply=reply.replace("..", ".0.").encode()[:4000]
         )
 
-    def _status(self, usual: str = "404 No Messages") -> Said:
+    def _status(self, usual: str = "404 No Messages") -> FakeReply:
         status = self._dice.choice([usual, *STATUSES])
         given = {name: "1" for name in HEADERS if self._dice.random() < 0.3}
-        return Said(b"", self._block(given, f" {status}"))
+        return FakeReply(b"", self._block(given, f" {status}"))
 
     def _block(self, headers: dict[str, str], status: str = "") -> bytes:
         for _ in range(self._dice.randrange(3)):
@@ -231,7 +234,7 @@ def liar(dice: random.Random) -> Liar:
 @pytest.fixture
 def nc(liar: Liar) -> Iterator[Connection]:
     with (
-        FakeServer(lying(liar.answer)) as fake,
+        FakeServer(answer_requests(liar.answer)) as fake,
         jsync.connect(fake.url, on_error=lambda error: None) as nc,
     ):
         yield nc
@@ -260,21 +263,25 @@ def test_numbers_in_headers_may_be_anything(number: str) -> None:
     block += f"Nats-Pending-Bytes: {number}\r\nNats-Num-Pending: {number}\r\n"
     block += f"Nats-Last-Sequence: {number}\r\n\r\n"
 
-    def answer(subject: str, payload: bytes) -> list[Said]:
-        message = Said(
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
+        message = FakeReply(
             b"x", subject=b"s", reply=b"$JS.ACK.S.C.1.1.1.1700000000000000000.0"
         )
-        status = Said(b"", block.encode())
+        status = FakeReply(b"", block.encode())
         if ".DIRECT." in subject:
-            return [Said(b"", block.replace("408 Request Timeout", "204 EOB").encode())]
+            return [
+                FakeReply(b"", block.replace("408 Request Timeout", "204 EOB").encode())
+            ]
         if ".NEXT." in subject:
             return [status, message]
         return [
-            Said(json.dumps(CONSUMER if ".CONSUMER." in subject else STREAM).encode())
+            FakeReply(
+                json.dumps(CONSUMER if ".CONSUMER." in subject else STREAM).encode()
+            )
         ]
 
     told: list[Exception] = []
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         stream = nc.jetstream(timeout=0.5).stream("S")
         with stream.consumer("C").messages(on_error=told.append) as messages:
             assert messages.next(10).data == b"x"
@@ -290,15 +297,15 @@ def test_batch_searches_have_results_or_typed_errors(
     liar = Liar(dice)
     searching = False
 
-    def answer(subject: str, payload: bytes) -> list[Said]:
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
         if searching:
             return liar.answer(subject, payload)
         if subject.startswith("$JS.API."):
             verb = subject.removeprefix("$JS.API.").split(".")
-            return [Said(json.dumps(liar.document(verb)).encode())]
-        return [] if payload == b"the last" else [Said()]
+            return [FakeReply(json.dumps(liar.document(verb)).encode())]
+        return [] if payload == b"the last" else [FakeReply()]
 
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         js = nc.jetstream(timeout=SOON)
         for _ in range(ROUNDS):
             searching = False
@@ -316,14 +323,14 @@ def test_batch_searches_have_results_or_typed_errors(
 @pytest.mark.parametrize("value", VALUES, ids=map(str, range(len(VALUES))))
 @pytest.mark.parametrize("part", ["seq", "val", "stream", "error"])
 def test_an_odd_ack_concerns_its_own_message_only(part: str, value: object) -> None:
-    def answer(subject: str, payload: bytes) -> list[Said]:
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
         ack = {"stream": "S", "seq": 1}
-        said = [Said(json.dumps(ack).encode())]
+        said = [FakeReply(json.dumps(ack).encode())]
         if payload == b"odd":  # as from another responder, before the stream
-            said.insert(0, Said(json.dumps(ack | {part: value}).encode()))
+            said.insert(0, FakeReply(json.dumps(ack | {part: value}).encode()))
         return said
 
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         publisher = nc.jetstream().publisher()
         futures = [publisher.publish("s", data) for data in (b"1", b"odd", b"2")]
         assert [futures[0].result(10).seq, futures[2].result(10).seq] == [1, 1]
@@ -349,16 +356,16 @@ def test_repeated_answers_keep_no_ingest_waiting(
     said: dict[str, object] | None, gaps: Literal["fail", "ok"]
 ) -> None:
     """Neither do its own pings, which leave the buffer one after the other."""
-    answers = [Said(json.dumps(FLOW).encode())]
+    answers = [FakeReply(json.dumps(FLOW).encode())]
 
-    def answer(subject: str, payload: bytes) -> list[Said]:
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
         if subject != "s":
             return []
         if answers:
             return [answers.pop()]
-        return [] if said is None else [Said(json.dumps(said).encode())]
+        return [] if said is None else [FakeReply(json.dumps(said).encode())]
 
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         ingest = nc.jetstream().fast_ingest(ack_timeout=0.5, gaps=gaps)
         for _ in range(20):
             ingest.add("s", b"x")
@@ -367,7 +374,7 @@ def test_repeated_answers_keep_no_ingest_waiting(
 
 
 def test_an_offline_stream_hides_no_later_page() -> None:
-    def answer(subject: str, payload: bytes) -> list[Said]:
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
         names = ["A", "B", "C", "D", "E", "F"]
         page = names[json.loads(payload)["offset"] :][:3]
         reply = {
@@ -376,9 +383,9 @@ def test_an_offline_stream_hides_no_later_page() -> None:
             # A server gives a stream whose servers are all offline in both places.
             "missing": [name for name in page if name in ("B", "C")],
         }
-        return [Said(json.dumps(reply).encode())]
+        return [FakeReply(json.dumps(reply).encode())]
 
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         listed = nc.jetstream().streams()
         assert [next(listed).name for _ in range(6)] == ["A", "B", "C", "D", "E", "F"]
         with pytest.raises(errors.IncompleteListError) as raised:

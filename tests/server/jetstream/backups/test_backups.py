@@ -16,7 +16,7 @@ from jsync import errors
 from jsync.jetstream.backups.engine import CHUNK
 
 from ....support.connection_faults import FakeServer
-from ....support.fake_jetstream import Said, lying
+from ....support.fake_jetstream import FakeReply, answer_requests
 from ....support.proxy import FaultProxy, Side, frame_filter
 from ....support.servers import wait_for
 from ....support.threads import SOON
@@ -488,15 +488,15 @@ def test_a_path_as_a_name_writes_nothing_outside(tmp_path: Path) -> None:
     state = {"messages": 0}
     names = [str(outside), "../outside", "..", ".", "", "GOOD"]
 
-    def answer(subject: str, payload: bytes) -> list[Said]:
+    def answer(subject: str, payload: bytes) -> list[FakeReply]:
         if subject == "$JS.API.STREAM.LIST":
             infos = [{"config": {"name": name}, "state": state} for name in names]
             reply = {"total": len(infos), "streams": infos}
-            return [Said(json.dumps(reply).encode())]
+            return [FakeReply(json.dumps(reply).encode())]
         name = subject.removeprefix("$JS.API.STREAM.SNAPSHOT.")
-        return [Said(json.dumps({"config": {"name": f"{name}X"}}).encode())]
+        return [FakeReply(json.dumps({"config": {"name": f"{name}X"}}).encode())]
 
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         with pytest.raises(errors.BackupError, match="not backed up") as raised:
             nc.jetstream().backup_streams(tmp_path / "b")
         assert "another stream than GOOD" in str(raised.value)

@@ -15,7 +15,7 @@ from jsync import errors
 from jsync.jetstream.stored.engine import MAX_SUBJECTS
 
 from ....support.connection_faults import FakeServer
-from ....support.fake_jetstream import Said, lying
+from ....support.fake_jetstream import FakeReply, answer_requests
 from ....support.servers import wait_for
 from ....support.threads import LONG, SOON, Thread
 
@@ -292,16 +292,16 @@ def test_a_leader_behind_its_follower_ends_no_read() -> None:
     ends = [1, 1, 2]
     asked: list[int] = []
 
-    def answer(subject: str, _: bytes) -> list[Said]:
+    def answer(subject: str, _: bytes) -> list[FakeReply]:
         if subject.endswith("INFO.S"):
             config = {"name": "S", "allow_direct": True}
             asked.append(ends[min(len(asked), len(ends) - 1)])
             state = {"messages": asked[-1], "first_seq": 1, "last_seq": asked[-1]}
-            return [Said(json.dumps({"config": config, "state": state}).encode())]
+            return [FakeReply(json.dumps({"config": config, "state": state}).encode())]
         if not subject.endswith("DIRECT.GET.S"):
             return []
         messages = [
-            Said(
+            FakeReply(
                 b"x",
                 b"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: a\r\n"
                 b"Nats-Time-Stamp: 2026-01-01T00:00:00Z\r\n"
@@ -313,9 +313,9 @@ def test_a_leader_behind_its_follower_ends_no_read() -> None:
         end = (
             b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\nNats-Last-Sequence: 2\r\n\r\n"
         )
-        return [*messages, Said(b"", end)]
+        return [*messages, FakeReply(b"", end)]
 
-    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+    with FakeServer(answer_requests(answer)) as fake, jsync.connect(fake.url) as nc:
         stream = nc.jetstream().stream("S")
         asked.clear()
         found = [msg.sequence for msg in stream.get_messages(timeout=LONG)]
