@@ -88,6 +88,16 @@ def ordered(nc: Connection) -> None:
     assert list(stream.read_arrow())
 
 
+def subscribe(nc: Connection) -> None:
+    js = nc.jetstream()
+    with js.subscribe("orders.>", stream="ORDERS") as subscription:
+        subscription.next(timeout=LONG).ack()
+        nc.flush()
+    with js.subscribe("orders.>", stream="ORDERS", ordered=True) as log:
+        for _ in range(100):
+            log.next(timeout=LONG)
+
+
 def kv_get(nc: Connection) -> None:
     config = nc.jetstream().key_value("CONFIG")
     config.get("key")
@@ -157,7 +167,7 @@ def worker(nc: Connection) -> None:
 
 
 CALLS: list[Callable[[Connection], None]] = [
-    *(publish, pull, stream, stream_consumer, get_message, ordered),
+    *(publish, pull, stream, stream_consumer, get_message, ordered, subscribe),
     *(kv_get, kv_put, kv_watch, kv_lock, object_get, object_put, object_list, worker),
 ]
 INBOXES = ("_INBOX.>", "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.ORDERS.*")

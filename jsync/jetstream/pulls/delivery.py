@@ -6,7 +6,8 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from ...errors import CallbackError, Error
+from ..._fast import parse_ack_subject
+from ...errors import CallbackError, Error, NotJetStreamMessageError
 from ..retries.engine import user_traceback
 
 if TYPE_CHECKING:
@@ -101,6 +102,15 @@ class Delivery(ABC):
     def _unwatch(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
+
+
+def is_ack_of(consumer: str, subject: str) -> bool:
+    """Return whether the subject is that of an ack of `consumer`, a stream and a name."""
+    try:
+        metadata = parse_ack_subject(subject)
+    except NotJetStreamMessageError:
+        return False
+    return f"{metadata.stream}.{metadata.consumer}" == consumer
 
 
 def nak_unread(mailbox: JetStreamMailbox, *, acks: bool) -> list[JetStreamMsg]:

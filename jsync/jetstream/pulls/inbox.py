@@ -9,11 +9,11 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..._fast import JetStreamMailbox, PreparedRequest, RowBuffer, parse_ack_subject
+from ..._fast import JetStreamMailbox, PreparedRequest, RowBuffer
 from ...core.requests import request_until
 from ...core.session import ConnectionState, SubscriptionEntry
-from ...errors import Error, NotJetStreamMessageError
-from .delivery import nak_unread, take_all
+from ...errors import Error
+from .delivery import is_ack_of, nak_unread, take_all
 from .engine import PROBE, encode_request, has_more_pending
 
 if TYPE_CHECKING:
@@ -153,16 +153,10 @@ class PullInbox:
         """
         if error.subject == self.target.subject:
             (self._on_denied or self.close)(error)
-        elif self._on_denied is not None and self._is_ack(error.subject):
+        elif self._on_denied is not None and is_ack_of(
+            self.target.consumer, error.subject
+        ):
             self._on_denied(error)
-
-    def _is_ack(self, subject: str) -> bool:
-        """Return whether the subject is that of an ack of this consumer."""
-        try:
-            metadata = parse_ack_subject(subject)
-        except NotJetStreamMessageError:
-            return False
-        return f"{metadata.stream}.{metadata.consumer}" == self.target.consumer
 
     @property
     def acks(self) -> bool:

@@ -19,7 +19,7 @@ from ...core.sync import ForkSafeRLock
 from ...errors import ConsumerDeletedError, Error, MissedHeartbeatError
 from ...validation import format_seconds
 from .. import management
-from ..pulls.delivery import Delivery, nak_unread, take_all
+from ..pulls.delivery import Delivery, is_ack_of, nak_unread, take_all
 from ..pulls.engine import HeartbeatMonitor
 from ..pulls.inbox import IN_FLIGHT_TIMEOUT
 from ..pulls.presence import Presence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg, Msg
-    from ...errors import ConnectionLostError
+    from ...errors import ConnectionLostError, PermissionsError
     from ...models import ConsumerInfo
     from ...validation import Seconds
     from ..api import API
@@ -130,6 +130,7 @@ class PushDelivery(Delivery):
             self.mailbox,
             on_lost=self._on_lost,
             on_connected=self._on_connected,
+            on_permission_error=self._on_permission_error,
             describe=lambda: f"of the consumer {self.name}",
         )
         self.session.subscribe(interest)
@@ -179,6 +180,16 @@ class PushDelivery(Delivery):
         if (queue or None) != self.queue:
             return f"sends its messages to the queue group {queue!r} now, not to {self.queue!r}"
         return None
+
+    def _on_permission_error(self, error: PermissionsError) -> None:
+        """End the delivery if the server refuses acks or the replies of flow control.
+
+        Otherwise every message would be delivered again, or no further one.
+        """
+        if is_ack_of(self.name, error.subject) or error.subject.startswith(
+            f"$JS.FC.{self.name}."
+        ):
+            self.end(error)
 
     # Gaps -----------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
 CONFIG = password_config(
     {"owner": "x", "reader": "x", "silent": "x"},
     reader=Permissions(publish_deny=(PULLS,)),
-    silent=Permissions(publish_deny=("$JS.ACK.>",)),
+    silent=Permissions(publish_deny=("$JS.ACK.>", "$JS.FC.>")),
 )
 
 
@@ -134,6 +134,28 @@ def test_a_denied_ack_ends_reading(
     error = Thread(read, silent.jetstream().consumer("S", "worker")).error()
     assert isinstance(error, errors.PermissionsError)
     assert error.subject.startswith("$JS.ACK.S.worker.")
+
+
+def test_a_denied_ack_ends_a_push_subscription(silent: jsync.Connection) -> None:
+    with silent.jetstream().subscribe("S.>", idle_heartbeat=60) as subscription:
+        subscription.next(timeout=LONG).ack()
+        with pytest.raises(errors.PermissionsError) as refused:
+            list(iter(lambda: subscription.next(timeout=LONG), None))
+    assert refused.value.subject.startswith("$JS.ACK.S.")
+
+
+def test_denied_flow_control_ends_a_push_subscription(
+    owner: jsync.Connection, silent: jsync.Connection
+) -> None:
+    with owner.jetstream().publisher() as publisher:
+        for _ in range(100):
+            publisher.publish("S.a", bytes(50_000))
+    with (
+        silent.jetstream().subscribe("S.>", ordered=True) as subscription,
+        pytest.raises(errors.PermissionsError) as refused,
+    ):
+        list(iter(lambda: subscription.next(timeout=LONG), None))
+    assert refused.value.subject.startswith("$JS.FC.S.")
 
 
 def test_denied_acks_of_others_end_nothing(
