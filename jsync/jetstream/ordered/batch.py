@@ -147,7 +147,9 @@ class OrderedFetch:
             factory.schedule_delete()
         factory.delete_if_stalled(self._deadline)
         if factory.cursor.name is None:
-            factory.create_with_retry(self._deadline, self._report)
+            # A short while is left for the server to report why there is none.
+            deadline = max(self._deadline, monotonic() + GRACE)
+            factory.create_with_retry(deadline, self._report)
             if self._is_over():  # another thread has closed it
                 factory.schedule_delete()
                 return
@@ -261,7 +263,7 @@ class OrderedFetch:
                 lambda: rest_steps(
                     factory.stream, cursor.filters, cursor.position, self._end
                 ),
-                max(self._deadline, monotonic() + MIN_PULL_SECONDS),
+                max(self._deadline, monotonic() + GRACE),
             )
         except (PermissionsError, JetStreamNotEnabledError):
             return False  # this client may not query the leader

@@ -23,7 +23,7 @@ from ..pulls.priority import NO_PRIORITY
 from ..steps import APIRequest
 from ..stream_end.driver import until_answered
 from ..stream_end.engine import end_in
-from .engine import NextAction
+from .engine import NextAction, is_permanent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,13 +131,18 @@ class ConsumerFactory:
     def create_with_retry(
         self, deadline: float, report: Callable[[Exception], object]
     ) -> None:
-        """Retry `create` until `deadline`, and raise `TimeoutError` after that."""
+        """Retry `create` until `deadline`, and raise `TimeoutError` after that.
+
+        An error that lasts, such as `StreamNotFoundError`, is raised immediately.
+        """
         self.schedule_delete()
         while True:
             try:
                 self.create(deadline)
                 return
             except Error as error:
+                if is_permanent(error):
+                    raise
                 if monotonic() >= deadline:  # the connection may only be down
                     raise errors.TimeoutError(
                         f"no consumer in time: {error}"

@@ -231,3 +231,12 @@ def test_a_fetch_out_of_time_announces_no_replacement(
     assert told.get() == "end"
     fill(nc, stream, 1)
     assert int(consumer.next(SOON).data) == 3
+
+
+def test_a_short_fetch_reports_the_deleted_stream(stream: jsync.Stream) -> None:
+    with stream.ordered_consumer() as reader:
+        reader.fetch(1, timeout=SOON).close()  # the next fetch needs another consumer
+        stream.delete()
+        # No time is left for the answer of the server.
+        with pytest.raises(errors.StreamNotFoundError):
+            reader.fetch(1, timeout=0.000_001)
