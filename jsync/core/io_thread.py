@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -95,6 +96,8 @@ class HandshakeResult:
     info: ServerInfo
     read_ahead: deque[tuple[str, object]]
     """Frames that were read together with PONG. They are handled like all later ones."""
+    round_trip: float
+    """Seconds between the first PING and its PONG."""
 
 
 @dataclass(slots=True)
@@ -618,6 +621,7 @@ class IOThread:
             websocket_tls=stream.encrypted if server.websocket else None,
         )
         step = handshake.step
+        pinged = inf
         while handshake.state is not HandshakeState.READY:
             match step:
                 case NextStep.START_TLS:
@@ -637,6 +641,7 @@ class IOThread:
                         echo=not options.no_echo,
                         pedantic=options.pedantic,
                     )
+                    pinged = monotonic()
                     stream.send(command + PING, deadline)
                     step = handshake.connect_sent()
                 case NextStep.SEND_PONG:
@@ -652,7 +657,9 @@ class IOThread:
                         )
                     step = handshake.receive(*events.popleft())
         assert handshake.info is not None
-        return HandshakeResult(server, stream, handshake.info, events)
+        return HandshakeResult(
+            server, stream, handshake.info, events, monotonic() - pinged
+        )
 
     def _upgrade(
         self, server: ServerAddress, stream: NetworkStream, deadline: float
@@ -814,6 +821,7 @@ class IOThread:
         self._next_ping = monotonic() + self._options.ping_interval
         self.pool.connected(server)
         self._session.info = info
+        self._session.round_trip = opened.round_trip
         self._apply_max_payload(server)
         self._session.on_connected(server, stream)
         self._discover()

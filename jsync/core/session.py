@@ -15,6 +15,7 @@ import threading
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -200,6 +201,8 @@ class Session:
 
         self.info = ServerInfo()
         self.server: ServerAddress | None = None
+        self.round_trip = inf
+        """Seconds between the first PING of the connection and its PONG."""
         self.reconnects = 0
         self.slow_consumers = 0
         self.last_error: Exception | None = None

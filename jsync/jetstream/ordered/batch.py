@@ -22,7 +22,7 @@ from ...errors import (
     PermissionsError,
     PullError,
 )
-from ..pulls.engine import GRACE
+from ..pulls.engine import MIN_GRACE, grace_after
 from ..pulls.pull import MIN_PULL_SECONDS, Pull
 from ..replies import ONE_REPLY
 from ..stream_end.driver import stream_rest
@@ -56,7 +56,8 @@ class OrderedFetchPull(Pull):
 
     @property
     def grace(self) -> float:
-        return GRACE  # the next read begins with late messages
+        # The next read begins with late messages.
+        return grace_after(self.target.api.session.round_trip)
 
     def _create_inbox(self) -> PooledInbox:
         inbox = super()._create_inbox()
@@ -148,7 +149,7 @@ class OrderedFetch:
         factory.delete_if_stalled(self._deadline)
         if factory.cursor.name is None:
             # A short while is left for the server to report why there is none.
-            deadline = max(self._deadline, monotonic() + GRACE)
+            deadline = max(self._deadline, monotonic() + MIN_GRACE)
             factory.create_with_retry(deadline, self._report)
             if self._is_over():  # another thread has closed it
                 factory.schedule_delete()
@@ -263,7 +264,7 @@ class OrderedFetch:
                 lambda: rest_steps(
                     factory.stream, cursor.filters, cursor.position, self._end
                 ),
-                max(self._deadline, monotonic() + GRACE),
+                max(self._deadline, monotonic() + MIN_GRACE),
             )
         except (PermissionsError, JetStreamNotEnabledError):
             return False  # this client may not query the leader

@@ -24,13 +24,11 @@ if TYPE_CHECKING:
     from ...validation import Seconds
 
 NANOSECONDS: Final = 1_000_000_000
-GRACE: Final = 0.25
-"""Seconds that a client waits longer, so that the server ends the pull first.
-
-It is short, because messages that come even later are given back to the server.
-"""
-ACK_NONE_GRACE: Final = 1.0
-"""Seconds that a client waits longer if the consumer has no acks: late messages are lost."""
+MIN_GRACE: Final = 0.25
+"""The fewest seconds that a client waits longer, so that the server ends the pull first."""
+MAX_GRACE: Final = 1.0
+"""The most of these seconds, also for consumers without acks, whose late messages are lost."""
+GRACE_ROUND_TRIPS: Final = 4
 LARGE_BATCH: Final = 1_000_000
 """The batch of a pull by bytes: an empty one would mean a single message (ADR-37)."""
 
@@ -106,6 +104,15 @@ def idle_seconds(idle_timeout: Seconds | None) -> float | None:
             f"not {idle_timeout!r}"
         )
     return idle
+
+
+def grace_after(round_trip: float) -> float:
+    """Return the seconds to wait for the server's end of a pull after its expiry.
+
+    Args:
+        round_trip: The seconds that the first PING of the connection took.
+    """
+    return min(MAX_GRACE, max(MIN_GRACE, GRACE_ROUND_TRIPS * round_trip))
 
 
 def fetch_request(

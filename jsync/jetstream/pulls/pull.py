@@ -12,13 +12,13 @@ from ...errors import ConnectionLostError, Error, NoRespondersError, PullError
 from ...validation import format_seconds
 from ..publishing.publish import RETRIES, RETRY_SECONDS
 from .engine import (
-    ACK_NONE_GRACE,
-    GRACE,
     HEARTBEATS_MISSED,
+    MAX_GRACE,
     NANOSECONDS,
     UNLIMITED,
     StatusKind,
     classify_status,
+    grace_after,
 )
 from .inbox import PooledInbox, ReusedInbox, raise_failure
 
@@ -59,8 +59,10 @@ class Pull:
     def grace(self) -> float:
         """The seconds to wait for the server to end the pull after its expiry."""
         if not self.target.acks:
-            return ACK_NONE_GRACE
-        return GRACE if self._request.expires else 0.0
+            return MAX_GRACE
+        if not self._request.expires:
+            return 0.0
+        return grace_after(self.target.api.session.round_trip)
 
     def _start(self) -> None:
         self._retries = self.retries
