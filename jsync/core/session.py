@@ -269,6 +269,11 @@ class Session:
         """True in a forked child process, where the I/O thread does not exist."""
         return forks() != self._forks
 
+    @property
+    def closed_by_user(self) -> bool:
+        """True if the connection is closed, and not because of an error."""
+        return self.state is ConnectionState.CLOSED and self.error is None
+
     def closed_error(self) -> Error:
         """Return the error for a call on a closed connection.
 

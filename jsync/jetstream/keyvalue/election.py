@@ -171,7 +171,8 @@ class Election(StopOnExit, NotCopyable):
     def _step_down(self, error: LockLostError) -> None:
         """End the term, on the thread of the lock, which notices a loss in time."""
         self._lock_thread = threading.current_thread()
-        self._session.callbacks.report(error)
+        if not self._session.closed_by_user:
+            self._session.callbacks.report(error)
         term = self._term
         if term is not None:
             self._end(term)

@@ -476,7 +476,8 @@ class Lock(NotCopyable):
 
     def _notify_lost(self, error: LockLostError) -> None:
         if self._on_lost is None:
-            self._session.callbacks.report(error)
+            if not self._session.closed_by_user:
+                self._session.callbacks.report(error)
             return
         try:
             self._on_lost(error)
