@@ -159,7 +159,16 @@ class World:
         except (URLError, OSError):
             return 0
 
+    def start_after_crash_loop(self) -> None:
+        """Start it again, as systemd does, if messages have killed one process after another."""
+        if (
+            self.process.poll() is not None
+            and "a crash loop" in Path("log").read_text()
+        ):
+            self.start()
+
     def is_ready(self) -> bool:
+        self.start_after_crash_loop()
         return self.get("/readyz") == 200
 
     def _poll(self) -> None:
@@ -239,6 +248,7 @@ class World:
             self.publish_one(subject, what)
 
     def is_settled(self) -> bool:
+        self.start_after_crash_loop()
         try:
             infos = [self.js.consumer("JOBS", name).info(timeout=2) for name in "wp"]
         except errors.Error:

@@ -525,7 +525,7 @@ def test_a_read_is_cancelled_by_any_thread() -> None:
 
 def test_any_thread_may_forget_the_first_answer() -> None:
     gone: list[int] = []
-    session = stub(reply_mux=stub(discard=gone.append))
+    session = stub(reply_mux=stub(discard=gone.append), last_error=None)
     driver = AtomicDriver(
         stub(session=session), cast("Any", None), stub(id="x"), ack_first=True
     )
@@ -576,7 +576,7 @@ class Still:
         self.handed_over.set()
 
     def start(self, *_: object, **__: object) -> None: ...
-    def current(self, *_: object) -> None: ...
+    def freshness(self, *_: object) -> None: ...
 
 
 def test_every_thread_waiting_for_a_revision_wakes() -> None:
@@ -608,7 +608,10 @@ class Keys:
 
 def test_two_threads_do_not_get_one_lock_object() -> None:
     session = stub(
-        write_buffer=write_buffer(), name="x", thread_factory=ThreadFactory()
+        write_buffer=write_buffer(),
+        name="x",
+        thread_factory=ThreadFactory(),
+        sleep=lambda seconds, until: until.wait(seconds),
     )
     keys = cast("Any", Keys())
     locks = [
