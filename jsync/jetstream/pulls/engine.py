@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 NANOSECONDS: Final = 1_000_000_000
 MIN_GRACE: Final = 0.25
-"""The fewest seconds that a client waits longer, so that the server ends the pull first."""
+"""The minimum seconds that a client waits longer, so that the server ends the pull first."""
 MAX_GRACE: Final = 1.0
-"""The most of these seconds, also for consumers without acks, whose late messages are lost."""
+"""The maximum, which also holds for consumers without acks, whose late messages are lost."""
 GRACE_ROUND_TRIPS: Final = 4
+"""The round trips of the connection that a client waits, within these limits."""
 LARGE_BATCH: Final = 1_000_000
 """The batch of a pull by bytes: an empty one would mean a single message (ADR-37)."""
 
