@@ -29,9 +29,9 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def mixed() -> Iterator[Cluster]:
     cluster = Cluster(binary=binary_of(LINES[-1]))
-    cluster.servers[0]._binary = binary_of("2.10")
+    old = cluster.servers[0]
+    old._binary = binary_of("2.10")
     with cluster:
-        old = cluster.servers[0]
         while cluster.meta_leader() is old:  # it could not create what the tests need
             old.kill()
             wait_for(lambda: cluster.meta_leader() is not old)

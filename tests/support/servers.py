@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from jsync import errors
 from jsync.server import LocalCluster, LocalServer
 
 from .websocket_framing import Framing
@@ -181,6 +182,16 @@ class RawClient:
 
 class Cluster(LocalCluster):
     """A cluster that tells tests which of its servers are leaders."""
+
+    def start(self, timeout: float = 120) -> None:
+        """Start the servers, again if they elect no leader.
+
+        This happens in about two of a hundred starts of a cluster with servers of 2.10.
+        """
+        try:
+            super().start(40)
+        except errors.TimeoutError:
+            super().start(timeout)
 
     def meta_leader(self, timeout: float = 60) -> LocalServer:
         """Return the meta leader of JetStream. Blocks until there is one."""
