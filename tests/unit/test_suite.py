@@ -159,6 +159,27 @@ def test_ci_names_tests_that_pass_when_retried(unsteady_file: Path) -> None:
     assert report[4:] == [report[1].replace("FAILED", "BY CHANCE")]
 
 
+def test_a_failed_set_up_counts_once(unsteady_file: Path) -> None:
+    unsteady_file.write_text(
+        "from pathlib import Path\n"
+        "import pytest\n"
+        f"RUNS = Path({str(unsteady_file.with_name('runs'))!r})\n"
+        "@pytest.fixture(scope='module')\n"
+        "def shared():\n"
+        "    with RUNS.open('a') as file:\n"
+        "        file.write('x')\n"
+        "    assert len(RUNS.read_text()) == 2, 'the reason'\n"
+        "def test_one(shared):\n"
+        "    pass\n"
+        "def test_two(shared):\n"
+        "    pass\n"
+    )
+    ended = run_tests(unsteady_file, MAX_RETRIES="1")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert unsteady_file.with_name("runs").read_text() == "xx"
+    assert ended.stdout.count("BY CHANCE: ") == 2
+
+
 def test_ci_fails_when_a_retried_test_fails(unsteady_file: Path) -> None:
     unsteady_file.write_text(unsteady_file.read_text().replace("== 2", "== 3"))
     ended = run_tests(unsteady_file, MAX_RETRIES="1")
