@@ -300,8 +300,10 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
                 the one to use, for instance with other replicas.
             on_progress: Called as `on_progress(done, total)` after each chunk, on this
                 thread, in bytes of the archive.
-            timeout: Seconds to wait for each chunk. Default: 30. At the end the server
-                may take an hour, unless it does not answer for `timeout`.
+            timeout: Seconds to wait for each answer of the server: the first one, and
+                those to each chunk. Default: 30. At the end the server may take an hour,
+                unless it does not answer for `timeout`. A restore that fails takes up to
+                `timeout` more, but at most 5 seconds, to delete the unfinished stream.
 
         Returns:
             The stream.
@@ -392,8 +394,11 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
                 that was interrupted. By default they are an error.
             on_progress: Called as `on_progress(stream, done, total)` after each chunk, on
                 this thread, in bytes of the archive.
-            timeout: Seconds to wait for each chunk. Default: 30. At the end of each stream
-                the server may take an hour, unless it does not answer for `timeout`.
+            timeout: Seconds to wait for each answer of the server: the first one, and
+                those to each chunk. Default: 30. At the end of each stream the server may
+                take an hour, unless it does not answer for `timeout`. A restore that fails
+                takes up to `timeout` more, but at most 5 seconds, to delete the unfinished
+                stream.
 
         Returns:
             The restored streams.

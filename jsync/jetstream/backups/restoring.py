@@ -55,15 +55,17 @@ if TYPE_CHECKING:
     from ..._fast import Msg
     from ...validation import Seconds
     from ..api import API
+    from ..management import Countdown
     from .driver import Progress
 
 RESTORE_SECONDS: Final = 3600.0
 """The most seconds that a server may take once it has the whole archive."""
-_PARTS_OF_TIMEOUT: Final = 3
-"""The number of looks for a silent server within the timeout, before the restore fails."""
+_PARTS_OF_TIMEOUT: Final = 4
+"""A server that is silent for one of these parts of the timeout is looked for."""
 _NO_RESPONDERS: Final = 503
 _NAME_IN_USE: Final = 10130
 _MAX_CLEANUP_SECONDS: Final = 5.0
+"""The most seconds that a failed restore takes to delete the unfinished stream."""
 _POLL_DELAYS: Final = (0.0, 0.05, 0.2, 0.5)
 """Pauses before each look for a stream that the server may still be creating."""
 
@@ -102,10 +104,14 @@ def restore(
     if not is_old:
         api.require(RESTORE_ARCHIVE)  # an older server reports an invalid tar
     _verify(archive, manifest)
-    check_overlap(api, stream, subjects_of(restored_config), countdown(api, timeout))
+    left = countdown(api, timeout)
+    # A server that does not list its streams may still restore one.
+    check_overlap(
+        api, stream, subjects_of(restored_config), countdown(api, timeout / 2)
+    )
     restoring = _Restore(api, stream, restored_config, timeout)
     # From an older archive, a server creates nothing before the archive is complete.
-    return restoring.run(archive, manifest.state, on_progress, hidden=not is_old)
+    return restoring.run(archive, manifest.state, on_progress, left, hidden=not is_old)
 
 
 def _restored_config(
@@ -158,15 +164,17 @@ class _Restore:
         archive: Path,
         state: dict[str, Any],
         on_progress: Progress | None,
+        left: Countdown,
         *,
         hidden: bool,
     ) -> StreamInfo:
+        """Restore the stream. The first answer may take the time `left`."""
         config = unfinished(self._config, self._mark) if hidden else self._config
         try:
             reply = self._api.request(
                 self._restore_subject,
                 {"config": config, "state": state},
-                timeout=self._timeout,
+                timeout=left(),
             )
         except APIError as error:
             if error.err_code == _NAME_IN_USE:
@@ -217,10 +225,11 @@ class _Restore:
         mailbox, token = open_request(session, subject, b"", deadline_after(timeout))
         try:
             while answer is None:
+                left = max(0.0, min(silent_at, end) - monotonic())
                 try:
-                    answer = mailbox.next(timeout / _PARTS_OF_TIMEOUT)
+                    answer = mailbox.next(min(left, timeout / _PARTS_OF_TIMEOUT))
                 except errors.TimeoutError as late:
-                    found = self._restorer(hidden=hidden)
+                    found = self._restorer(silent_at, hidden=hidden)
                     leader = leader or found
                     if found == (leader or ""):
                         silent_at = monotonic() + timeout
@@ -235,12 +244,12 @@ class _Restore:
             raise BackupError("the server gave up the restore: begin again")
         return StreamInfo.from_wire(parse_reply(answer.data, self._restore_subject))
 
-    def _restorer(self, *, hidden: bool) -> str | None:
+    def _restorer(self, deadline: float, *, hidden: bool) -> str | None:
         """Return the leader of the stream, or "" if it is not known.
 
-        None: the stream of this restore does not answer.
+        None: the stream of this restore does not answer until the deadline.
         """
-        wait = min(self._timeout, _MAX_CLEANUP_SECONDS)
+        wait = min(max(0.0, deadline - monotonic()), _MAX_CLEANUP_SECONDS)
         try:
             info = stream_info(self._api, self._stream, timeout=wait)
         except StreamNotFoundError:
@@ -268,20 +277,19 @@ class _Restore:
 
     def _finish(self) -> StreamInfo:
         """Give the complete stream its final configuration."""
-        deadline = monotonic() + self._timeout
+        left = countdown(self._api, self._timeout)
         subject = f"STREAM.UPDATE.{self._stream}"
         while True:
             try:
-                reply = self._api.request(subject, self._config, timeout=self._timeout)
+                reply = self._api.request(subject, self._config, timeout=left())
                 return StreamInfo.from_wire(reply)
             except SubjectOverlapError as error:
-                left = countdown(self._api, self._timeout)
                 subjects = subjects_of(self._config)
                 check_overlap(self._api, self._stream, subjects, left, error)
                 raise
             except (errors.TimeoutError, JetStreamNotEnabledError):
                 # The update can be repeated, and may have been done.
-                if monotonic() > deadline:
+                if left() <= _POLL_DELAYS[-1]:
                     raise
                 self._api.session.sleep(_POLL_DELAYS[-1])
 
@@ -295,16 +303,16 @@ class _Restore:
 
         `ended` is whether the server itself has ended the restore.
         """
-        wait = min(self._timeout, _MAX_CLEANUP_SECONDS)
+        left = countdown(self._api, min(self._timeout, _MAX_CLEANUP_SECONDS))
         for pause in (0.0,) if ended else _POLL_DELAYS:
             try:
-                self._api.session.sleep(pause)
-                info = stream_info(self._api, self._stream, timeout=wait)
+                self._api.session.sleep(min(pause, left()))
+                info = stream_info(self._api, self._stream, timeout=left())
                 if (info.config.metadata or {}).get(UNFINISHED) != self._mark:
                     return True  # another stream of this name
                 if self._config.get("mirror"):
                     return False  # it has begun to copy its origin
-                delete_stream(self._api, self._stream, wait)
+                delete_stream(self._api, self._stream, left())
                 return True
             except StreamNotFoundError:
                 continue

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import resource
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +19,12 @@ from jsync.jetstream.backups.engine import CHUNK
 
 from ....support.connection_faults import FakeServer
 from ....support.fake_jetstream import FakeReply, answer_requests
-from ....support.proxy import FaultProxy, Side, frame_filter
+from ....support.proxy import FaultProxy, Side, frame_changer, frame_filter
 from ....support.servers import wait_for
 from ....support.threads import SOON
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from jsync.server import LocalServer
@@ -385,6 +388,94 @@ def test_an_unanswered_restore_says_what_remains(
             context.restore_streams(tmp_path, timeout=0.3)
         proxy.rewrite(None)
     assert "may be left on the server" in late.value.__notes__[0]
+
+
+def test_the_checks_before_a_restore_count_too(
+    backed_up: str, server: LocalServer, tmp_path: Path
+) -> None:
+    def slow(frame: bytes, to: Side) -> bytes:
+        if to == "server" and b"STREAM.NAMES" in frame:
+            return b""
+        if to == "server" and b"STREAM.RESTORE" in frame:
+            time.sleep(0.7)
+        return frame
+
+    with (
+        restoring_through(server, slow) as js,
+        pytest.raises(errors.TimeoutError, match=r"STREAM\.RESTORE"),
+    ):
+        js.restore_stream(tmp_path, timeout=1)
+
+
+def test_a_slow_cleanup_ends_within_the_timeout(
+    backed_up: str, server: LocalServer, tmp_path: Path
+) -> None:
+    looks = 0
+
+    def slow(frame: bytes, to: Side) -> bytes:
+        nonlocal looks
+        if to == "server" and b"STREAM.RESTORE" in frame:
+            return b""
+        if to == "server" and b"STREAM.INFO" in frame:
+            looks += 1
+            time.sleep(0.7)
+        return frame
+
+    with (
+        restoring_through(server, slow) as js,
+        pytest.raises(errors.TimeoutError) as late,
+    ):
+        js.restore_stream(tmp_path, timeout=1)
+    assert f"a part of stream {backed_up} may be left" in late.value.__notes__[0]
+    assert looks <= 2
+
+
+def test_slow_looks_prolong_no_silent_restore(
+    backed_up: str, server: LocalServer, tmp_path: Path
+) -> None:
+    looks = 0
+    complete = False
+
+    def slow(frame: bytes, to: Side) -> bytes:
+        nonlocal looks
+        if to == "server" and b"STREAM.INFO" in frame:
+            looks += 1
+            time.sleep(0.9)
+        return (
+            b"" if complete and to == "server" and b"PUB $JS.SNAP" in frame else frame
+        )
+
+    def end(done: int, total: int) -> None:
+        nonlocal complete
+        complete = done == total
+
+    with (
+        restoring_through(server, slow) as js,
+        pytest.raises(errors.TimeoutError, match="that restores stream"),
+    ):
+        js.restore_stream(tmp_path, on_progress=end, timeout=1)
+    assert looks <= 2  # one for the restore, one for its cleanup
+
+
+@pytest.fixture
+def backed_up(js: jsync.JetStream, unique: str, tmp_path: Path) -> str:
+    """Return the name of a stream that is a backup in `tmp_path` and no longer exists."""
+    stream = filled(js, unique, 1)
+    stream.backup(tmp_path)
+    stream.delete()
+    return unique
+
+
+@contextlib.contextmanager
+def restoring_through(
+    server: LocalServer, change: Callable[[bytes, Side], bytes]
+) -> Iterator[jsync.JetStream]:
+    with (
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        jsync.connect(proxy.url) as nc,
+    ):
+        proxy.rewrite(frame_changer(change))
+        yield nc.jetstream()
 
 
 # Accounts -----------------------------------------------------------------------------
