@@ -147,12 +147,17 @@ class API:
         if needs:
             self.require(needs)
         data = b"" if payload is None else _json(payload)
-        wait = self.seconds(timeout)
+        wait = self.timeout if timeout is None else check_seconds(timeout, "timeout")
         try:
-            reply = self._exchange(subject, data, wait)
+            msg = request_until(
+                *(self.session, f"{self.prefix}.{subject}", data),
+                *(wait, monotonic() + wait, None),
+            )
+            reply = parse_reply(msg.data, subject)
         except (
             InvalidJSONError,
             JetStreamNotEnabledError,
+            NoRespondersError,
             errors.TimeoutError,
         ) as error:
             # An older server may answer an unknown request with an error, or not at
@@ -165,6 +170,8 @@ class API:
                     else "the request was not answered"
                 )
                 raise self._unsupported(missing, outcome) from error
+            if isinstance(error, NoRespondersError):
+                raise self.not_enabled_error() from error
             raise
         if needs and "config" in reply:
             config = get_field(reply, "config", dict[str, Any](), dict[str, Any])
@@ -256,16 +263,6 @@ class API:
         api = API(self.owner, f"$JS.{domain}.API", self.timeout)
         return api.request(subject, timeout=max(0.0, deadline - monotonic()))
 
-    def _exchange(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
-        try:
-            msg = request_until(
-                *(self.session, f"{self.prefix}.{subject}", data),
-                *(timeout, monotonic() + timeout, None),
-            )
-        except NoRespondersError as no_responders:
-            raise self.not_enabled_error() from no_responders
-        return parse_reply(msg.data, subject)
-
     def not_enabled_error(self) -> JetStreamNotEnabledError:
         """Return the error for a request to JetStream without responders."""
         return JetStreamNotEnabledError(
@@ -282,7 +279,7 @@ class API:
         if server == info.server_id:
             return line
         try:
-            reply = self._exchange("INFO", b"", min(self.timeout, INFO_TIMEOUT))
+            reply = self.request("INFO", timeout=min(self.timeout, INFO_TIMEOUT))
         except (JetStreamError, errors.TimeoutError, PermissionsError):
             return version_of_server(info)
         line = version_of_api_level(AccountInfo.from_wire(reply).api.level)

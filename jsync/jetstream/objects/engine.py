@@ -250,19 +250,24 @@ def tokens_of(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tokens))
 
 
-def decode_name(token: str) -> str | None:
-    """Decode the name from a token of a subject. None: no name has that token."""
+def decode_name(token: str) -> tuple[str | None, bool]:
+    """Decode the name from a token of a subject.
+
+    Returns:
+        The name, None if no name has that token, and whether another client has encoded the
+        name in another way than jsync.
+    """
     try:
         data = base64.urlsafe_b64decode(token)
     except ValueError:
-        return None
+        return None, False
     try:
         name = data.decode()
     except UnicodeDecodeError:
         name = data.decode("latin-1")
-    if name and (token == encode_name(name) or token in tokens_of(name)):
-        return name
-    return None
+    if token == encode_name(name):
+        return name or None, False
+    return (name, True) if token in tokens_of(name) else (None, False)
 
 
 def _is_latin(token: str) -> bool:
@@ -314,7 +319,9 @@ def encode_info(info: ObjectInfo) -> bytes:
         size=info.size,
         chunks=info.chunks,
         description=info.description,
-        headers={name: info.headers.get_all(name) for name in info.headers} or None,
+        headers=None
+        if not info.headers
+        else {name: info.headers.get_all(name) for name in info.headers},
         metadata=info.metadata or None,
         options=options,
         digest=info.digest,
@@ -405,7 +412,7 @@ class StoreLayout:
                 nuid=new_nuid(),
                 modified=message.timestamp,
                 revision=message.sequence,
-                subject_token=_unusual_token(error.key, error.name),
+                subject_token=error.key if decode_name(error.key)[1] else None,
             )
 
     # For a watch ----------------------------------------------------------------------
@@ -460,13 +467,12 @@ class StoreLayout:
         read as far as possible and never raise for a wrong type.
         """
         token = subject[len(self.infos) :]
-        name = decode_name(token)
+        name, is_unusual = decode_name(token)
         try:
             if name is None:
                 raise ValueError("the subject is not the base64url of a name")
             record = _decode(data)
-            unusual = _unusual_token(token, name)
-            if unusual and _is_latin(unusual) and record.name not in (None, "", name):
+            if is_unusual and _is_latin(token) and record.name not in (None, "", name):
                 # Bytes that are not UTF-8 may have any encoding, so the info must confirm it.
                 raise ValueError(f"name is {record.name!r:.100}")
             fields = _fields(record, name)
@@ -487,7 +493,7 @@ class StoreLayout:
             bucket=self.bucket,
             modified=stored,
             revision=revision,
-            subject_token=unusual,
+            subject_token=token if is_unusual else None,
             **fields,
         )
 
@@ -505,11 +511,6 @@ class StoreLayout:
 
     def __repr__(self) -> str:
         return f"<StoreLayout of {self.bucket!r}>"
-
-
-def _unusual_token(token: str, name: str) -> str | None:
-    """Return the token of a name if another client has encoded it in another way."""
-    return None if token == encode_name(name) else token
 
 
 # The fields of an info ----------------------------------------------------------------
@@ -532,8 +533,12 @@ def _fields(record: _Read, name: str) -> dict[str, Any]:
         "link": link,
         "digest": digest if isinstance(digest, str) and digest else None,
         "deleted": bool(record.deleted),
-        "renamed_to": _other_name(record.renamed_to, name),
-        "renamed_from": _other_name(record.renamed_from, name),
+        "renamed_to": _other_name(record.renamed_to, name)
+        if record.renamed_to
+        else None,
+        "renamed_from": _other_name(record.renamed_from, name)
+        if record.renamed_from
+        else None,
     }
     if record.deleted or link is not None:
         # Deletions and links have no bytes, so the other fields have no meaning.
@@ -550,7 +555,7 @@ def _fields(record: _Read, name: str) -> dict[str, Any]:
 def _other_name(value: Any, name: str) -> str | None:
     """Read another name that a rename has stored. None: it is not a valid one."""
     try:
-        return None if value in (None, name) else check_object(value)
+        return None if value == name else check_object(value)
     except InvalidObjectNameError:
         return None
 

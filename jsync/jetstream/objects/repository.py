@@ -21,12 +21,13 @@ from ...errors import (
     StreamNotFoundError,
     WrongLastSequenceError,
 )
+from ...models import StoredMessage
 from ..buckets import driver as buckets
 from ..buckets.engine import TRANSIENT_ERRORS
 from ..management import purge_stream, stream_info
 from ..publishing.publish import RETRY_SECONDS, publish
 from ..publishing.publisher import Publisher
-from ..stored.get import direct_get_last, get_message
+from ..stored.get import direct_get_of_subject, get_message
 from ..stream_end.engine import end_in
 from ..watching.driver import open_watch
 from .engine import (
@@ -46,7 +47,7 @@ from .watch import ObjectWatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...models import StoredMessage, StreamInfo
+    from ...models import StreamInfo
     from ..api import API
     from .engine import ObjectInfo
 
@@ -127,6 +128,8 @@ class ObjectRepository:
         older deletion.
         """
         layout = self.layout
+        check_object(name)
+        check_object(name)  # a link may lead to anything
         direct = layout.direct and not by_leader
         info = self.last(name, timeout, direct=direct)
         if direct and (info is None or info.deleted):
@@ -177,10 +180,11 @@ class ObjectRepository:
 
     def last_from_any_replica(self, name: str, timeout: float) -> ObjectInfo | None:
         """Get the last info of a name from any server. Quicker than `occupied`, may be old."""
-        layout = self.layout
+        layout, deadline = self.layout, monotonic() + timeout
 
         def get(subject: str) -> StoredMessage | None:
-            return direct_get_last(self.api, layout.stream, subject, timeout)
+            found = direct_get_of_subject(self.api, layout.stream, subject, deadline)
+            return None if found is None else StoredMessage.from_answer(*found)
 
         if layout.direct:
             with contextlib.suppress(NoRespondersError):
@@ -211,7 +215,7 @@ class ObjectRepository:
         found: ObjectInfo | None = None
         bad: InvalidObjectInfoError | None = None
         unreadable: UnreadableInfo | None = None
-        for token in tokens_of(check_object(name)):
+        for token in tokens_of(name):
             message = get(self.layout.infos + token)
             if message is None:
                 continue

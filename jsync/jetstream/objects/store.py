@@ -29,6 +29,7 @@ from ...errors import (
 from ...hints import explain_attributes, explain_keywords
 from ...validation import (
     check_bool,
+    check_callable,
     check_count,
     check_int,
     check_optional_callable,
@@ -160,7 +161,7 @@ class ObjectStore:
             print(info.size, info.digest)
             ```
         """
-        total = _size_of(data)
+        total = None if progress is None else _size_of(data)
         upload = self._start_upload(
             name, description, headers, metadata, chunk_size, progress, total, timeout
         )
@@ -240,7 +241,8 @@ class ObjectStore:
         exclusive: bool = False,
     ) -> Upload:
         objects = self._objects
-        check_optional_callable(progress, "progress")
+        if progress is not None:
+            check_callable(progress, "progress")
         max_payload = objects.api.session.info.max_payload
         if chunk_size is None:
             chunk_size = min(CHUNK_SIZE, max_payload)
@@ -675,6 +677,7 @@ class ObjectStore:
             ```
         """
         objects = self._objects
+        check_object(name)
         seconds = objects.api.seconds(timeout)
         changes: dict[str, Any] = {}
         if description is not UNSET:
@@ -727,6 +730,7 @@ class ObjectStore:
             ```
         """
         objects = self._objects
+        check_object(name)
         seconds = objects.api.seconds(timeout)
         if last is not None:
             check_int(last, "last", 1)

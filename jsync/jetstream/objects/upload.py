@@ -111,18 +111,22 @@ class Upload:
         self._chunks += 1
         self._digest.update(chunk)
         self._size += len(chunk)
-        while self._waiting and self._waiting[0].done():
-            self._take_ack()
+        if self._waiting[0].done():
+            self._take_acks(wait=False)
         if self._progress is not None:
             self._progress(self._size)
 
-    def _take_ack(self) -> None:
-        sequence = self._waiting.popleft().result().seq
-        if sequence <= self._stored:
-            raise ChunkOrderError(
-                f"chunks of {self._info.name!r} were stored in another order; put it again"
-            )
-        self._stored = sequence
+    def _take_acks(self, *, wait: bool) -> None:
+        """Take the acks of chunks that have come, or wait for all."""
+        waiting = self._waiting
+        while waiting and (wait or waiting[0].done()):
+            sequence = waiting.popleft().result().seq
+            if sequence <= self._stored:
+                raise ChunkOrderError(
+                    f"chunks of {self._info.name!r} were stored in another order; put it "
+                    "again"
+                )
+            self._stored = sequence
 
     def finish(self) -> ObjectInfo:
         """Send the rest, wait until all chunks are stored, and make them the object."""
@@ -137,8 +141,7 @@ class Upload:
         is_plain = current is None or not (current.renamed_to or current.renamed_from)
         if self.exclusive and current is not None and not current.deleted:
             is_plain = False  # it may be deleted by now
-        while self._waiting:
-            self._take_ack()
+        self._take_acks(wait=True)
         info = msgspec.structs.replace(
             self._info,
             size=self._size,

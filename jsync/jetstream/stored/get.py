@@ -132,18 +132,6 @@ def direct_get_of_subject(
     return None
 
 
-def direct_get_last(
-    api: API, stream: str, subject: str, timeout: float
-) -> StoredMessage | None:
-    """Get the last message of a subject from any server, which may be behind the leader.
-
-    None if that server has no message. Raises `NoRespondersError` if no server answers direct
-    gets. The caller checks the arguments.
-    """
-    query = {"last_by_subj": subject}
-    return _direct_get(api, stream, query, monotonic() + timeout)
-
-
 def _get_query(
     sequence: int | None,
     last_by_subject: str | None,
