@@ -28,6 +28,7 @@ from ..errors import (
     PermissionsError,
     SlowConsumerError,
     StaleConnectionError,
+    SubscriptionLimitError,
     WebSocketError,
 )
 from ..terminal import printable
@@ -975,9 +976,11 @@ class IOThread:
             raise ConnectionLostError(pending.reason)
 
     def _on_server_error(self, error: Error) -> None:
-        self._session.last_error = error
-        if isinstance(error, PermissionsError):
+        if isinstance(error, SubscriptionLimitError):
+            error = self._session.on_subscription_limit()
+        elif isinstance(error, PermissionsError):
             self._session.on_permission_error(error)
+        self._session.last_error = error
         if is_fatal(error):
             raise error
         self._session.callbacks.report(error)

@@ -22,6 +22,7 @@ from ..errors import (
     ProtocolError,
     ServerLimitError,
     StaleConnectionError,
+    SubscriptionLimitError,
     TLSError,
 )
 
@@ -189,7 +190,7 @@ _ERRORS: Final[tuple[tuple[str, type[Error]], ...]] = (
     ("maximum connections exceeded", ServerLimitError),
     ("maximum account active connections exceeded", ServerLimitError),
     ("maximum payload", ServerLimitError),
-    ("maximum subscriptions exceeded", ServerLimitError),
+    ("maximum subscriptions exceeded", SubscriptionLimitError),
     ("connection throttling", ServerLimitError),
     ("invalid subject", InvalidSubjectError),
     ("invalid publish subject", InvalidSubjectError),
@@ -238,8 +239,7 @@ def is_fatal(error: Error) -> bool:
 
     False for an unknown text: if the server does close, the next read notices it.
     """
-    too_many_subscriptions = str(error).lower().startswith("maximum subscriptions")
-    return isinstance(error, errors.ConnectionError) and not too_many_subscriptions
+    return isinstance(error, errors.ConnectionError)
 
 
 def _unquote(text: str) -> str:

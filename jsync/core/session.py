@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import threading
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -31,7 +32,13 @@ from .._fast import (
     WriteBuffer,
     forks,
 )
-from ..errors import ConnectionClosedError, ConnectionLostError, Error, PermissionsError
+from ..errors import (
+    ConnectionClosedError,
+    ConnectionLostError,
+    Error,
+    PermissionsError,
+    SubscriptionLimitError,
+)
 from .callback_pool import CallbackPool
 from .callbacks import CallbackExecutor, ThreadFactory, as_callback_error
 from .drain import Drainable, drain_all
@@ -64,6 +71,9 @@ NO_THREAD_SECONDS = 0.5
 
 MAX_IDLE_INBOXES = 16
 """The most unused subscriptions that are kept for later pulls."""
+
+MAX_ENDED_SIDS = 1024
+"""The most ended subscriptions that are kept, as the server may still refuse them."""
 
 _DISCARD = Sink()
 _session_numbers = AtomicCounter()
@@ -183,6 +193,8 @@ class Session:
         self.interests: dict[int, SubscriptionEntry] = {}
         self.idle_inboxes: list[SubscriptionEntry] = []
         """The unused subscriptions among `interests`, for `acquire_inbox`."""
+        self._ended_sids: deque[int] = deque(maxlen=MAX_ENDED_SIDS)
+        """The last subscriptions of this connection that ended."""
         self._drainables: WeakCollection[Drainable] = WeakCollection()
         self._draining: set[threading.Thread] = set()
         self._is_draining = False
@@ -346,7 +358,8 @@ class Session:
     def remove_subscription(self, sid: int) -> None:
         """Remove a subscription without UNSUB, because the server ends it as well."""
         with self.lock:
-            self.interests.pop(sid, None)
+            if self.interests.pop(sid, None) is not None:
+                self._ended_sids.append(sid)
             self.io_loop.unsubscribe(sid)
 
     def stop_delivery(self, sid: int) -> None:
@@ -446,6 +459,45 @@ class Session:
                 for i in list(self.interests.values())
                 if i.subject == error.subject and i.queue == queue
             ]
+        self._refuse_subscriptions(refused, error)
+
+    def on_subscription_limit(self) -> SubscriptionLimitError:
+        """Fail a subscription that the server has refused, and return its error.
+
+        The server does not name it. It is the newest one, even if that has ended by now,
+        because a connection at its limit gets no further ones. A subscription that ends at
+        the same moment may make room for a newer one, so an UNSUB makes sure that the server
+        does not keep the one that fails here.
+        """
+        with self.lock:
+            # Unused ones take room, and one that was refused would never get a message.
+            while self.idle_inboxes:
+                with contextlib.suppress(IndexError):  # another thread was quicker
+                    self.unsubscribe(self.idle_inboxes.pop().sid)
+            sid = max([*self.interests, *self._ended_sids], default=0)
+            refused = self.interests.get(sid)
+            subject = refused.subject if refused else ""
+            error = SubscriptionLimitError(
+                "maximum subscriptions exceeded"
+                + (f" by the one to {subject!r}" if subject else "")
+                + ": close others, use another connection, or raise the limit of the "
+                "server or the account",
+                subject=subject,
+                operation="subscribe",
+            )
+            if refused is not None:
+                self.unsubscribe(sid)
+            with contextlib.suppress(ValueError):
+                self._ended_sids.remove(sid)  # the next error is for an older one
+        if refused is not None:
+            self._refuse_subscriptions([refused], error)
+        return error
+
+    def _refuse_subscriptions(
+        self, refused: Sequence[SubscriptionEntry], error: PermissionsError
+    ) -> None:
+        """End the subscriptions and requests that get no messages."""
+        with self.lock:
             for interest in refused:
                 self.remove_subscription(interest.sid)
                 if interest.sink is self.reply_mux:
@@ -651,6 +703,7 @@ class Session:
                 raise self.closed_error()
             again = self.server is not None
             self.server = server
+            self._ended_sids.clear()
             first = b"".join([i.commands() for i in list(self.interests.values())])
             fd, direct, records = stream.fd, stream.direct, stream.records
             self.io_loop.open(fd, direct=direct, records=records)

@@ -34,6 +34,7 @@ Error
     ├── NoRespondersError             the subject of a request has no subscribers
     ├── NoReplySubjectError           the message has no reply subject
     ├── PermissionsError              the account may not publish or subscribe there
+    │   └── SubscriptionLimitError    the connection has its maximum of subscriptions
     ├── SlowConsumerError             a subscription dropped messages: its reader is slow
     ├── CallbackPoolExhaustedError    messages wait, as all callback threads are busy
     ├── SubscriptionClosedError       the subscription has ended
@@ -312,6 +313,7 @@ from .client import (
     StaleConnectionError as StaleConnectionError,
     StallTimeoutError as StallTimeoutError,
     SubscriptionClosedError as SubscriptionClosedError,
+    SubscriptionLimitError as SubscriptionLimitError,
     TimeoutError as TimeoutError,
     TLSError as TLSError,
     UnreadableHeadersError as UnreadableHeadersError,

@@ -175,8 +175,8 @@ class WebSocketError(ConnectionError):
 class ServerLimitError(ConnectionError):
     """The server closed the connection because of a limit.
 
-    The connection count, the subscription count, the size of a message or the speed of your
-    reader exceeds the configuration of the server. The message says which.
+    The connection count, the size of a message or the speed of your reader exceeds the
+    configuration of the server. The message says which.
     """
 
 
@@ -275,6 +275,14 @@ class PermissionsError(Error):
         self.subject = subject
         self.operation = operation
         """`publish` or `subscribe`."""
+
+
+class SubscriptionLimitError(PermissionsError):
+    """The server refused a subscription, because the connection has its maximum number.
+
+    Close other subscriptions, use another connection, or raise `max_subscriptions` of the
+    server or of the account. Pulls, watches and replies to requests need one each.
+    """
 
 
 class SlowConsumerError(Error):

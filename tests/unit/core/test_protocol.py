@@ -31,6 +31,7 @@ from jsync.errors import (
     ProtocolError,
     ServerLimitError,
     StaleConnectionError,
+    SubscriptionLimitError,
     TLSError,
 )
 
@@ -222,8 +223,8 @@ def test_a_subscription_cannot_smuggle_a_command(
         ("Maximum Connections Exceeded", ServerLimitError, True),
         ("maximum account active connections exceeded", ServerLimitError, True),
         ("Maximum Payload Violation", ServerLimitError, True),
-        ("maximum subscriptions exceeded", ServerLimitError, False),
-        ("Maximum Subscriptions Exceeded", ServerLimitError, False),
+        ("maximum subscriptions exceeded", SubscriptionLimitError, False),
+        ("Maximum Subscriptions Exceeded", SubscriptionLimitError, False),
         (
             "Connection throttling is active. Please try again later.",
             ServerLimitError,
