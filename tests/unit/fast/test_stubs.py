@@ -1,17 +1,12 @@
-"""Tests that the stub of the extension matches it for type checkers and readers."""
+"""Tests that the stub of the extension matches it for readers. `make types` runs stubtest."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import pytest
 
 import jsync
 from jsync import _fast, testing
@@ -19,26 +14,7 @@ from jsync import _fast, testing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.tools
-
 ROOT = Path(__file__).parents[3]
-PYPROJECT = ROOT / "pyproject.toml"
-
-
-def test_the_stub_agrees_with_the_extension() -> None:
-    assert importlib.util.find_spec("mypy") is not None, (
-        "mypy is missing: install the `lint` dependency group (pip install --group lint)"
-    )
-    checked = subprocess.run(
-        [
-            *(sys.executable, "-m", "mypy.stubtest"),
-            *("--mypy-config-file", str(PYPROJECT), "jsync._fast"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_the_extension_lists_all_parts() -> None:
