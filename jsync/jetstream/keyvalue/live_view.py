@@ -14,6 +14,7 @@ from ...core.sync import ForkSafeRLock
 from ...errors import Error, SubscriptionClosedError
 from ...validation import check_seconds, format_seconds
 from ..watching.callback import WatchCallback
+from ..watching.driver import INFO_TIMEOUT
 from ..watching.freshness import Applied
 from .codecs import Value
 from .expiry import Expiry
@@ -306,7 +307,9 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         """Request the keys of the bucket, and drop those that have no message. Blocks."""
         before = len(self._entries)
         with contextlib.suppress(Error):
-            keys, last = self._changes.listed(monotonic())
+            # A slow server gets more time after each failure, in a tenth of the time.
+            most = max(INFO_TIMEOUT, self._list_after / 10)
+            keys, last = self._changes.listed(monotonic() + most)
             for held in (self._entries, self._markers):
                 for key in [key for key in held if self._stored(key) not in keys]:
                     entry = self._entries.get(key)

@@ -404,7 +404,10 @@ class WatchReader(Drainable, Generic[Item]):
             self._initial.ends_at(last)
 
     def listed(self, deadline: float) -> tuple[set[str], int]:
-        """Query the leader for its keys, in stored form, and the end of the stream. Blocks."""
+        """Query the leader for its keys, in stored form, and the end of the stream.
+
+        Blocks until the deadline, with a request for each filter. Raises `TimeoutError`.
+        """
         factory, size = self._factory, len(self._layout.prefix)
         keys: set[str] = set()
         last = 0
@@ -412,7 +415,7 @@ class WatchReader(Drainable, Generic[Item]):
             info = stream_info(
                 *(factory.api, factory.stream),
                 subjects_filter=subject,
-                timeout=max(INFO_TIMEOUT, deadline - monotonic()),
+                timeout=max(0.0, deadline - monotonic()),
             )
             last = max(last, end_in(info).sequence)
             keys.update([name[size:] for name in info.state.subjects or ()])

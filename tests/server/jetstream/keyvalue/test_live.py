@@ -10,13 +10,15 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.watching.driver import INFO_TIMEOUT
 
+from ....support.proxy import frame_changer
 from ....support.servers import wait_for
 from ....support.threads import LONG, SOON, Recorder, Thread
 from .support import fill
 
 if TYPE_CHECKING:
-    from ....support.proxy import FaultProxy
+    from ....support.proxy import FaultProxy, Side
 
 pytestmark = pytest.mark.server
 
@@ -233,6 +235,25 @@ def test_messages_removed_one_by_one_leave_a_copy(
         wait_for(lambda: sorted(view) == ["a", "b.2"])
         wait_for(lambda: list(part) == ["b.2"])
         assert sorted(bucket.keys()) == ["a", "b.2"]
+
+
+def test_listing_several_filters_has_one_deadline(
+    far_bucket: jsync.KeyValue, proxy: FaultProxy
+) -> None:
+    requests = 0
+
+    def slow(frame: bytes, to: Side) -> bytes:
+        nonlocal requests
+        if to == "server" and b"subjects_filter" in frame:
+            requests += 1
+            time.sleep(0.6 * INFO_TIMEOUT)
+        return frame
+
+    with far_bucket.live("a", "b", "c") as view:
+        proxy.rewrite(frame_changer(slow))
+        view._drop_unlisted()
+        assert 1 <= requests <= 2
+        proxy.rewrite(None)
 
 
 def test_a_limit_that_drops_old_entries_is_followed(
