@@ -9,12 +9,13 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ... import errors
 from ..._fast import JetStreamMailbox, PreparedRequest, RowBuffer
 from ...core.requests import request_until
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...errors import Error
 from .delivery import is_ack_of, nak_unread, take_all
-from .engine import PROBE, encode_request, has_more_pending
+from .engine import PROBE, encode_request, grace_after, has_more_pending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     from .priority import PriorityOptions
 
 IN_FLIGHT_TIMEOUT = 1.0
-"""Seconds to wait for messages that the server sent before it saw the unsubscribe."""
+"""Seconds to wait for messages that the server sent before it saw the unsubscribe.
+
+A consumer with acks can give them back later, so it waits for `grace_after` only.
+"""
 LATE_SECONDS = 10.0
-"""Seconds to give back messages of a pull that the server did not end in time."""
+"""Seconds to give back messages that come after the end of their pull."""
 INITIAL_BACKOFF, MAX_BACKOFF = 0.001, 0.02
 """Seconds between two probes. The pause doubles each time, up to the second value."""
 
@@ -128,6 +132,8 @@ class PullInbox:
         self.mailbox.pin = target.pin
         self._on_lost, self._on_connected = on_lost, on_connected
         self._on_denied = on_denied
+        self._is_left = False
+        """True once the subscription only gives late messages back."""
 
     def open(self) -> None:
         """Subscribe. The SUB is written together with the first pull."""
@@ -202,7 +208,8 @@ class PullInbox:
         """Take no more messages. Readers get the buffered ones, then `error` or the end."""
         if not self.mailbox.closed:
             self.mailbox.close(error)
-        self._unsubscribe()
+        if not self._is_left:
+            self._unsubscribe()
         if self._close_timer is not None:
             self._close_timer.cancel()  # the timer would keep this object alive until then
             self._finish_close()
@@ -215,21 +222,55 @@ class PullInbox:
 
         `is_open` returns whether a pull is unanswered. Blocks for two round trips, or while
         messages keep arriving for unanswered pulls, within the limits of `DrainTimeouts`.
+        Messages that arrive later go back to the server, if the consumer has acks.
         """
+        grace = (
+            grace_after(self._session.round_trip) if self.acks else IN_FLIGHT_TIMEOUT
+        )
         try:
             with contextlib.suppress(Error):
                 self._await_answers(is_open)
             if self.mailbox.closed:
                 return
             self._session.stop_delivery(self.mailbox.sid)
-            with contextlib.suppress(Error):
+            try:
                 # When the PONG arrives, everything that the server sent before it has
                 # arrived.
-                self._session.ping(monotonic() + IN_FLIGHT_TIMEOUT)
+                self._session.ping(monotonic() + grace)
+            except errors.TimeoutError:
+                if self.acks:
+                    self._return_late_messages()
+            except Error:
+                pass  # the connection is lost, and with it what was on its way
         except BaseException:  # Ctrl-C: readers must not wait for ever
             self.close()
             raise
         self._end()
+
+    def _return_late_messages(self) -> None:
+        """Give back messages that arrive from now on, for some seconds."""
+        interest = self._session.interests.get(self.mailbox.sid)
+        if interest is None:
+            return
+        self._is_left = True
+        session, sid = self._session, interest.sid
+        late = JetStreamMailbox(session.write_buffer, sid)
+        late.pin = self.target.pin
+
+        def give_back() -> None:
+            late.on_first = give_back
+            nak_unread(late, acks=True)
+
+        def end() -> None:
+            session.remove_subscription(sid)
+            late.on_first = None  # break the reference cycle
+
+        late.on_first = give_back
+        interest.sink, interest.on_lost, interest.on_connected = late, None, None
+        interest.on_permission_error = None
+        session.io_loop.subscribe(sid, late)
+        session.stop_delivery(sid)
+        session.call_later(LATE_SECONDS, end)
 
     def _await_answers(self, is_open: Callable[[], bool]) -> None:
         """Block until the server has nothing to send for the pulls that are open.
@@ -304,7 +345,8 @@ class PullInbox:
     def _end(self) -> None:
         self.mailbox.close()
         self.mailbox.on_status = self.mailbox.on_credit = None
-        self._detach()
+        if not self._is_left:
+            self._detach()
 
     def _detach(self) -> None:
         self._session.remove_subscription(self.mailbox.sid)
@@ -362,29 +404,15 @@ class PooledInbox(PullInbox):
         Messages that are still on their way are given back when they arrive.
         """
         if self.target.acks and not self.is_complete:
-            with contextlib.suppress(IndexError):  # the I/O thread was faster
-                self._return_late_messages(self._lease.pop())
+            self._return_late_messages()
         self.close(error)
 
-    def _return_late_messages(self, interest: SubscriptionEntry) -> None:
-        session, sid = self._session, interest.sid
-        late = JetStreamMailbox(session.write_buffer, sid)
-        late.pin = self.target.pin
-
-        def give_back() -> None:
-            late.on_first = give_back
-            nak_unread(late, acks=True)
-
-        def end() -> None:
-            session.remove_subscription(sid)
-            late.on_first = None  # break the reference cycle
-
-        late.on_first = give_back
-        interest.sink, interest.on_lost = late, None
-        interest.on_permission_error = None
-        session.io_loop.subscribe(sid, late)
-        session.stop_delivery(sid)
-        session.call_later(LATE_SECONDS, end)
+    def _return_late_messages(self) -> None:
+        try:
+            self._lease.pop()
+        except IndexError:
+            return  # the I/O thread was faster
+        super()._return_late_messages()
 
     def close_nowait(self) -> None:
         if self.answered or self.mailbox.full:

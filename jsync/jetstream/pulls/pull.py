@@ -67,7 +67,6 @@ class Pull:
     def _start(self) -> None:
         self._retries = self.retries
         self.expiry = monotonic() + self._timeout
-        self.deadline = self.expiry + self.grace
         request = self._request
         while True:
             try:
@@ -84,6 +83,8 @@ class Pull:
                 raise
             else:
                 break
+        # A connection that was made again may be slower.
+        self.deadline = self.expiry + self.grace
 
     def _create_inbox(self) -> PooledInbox:
         target = self.target
@@ -220,8 +221,6 @@ class ReusablePull(Pull):
         super().__init__(target, request, timeout)
         self.key = key
         """The values from which `target` and `request` were made."""
-        self._max_wait = timeout + self.grace
-        self._until = self.heartbeat_timeout or self._max_wait
 
     def _create_inbox(self) -> ReusedInbox:
         return ReusedInbox(self.target, self._request, on_status=self._on_status)
@@ -232,12 +231,15 @@ class ReusablePull(Pull):
     def take(self) -> JetStreamMsg | None:
         begin = monotonic()
         self.expiry = begin + self._timeout
-        self.deadline = begin + self._max_wait
         self._retries = self.retries
         while True:
+            self.deadline = self.expiry + self.grace
+            until = self.deadline
+            if self.heartbeat_timeout:
+                until = begin + self.heartbeat_timeout
             try:
                 # The iteration handles the rest, and the heartbeats.
-                msg = self.inbox.pull_one(self._on_status, begin + self._until)
+                msg = self.inbox.pull_one(self._on_status, until)
             except ConnectionLostError:
                 self.inbox.close()
                 self.target.api.session.wait_connected(self.expiry)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+
+from jsync.jetstream.pulls.engine import grace_after
 
 from ....support.connection_faults import resident_bytes, subscribed
 from ....support.processes import run_child
@@ -127,6 +130,41 @@ def test_an_iteration_dropped_while_disconnected_returns_its_messages(
         assert sorted(numbers(rest)) == list(range(20))
     assert pulls.count == before
     wait_for(lambda: not far._session.interests.keys() - {1})
+
+
+@pytest.mark.parametrize("kind", ["messages", "fetch"])
+def test_messages_after_leaving_go_back(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    far: jsync.Connection,
+    far_worker: jsync.Consumer,
+    proxy: FaultProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    waits = []
+    ping = far._session.ping
+
+    def measured(deadline: float) -> None:
+        waits.append(deadline - monotonic())
+        ping(deadline)
+
+    monkeypatch.setattr(far._session, "ping", measured)
+    proxy.deaf("server")
+    fill(nc, stream, 10)
+    with (
+        far_worker.fetch(100, timeout=60)
+        if kind == "fetch"
+        else far_worker.messages(max_messages=30)
+    ):
+        wait_for(lambda: worker.info().num_ack_pending == 10)
+    (wait,) = waits
+    assert wait <= grace_after(far._session.round_trip)
+    proxy.hear()
+    # This must not take the ack_wait of a minute.
+    with worker.fetch(10, timeout=SOON) as rest:
+        assert sorted(numbers(rest)) == list(range(10))
 
 
 @ways

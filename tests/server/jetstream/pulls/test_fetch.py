@@ -9,7 +9,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.pulls.engine import MIN_GRACE, grace_after
+from jsync.jetstream.pulls.engine import MAX_GRACE, MIN_GRACE, grace_after
 from jsync.jetstream.pulls.pull import Pull
 
 from ....support.servers import monitor, wait_for
@@ -85,6 +85,25 @@ def test_a_slow_line_is_awaited(
         assert numbers([far_worker.next(timeout=0.01)]) == [0]
         assert numbers(far_worker.fetch(1, timeout=0.01)) == [1]
     assert worker.info().num_redelivered == 0
+
+
+def test_next_waits_longer_after_a_slow_reconnect(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    far: jsync.Connection,
+    far_worker: jsync.Consumer,
+    proxy: FaultProxy,
+    events: Events,
+) -> None:
+    fill(nc, stream, 2)
+    assert numbers([far_worker.next(timeout=2)]) == [0]
+    (pull,) = far_worker._idle
+    proxy.delay(0.2)
+    proxy.cut()
+    events.wait("reconnect")
+    assert numbers([far_worker.next(timeout=2)]) == [1]
+    assert far_worker._idle == [pull]
+    assert pull.deadline - pull.expiry == pytest.approx(MAX_GRACE)
 
 
 def test_messages_after_the_deadline_are_given_back(
