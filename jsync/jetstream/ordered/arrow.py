@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import (
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..api import API
 
 READ_ROWS = 50_000
+FILL_SECONDS = 0.2
+"""Seconds to wait for a full batch, until it is checked whether one can come."""
 
 
 class ArrowRange:
@@ -122,6 +124,11 @@ class _RangePull(OrderedPull):
 
     fill = (1, 1)
 
+    @property
+    def awaited(self) -> tuple[int, int]:
+        """The rows and bytes to wait for, one if the server allows only small pulls."""
+        return self.fill if self._engine.by_bytes else (1, 1)
+
     def stop(self) -> None:
         self.mailbox.close(discard=True)
         super().stop()
@@ -148,7 +155,9 @@ class ArrowReading(CloseOnExit, NotCopyable, ArrowIterator):
         pull = self._pull
         while pull is not None:
             mailbox = pull.mailbox
-            mailbox.await_rows(*pull.fill, inf)
+            until = monotonic() + FILL_SECONDS
+            if not mailbox.await_rows(*pull.awaited, until) and not mailbox.closed:
+                continue
             if len(mailbox):
                 if self._take(mailbox):
                     return

@@ -45,6 +45,8 @@ BEHIND_LEADER: Final = "its server is behind the leader of the stream"
 class OrderedPull(ContinuousPull):
     """Fills one backlog from the successive consumers of a read."""
 
+    adapts_silently = True
+
     def __init__(
         self,
         factory: ConsumerFactory,

@@ -40,6 +40,8 @@ class ContinuousPull(Delivery):
     """The pulls and the heartbeat watch behind `messages()` and `consume()`."""
 
     logger = logging.getLogger("jsync.consume")
+    adapts_silently = False
+    """True if the user did not choose how much a pull requests."""
 
     def __init__(
         self,
@@ -207,7 +209,9 @@ class ContinuousPull(Delivery):
             )
             if reaction.retry_in:
                 self._retry_in(reaction.retry_in)
-        if reaction.report is not None:
+        if reaction.report is not None and not (
+            reaction.adapted and self.adapts_silently
+        ):
             self.report(reaction.report)
         if isinstance(reaction.report, NoRespondersError):
             self._check_presence()

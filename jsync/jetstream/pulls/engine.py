@@ -5,7 +5,8 @@ Pure: no socket, thread or clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -193,6 +194,52 @@ _CONFLICTS: Final[tuple[tuple[str, StatusKind], ...]] = (
     ("exceeded max", StatusKind.FAILED),
 )
 
+_MAX_BATCH: Final = "exceeded maxrequestbatch"
+_MAX_EXPIRES: Final = "exceeded maxrequestexpires"
+_MAX_BYTES: Final = "exceeded maxrequestmaxbytes"
+_ADVICE: Final = (
+    (
+        _MAX_BATCH,
+        ": request fewer messages with max_messages, or raise max_batch of the consumer",
+    ),
+    (
+        _MAX_EXPIRES,
+        ": give a shorter timeout or expires, or raise max_expires of the consumer",
+    ),
+    (
+        _MAX_BYTES,
+        ": request fewer bytes with max_bytes, or raise max_bytes of the consumer",
+    ),
+    (
+        "exceeded maxwaiting",
+        ": read with fewer pulls at the same time, or raise max_waiting of the consumer",
+    ),
+)
+_DURATION: Final = re.compile(r"([\d.]+)(h|m(?!s)|s|ms|µs|us|ns)")
+_UNIT_SECONDS: Final = {
+    "h": 3600.0,
+    "m": 60.0,
+    "s": 1.0,
+    "ms": 1e-3,
+    "µs": 1e-6,
+    "us": 1e-6,
+    "ns": 1e-9,
+}
+
+
+def _limit_of(text: str) -> float:
+    """Return the limit that a status names, in seconds if it is a duration. 0: none."""
+    value = text.rpartition(" of ")[2]
+    if value.isascii() and value.isdigit():
+        return int(value)
+    parts = _DURATION.findall(value)
+    if "".join(number + unit for number, unit in parts) != value:
+        return 0
+    try:
+        return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+    except ValueError:
+        return 0
+
 
 def classify_status(status: int, text: str) -> StatusResult:
     """Interpret the status of a pull (ADR-37, status handling)."""
@@ -212,7 +259,8 @@ def classify_status(status: int, text: str) -> StatusResult:
         if words.startswith("consumer is push based"):
             advice = f"{text}: get it with push_consumer, not consumer, to read it"
             return StatusResult(meaning, ConsumerDeletedError(advice))
-        return StatusResult(meaning, PullError(text, status=status))
+        advice = next((a for start, a in _ADVICE if words.startswith(start)), "")
+        return StatusResult(meaning, PullError(text + advice, status=status))
     if status == 423:
         return StatusResult(StatusKind.UNPINNED, PullError(text, status=status))
     if status == 503:
@@ -231,6 +279,8 @@ DEFAULT_MESSAGES: Final = 500
 UNLIMITED: Final = 1 << 62
 INITIAL_BACKOFF: Final = 0.25
 MAX_BACKOFF: Final = 10.0
+MAX_SMALL_PULLS: Final = 8
+"""The most pulls in flight if the consumer allows only small ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +370,8 @@ class StatusAction:
     """The error that ends the pull."""
     retry_in: float = 0.0
     """Seconds to wait before the next pull, so that nothing spins."""
+    adapted: bool = False
+    """True if the next pulls keep the limit that this one exceeded."""
 
 
 class PullEngine:
@@ -340,6 +392,7 @@ class PullEngine:
         self._full = False  # the next message does not fit beside the buffered ones
         self._oversized = False  # the next message is larger than `max_bytes`
         self._unpinned = False
+        self._max_batch = UNLIMITED
         self._retry = 0.0
 
     def is_open(self, messages: int, size: int) -> bool:
@@ -368,6 +421,7 @@ class PullEngine:
             expected = self.pending_messages
         if limits.stop_after:
             batch = min(batch, limits.stop_after - self._handed_over - expected)
+        batch = min(batch, self._max_batch)
         if not due or batch < 1 or (self.by_bytes and capacity < 1):
             return None
         if self.by_bytes:
@@ -440,6 +494,8 @@ class PullEngine:
         if isinstance(result.error, ConsumerDeletedError):
             return StatusAction(end=result.error)
         error = result.error
+        if self._adapt(text, buffered[0]):
+            return StatusAction(report=error, adapted=True)
         alone = not buffered[0] and not self.is_open(*buffered)
         if alone:
             self._full = False
@@ -467,6 +523,39 @@ class PullEngine:
             longest = min(MAX_BACKOFF, 2 * self.limits.idle_heartbeat)
             self._retry = min(max(INITIAL_BACKOFF, self._retry * 2), longest)
         return StatusAction(report=error, retry_in=self._retry)
+
+    def _adapt(self, text: str, buffered: int) -> bool:
+        """Request less from now on if a pull exceeded a limit. Return whether it did.
+
+        The limits are set for the consumer, or for all consumers of the server.
+        """
+        words, limits = text.lower(), self.limits
+        limit = _limit_of(text) if words.startswith("exceeded max") else 0
+        count = int(limit)
+        if words.startswith(_MAX_BATCH) and 0 < count < self._max_batch:
+            self._max_batch = count
+            messages = min(limits.max_messages, MAX_SMALL_PULLS * count)
+            if self.by_bytes:
+                # Count messages, because a pull for bytes could now end in silence after
+                # its last message.
+                messages = min(messages, DEFAULT_MESSAGES)
+                self.by_bytes = self._full = self._oversized = False
+                self.pending_messages = buffered
+            self.limits = replace(
+                limits,
+                max_messages=messages,
+                threshold_messages=min(limits.threshold_messages, messages - 1),
+            )
+            return True
+        if words.startswith(_MAX_BYTES) and 0 < count < limits.max_bytes:
+            threshold = min(limits.threshold_bytes, count // 2)
+            self.limits = replace(limits, max_bytes=count, threshold_bytes=threshold)
+            return True
+        if words.startswith(_MAX_EXPIRES) and 0 < limit < limits.expires:
+            heartbeat = min(limits.idle_heartbeat, limit / 2)
+            self.limits = replace(limits, expires=limit, idle_heartbeat=heartbeat)
+            return True
+        return False
 
     def __repr__(self) -> str:
         return (

@@ -197,29 +197,60 @@ LIMITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("limits", "asked", "words"), LIMITS)
-@pytest.mark.parametrize("way", ["fetch", "messages", "consume"])
-def test_a_pull_beyond_consumer_limits_is_reported(
+def test_a_fetch_beyond_consumer_limits_is_refused(
+    stream: jsync.Stream, limits: dict[str, Any], asked: dict[str, Any], words: str
+) -> None:
+    limited = stream.create_consumer(durable_name="limited", **limits)
+    with pytest.raises(errors.PullError, match=f"{words}: .*of the consumer"):
+        list(limited.fetch(timeout=LONG, **asked))
+
+
+@pytest.mark.parametrize(("limits", "asked", "words"), LIMITS)
+@pytest.mark.parametrize("way", ["messages", "consume", "arrow"])
+def test_pulls_adapt_to_consumer_limits(
+    nc: jsync.Connection,
     stream: jsync.Stream,
     limits: dict[str, Any],
     asked: dict[str, Any],
     words: str,
     way: str,
 ) -> None:
+    fill(nc, stream, 20)
     limited = stream.create_consumer(durable_name="limited", **limits)
     told = Recorder()
-    if way == "fetch":
-        with pytest.raises(errors.PullError, match=words):
-            list(limited.fetch(timeout=LONG, **asked))
-        return
-    with contextlib.ExitStack() as running:
-        if way == "messages":
-            running.enter_context(limited.messages(**asked, on_error=told))
-        else:
-            running.enter_context(limited.consume(print, **asked, on_error=told))
-        for _ in range(2):
-            error = told.get()
-            assert isinstance(error, errors.PullError)
-            assert words in str(error)
+    if way == "messages":
+        with limited.messages(**asked, stop_after=20, on_error=told) as messages:
+            for msg in messages:
+                msg.ack()
+    elif way == "consume":
+        handle = jsync.JetStreamMsg.ack
+        with limited.consume(handle, **asked, stop_after=20, on_error=told) as run:
+            assert run.wait(LONG)
+    else:
+        with limited.arrow_batches(**asked, stop_after=20, on_error=told) as batches:
+            for batch in batches:
+                batch.ack()
+    wait_for(lambda: limited.info().num_ack_pending == 0)
+    assert limited.info().num_pending == 0
+    error = told.get()
+    assert isinstance(error, errors.PullError)
+    assert words in str(error)
+    assert told.waiting == 0
+
+
+def test_a_lower_limit_is_kept_while_consuming(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    limited = stream.create_consumer(durable_name="limited")
+    handler = Handler()
+    told = Recorder()
+    with limited.consume(handler, max_messages=10, on_error=told):
+        fill(nc, stream, 10)
+        wait_for(lambda: len(handler.numbers) == 10)
+        stream.update_consumer(durable_name="limited", max_batch=2)
+        fill(nc, stream, 30)
+        wait_for(lambda: handler.numbers == list(range(40)))
+    assert "MaxRequestBatch of 2" in str(told.get())
 
 
 def test_next_is_rejected_beyond_the_consumers_limits(
@@ -228,6 +259,37 @@ def test_next_is_rejected_beyond_the_consumers_limits(
     limited = stream.create_consumer(durable_name="limited", max_expires=1)
     with pytest.raises(errors.PullError, match="MaxRequestExpires of 1s"):
         limited.next(LONG)
+
+
+READS: dict[str, Callable[[jsync.JetStream], int]] = {
+    "ordered": lambda js: len(
+        list(js.bind_stream("S").ordered_consumer().messages(until_end=True))
+    ),
+    "arrow": lambda js: sum(
+        batch.num_rows for batch in js.bind_stream("S").read_arrow()
+    ),
+    "keys": lambda js: len(list(js.key_value("B").keys())),
+    "history": lambda js: len(js.key_value("B").history("1")) + 19,
+    "list": lambda js: len(list(js.object_store("B").list())) + 19,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_reads_adapt_to_limits_of_the_server(
+    own_server: StartServer, read: Callable[[jsync.JetStream], int]
+) -> None:
+    config = "jetstream { limits { max_request_batch: 5 } }"
+    told = Recorder()
+    with jsync.connect(own_server(config=config).url, on_error=told) as nc:
+        js = nc.jetstream()
+        js.create_stream(name="S", subjects=["S"])
+        values = js.create_key_value(bucket="B")
+        js.create_object_store(bucket="B").put("a", b"a")
+        for number in range(20):
+            js.publish("S", b"")
+            values.put(str(number), b"")
+        assert read(js) == 20
+        assert told.waiting == 0
 
 
 def test_a_limit_of_the_server_is_reported(own_server: StartServer) -> None:

@@ -163,8 +163,10 @@ def test_a_heartbeat_changes_nothing(left: tuple[int, int] | None) -> None:
         (400, "Bad Request - heartbeat value too large", PullError),
         (503, "", NoRespondersError),
         # Warnings
-        (409, "Exceeded MaxRequestBatch of 10", PullError),
-        (409, "Exceeded MaxRequestExpires of 1s", PullError),
+        (409, "Exceeded MaxRequestBatch", PullError),
+        (409, "Exceeded MaxRequestBatch of many", PullError),
+        (409, "Exceeded MaxRequestExpires of 1h1h", PullError),
+        (409, "Exceeded MaxRequestExpires of 1.1.1s", PullError),
         (409, "Exceeded MaxRequestMaxBytes of 100", PullError),
         (409, "Exceeded MaxWaiting", PullError),
         # Newer than ADR-37
@@ -189,6 +191,56 @@ def test_a_refusal_is_reported_and_retried_after_pausing(
     assert asked(pull).batch == 10
     if isinstance(reaction.report, PullError):
         assert text in str(reaction.report)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 9])
+def test_small_pulls_fill_the_buffer_after_a_refusal(batch: int) -> None:
+    pull = engine(max_messages=10)
+    asked(pull)
+    text = f"Exceeded MaxRequestBatch of {batch}"
+    reaction = pull.on_status(409, text, left=None, buffered=(0, 0))
+    assert (reaction.adapted, reaction.retry_in) == (True, 0)
+    total = 0
+    while (request := pull.next_request()) is not None:
+        assert request.batch <= batch
+        total += request.batch
+    assert pull.limits.threshold_messages < total <= 10
+    assert pull.on_status(409, text, left=None, buffered=(0, 0)).retry_in > 0
+
+
+def test_pulls_for_bytes_count_messages_after_a_refusal() -> None:
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    text = "Exceeded MaxRequestBatch of 5"
+    assert pull.on_status(409, text, left=None, buffered=(2, 60)).adapted
+    request = asked(pull)
+    assert (request.batch, request.max_bytes) == (5, 0)
+    assert pull.pending_messages == 7
+    pull.on_delivered(7, 200)
+    assert pending(pull)[0] == 0
+
+
+def test_fewer_bytes_are_requested_after_a_refusal() -> None:
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    text = "Exceeded MaxRequestMaxBytes of 100"
+    assert pull.on_status(409, text, left=None, buffered=(0, 0)).adapted
+    assert asked(pull).max_bytes == 100
+    assert pull.limits.threshold_bytes == 50
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1s", 1), ("1m0s", 60), ("1.5s", 1.5), ("2m1.25s", 121.25), ("250ms", 0.25)],
+)
+def test_pulls_expire_earlier_after_a_refusal(text: str, seconds: float) -> None:
+    pull = engine(max_messages=10, expires=200)
+    asked(pull)
+    status = f"Exceeded MaxRequestExpires of {text}"
+    assert pull.on_status(409, status, left=None, buffered=(0, 0)).adapted
+    request = asked(pull)
+    assert request.expires == seconds * 1e9
+    assert request.idle_heartbeat <= request.expires / 2
 
 
 @pytest.mark.parametrize(
