@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .routes import Route
     from .runner import HandlerRunner
 
+DEFAULT_MAX_ACK_PENDING: Final = 1000
+"""The limit of a consumer without one, if the account allows that many."""
 SLOT_VARIABLE: Final = "JSYNC_WORKER_PLACE"
 """The environment variable with the number of a process below its supervisor, from 0."""
 
@@ -118,10 +120,12 @@ def _consumer(js: JetStream, of: Route) -> Consumer:
         consumer = stream.consumer(of.consumer)
     except ConsumerNotFoundError:
         one = len(of.subjects) == 1
+        ahead = 2 * of.max_messages
         return stream.create_consumer(
             durable_name=of.consumer,
             ack_wait=of.ack_wait,
-            max_ack_pending=max(1000, 2 * of.max_messages),
+            # Without a number the server takes the largest that the account allows.
+            max_ack_pending=ahead if ahead > DEFAULT_MAX_ACK_PENDING else None,
             filter_subject=of.subjects[0] if one else None,
             filter_subjects=None if one else [*of.subjects],
         )

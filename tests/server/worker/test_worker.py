@@ -1456,3 +1456,25 @@ def test_sigterm_ends_a_worker_whose_on_start_waits(
         code, output, said = child.finish()
         assert (code, output) == (0, "")
         assert "does not end" in said
+
+
+def test_a_worker_starts_within_limits_of_the_stream(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str, told: Recorder
+) -> None:
+    limits = jsync.ConsumerLimits(max_ack_pending=10)
+    stream = js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], consumer_limits=limits
+    )
+    handled = Recorder()
+    app = jsync.Worker(stream=unique, on_error=told)
+
+    @app.handle(f"{unique}.a", consumer="w")
+    def handle(order: Order) -> None:
+        handled(order.id)
+
+    publish(js, stream, *range(20))
+    running = app.start(nc)
+    assert [handled.get() for _ in range(20)] == list(range(20))
+    running.stop()
+    assert stream.consumer("w").config.max_ack_pending == 10
+    stream.delete()
