@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -605,6 +606,7 @@ class Consumer(BaseConsumer):
                 config is None or config.priority_policy == "pinned_client"
             ):
                 pin = self._pins.setdefault(group, PinId())
+        limit = 0 if config is None else config.max_ack_pending or 0
         return PullTarget(
             self._api,
             f"{self._stream}.{self._name}",
@@ -612,7 +614,7 @@ class Consumer(BaseConsumer):
             priority=claimed,
             pin=pin,
             acks_all=config is not None and config.ack_policy == "all",
-            max_ack_pending=0 if config is None else config.max_ack_pending or 0,
+            max_unacked=inf if limit < 0 else limit,
         )
 
     def __repr__(self) -> str:

@@ -501,7 +501,7 @@ class Membership(Drainable):
             acks=True,
             priority=PriorityOptions(priority_group(config, self.member)),
             pin=PinId(),
-            max_ack_pending=self._max_ack_pending,
+            max_unacked=self._max_ack_pending,
         )
         self._has_received = False
         self._backoff = INITIAL_BACKOFF

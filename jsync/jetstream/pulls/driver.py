@@ -82,7 +82,7 @@ class ContinuousPull(Delivery):
         self.mailbox = self._inbox.mailbox
         self.mailbox.on_credit = self._refill
         # At most this many messages are with the user or in flight.
-        self.mailbox.holds_acks = target.needs_no_ack_for(2 * limits.max_messages)
+        self.mailbox.holds_acks = 2 * limits.max_messages <= target.max_unacked
         if limits.stop_after:
             self.mailbox.end_after(limits.stop_after)
         self._inbox.open()

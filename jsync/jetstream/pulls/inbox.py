@@ -70,17 +70,13 @@ class PullTarget:
     """The pin of a priority group, shared by all pulls of the same client."""
     acks_all: bool = False
     """True for a consumer whose ack policy is known to be `all`."""
-    max_ack_pending: int = 0
-    """The most messages without an ack. -1 means unlimited, and 0 means unknown."""
+    max_unacked: float = 0
+    """The most messages that the server sends without an ack: `inf` without a limit, or 0 if unknown."""
 
     @property
     def subject(self) -> str:
         """The subject of pulls."""
         return f"{self.api.prefix}.CONSUMER.MSG.NEXT.{self.consumer}"
-
-    def needs_no_ack_for(self, messages: int) -> bool:
-        """Return whether the server sends so many messages without waiting for acks."""
-        return self.max_ack_pending < 0 or self.max_ack_pending >= messages
 
     def columns(self, names: Sequence[str] | None, max_rows: int = 0) -> RowBuffer:
         """Build the columns of a batch. A `max_rows` of 0 means any number of rows."""

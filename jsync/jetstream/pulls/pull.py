@@ -89,7 +89,7 @@ class Pull:
     def _create_inbox(self) -> PooledInbox:
         target = self.target
         inbox = PooledInbox(target, on_status=self._on_status)
-        inbox.mailbox.holds_acks = target.needs_no_ack_for(2 * self._request.batch)
+        inbox.mailbox.holds_acks = 2 * self._request.batch <= target.max_unacked
         if self._request.max_bytes:
             # The server sends no status when the last byte is used.
             inbox.mailbox.end_after_bytes(self._request.max_bytes)

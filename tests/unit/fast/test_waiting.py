@@ -11,7 +11,7 @@ import time
 from functools import partial
 from operator import call
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -30,7 +30,6 @@ from jsync._fast import (
 )
 from jsync.core.timers import MAX_CALLS_PER_READ, Timers
 from jsync.jetstream.publishing.publish import no_stream, read_ack
-from jsync.jetstream.pulls.inbox import PullTarget
 
 from ...support.servers import wait_for
 from ...support.threads import wait_until_blocked
@@ -39,8 +38,6 @@ from ...support.windows import WINDOWS, sleep_with_the_gil
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from jsync.jetstream.api import API
-    from jsync.jetstream.pulls.priority import PriorityOptions
 
 SID = 7
 MESSAGE = b"MSG a %d 1\r\nx\r\n" % SID
@@ -347,20 +344,6 @@ def test_acks_leave_before_waiting_for_the_io_thread(wire: Wire) -> None:
     wire.io_loop.close()  # as with TLS, or when other threads also wait
     assert wire.mailbox.get(0.01) is None
     assert wire.write_buffer.pending == 0
-
-
-@pytest.mark.parametrize(
-    ("max_ack_pending", "messages", "enough"),
-    [(0, 1, False), (-1, 10**6, True), (1000, 1000, True), (1000, 1001, False)],
-)
-def test_without_acks_servers_send_what_may_be_pending(
-    max_ack_pending: int, messages: int, enough: bool
-) -> None:
-    source = PullTarget(
-        cast("API", None), "S.C", acks=True, priority=cast("PriorityOptions", None),
-        pin=None, max_ack_pending=max_ack_pending,
-    )  # fmt: skip
-    assert source.needs_no_ack_for(messages) is enough
 
 
 def test_a_full_mailbox_uses_its_overflow_before_dropping(

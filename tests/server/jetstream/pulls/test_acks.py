@@ -88,3 +88,16 @@ def test_an_ack_leaves_while_its_thread_is_busy(
             messages.next(SOON).ack()
             # Ask on another connection, so that nothing moves on the connection of the ack.
             wait_for(lambda: settled(worker))
+
+
+@pytest.mark.parametrize(
+    ("max_ack_pending", "may_wait"), [(-1, True), (20, True), (19, False)]
+)
+def test_acks_wait_unless_the_server_needs_them(
+    stream: jsync.Stream, max_ack_pending: int, may_wait: bool
+) -> None:
+    consumer = stream.create_consumer(max_ack_pending=max_ack_pending)
+    with consumer.messages(max_messages=10) as messages:
+        assert messages._pull.mailbox.holds_acks is may_wait
+    with consumer.fetch(10, timeout=0.1) as batch:
+        assert batch._pull.inbox.mailbox.holds_acks is may_wait
