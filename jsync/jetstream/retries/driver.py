@@ -45,6 +45,8 @@ MAX_DEAD_LETTER_DELAY: Final = 30.0
 If only the ack of the letter was lost, its stream drops the second letter, but only within
 its `duplicate_window`, which is 2 minutes by default."""
 
+MAX_UNSTORED: Final = 100
+"""The most failures that are kept for dead letters that could not be stored."""
 TOO_LARGE: Final = (10054, 10097)
 """The codes of refusals by the `max_msg_size` of a stream, and for headers beyond 64 KB."""
 
@@ -71,6 +73,8 @@ class RetryHandler:
         self._report = report
         self._on_outcome = on_outcome
         self._config = config
+        self._unstored: dict[int, tuple[str, BaseException]] = {}
+        """The last failures of messages whose dead letters were not stored, by sequence."""
         self._apply(policy, config)
 
     def _apply(self, policy: Retry, config: ConsumerConfig | None) -> None:
@@ -171,9 +175,13 @@ class RetryHandler:
     def exhausted(self, msg: JetStreamMsg) -> None:
         """End a message that was delivered too often, as it may kill each process."""
         with contextlib.suppress(Error):
-            times = msg.metadata.num_delivered
+            about = msg.metadata
+            times = about.num_delivered
+            reason, error = self._unstored.get(about.stream_sequence, ("", None))
             self._end(
-                msg, f"delivered {times} times, but never handled to the end", None
+                msg,
+                reason or f"delivered {times} times, but never handled to the end",
+                error,
             )
 
     def delay_after(self, msg: JetStreamMsg, error: BaseException) -> float | None:
@@ -218,10 +226,17 @@ class RetryHandler:
                     self.send_dead_letter(origin, msg.data, msg.headers, reason, error)
             except Error as failure:
                 self._report(dead_letter_error(origin, subject, failure))
+                if error is not None:
+                    # A later delivery has no handler that would fail again.
+                    self._unstored[about.stream_sequence] = reason, error
+                if len(self._unstored) > MAX_UNSTORED:
+                    with contextlib.suppress(KeyError, RuntimeError):  # another thread
+                        del self._unstored[next(iter(self._unstored))]
                 delay = self._policy.delay(origin.attempts)
                 msg.nak(min(max(delay, MIN_DEAD_LETTER_DELAY), MAX_DEAD_LETTER_DELAY))
                 self._on_outcome("kept")
                 return
+        self._unstored.pop(about.stream_sequence, None)
         # Not earlier: the server must keep the message until its dead letter is stored.
         msg.term("dead letter" if subject else "given up")
         self._report(given_up_error(origin, subject, reason, error))

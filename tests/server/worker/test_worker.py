@@ -1478,3 +1478,29 @@ def test_a_worker_starts_within_limits_of_the_stream(
     running.stop()
     assert stream.consumer("w").config.max_ack_pending == 10
     stream.delete()
+
+
+def test_a_dead_letter_stored_late_has_its_reason(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+) -> None:
+    js.publish(f"dead.{dead.name.removesuffix('DEAD')}", b"full")
+    dead.update(max_msgs=1, discard="new")
+
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(order: Order) -> None:
+        raise LookupError("no such customer")
+
+    publish(js, stream, 1)
+    with app.start(nc):
+        # The handler has the message up to four times, and the fifth time it has not.
+        wait_for(lambda: told.waiting >= 4)
+        dead.update(max_msgs=10)
+        wait_for(lambda: settled(js, stream))
+    letter = dead.get_message(2)
+    assert letter.headers is not None
+    assert letter.headers["Dead-Letter-Reason"] == "LookupError: no such customer"
