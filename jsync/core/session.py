@@ -387,8 +387,8 @@ class Session:
                 interest = self.idle_inboxes.pop()
             except IndexError:  # another thread was faster
                 break
+            mailbox.sid = interest.sid
             if self.interests.get(interest.sid) is interest:
-                mailbox.sid = interest.sid
                 interest.sink, interest.on_lost = mailbox, on_lost
                 interest.on_permission_error = on_permission_error
                 self.io_loop.subscribe(interest.sid, mailbox)

@@ -365,7 +365,10 @@ class Consumer(BaseConsumer):
         )
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
         check_optional_callable(on_error, "on_error")
-        return MessagesContext(ContinuousPull(target, limits, on_error), idle_timeout)
+        pull = ContinuousPull(target, limits, on_error)
+        messages = MessagesContext(pull, idle_timeout)
+        pull.begin()
+        return messages
 
     def arrow_batches(
         self,
@@ -570,10 +573,7 @@ class Consumer(BaseConsumer):
             retrier = RetryHandler(
                 session, retry, config, self._api.timeout, pull.report
             )
-            pull.keep_alive(lambda: retrier.interval)
-            mailbox = pull.mailbox
-            retrier.follow(self._api, pull.name, lambda: mailbox.closed)
-        return ConsumeContext(
+        work = ConsumeContext(
             *(
                 pull,
                 handler,
@@ -586,6 +586,12 @@ class Consumer(BaseConsumer):
             ),
             done=pull.done if holds else None,
         )
+        if retrier is not None:
+            mailbox = pull.mailbox
+            pull.keep_alive(lambda: retrier.interval)
+            retrier.follow(self._api, pull.name, lambda: mailbox.closed)
+        pull.begin()
+        return work
 
     def _pull_target(
         self,
@@ -660,16 +666,17 @@ def consume_held(
     )
     target = consumer._pull_target(None, None, None, None)
     pull = ContinuousPull(target, limits, on_error, readers=workers, holds=True)
+    session = consumer._api.session
+    work = ConsumeContext(
+        *(pull, handler, "continue", session, consumer.name, workers), done=pull.done
+    )
     if waiting:
         # The worker asks for the configuration regularly, and it may get shorter times.
         pull.keep_alive(
             lambda: min(CONFIRM_SECONDS, _extension_interval(consumer.config))
         )
-
-    session = consumer._api.session
-    return ConsumeContext(
-        *(pull, handler, "continue", session, consumer.name, workers), done=pull.done
-    )
+    pull.begin()
+    return work
 
 
 def _extension_interval(config: ConsumerConfig | None) -> float:

@@ -160,6 +160,7 @@ class OrderedFetch:
         self._pull = pull = OrderedFetchPull(
             self._factory, request, max(MIN_PULL_SECONDS, left)
         )
+        pull.begin()
         self._messages = MessageIterator(
             pull.inbox.mailbox, pull, pull.deadline, pull.heartbeat_timeout
         )

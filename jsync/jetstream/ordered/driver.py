@@ -86,7 +86,7 @@ class OrderedPull(ContinuousPull):
     # One consumer ---------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin to read. Called once there is an object that gets the messages."""
+        super().begin()
         self._ordered.state.try_to(ReadState.STARTING)
         self.session.call_soon(self._begin)
 

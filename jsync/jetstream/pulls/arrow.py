@@ -66,6 +66,7 @@ class ArrowBatches(PrefetchIterator[ArrowBatch], TimedArrowIterator):
         self._fill_to = fill
         self._max_wait = max_wait
         pull.mailbox.use_columns(columns)
+        pull.begin()
 
     def _fill(self, timeout: Seconds | None) -> None:
         """Wait for the next batch and take it. At the end there is none to take."""

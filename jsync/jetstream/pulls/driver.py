@@ -85,9 +85,16 @@ class ContinuousPull(Delivery):
         self.mailbox.holds_acks = 2 * limits.max_messages <= target.max_unacked
         if limits.stop_after:
             self.mailbox.end_after(limits.stop_after)
-        self._inbox.open()
-        self._refill()
-        self._watch_heartbeats()
+
+    def begin(self) -> None:
+        """Begin to pull. Called once there is an object that gets the messages."""
+        try:
+            self._inbox.open()
+            self._refill()
+            self._watch_heartbeats()
+        except BaseException:  # Ctrl-C: the caller may have nothing to stop
+            self.close_nowait()
+            raise
 
     def __repr__(self) -> str:
         state = "ended" if self.mailbox.closed else "open"

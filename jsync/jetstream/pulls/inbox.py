@@ -372,10 +372,21 @@ class PooledInbox(PullInbox):
         ] = []  # the thread that pops it ends it, once
 
     def open(self) -> None:
-        interest = self._session.acquire_inbox(
-            self.mailbox, self.close, self._on_permission_error
-        )
-        self._lease.append(interest)
+        self._acquire(self.close, self._on_permission_error)
+
+    def _acquire(
+        self,
+        on_lost: Callable[[ConnectionLostError], object],
+        on_permission_error: Callable[[PermissionsError], object],
+    ) -> None:
+        mailbox = self.mailbox
+        try:
+            self._lease.append(
+                self._session.acquire_inbox(mailbox, on_lost, on_permission_error)
+            )
+        except BaseException:  # Ctrl-C: nothing else refers to the subscription
+            self._session.unsubscribe(mailbox.sid)
+            raise
 
     def pull(self, request: PullRequest) -> None:
         # One subject for each pull, so that a late status of another pull does not
@@ -390,6 +401,9 @@ class PooledInbox(PullInbox):
 
     def close_gracefully(self) -> None:
         """End the pull once everything that the server sends for it has arrived."""
+        if not self.mailbox.sid:  # it was never sent
+            self.mailbox.close()
+            return
         self.drain(lambda: not self.is_complete)
         if self.mailbox.closed:
             self._unsubscribe()
@@ -467,10 +481,7 @@ class ReusedInbox(PooledInbox):
     def open(self) -> None:
         session = self._session
         mailbox, subject = self.mailbox, self.target.subject
-        interest = session.acquire_inbox(
-            mailbox, mailbox.close, partial(_close_if_denied, mailbox, subject)
-        )
-        self._lease.append(interest)
+        self._acquire(mailbox.close, partial(_close_if_denied, mailbox, subject))
         self._reply_prefix = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
         payload = encode_request(self._request)
         self._question = PreparedRequest(mailbox, subject, self._reply_prefix, payload)

@@ -53,7 +53,6 @@ class Pull:
         self.error: Exception | None = None
         """The reason for an early end that iterating does not raise. See `Batch.error`."""
         self.inbox = self._create_inbox()
-        self._start()
 
     @property
     def grace(self) -> float:
@@ -64,7 +63,8 @@ class Pull:
             return 0.0
         return grace_after(self.target.api.session.round_trip)
 
-    def _start(self) -> None:
+    def begin(self) -> None:
+        """Send the pull. Called once there is an object that gets the messages."""
         self._retries = self.retries
         self.expiry = monotonic() + self._timeout
         request = self._request
@@ -104,7 +104,11 @@ class Pull:
         return cast("Iterator[JetStreamMsg]", messages)
 
     def take(self) -> JetStreamMsg | None:
-        """Wait for the next message. Returns None at the end, and `error` has the reason."""
+        """Pull, and wait for the first message.
+
+        Returns None if there is none, and `error` has the reason.
+        """
+        self.begin()
         return next(iter(self), None)
 
     def close(self) -> None:
@@ -225,9 +229,6 @@ class ReusablePull(Pull):
     def _create_inbox(self) -> ReusedInbox:
         return ReusedInbox(self.target, self._request, on_status=self._on_status)
 
-    def _start(self) -> None:
-        """Do nothing, because `take` begins each pull."""
-
     def take(self) -> JetStreamMsg | None:
         begin = monotonic()
         self.expiry = begin + self._timeout
@@ -245,7 +246,7 @@ class ReusablePull(Pull):
                 self.target.api.session.wait_connected(self.expiry)
                 self.inbox = self._create_inbox()
             else:
-                return msg or super().take()
+                return msg or next(iter(self), None)
 
     @safe_finalizer
     def __del__(self) -> None:
@@ -274,6 +275,7 @@ class Batch(NotCopyable):
         # A separate object: the connection refers to it, and must not keep this one
         # alive.
         self._pull = pull
+        pull.begin()
 
     @property
     def error(self) -> Exception | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,20 @@ from jsync.jetstream.ordered import (
 from jsync.jetstream.ordered.factory import ConsumerFactory
 from jsync.jetstream.pulls import (
     arrow as pulls_arrow,
+    consume,
     driver as pulls_driver,
     engine as pulls_engine,
+    inbox as pulls_inbox,
+    pull as pulls_pull,
 )
 
 from ...support.processes import run_child
+from ...support.servers import wait_for
 from ...support.threads import SOON
 from ..core.test_interrupted import interrupt, interrupted_before
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
 
@@ -354,3 +359,36 @@ def test_a_range_interrupted_at_start_is_read_whole(
             with pytest.raises(KeyboardInterrupt):
                 next(reading)
         assert sum(map(len, reading)) == COUNT
+
+
+STARTS: dict[str, Callable[[jsync.Stream, jsync.Consumer], object]] = {
+    "messages": lambda _, consumer: consumer.messages(),
+    "consume": lambda _, consumer: consumer.consume(print),
+    "fetch": lambda _, consumer: consumer.fetch(3),
+    "arrow": lambda _, consumer: consumer.arrow_batches(),
+    "ordered": lambda stream, _: stream.ordered_consumer().messages(),
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_ctrl_c_at_a_start_leaves_no_pull(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    start: Callable[[jsync.Stream, jsync.Consumer], object],
+) -> None:
+    modules = consume, driver, pulls_arrow, pulls_driver, pulls_inbox, pulls_pull
+    files = {str(module.__file__) for module in modules}
+    consumer = stream.create_consumer()
+    idle, interests = nc._session.idle_inboxes, nc._session.interests
+    # Ctrl-C in a finaliser is another case.
+    started: list[object] = []
+    for instruction in itertools.count():
+        if not interrupted_before(
+            instruction, files, lambda: started.append(start(stream, consumer))
+        ):
+            break
+    started.clear()
+    assert instruction > 50
+    gc.collect()
+    # One subscription is that of requests, and one may be the last pull.
+    wait_for(lambda: len(interests) - len(idle) <= 2, SOON)
