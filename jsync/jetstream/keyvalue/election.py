@@ -69,7 +69,8 @@ class Election(StopOnExit, NotCopyable):
             name = f"{session.name}-election"
             session.thread_factory.start(name, lambda: self._run(won))
         except BaseException:
-            # No thread could be started, or Ctrl-C interrupted the start.
+            # No thread could be started, or Ctrl-C came, perhaps after it had begun.
+            self._end_candidacy()
             session.remove_drain_callback(self)
             self._lock.release()
             raise
@@ -102,14 +103,18 @@ class Election(StopOnExit, NotCopyable):
             ConfigError: `timeout` is not a number of seconds. The candidacy continues.
         """
         timeout = check_seconds(timeout, "timeout")
+        self._end_candidacy()
+        if not self._is_current:
+            self._finished.wait(timeout)
+
+    def _end_candidacy(self) -> None:
+        """Have the thread give up the leadership and end. Does not wait for it."""
         with self._term_lock:
             self._stopped = True
             term = self._term
         self._lock.cancel()
         if term is not None:
             term.set()
-        if not self._is_current:
-            self._finished.wait(timeout)
 
     @property
     def _is_current(self) -> bool:

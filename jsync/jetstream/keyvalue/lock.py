@@ -289,6 +289,15 @@ class Lock(NotCopyable):
         else:
             self._discard_unanswered()
 
+    def _release_later(self) -> None:
+        """Release the lock on a thread, after Ctrl-C has interrupted `release`."""
+        self._start_thread(self.release)
+
+    def _start_thread(self, run: Callable[[], object]) -> None:
+        name = f"{self._session.name}-{self._bucket.bucket}-lock"
+        with contextlib.suppress(RuntimeError):  # no more threads: the entry expires
+            self._session.thread_factory.start(name, run)
+
     def _discard_unanswered(self) -> None:
         """Have a create removed that `acquire` gives up without its answer.
 
@@ -297,10 +306,10 @@ class Lock(NotCopyable):
         """
         unanswered, self._unanswered = self._unanswered, False
         if unanswered:
-            name = f"{self._session.name}-{self._bucket.bucket}-lock"
-            owner = self._owner
-            with contextlib.suppress(RuntimeError):  # no more threads: it expires
-                self._session.thread_factory.start(name, lambda: self._discard(owner))
+            self._start_discarding(self._owner)
+
+    def _start_discarding(self, owner: bytes) -> None:
+        self._start_thread(lambda: self._discard(owner))
 
     def _discard(self, owner: bytes) -> None:
         """Remove the entry of an `owner` that has given up, until it would expire."""
@@ -335,20 +344,29 @@ class Lock(NotCopyable):
 
     def release(self) -> None:
         """Give the lock back. Does nothing if you do not hold it."""
-        lease = self._lease
-        if lease is None or not self._state.try_to(LockState.RELEASING):
+        lease, owner = self._lease, self._owner
+        if lease is None:
             return
         try:
+            if not self._state.try_to(LockState.RELEASING):
+                return
             self._released.set()
             if threading.current_thread() is not self._renew_thread:
                 self._finished.wait(lease.ttl)
-        except BaseException:  # Ctrl-C: it may be released again
-            self._state.try_to(LockState.HELD)
+            with self._state_lock:
+                self._state.try_to(LockState.FREE)
+                self._lease = None
+            self._purge(lease.revision)
+        except BaseException:
+            # After Ctrl-C the lock may be released again. If it is free here already, a
+            # thread removes the entry, which others would wait for until it expires.
+            if self._state.current is LockState.RELEASING:
+                self._state.try_to(LockState.HELD)
+            if self._state.current is not LockState.HELD:
+                if self._lease is lease:
+                    self._lease = None
+                self._start_discarding(owner)
             raise
-        with self._state_lock:
-            self._lease = None
-            self._state.try_to(LockState.FREE)
-        self._purge(lease.revision)
 
     def _purge(self, revision: int) -> None:
         # Without an answer, the entry expires later. If another holder has the lock, its
@@ -497,8 +515,14 @@ class Lock(NotCopyable):
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        lost = self._lease is not None and not self.held
-        self.release()
+        try:
+            lost = self._lease is not None and not self.held
+            self.release()
+        except (
+            BaseException
+        ):  # Ctrl-C: the caller may have no other reference to the lock
+            self._release_later()
+            raise
         if lost and error is None:
             raise self._lost()
 

@@ -15,6 +15,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.core import state
 from jsync.core.clock import boottime
 from jsync.core.sync import Latch
 from jsync.jetstream.keyvalue import election as election_module, lock as lock_module
@@ -24,6 +25,7 @@ from ....support.connection_faults import Events, connect
 from ....support.processes import Child
 from ....support.servers import wait_for
 from ....support.threads import LONG, SOON, Recorder, Thread
+from ...core.test_interrupted import interrupted_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -398,6 +400,35 @@ def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> Non
         patch.setattr(lock._state, "try_to", turned)
 
 
+@pytest.mark.parametrize("how", ["release", "with"])
+def test_ctrl_c_during_a_release_frees_the_lock(
+    locks: jsync.KeyValue, how: str
+) -> None:
+    before = threading.active_count()
+    lock, other = locks.lock("a", ttl=300), locks.lock("a", ttl=300)
+    files = {str(lock_module.__file__), str(state.__file__)}
+
+    def leave() -> None:
+        if how == "release":
+            lock.release()
+        else:
+            lock.__exit__(None, None, None)
+
+    # Python does not protect the first instruction of a function.
+    for instruction in itertools.count(3):
+        assert lock.acquire(SOON)
+        interrupted = interrupted_before(instruction, files, leave)
+        if how == "release":
+            lock.release()
+        assert other.acquire(SOON), instruction
+        assert not lock.held
+        other.release()
+        if not interrupted:
+            break
+    assert instruction > 50
+    wait_for(lambda: threading.active_count() == before)
+
+
 # Elections ----------------------------------------------------------------------------
 
 
@@ -444,6 +475,28 @@ def test_a_candidate_that_waits_can_be_stopped(locks: jsync.KeyValue) -> None:
         waiting.cancel()
         assert acquiring.result() is False
         assert lock.held
+
+
+def test_ctrl_c_at_the_start_ends_the_candidacy(
+    locks: jsync.KeyValue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = threading.active_count()
+    start = threading.Thread.start
+
+    def started(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.endswith("-election"):
+            raise KeyboardInterrupt
+
+    for _ in range(10):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", started)
+            with pytest.raises(KeyboardInterrupt):
+                locks.elect("a", ttl=300)
+        wait_for(lambda: threading.active_count() == before, SOON)
+        lock = locks.lock("a", ttl=300)
+        assert lock.acquire(SOON)
+        lock.release()
 
 
 def test_a_cancelled_lock_says_so(locks: jsync.KeyValue) -> None:
