@@ -14,6 +14,7 @@ from kombu.common import Broadcast
 import jsync
 from jsync import errors
 from jsync.errors import ConfigError
+from jsync.integrations.kombu import delivery
 from jsync.integrations.kombu.transient import TransientQueue
 
 from ..support.servers import free_port, wait_for
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jsync.server import LocalServer
+
+    from ..conftest import StartServer
 
 pytestmark = pytest.mark.server
 
@@ -339,3 +342,36 @@ def test_a_missing_server_is_an_error_kombu_retries() -> None:
 def test_a_headers_exchange_is_one_error(connection: Connection) -> None:
     with pytest.raises(ConfigError, match="direct, topic and fanout"):
         Exchange("h", type="headers")(connection.channel()).declare()
+
+
+def test_refused_pulls_do_not_flood_the_server(
+    own_server: StartServer,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery, "PAUSE_SECONDS", SECONDS)
+    deny = '{ publish: { deny: ["$JS.API.CONSUMER.MSG.NEXT.>"] } }'
+    user = f"{{ user: a, password: a, permissions: {deny} }}"
+    config = (
+        f"jetstream {{}}\naccounts {{ A {{ users: [{user}], jetstream: {{}} }} }}\n"
+    )
+    broker = own_server(config=f"{config}no_auth_user: a\n")
+
+    def refusals() -> list[str]:
+        return [m for m in caplog.messages if "trying again" in m]
+
+    with Connection(url(broker)) as connection:
+        reading = Reading(connection, JOBS)
+        wait_for(lambda: bool(refusals()))
+        with pytest.raises(TimeoutError):
+            connection.drain_events(timeout=1)
+        assert len(refusals()) == len({*refusals()}) <= 4
+        reading.channel.close()
+
+
+def test_pulls_of_a_queue_keep_server_limits(own_server: StartServer) -> None:
+    limits = "max_request_batch: 2"
+    broker = own_server(config=f"jetstream {{ limits {{ {limits} }} }}")
+    with Connection(url(broker)) as connection:
+        publish(connection, JOBS, *range(10))
+        assert Reading(connection, JOBS).until(10) == [*range(10)]

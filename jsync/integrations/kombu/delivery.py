@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue as queues
 import threading
@@ -244,7 +245,7 @@ class LanePuller(threading.Thread):
         self._tokens: queues.SimpleQueue[None] = queues.SimpleQueue()
         self._lock = threading.Lock()
         self._batch: jsync.Batch | None = None
-        self._stopped = False
+        self._over = threading.Event()
 
     # From other threads ---------------------------------------------------------------
 
@@ -263,7 +264,7 @@ class LanePuller(threading.Thread):
     def stop(self) -> None:
         """End immediately. Unread messages return to the server."""
         with self._lock:
-            self._stopped = True
+            self._over.set()
         self._tokens.put(None)
         self.retract()
 
@@ -282,7 +283,7 @@ class LanePuller(threading.Thread):
     def _work(self) -> None:
         consumer: jsync.Consumer | None = None
         unavailable = True
-        while not self._stopped:
+        while not self._over.is_set():
             try:
                 if consumer is None:
                     consumer = self._make_consumer()
@@ -291,7 +292,8 @@ class LanePuller(threading.Thread):
                     unavailable = False
                 pull = self._buffer.pull(self.lane)
                 if pull is None:
-                    self._pause(PULL_SECONDS)
+                    with contextlib.suppress(queues.Empty):
+                        self._tokens.get(timeout=PULL_SECONDS)
                 else:
                     self._pull(consumer, pull)
             except (ConnectionClosedError, ForkedProcessError) as error:
@@ -308,14 +310,17 @@ class LanePuller(threading.Thread):
     def _pull(self, consumer: jsync.Consumer, pull: LaneRequest) -> None:
         """Send a pull request, and hand over its messages."""
         count = 0
+        limits = consumer.config  # also those that the server has for all consumers
+        messages = min(pull.messages, limits.max_batch or pull.messages)
         try:
             if pull.waits:
-                batch = consumer.fetch(pull.messages, timeout=PULL_SECONDS)
+                seconds = min(PULL_SECONDS, limits.max_expires or PULL_SECONDS)
+                batch = consumer.fetch(messages, timeout=seconds)
             else:
-                batch = consumer.fetch_nowait(pull.messages, timeout=PROBE_SECONDS)
+                batch = consumer.fetch_nowait(messages, timeout=PROBE_SECONDS)
             with self._lock:
                 self._batch = batch
-                stopped = self._stopped
+                stopped = self._over.is_set()
             with batch:
                 if stopped or self._buffer.is_excess(self.lane):
                     return
@@ -331,17 +336,12 @@ class LanePuller(threading.Thread):
             self._buffer.ended(self.lane, count)
 
     def _failed(self, error: Exception, grade: int) -> None:
-        if self._stopped:
+        if self._over.is_set():
             return
         log.log(grade, "queue %s: %s; trying again", self.lane.queue, error)
         self._buffer.mark_unavailable(self.lane)
-        self._pause(PAUSE_SECONDS)
-
-    def _pause(self, seconds: float) -> None:
-        try:
-            self._tokens.get(timeout=seconds)
-        except queues.Empty:
-            return
+        # A token does not end the pause, because the end of each pull wakes all lanes.
+        self._over.wait(PAUSE_SECONDS)
 
 
 def stop_all(pullers: Iterable[LanePuller]) -> None:
