@@ -165,33 +165,57 @@ class LimitExceededError(APIError, err_codes=(10053,)):
     """A limit of the server, the account or the stream is reached."""
 
 
-class MaximumStreamsError(LimitExceededError, err_codes=(10027,)):
+class MaximumStreamsError(
+    LimitExceededError,
+    err_codes=(10027,),
+    advice="delete streams, or raise max_streams of the account",
+):
     """The account has its maximum number of streams. Delete some, or raise the limit."""
 
 
-class MaximumConsumersError(LimitExceededError, err_codes=(10026,)):
+class MaximumConsumersError(
+    LimitExceededError,
+    err_codes=(10026,),
+    advice="delete consumers, or raise max_consumers of the stream or the account",
+):
     """The stream or the account has its maximum number of consumers.
 
     Delete some, or raise the limit.
     """
 
 
-class AccountResourcesExceededError(LimitExceededError, err_codes=(10002, 10120)):
+class AccountResourcesExceededError(
+    LimitExceededError,
+    err_codes=(10002, 10120),
+    advice="delete messages or streams, or raise the limits of the account",
+):
     """The account has no room left, or no limits for that number of replicas."""
 
 
-class InsufficientResourcesError(LimitExceededError, err_codes=(10023, 10028, 10047)):
+class InsufficientResourcesError(
+    LimitExceededError,
+    err_codes=(10023, 10028, 10047),
+    advice="request less, or raise the limits of the account or the servers",
+):
     """The servers have too little memory or disk, or too few peers.
 
     Free some, or request less.
     """
 
 
-class NoSuitablePeersError(InsufficientResourcesError, err_codes=(10005,)):
+class NoSuitablePeersError(
+    InsufficientResourcesError,
+    err_codes=(10005,),
+    advice="request fewer replicas, or other tags",
+):
     """No servers fit `num_replicas` and `placement`. Request fewer replicas, or other tags."""
 
 
-class MessageTooLargeError(LimitExceededError, err_codes=(10054, 10097)):
+class MessageTooLargeError(
+    LimitExceededError,
+    err_codes=(10054, 10097),
+    advice="send less, or raise max_msg_size of the stream (max_value_size of a bucket)",
+):
     """The message is larger than `max_msg_size` of the stream, or its headers than 64 KiB."""
 
 
@@ -341,8 +365,16 @@ class ConsumerStoreError(OperationFailedError, err_codes=(10104,)):
 # Publishing ----------------------------------------------------------------------------
 
 
-class StreamStoreError(OperationFailedError, err_codes=(10077,)):
-    """The message could not be stored. The stream is full and discards new messages."""
+class StreamStoreError(
+    OperationFailedError,
+    err_codes=(10077,),
+    advice="if the stream is full, delete messages, raise its limits, or let it discard "
+    "old messages",
+):
+    """The message could not be stored. The stream is full and discards new messages.
+
+    Delete messages, raise the limits of the stream, or set `discard` to `old`.
+    """
 
 
 class StreamSealedError(APIError, err_codes=(10109,)):

@@ -195,3 +195,20 @@ def test_errors_have_the_name_that_catches_them() -> None:
         assert (
             f"{kind.__module__}.{kind.__qualname__}" == f"jsync.errors.{kind.__name__}"
         )
+
+
+@pytest.mark.parametrize(
+    ("err_code", "words"),
+    [
+        (10002, "limits of the account"),
+        (10005, "fewer replicas"),
+        (10026, "max_consumers"),
+        (10027, "max_streams"),
+        (10047, "limits of the account"),
+        (10054, "max_msg_size"),
+        (10077, "raise its limits"),
+    ],
+)
+def test_an_exceeded_limit_tells_what_to_do(err_code: int, words: str) -> None:
+    reply = {"code": 400, "err_code": err_code, "description": "exceeded"}
+    assert words in str(api_error(reply))
