@@ -31,7 +31,9 @@ class Fence:
         self.name = f"{stream.name}fence"
         self.bucket = open_bucket(js, self.name)
 
-    def commit(self, batch: int, rows: int, **report: Any) -> None:
+    def commit(
+        self, batch: int, rows: int, *, fenced: bool = True, **report: Any
+    ) -> None:
         task = TaskReport(rows=rows, digest=Digest(rows), key=self.key, **report)
         commit(
             lambda: self._js,
@@ -39,7 +41,7 @@ class Fence:
             self.key,
             batch,
             BatchReport.of([task]),
-            fenced=self._stream.name,
+            fenced=self._stream.name if fenced else None,
             last=False,
         )
 
@@ -70,6 +72,23 @@ def test_a_fence_never_goes_back(fence: Fence, rows: int) -> None:
     assert fence.entry["batch"] == 4
 
 
+def test_a_slow_commit_replaces_no_later_batch(
+    fence: Fence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Bucket.put
+
+    def overtaken(self: Bucket, *args: Any, **options: Any) -> int:
+        monkeypatch.setattr(Bucket, "put", put)
+        fence.commit(5, 10)  # another driver, between the look and the put
+        return put(self, *args, **options)
+
+    fence.commit(3, 10)
+    monkeypatch.setattr(Bucket, "put", overtaken)
+    with pytest.raises(errors.CheckpointError, match="older than the last batch"):
+        fence.commit(4, 10)
+    assert fence.entry["batch"] == 5
+
+
 @pytest.mark.parametrize("rows", [0, 5])
 def test_two_jobs_of_one_name_are_noticed(fence: Fence, rows: int) -> None:
     """Both have written before one of them commits."""
@@ -80,8 +99,9 @@ def test_two_jobs_of_one_name_are_noticed(fence: Fence, rows: int) -> None:
     assert fence.entry["digest"]["rows"] == 10
 
 
+@pytest.mark.parametrize("fenced", [True, False])
 def test_a_commit_without_an_answer_counts_once(
-    fence: Fence, monkeypatch: pytest.MonkeyPatch
+    fence: Fence, monkeypatch: pytest.MonkeyPatch, fenced: bool
 ) -> None:
     put, lost = Bucket.put, [True]
 
@@ -92,9 +112,9 @@ def test_a_commit_without_an_answer_counts_once(
         return revision
 
     monkeypatch.setattr(Bucket, "put", unanswered)
-    fence.commit(0, 10, dead_letters=2)
+    fence.commit(0, 10, fenced=fenced, dead_letters=2)
     lost.append(False)
-    fence.commit(1, 10, dead_letters=1)
+    fence.commit(1, 10, fenced=fenced, dead_letters=1)
     assert fence.entry["totals"]["dead_letters"] == 3
     assert not lost
 
