@@ -25,7 +25,7 @@ from .core.server_address import parse_servers
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
 from .core.subscription import Subscription, subscribe
 from .errors import ConfigError, ConnectionClosedError, DrainTimeoutError
-from .hints import explain_keywords
+from .hints import explain_arguments, explain_keywords
 from .jetstream.context import JetStream
 from .services.discovery import Services
 from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
@@ -95,6 +95,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @explain_keywords
+@explain_arguments
 def connect(
     servers: str | Sequence[str] = DEFAULT_SERVER,
     *,
@@ -424,6 +425,7 @@ class Connection(CorePublisher):
     # Messages -------------------------------------------------------------------------
 
     @explain_keywords
+    @explain_arguments
     def request(
         self,
         subject: str,
@@ -469,6 +471,7 @@ class Connection(CorePublisher):
         """
         return request(self._session, subject, data, timeout, headers)
 
+    @explain_arguments
     def request_many(
         self,
         subject: str,
@@ -526,6 +529,7 @@ class Connection(CorePublisher):
         )
 
     @explain_keywords
+    @explain_arguments
     def subscribe(
         self,
         subject: str,
@@ -627,6 +631,7 @@ class Connection(CorePublisher):
         self._session.ping(deadline)
         return monotonic() - begin
 
+    @explain_arguments
     def jetstream(
         self,
         *,
@@ -677,6 +682,7 @@ class Connection(CorePublisher):
             timeout=timeout,
         )
 
+    @explain_arguments
     def service(
         self,
         name: str,

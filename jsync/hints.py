@@ -105,6 +105,7 @@ _KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Connection.subscribe": {
         "cb": "use callback",
+        "handler": "use callback",
         "future": "use next(timeout) of the subscription",
         "max_msgs": "use unsubscribe(after) of the subscription",
         "pending_msgs_limit": "use max_pending_messages",
@@ -120,8 +121,20 @@ _KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
         "stream": "use expected_stream",
         "msg_ttl": "use ttl",
     },
+    "Consumer.fetch": {
+        "batch": "use max_messages",
+        "expires": "use timeout",
+        "max_wait": "use timeout",
+    },
+    "Consumer.messages": {
+        "batch": "use max_messages",
+        "timeout": "use idle_timeout",
+    },
     "KeyValue.get": {"validate_keys": "leave it out: keys are always checked"},
-    "KeyValue.put": {"validate_keys": "leave it out: keys are always checked"},
+    "KeyValue.put": {
+        "ttl": "use create with ttl: a put takes none",
+        "validate_keys": "leave it out: keys are always checked",
+    },
     "KeyValue.create": {
         "msg_ttl": "use ttl",
         "validate_keys": "leave it out: keys are always checked",
@@ -140,6 +153,8 @@ _KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
     "KeyValue.watch": {
         "keys": "give each filter as an argument",
         "meta_only": "use headers_only",
+        "cb": "use callback",
+        "history": "use include_history",
         "inactive_threshold": "leave it out: a watch does not end by inactivity",
     },
     "ObjectStore.get": {
@@ -158,8 +173,44 @@ _KEYWORDS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 
-_POSITIONS: Final[Mapping[str, str]] = {
+_EXAMPLES: Final[Mapping[str, str]] = {
+    "connect": "connect('nats://localhost:4222', user='me', password='secret')",
+    "Connection.request": "request('prices', b'EUR', timeout=2)",
+    "Connection.request_many": "request_many('prices', b'EUR', timeout=2)",
+    "Connection.subscribe": "subscribe('orders.*', callback=handle)",
+    "Connection.jetstream": "jetstream(domain='hub', timeout=5)",
+    "Connection.service": "service('prices', '1.0.0', description='Current prices')",
     "JetStream.create_stream": "create_stream(name='ORDERS', subjects=['orders.*'])",
+    "JetStream.update_stream": "update_stream(name='ORDERS', max_age=3600)",
+    "JetStream.create_or_update_stream": "create_or_update_stream(name='ORDERS', subjects=['orders.*'])",
+    "JetStream.publish": "publish('orders.new', b'{}', msg_id='17')",
+    "JetStream.publisher": "publisher(window=1000)",
+    "JetStream.get_message": "get_message('ORDERS', 17, direct=True)",
+    "JetStream.create_consumer": "create_consumer('ORDERS', durable_name='billing')",
+    "JetStream.create_or_update_consumer": "create_or_update_consumer('ORDERS', durable_name='billing')",
+    "JetStream.consumer": "consumer('ORDERS', 'billing')",
+    "JetStream.ordered_consumer": "ordered_consumer('ORDERS', filter_subjects=['orders.*'])",
+    "JetStream.delete_consumer": "delete_consumer('ORDERS', 'billing')",
+    "KeyValueManager.create_key_value": "create_key_value(bucket='config', history=5)",
+    "KeyValueManager.create_or_update_key_value": "create_or_update_key_value(bucket='config', history=5)",
+    "KeyValueManager.key_value": "key_value('config')",
+    "ObjectStoreManager.create_object_store": "create_object_store(bucket='files', ttl=3600)",
+    "Stream.purge": "purge(subject='orders.old')",
+    "Stream.get_messages": "get_messages('orders.*', sequence=17)",
+    "Stream.create_consumer": "create_consumer(durable_name='billing')",
+    "Stream.create_or_update_consumer": "create_or_update_consumer(durable_name='billing')",
+    "Stream.consumer": "consumer('billing')",
+    "Consumer.fetch": "fetch(10, timeout=5)",
+    "Consumer.messages": "messages(max_messages=100)",
+    "KeyValue.put": "put('db.host', b'10.0.0.1', timeout=2)",
+    "KeyValue.create": "create('db.host', b'10.0.0.1', ttl=60)",
+    "KeyValue.update": "update('db.host', b'10.0.0.1', last=17)",
+    "KeyValue.delete": "delete('db.host', last=17)",
+    "KeyValue.get": "get('db.host', revision=17)",
+    "KeyValue.get_many": "get_many(['db.host', 'db.port'])",
+    "KeyValue.lock": "lock('job', ttl=30)",
+    "ObjectStore.put": "put('a.txt', b'text', description='An example')",
+    "ObjectStore.get_file": "get_file('a.txt', '/tmp/a.txt')",
     "Retry": "Retry(attempts=3)",
     "Worker": "Worker(stream='ORDERS')",
 }
@@ -234,30 +285,36 @@ def explain_keywords(function: _Function) -> _Function:
     return explained  # type: ignore[return-value]
 
 
-def explain_positions(function: _Function) -> _Function:
-    """Make the error for too many arguments without a name give an example.
+def explain_arguments(function: _Function) -> _Function:
+    """Make the error for arguments that do not fit give an example.
 
-    Use it as a decorator of a method, or of a class for its `__init__`.
+    Use it as a decorator of a function, or of a class for its `__init__`. Among other
+    decorators it is the last one.
     """
     name = function.__qualname__
-    example = _POSITIONS[name]
+    example = _EXAMPLES[name]
     if isinstance(function, type):
-        function.__init__ = _with_names(function.__init__, name, example)  # type: ignore[misc]
+        function.__init__ = _with_example(function.__init__, name, example)  # type: ignore[misc]
         return function
-    return _with_names(function, name.rpartition(".")[2], example)
+    return _with_example(function, name.rpartition(".")[2], example)
 
 
-def _with_names(function: _Function, name: str, example: str) -> _Function:
+def _with_example(function: _Function, name: str, example: str) -> _Function:
     limit = function.__code__.co_argcount
 
     @functools.wraps(function)
     def explained(*args: Any, **keywords: Any) -> object:
-        if len(args) > limit:
-            raise TypeError(
-                f"{name}() got too many arguments without a name: give each by its "
-                f"name, as in {example}"
-            )
-        return function(*args, **keywords)
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is None or trace.tb_next is not None:
+                raise  # the function itself has raised it
+            if len(args) > limit:
+                text = "got too many arguments without a name: give each by its name"
+            else:
+                text = str(error).partition("() ")[2]
+            raise TypeError(f"{name}() {text}, as in {example}") from None
 
     return explained  # type: ignore[return-value]
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from .. import errors
 from .._fast import PinId
 from ..health import CONFIRM_SECONDS
+from ..hints import explain_arguments, explain_keywords
 from ..validation import (
     check_callable,
     check_count,
@@ -177,6 +178,8 @@ class Consumer(BaseConsumer):
             return pull
         return None
 
+    @explain_keywords
+    @explain_arguments
     def fetch(
         self,
         max_messages: int | None = None,
@@ -288,6 +291,8 @@ class Consumer(BaseConsumer):
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
         return Batch(Pull(target, request, wait))
 
+    @explain_keywords
+    @explain_arguments
     def messages(
         self,
         *,

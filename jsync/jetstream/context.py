@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, UnsupportedFeatureError
-from ..hints import explain_attributes, explain_keywords, explain_positions
+from ..hints import explain_arguments, explain_attributes, explain_keywords
 from ..models import check_name
 from ..validation import check_bool, check_count, check_positive_seconds
 from . import management
@@ -125,7 +125,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
     # Streams --------------------------------------------------------------------------
 
-    @explain_positions
+    @explain_arguments
     def create_stream(
         self,
         config: StreamConfig | object | None = None,
@@ -164,6 +164,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         info = management.create_stream(self._api, config, fields, timeout)
         return stream_from_info(self._api, info)
 
+    @explain_arguments
     def update_stream(
         self,
         config: StreamConfig | object | None = None,
@@ -200,6 +201,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         info = management.update_stream(self._api, config, fields, timeout)
         return stream_from_info(self._api, info)
 
+    @explain_arguments
     def create_or_update_stream(
         self,
         config: StreamConfig | object | None = None,
@@ -419,6 +421,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         )
         return [stream_from_info(self._api, info) for info in infos]
 
+    @explain_arguments
     def get_message(
         self,
         stream: str,
@@ -617,6 +620,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
     # Consumers ------------------------------------------------------------------------
 
+    @explain_arguments
     def create_consumer(
         self,
         stream: str,
@@ -677,6 +681,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         bound = self.bind_stream(stream)
         return bound.update_consumer(config, timeout=timeout, **fields)
 
+    @explain_arguments
     def create_or_update_consumer(
         self,
         stream: str,
@@ -807,6 +812,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         """
         return self.bind_stream(stream).push_consumer(name, timeout=timeout)
 
+    @explain_arguments
     def consumer(self, stream: str, name: str) -> Consumer:
         """Bind to a pull consumer without a request.
 
@@ -835,6 +841,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         check_name(name, "consumer")
         return Consumer(self._api, stream, name)
 
+    @explain_arguments
     def ordered_consumer(
         self, stream: str, **options: Unpack[OrderedOptions]
     ) -> OrderedConsumer:
@@ -858,6 +865,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         """
         return self.bind_stream(stream).ordered_consumer(**options)
 
+    @explain_arguments
     def delete_consumer(
         self, stream: str, name: str, *, timeout: Seconds | None = None
     ) -> None:
@@ -925,6 +933,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
     # Publishing -----------------------------------------------------------------------
 
     @explain_keywords
+    @explain_arguments
     def publish(
         self,
         subject: str,
@@ -1022,6 +1031,7 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
         except Error:  # an error would say that the message may not be stored
             return
 
+    @explain_arguments
     def publisher(
         self,
         *,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.clock import deadline_after
 from ..errors import ConfigError, MessageNotFoundError, NoCachedInfoError
+from ..hints import explain_arguments
 from ..models import StoredMessage
 from ..models.codec import wire_time
 from ..models.name import check_filter
@@ -183,6 +184,7 @@ class Stream:
         )
         return self._info
 
+    @explain_arguments
     def purge(
         self,
         *,
@@ -397,6 +399,7 @@ class Stream:
             timeout=timeout,
         )
 
+    @explain_arguments
     def get_messages(
         self,
         subject: str = ">",
@@ -648,6 +651,7 @@ class Stream:
 
     # Its consumers --------------------------------------------------------------------
 
+    @explain_arguments
     def create_consumer(
         self,
         config: ConsumerConfig | object | None = None,
@@ -730,6 +734,7 @@ class Stream:
         """
         return self._put("update", config, fields, timeout)
 
+    @explain_arguments
     def create_or_update_consumer(
         self,
         config: ConsumerConfig | object | None = None,
@@ -757,6 +762,7 @@ class Stream:
         """
         return self._put("", config, fields, timeout)
 
+    @explain_arguments
     def consumer(self, name: str, *, timeout: Seconds | None = None) -> Consumer:
         """Get an existing pull consumer, with its info. Blocks.
 

@@ -23,7 +23,7 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..health import CONFIRM_SECONDS, READY_SECONDS, Confirmation
-from ..hints import explain_positions
+from ..hints import explain_arguments
 from ..jetstream.retries.driver import RetryHandler
 from ..jetstream.retries.engine import Retry, extension_interval
 from ..validation import (
@@ -60,7 +60,7 @@ _MIN_TICK: Final = 0.02
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 
-@explain_positions
+@explain_arguments
 class Worker:
     """A program of message handlers that runs until you stop it.
 

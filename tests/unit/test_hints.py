@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from nats.js.object_store import ObjectStore
 
 import jsync
 from jsync import errors
-from jsync.hints import _ATTRIBUTES, _ERRORS, _KEYWORDS, _POSITIONS
+from jsync.hints import _ATTRIBUTES, _ERRORS, _EXAMPLES, _KEYWORDS, _with_example
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,19 @@ CALLS: list[tuple[Callable[..., object], Callable[..., object]]] = [
         for name in ("get", "list", "put", "update_meta", "watch")
     ],
 ]
+FIELDS: dict[str, dict[str, Any]] = {
+    "fields": {
+        **jsync.StreamConfig.__annotations__,
+        **jsync.ConsumerConfig.__annotations__,
+        **jsync.KeyValueConfig.__annotations__,
+        **jsync.ObjectStoreConfig.__annotations__,
+    },
+    "options": {
+        **jsync.PublishOptions.__annotations__,
+        **jsync.OrderedOptions.__annotations__,
+    },
+}
+"""The names that calls with fields or options take."""
 UNKNOWN = {"ServerNotInPoolError", "MsgAlreadyAckdError", "NoKeysError"}
 """The errors of nats-py for conditions that are no error in jsync."""
 
@@ -84,21 +98,67 @@ def test_connect_names_the_argument_for_common_words(name: str) -> None:
         jsync.connect(**{name: "localhost"})  # type: ignore[arg-type]
 
 
-def test_arguments_without_a_name_get_an_example() -> None:
-    wrong: list[tuple[Callable[..., object], int]] = [
-        (jsync.JetStream.create_stream, 3),
-        (jsync.Retry, 1),
-        (jsync.Worker, 1),
-    ]
-    assert [call.__qualname__ for call, _ in wrong] == [*_POSITIONS]
-    for call, count in wrong:
-        with pytest.raises(TypeError, match="give each by its name, as in ") as caught:
-            call(*["X"] * count)
-        example = str(caught.value).rpartition(" as in ")[2]
-        assert example.startswith(f"{call.__name__}(")
-        parameters = inspect.signature(call).parameters
-        for name in re.findall(r"(\w+)=", example):
-            assert name in parameters or "fields" in parameters
+def explained(place: str) -> Callable[..., Any]:
+    """Return the call of a name of the table of examples."""
+    cls, _, name = place.rpartition(".")
+    cls = {"KeyValueManager": "JetStream", "ObjectStoreManager": "JetStream"}.get(
+        cls, cls
+    )
+    call: Callable[..., Any] = getattr(getattr(jsync, cls) if cls else jsync, name)
+    return call
+
+
+@pytest.mark.parametrize("place", _EXAMPLES)
+def test_arguments_without_a_name_get_an_example(place: str) -> None:
+    call = explained(place)
+    with pytest.raises(TypeError, match="give each by its name, as in ") as caught:
+        call(*["X"] * 5)
+    name = place.rpartition(".")[2]
+    assert str(caught.value).startswith(f"{name}() got too many arguments")
+    assert str(caught.value).endswith(f", as in {_EXAMPLES[place]}")
+
+
+@pytest.mark.parametrize("place", _EXAMPLES)
+def test_the_examples_of_errors_fit(place: str) -> None:
+    name, call = place.rpartition(".")[2], explained(place)
+    (node,) = ast.parse(_EXAMPLES[place]).body
+    assert isinstance(node, ast.Expr)
+    assert isinstance(node.value, ast.Call)
+    assert ast.unparse(node.value.func) == name
+    signature = inspect.signature(call)
+    of_an_object = "self" in signature.parameters
+    given = {word.arg: None for word in node.value.keywords if word.arg is not None}
+    bound = signature.bind(*[None] * (len(node.value.args) + of_an_object), **given)
+    for fields, model in FIELDS.items():
+        if fields in bound.arguments:
+            assert bound.arguments[fields].keys() <= model.keys()
+
+
+@pytest.mark.parametrize(
+    ("place", "given"),
+    [
+        ("JetStream.consumer", ["ORDERS"]),
+        ("KeyValue.update", ["key", b""]),
+        ("ObjectStore.get_file", ["a.txt"]),
+        ("Connection.service", ["prices"]),
+    ],
+)
+def test_a_missing_argument_gets_an_example(place: str, given: list[object]) -> None:
+    with pytest.raises(TypeError, match=r"^\w+\(\) missing 1 .*, as in \w+\('"):
+        explained(place)(None, *given)
+
+
+def test_type_errors_within_a_call_stay() -> None:
+    def handle(text: str) -> int:
+        return int(text) + text  # type: ignore[operator]
+
+    call: Callable[..., object] = _with_example(handle, "handle", "handle('1')")
+    with pytest.raises(TypeError, match="unsupported operand"):
+        call("1")
+    with pytest.raises(
+        TypeError, match=r"handle\(\) got an unexpected .*, as in handle"
+    ):
+        call(nonsense="1")
 
 
 def test_both_subscribe_calls_hint_at_max_msgs() -> None:

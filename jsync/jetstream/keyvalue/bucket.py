@@ -20,7 +20,7 @@ from ...errors import (
     WrongLastSequenceError,
     WrongRevisionError,
 )
-from ...hints import explain_attributes, explain_keywords
+from ...hints import explain_arguments, explain_attributes, explain_keywords
 from ...validation import check_int, check_optional_callable, check_seconds
 from ..buckets.engine import bucket_not_found
 from ..management import stream_info
@@ -141,6 +141,7 @@ class KeyValue(Generic[Value]):
     # Writing --------------------------------------------------------------------------
 
     @explain_keywords
+    @explain_arguments
     def put(
         self, key: str, value: Value | Data = b"", *, timeout: Seconds | None = None
     ) -> int:
@@ -172,6 +173,7 @@ class KeyValue(Generic[Value]):
         return publish(self._api.session, subject, data, None, seconds).seq
 
     @explain_keywords
+    @explain_arguments
     def create(
         self,
         key: str,
@@ -237,6 +239,7 @@ class KeyValue(Generic[Value]):
                 last = 0 if entry is None else entry.revision
 
     @explain_keywords
+    @explain_arguments
     def update(
         self,
         key: str,
@@ -275,6 +278,7 @@ class KeyValue(Generic[Value]):
         return self._write(key, self._layout.encode(key, value), options, timeout)
 
     @explain_keywords
+    @explain_arguments
     def delete(
         self, key: str, *, last: int | None = None, timeout: Seconds | None = None
     ) -> int:
@@ -447,6 +451,7 @@ class KeyValue(Generic[Value]):
     # Reading --------------------------------------------------------------------------
 
     @explain_keywords
+    @explain_arguments
     def get(
         self, key: str, *, revision: int | None = None, timeout: Seconds | None = None
     ) -> Entry[Value]:
@@ -487,6 +492,7 @@ class KeyValue(Generic[Value]):
             raise layout.key_not_found_error(key, revision)
         return entry if entry.operation == "PUT" else layout.value(entry)
 
+    @explain_arguments
     def get_many(
         self, keys: Iterable[str], *, timeout: Seconds | None = None
     ) -> dict[str, Entry[Value]]:
@@ -721,6 +727,7 @@ class KeyValue(Generic[Value]):
         left = max(0.0, deadline - monotonic())
         return LiveView(changes, self.bucket, self._layout.stored, left)
 
+    @explain_arguments
     def lock(
         self,
         key: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidBucketError
+from ...hints import explain_arguments
 from ..buckets import driver as buckets
 from .bucket import KeyValue
 from .config import KeyValueConfig
@@ -26,6 +27,7 @@ class KeyValueManager:
 
     _api: API
 
+    @explain_arguments
     def create_key_value(
         self,
         config: KeyValueConfig | object | None = None,
@@ -93,6 +95,7 @@ class KeyValueManager:
         partly = fields if config is None else None
         return self._bound(buckets.update(self._api, requested, partly, timeout))
 
+    @explain_arguments
     def create_or_update_key_value(
         self,
         config: KeyValueConfig | object | None = None,
@@ -120,6 +123,7 @@ class KeyValueManager:
         requested = KeyValueConfig.from_any(config, fields)
         return self._bound(buckets.create_or_update(self._api, requested, timeout))
 
+    @explain_arguments
     def key_value(self, bucket: str, *, timeout: Seconds | None = None) -> KeyValue:
         """Get an existing bucket. Blocks, and creates nothing.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...hints import explain_arguments
 from ..buckets import driver as buckets
 from .config import ObjectStoreConfig
 from .engine import STREAM_PREFIX, StoreLayout
@@ -26,6 +27,7 @@ class ObjectStoreManager:
 
     _api: API
 
+    @explain_arguments
     def create_object_store(
         self,
         config: ObjectStoreConfig | object | None = None,

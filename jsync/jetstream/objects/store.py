@@ -26,7 +26,7 @@ from ...errors import (
     StreamNotFoundError,
     WrongRevisionError,
 )
-from ...hints import explain_attributes, explain_keywords
+from ...hints import explain_arguments, explain_attributes, explain_keywords
 from ...validation import (
     check_bool,
     check_callable,
@@ -108,6 +108,7 @@ class ObjectStore:
     # Putting --------------------------------------------------------------------------
 
     @explain_keywords
+    @explain_arguments
     def put(
         self,
         name: str,
@@ -314,6 +315,7 @@ class ObjectStore:
 
         return _retry_read(read)
 
+    @explain_arguments
     def get_file(
         self,
         name: str,

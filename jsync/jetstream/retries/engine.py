@@ -14,7 +14,7 @@ import msgspec
 from ..._fast import check_publish_subject
 from ...errors import ConfigError, InvalidSubjectError
 from ...headers import Headers
-from ...hints import explain_positions
+from ...hints import explain_arguments
 from ...terminal import printable
 from ...validation import MAX_SEQUENCE, Seconds, check_count, check_seconds
 
@@ -44,7 +44,7 @@ _MAX_TEXT: Final = 1000
 _ESCAPES: Final = (("\\", "\\\\"), ("\r", "\\r"), ("\n", "\\n"), ("\t", "\\t"))
 
 
-@explain_positions
+@explain_arguments
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
     """When a message whose handler raised is delivered again, and where it ends.
