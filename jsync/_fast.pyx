@@ -48,6 +48,7 @@ of this file list the parts, lowest first.
         arrow_batch        columns in the Arrow C data interface: ArrowBatch
         arrow_stream       streams of these columns
         arrow_source       tables of other libraries, to be published: ArrowSource
+        kv_operation       the operation that an entry of a bucket stands for
         direct_get         answers to direct gets: DirectGetReply
         kv_entry           messages of buckets as entries: InitialState, EntryReader
 
@@ -145,6 +146,7 @@ include "_fast_parts/wire/header.pxi"
 include "_fast_parts/wire/frame.pxi"
 include "_fast_parts/wire/websocket.pxi"
 include "_fast_parts/wire/tls_records.pxi"
+include "_fast_parts/wire/event.pxi"
 include "_fast_parts/io/write_buffer.pxi"
 include "_fast_parts/publish/core_publisher.pxi"
 include "_fast_parts/publish/atomic_batch.pxi"
@@ -156,11 +158,11 @@ include "_fast_parts/read/columns.pxi"
 include "_fast_parts/read/arrow_batch.pxi"
 include "_fast_parts/read/arrow_stream.pxi"
 include "_fast_parts/read/arrow_source.pxi"
-include "_fast_parts/wire/event.pxi"
 include "_fast_parts/delivery/ready_queue.pxi"
 include "_fast_parts/delivery/mailbox.pxi"
 include "_fast_parts/delivery/jetstream_mailbox.pxi"
 include "_fast_parts/delivery/iterator.pxi"
+include "_fast_parts/read/kv_operation.pxi"
 include "_fast_parts/read/direct_get.pxi"
 include "_fast_parts/read/kv_entry.pxi"
 include "_fast_parts/publish/stream_ack.pxi"

@@ -737,9 +737,3 @@ cdef inline int deliver_to(Sink sink, Msg msg, IOLoop io_loop) except -1:
     finally:
         leave(&section)
     return 0
-
-
-cdef void drain_pipe(int fd) noexcept nogil:
-    cdef char scratch[64]
-    while c_read(fd, scratch, sizeof(scratch)) == sizeof(scratch):
-        pass

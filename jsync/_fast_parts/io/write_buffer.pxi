@@ -43,15 +43,6 @@ cdef enum FlushMode:  # when a frame leaves
 cdef tuple WRITE_STATES = ("paused", "direct", "handed", "closed")
 
 
-cdef int check_buffer(object data) except -1:
-    if not PyObject_CheckBuffer(data):
-        raise TypeError(
-            f"data must be bytes, bytearray or memoryview, not {type(data).__name__}"
-            + (": encode it first" if isinstance(data, str) else "")
-        )
-    return 0
-
-
 @cython.final
 cdef class WriteBuffer:
     """The write buffer. Any thread may write, and nothing is dropped silently.

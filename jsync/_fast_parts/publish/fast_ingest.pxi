@@ -62,22 +62,6 @@ cdef class FastPubAck:
         )
 
 
-cdef bytes payload_bytes(object data):
-    """Return a copy of a payload that is not `bytes`."""
-    cdef Py_buffer view
-    if not PyObject_CheckBuffer(data):
-        raise TypeError(
-            "data must be bytes, bytearray or memoryview, not "
-            f"{type(data).__name__}"
-            + (": encode it first" if isinstance(data, str) else "")
-        )
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        return PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
-    finally:
-        PyBuffer_Release(&view)
-
-
 cdef inline size_t size_with(bytes payload, bytes block) noexcept:
     return PyBytes_GET_SIZE(payload) + (0 if block is None else PyBytes_GET_SIZE(block))
 

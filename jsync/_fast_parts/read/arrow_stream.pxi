@@ -17,7 +17,7 @@ cdef enum:
     ERROR_MEMORY = 12
     ERROR_RELEASED = 22
 
-cdef const char* ENDED = b"the interpreter has ended"
+cdef const char* INTERPRETER_ENDED = b"the interpreter has ended"
 
 
 @cython.final
@@ -30,7 +30,7 @@ cdef class ArrowStream:
     cdef ColumnLayout shape
     cdef object error      # why reading failed
     cdef bytes text        # of `error`
-    cdef const char* last_error  # `text` for C, or ENDED
+    cdef const char* last_error  # `text` for C, or INTERPRETER_ENDED
     cdef object interrupt  # Ctrl-C or another exception of a signal handler, for the user
     cdef bint raised       # `interrupt` was raised, though a finalizer may have lost it
 
@@ -135,7 +135,7 @@ cdef int stream_next(ArrowArrayStream* out, ArrowArray* array) noexcept nogil:
     memset(array, 0, sizeof(ArrowArray))
     # While the interpreter ends, a thread that requests the GIL never comes back.
     if jsync_finalizing():
-        (<ArrowStream><PyObject*>out.private_data).last_error = ENDED
+        (<ArrowStream><PyObject*>out.private_data).last_error = INTERPRETER_ENDED
         return ERROR_IO
     return stream_next_now(out, array)
 

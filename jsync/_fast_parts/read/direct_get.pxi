@@ -10,12 +10,6 @@ cdef enum:
     ADDED_OTHER
 
 
-cdef inline bint is_word(
-    const char* s, Py_ssize_t n, const char* word, Py_ssize_t size
-) noexcept nogil:
-    return n == size and memcmp(s, word, size) == 0
-
-
 cdef int added_header(const char* s, Py_ssize_t n) noexcept nogil:
     """Return which of these headers a name is, or `ADDED_OTHER` for any other name."""
     if is_word(s, n, b"Nats-Stream", 11):

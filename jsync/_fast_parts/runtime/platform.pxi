@@ -370,6 +370,18 @@ cdef class Waker:
         close_notifier(self.fds)
 
 
+cdef inline void notify(int fd) noexcept nogil:
+    cdef uint64_t one = 1
+    # A full pipe has been written to already, and an eventfd takes eight bytes.
+    c_write(fd, &one, sizeof(one))
+
+
+cdef void drain_pipe(int fd) noexcept nogil:
+    cdef char scratch[64]
+    while c_read(fd, scratch, sizeof(scratch)) == sizeof(scratch):
+        pass
+
+
 cdef void close_notifier(int* fds) noexcept:
     if fds[0] >= 0:
         c_close(fds[0])

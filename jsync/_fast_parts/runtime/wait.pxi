@@ -148,12 +148,6 @@ cdef void park_unpark(Park* park) noexcept nogil:
         how = load_int(&park.waiting)
 
 
-cdef inline void notify(int fd) noexcept nogil:
-    cdef uint64_t one = 1
-    # A full pipe has been written to already, and an eventfd takes eight bytes.
-    c_write(fd, &one, sizeof(one))
-
-
 cdef bint sleeper_wait(
     Sleeper* sleeper, int64_t deadline, int* waiting,
     WriteBuffer write_buffer = None, bint piggyback = False,

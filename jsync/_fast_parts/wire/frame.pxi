@@ -186,6 +186,26 @@ cdef inline void publish_bytes(PublishFrame* frame, bytes block, bytes data) noe
     frame.data_size = PyBytes_GET_SIZE(data)
 
 
+cdef int check_buffer(object data) except -1:
+    if not PyObject_CheckBuffer(data):
+        raise TypeError(
+            f"data must be bytes, bytearray or memoryview, not {type(data).__name__}"
+            + (": encode it first" if isinstance(data, str) else "")
+        )
+    return 0
+
+
+cdef bytes payload_bytes(object data):
+    """Return a copy of a payload that is not `bytes`."""
+    cdef Py_buffer view
+    check_buffer(data)
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
 # A payload that waits for its ack is `bytes`, or a view of `bytes`, so that a part of a
 # large file need not be copied.
 

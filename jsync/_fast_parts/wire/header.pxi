@@ -9,6 +9,12 @@ cdef inline bint is_blank(char c) noexcept nogil:
     return c == c" " or c == c"\t"
 
 
+cdef inline bint is_word(
+    const char* s, Py_ssize_t n, const char* word, Py_ssize_t size
+) noexcept nogil:
+    return n == size and memcmp(s, word, size) == 0
+
+
 cdef str decode_text(const char* s, Py_ssize_t n):
     return PyUnicode_DecodeUTF8(s, n, "surrogateescape")
 
