@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PARTS = Path(jsync.__file__).parent / "_fast_parts"
-FUNCTION = re.compile(r"c?p?def\b[^(=]*?(\w+)\(.*:$")
+FUNCTION = re.compile(r"c?p?def\b(?! class\b)[^(=]*?(\w+)\(.*:$")
 EVENT = re.compile(
     r"\bpthread_mutex_(lock|unlock)\(&[\w.]+\.mutex\)"
     r"|\b(lock_\w+|\w+_locked|\w+_and_unlock)\("
@@ -208,9 +208,12 @@ LOCK, UNLOCK = "pthread_mutex_lock(&self.mutex)", "pthread_mutex_unlock(&self.mu
         ),
     ],
 )
-def test_a_wrong_call_is_refused(name: str, lines: list[str], fault: str) -> None:
+@pytest.mark.parametrize("cls", ["Buffer", "Buffer(Handle)"])
+def test_a_wrong_call_is_refused(
+    cls: str, name: str, lines: list[str], fault: str
+) -> None:
     body = "".join(f"        {line}\n" for line in lines)
-    found = faults(f"cdef class Buffer:\n    cdef int {name}(self) except -1:\n{body}")
+    found = faults(f"cdef class {cls}:\n    cdef int {name}(self) except -1:\n{body}")
     assert any(fault in text for text in found), found
 
 
