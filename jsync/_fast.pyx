@@ -8,8 +8,11 @@ of this file list the parts, lowest first.
     runtime/  the platform, locks, waiting
         platform           clock, sockets, mutex and fork counter of the operating system
         locks              sections and atomics, which replace the GIL where there is none
-        wait               waiting without the GIL, until a wake-up, a deadline or Ctrl-C
         greenlets          waiting in a greenlet of gevent
+        park               where a thread waits for a wake-up: Park
+        wake_chain         threads that are woken one after the other: WakeChain
+        io_thread          the I/O thread, for those who wait for it
+        wait               waiting without the GIL, until a wake-up, a deadline or Ctrl-C
         handoff_queue      a queue between threads: HandoffQueue
         finalizer          `__del__` methods that lose no Ctrl-C
     wire/  the bytes of the protocol
@@ -30,8 +33,9 @@ of this file list the parts, lowest first.
         ack_subject        ack subjects, one after the other
         sequence           the order of messages: SequenceChecker, GapTracker
         pin_id             the pin id of a priority group: PinId
-        mailbox            messages that wait for their reader: Mailbox
+        sink               what the I/O loop delivers to: Sink
         ready_queue        mailboxes that wait for a thread: ReadyQueue, PoolThread
+        mailbox            messages that wait for their reader: Mailbox
         jetstream_mailbox  messages of a consumer that wait: JetStreamMailbox
         iterator           iterators over mailboxes: MessageIterator
     publish/  messages on their way to a stream, and their acks
@@ -137,8 +141,11 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 
 include "_fast_parts/runtime/platform.pxi"
 include "_fast_parts/runtime/locks.pxi"
-include "_fast_parts/runtime/wait.pxi"
 include "_fast_parts/runtime/greenlets.pxi"
+include "_fast_parts/runtime/park.pxi"
+include "_fast_parts/runtime/wake_chain.pxi"
+include "_fast_parts/runtime/io_thread.pxi"
+include "_fast_parts/runtime/wait.pxi"
 include "_fast_parts/runtime/handoff_queue.pxi"
 include "_fast_parts/runtime/finalizer.pxi"
 include "_fast_parts/wire/subject.pxi"
@@ -158,6 +165,7 @@ include "_fast_parts/read/columns.pxi"
 include "_fast_parts/read/arrow_batch.pxi"
 include "_fast_parts/read/arrow_stream.pxi"
 include "_fast_parts/read/arrow_source.pxi"
+include "_fast_parts/delivery/sink.pxi"
 include "_fast_parts/delivery/ready_queue.pxi"
 include "_fast_parts/delivery/mailbox.pxi"
 include "_fast_parts/delivery/jetstream_mailbox.pxi"

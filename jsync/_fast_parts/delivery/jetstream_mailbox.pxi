@@ -292,7 +292,7 @@ cdef class JetStreamMailbox(Mailbox):
         self.drop_messages()
         self.controls = 0
 
-    cdef int complete(self, IOLoop io_loop) except -1:
+    cdef int complete(self, AbstractIOLoop io_loop) except -1:
         return 0 if self.lent else Mailbox.complete(self, io_loop)
 
     cdef int ended(self) except -1:
@@ -332,7 +332,7 @@ cdef class JetStreamMailbox(Mailbox):
             return rest
         return Mailbox.take_rest(self, rest)
 
-    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
+    cdef int deliver(self, Msg msg, AbstractIOLoop io_loop) except -1:
         cdef GapTracker trail
         store_time_relaxed(&self.arrived, io_loop.now)
         # A stored message has an ack subject as its reply, whatever its publisher has set.
@@ -444,12 +444,12 @@ cdef class JetStreamMailbox(Mailbox):
 
     # In their order ---------------------------------------------------------------------
 
-    cdef bint takes_in_order(self, Msg msg, IOLoop io_loop) except -1:
+    cdef bint takes_in_order(self, Msg msg, AbstractIOLoop io_loop) except -1:
         cdef bint taken = self._order.takes(msg)
         self.tell_of_order(io_loop)
         return taken
 
-    cdef inline int tell_of_order(self, IOLoop io_loop) except -1:
+    cdef inline int tell_of_order(self, AbstractIOLoop io_loop) except -1:
         cdef SequenceChecker order = self._order
         if order.has_news() and not load_int(&order.notified):
             store_int(&order.notified, True)
@@ -509,7 +509,7 @@ cdef class JetStreamMailbox(Mailbox):
         finally:
             leave(&section)
 
-    cdef bint take_row(self, Frame* frame, IOLoop io_loop) except -1:
+    cdef bint take_row(self, Frame* frame, AbstractIOLoop io_loop) except -1:
         """Take a message as a row. Return False if it must come as an object."""
         cdef AckNumbers ack
         if (
@@ -523,7 +523,7 @@ cdef class JetStreamMailbox(Mailbox):
         ), io_loop)
         return True
 
-    cdef int deliver_row(self, Msg msg, IOLoop io_loop) except -1:
+    cdef int deliver_row(self, Msg msg, AbstractIOLoop io_loop) except -1:
         cdef AckNumbers ack
         cdef Frame frame
         if not read_ack(
@@ -536,7 +536,7 @@ cdef class JetStreamMailbox(Mailbox):
         return self.add_row(&frame, &ack, self.size_of(msg), io_loop)
 
     cdef int add_row(
-        self, Frame* frame, AckNumbers* ack, size_t size, IOLoop io_loop
+        self, Frame* frame, AckNumbers* ack, size_t size, AbstractIOLoop io_loop
     ) except -1:
         cdef bint taken
         if self._order is not None:

@@ -4,26 +4,6 @@
 # bytecode in between. Without a GIL each is in the section of the mailbox instead.
 
 
-cdef class Sink:
-    """Something to which the messages of one sid are delivered."""
-
-    cdef bint jetstream  # the parser makes JetStreamMsg for it
-    cdef int columnar    # it is a mailbox that takes messages without objects
-
-    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
-        raise NotImplementedError  # Cython has no abstract methods
-
-
-cdef int check_may_wait(WriteBuffer write_buffer) except -1:
-    check_fork(write_buffer.generation)
-    if PyThread_get_thread_ident() == load_ident(&write_buffer.io_thread):
-        raise BlockingCallError(
-            "a blocking call on the connection's I/O thread would wait for itself; "
-            "finalizers may run there: hand the work to a thread of yours"
-        )
-    return 0
-
-
 cdef struct ReaderSlot:  # the place of a waiting thread
     Park park
     bint taken  # from before it parks until it runs again
@@ -240,7 +220,7 @@ cdef class Mailbox(Sink):
     cdef void discard(self) noexcept:
         self.drop_messages()
 
-    cdef int complete(self, IOLoop io_loop) except -1:
+    cdef int complete(self, AbstractIOLoop io_loop) except -1:
         """Report that all that was expected has come."""
         io_loop.endings.append((EVENT_ENDED, self))
         store_count_relaxed(&io_loop.ended, io_loop.ended + 1)
@@ -324,7 +304,7 @@ cdef class Mailbox(Sink):
 
     # Arrivals ---------------------------------------------------------------------------
 
-    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
+    cdef int deliver(self, Msg msg, AbstractIOLoop io_loop) except -1:
         store_time_relaxed(&self.arrived, io_loop.now)
         if self.over:
             return 0
@@ -332,7 +312,7 @@ cdef class Mailbox(Sink):
 
     @cython.final
     cdef inline int keep(
-        self, Msg msg, size_t size, size_t messages, IOLoop io_loop
+        self, Msg msg, size_t size, size_t messages, AbstractIOLoop io_loop
     ) except -1:
         """Add a message to the `messages` that are here, or drop it."""
         self.came += 1
@@ -360,7 +340,7 @@ cdef class Mailbox(Sink):
         )
 
     @cython.final
-    cdef inline int end_if_complete(self, IOLoop io_loop) except -1:
+    cdef inline int end_if_complete(self, AbstractIOLoop io_loop) except -1:
         if self.is_complete():
             store_int_relaxed(&self.over, True)
             if self.wake_all():

@@ -47,7 +47,6 @@ cdef class IOLoop(Parser):
     cdef int secure  # whether the bytes come in records of TLS
     cdef int interrupted
     cdef bint takes_more  # the last poll found it writable, and nothing was sent since
-    cdef int64_t now
     cdef bint receiving  # in `receive`, where a finalizer or TLS may let others run
     cdef unsigned long receiver  # id of that thread
     cdef int finished
@@ -56,8 +55,6 @@ cdef class IOLoop(Parser):
     cdef int[2] notify_fds  # wake the thread that borrowed the socket: to read, to write
     cdef Sink sink
     cdef dict sinks
-    cdef list endings  # like `events`, but they may wait to be reported together
-    cdef Py_ssize_t ended  # number of `endings`
     cdef object pings  # the waiters for the next PONGs, in order, or None for a keep-alive
     cdef int keep_alives  # `unanswered`
     # `sink` is that of `cached_sid`, if nothing was subscribed or unsubscribed since.
@@ -67,7 +64,6 @@ cdef class IOLoop(Parser):
     # and the events. With a GIL `receiving` is enough.
     cdef unsigned long reading_thread
     cdef int telling  # there were events when the last reader left
-    cdef bint chaining  # threads whose answers are read are woken one by one, or counted
 
     def __cinit__(self):
         self.fd = self.notify_fds[0] = self.notify_fds[1] = -1
@@ -682,58 +678,3 @@ cdef class IOLoop(Parser):
         waiter = self.next_pinger()
         if waiter is not None:
             (<Waiter>waiter).set(None)
-
-
-cdef bint wait_for_wake(
-    WriteBuffer write_buffer, Park* park, int64_t deadline, bint for_one, bint held = False,
-    bint piggyback = False,
-) except -1:
-    """Wait as `park_wait` does for bytes of the connection: for one answer, or for more.
-
-    With acks held, wait only in place of the I/O thread, where the next messages are close.
-    `piggyback` means that the request is in the write buffer, and leaves as the caller
-    parks.
-    """
-    if not PARALLEL and prepare_hub():
-        return True  # the caller has to look again at what it waits for
-    if for_one and hub_here() is None and read_for(write_buffer, park, deadline):
-        return True
-    if held:
-        return park_leave(park) if PARALLEL else False
-    add_int(&write_buffer.parked, 1)
-    try:
-        write_buffer.wake_reader()
-        return park_wait(park, deadline, write_buffer, piggyback)
-    finally:
-        add_int(&write_buffer.parked, -1)
-
-
-cdef inline bint read_for(WriteBuffer write_buffer, Park* park, int64_t deadline) except -1:
-    """Read the socket, if possible, until `park` is woken: True. See `read_until`."""
-    cdef IOLoop io_loop
-    if not PARALLEL:
-        return (
-            write_buffer.io_loop is not None
-            and write_buffer.io_loop.read_until(park, deadline)
-        )
-    if load_int(&write_buffer.parked):
-        return False  # see `IOLoop.is_readable`
-    try:
-        io_loop = write_buffer.reader()
-        return io_loop is not None and io_loop.read_until(park, deadline)
-    except BaseException:
-        park_leave(park)
-        raise
-
-
-cdef inline int deliver_to(Sink sink, Msg msg, IOLoop io_loop) except -1:
-    """Deliver in the section of the sink, in which its readers take from it, too."""
-    cdef Section section
-    if not PARALLEL:
-        return sink.deliver(msg, io_loop)
-    enter(&section, <PyObject*>sink)
-    try:
-        sink.deliver(msg, io_loop)
-    finally:
-        leave(&section)
-    return 0

@@ -44,7 +44,7 @@ cdef class Waiter(Sink):
     def __dealloc__(self):
         park_free(&self.park)
 
-    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
+    cdef int deliver(self, Msg msg, AbstractIOLoop io_loop) except -1:
         if swap_int(&self.claimed, True):
             return 0
         self.result = msg
@@ -261,7 +261,7 @@ cdef class ReplyMux(Sink):
             if not isinstance(sink, Waiter) or not load_int(&(<Waiter>sink).settled)
         ]
 
-    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
+    cdef int deliver(self, Msg msg, AbstractIOLoop io_loop) except -1:
         cdef Py_ssize_t i = msg.subject_size
         cdef uint64_t token = 0
         while i > 0 and msg.head[i - 1] != c".":

@@ -44,7 +44,7 @@ cdef tuple WRITE_STATES = ("paused", "direct", "handed", "closed")
 
 
 @cython.final
-cdef class WriteBuffer:
+cdef class WriteBuffer(IOThreadHandle):
     """The write buffer. Any thread may write, and nothing is dropped silently.
 
     When it is full, a writer blocks until there is room or `write_timeout` has passed.
@@ -52,9 +52,8 @@ cdef class WriteBuffer:
     `hold_limit` bytes.
     """
 
-    cdef pthread_mutex_t mutex
     cdef WriteState state
-    cdef int fd, wake_fd, generation, failure
+    cdef int fd, failure
     cdef FrameBuffer fill, drain
     cdef size_t drained  # bytes of `drain` that the socket has taken
     cdef WebSocketState wire  # the frames of a WebSocket, if the bytes leave in frames
@@ -70,13 +69,7 @@ cdef class WriteBuffer:
     cdef WaitNode* waiting_writers
     cdef object error
     cdef object fault  # the error of sending, if it is not a number in `failure`
-    cdef unsigned long io_thread
-    cdef IOLoop io_loop  # None once it is closed
-    cdef int parked  # threads that wait for bytes that the I/O thread reads
     cdef int joined  # requests since the last send that wait for others
-    cdef WakeChain chain
-    cdef int64_t aside_until  # until then the last reader has the socket: see `IOLoop`
-    cdef int aside  # whether it does so in its current poll
     cdef uint64_t out_msgs, out_bytes
     cdef uint64_t opened  # `connections`
     cdef size_t most_payload
@@ -87,10 +80,7 @@ cdef class WriteBuffer:
     """Gets an error that no call raises: `(error) -> None`. Must not block."""
 
     def __cinit__(self):
-        pthread_mutex_init(&self.mutex, NULL)
-        chain_init(&self.chain)
-        self.fd = self.wake_fd = -1
-        self.generation = jsync_forks
+        self.fd = -1
         self.most_payload = 1024 * 1024
         self.poll_deadline = NEVER
 
@@ -110,8 +100,6 @@ cdef class WriteBuffer:
         frames_free(&self.fill)
         frames_free(&self.drain)
         PyMem_RawFree(self.wire.data)
-        pthread_mutex_destroy(&self.mutex)
-        chain_free(&self.chain)
 
     def __repr__(self) -> str:
         return f"<WriteBuffer {WRITE_STATES[self.state]}, {self.pending} bytes pending>"
@@ -541,15 +529,6 @@ cdef class WriteBuffer:
         leave(&section)
         return fresh(error)
 
-    cdef IOLoop reader(self):
-        """Return the I/O loop, or None once it is closed permanently."""
-        cdef IOLoop io_loop
-        cdef Section section
-        enter(&section, <PyObject*>self)
-        io_loop = self.io_loop
-        leave(&section)
-        return io_loop
-
     cdef inline int check_size(self, size_t size) except -1:
         return self.refuse_size(size) if size > load_size_relaxed(&self.most_payload) else 0
 
@@ -855,7 +834,6 @@ cdef class WriteBuffer:
         return needed
 
     cdef void request_flush(self) noexcept nogil:
-        """Have the I/O thread send what waits. Needs no GIL."""
         pthread_mutex_lock(&self.mutex)
         if (
             self.state == DIRECT and not self.flush_requested and not self.socket_full
@@ -1135,23 +1113,3 @@ cdef class WriteBuffer:
         if self.state == PAUSED:
             return pending + size <= self.hold_limit
         return pending + size <= self.limit or pending == 0
-
-    cdef inline void wake_reader(self) noexcept:
-        """Have the I/O thread read, because the caller waits for that and does not read."""
-        cdef int64_t until = load_time_relaxed(&self.aside_until)
-        if until and (load_int_relaxed(&self.aside) or until > jsync_now()):
-            store_time_relaxed(&self.aside_until, 0)
-            self.wake()
-
-    cdef void wake(self) noexcept:
-        """End the poll of the I/O thread."""
-        if PARALLEL:
-            self.wake_without_gil()
-        elif self.wake_fd >= 0:
-            notify(self.wake_fd)
-
-    cdef void wake_without_gil(self) noexcept nogil:
-        pthread_mutex_lock(&self.mutex)  # `close` closes the descriptor
-        if self.wake_fd >= 0:
-            notify(self.wake_fd)
-        pthread_mutex_unlock(&self.mutex)

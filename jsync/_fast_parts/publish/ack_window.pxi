@@ -325,7 +325,7 @@ cdef class AckWindow(PendingAcks):
         self.write_buffer.commit_and_unlock(AUTO)
         return True
 
-    cdef int conclude(self, PubAckFuture future, error, IOLoop io_loop) except -1:
+    cdef int conclude(self, PubAckFuture future, error, AbstractIOLoop io_loop) except -1:
         """Finish the future, once, and wake the threads that wait for it."""
         if future.finished:
             return 0
@@ -370,7 +370,7 @@ cdef class AckWindow(PendingAcks):
 
     # Acks -----------------------------------------------------------------------------
 
-    cdef int deliver(self, Msg msg, IOLoop io_loop) except -1:
+    cdef int deliver(self, Msg msg, AbstractIOLoop io_loop) except -1:
         cdef uint64_t token = 0
         cdef Slot* slot
         cdef PubAckFuture future
@@ -407,7 +407,7 @@ cdef class AckWindow(PendingAcks):
         self.answered = io_loop.now
         return self.conclude(future, None, io_loop)
 
-    cdef int refused(self, PubAckFuture future, error, IOLoop io_loop) except -1:
+    cdef int refused(self, PubAckFuture future, error, AbstractIOLoop io_loop) except -1:
         """Have a message that was not taken sent again in a while, or fail it."""
         cdef int64_t due, now = io_loop.now
         cdef bint busy = isinstance(error, TooManyRequestsError)
@@ -496,7 +496,7 @@ cdef class AckWindow(PendingAcks):
         finally:
             leave(&section)
 
-    cdef int report(self, PubAckFuture future, error, IOLoop io_loop) except -1:
+    cdef int report(self, PubAckFuture future, error, AbstractIOLoop io_loop) except -1:
         """Have the callbacks called, and the handler of failures if there is an error."""
         callbacks, future.callbacks = future.callbacks, None
         if callbacks is None and error is None:

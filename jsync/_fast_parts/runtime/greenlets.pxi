@@ -13,6 +13,24 @@
 cdef enum:
     MAX_TIMER_SECONDS = 86_400
 
+cdef struct HubWakeups:  # the greenlets of a hub that were woken and do not run yet
+    int references  # of its `HubQueue` and of sleepers, which may last longer
+    pthread_mutex_t mutex
+    Sleeper* first
+    Sleeper* last
+    Py_ssize_t length
+    int notify_fd   # -1 once the hub has ended
+    bint notified   # since the hub has last looked
+    int generation  # the forks before it was made
+
+cdef struct Sleeper:  # a thread or a greenlet that waits for one wake-up
+    PyThread_type_lock lock  # of a thread: held, so that acquiring it waits
+    bint acquired            # the waker's release was taken back
+    HubWakeups* hub          # of a greenlet: NULL if a thread waits
+    PyObject* greenlet
+    Sleeper* next            # in `hub`
+    bint queued
+
 cdef dict loaded_modules = _modules
 cdef object find_hub = None  # functions of gevent and greenlet, once these are imported
 cdef object current_greenlet = None
@@ -246,22 +264,22 @@ cdef void hub_remove(HubWakeups* hub, Sleeper* sleeper) noexcept nogil:
 
 
 cdef bint greenlet_wait(
-    Sleeper* sleeper, int64_t deadline, int* waiting, WriteBuffer write_buffer,
-    bint piggyback,
+    Sleeper* sleeper, int64_t deadline, int* waiting, int generation
 ) except -1:
-    """Do what `sleeper_wait` does, in a greenlet. Raises what is thrown into it."""
+    """Do what `sleeper_wait` does, in a greenlet. Raises what is thrown into it.
+
+    Raises `ForkedProcessError` when the `generation` has ended, unless it is -1.
+    """
     cdef object hub = find_hub()
     cdef HubQueue queue = queue_of(hub)
     cdef object greenlet = <object>sleeper.greenlet  # perhaps the only reference to it
     cdef object timer = None
     cdef int64_t left
-    if piggyback and write_buffer is not None:
-        write_buffer.request_flush()
     queue.count(1)
     try:
         while load_int(waiting):
-            if write_buffer is not None:
-                check_fork(write_buffer.generation)
+            if generation >= 0:
+                check_fork(generation)
             if deadline != NEVER:
                 left = deadline - jsync_now()
                 if left <= 0:

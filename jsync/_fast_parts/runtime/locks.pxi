@@ -1,6 +1,7 @@
-# Sections and atomics, which replace the GIL on a build without one.
+# Sections and atomics, which replace the GIL on a build without one, and the locks of the
+# interpreter.
 #
-# With a GIL all of them compile to nothing, or to a plain load or store.
+# With a GIL sections and atomics compile to nothing, or to a plain load or store.
 
 cdef extern from *:
     """
@@ -92,3 +93,17 @@ cdef extern from *:
     void store_time_relaxed "jsync_store_relaxed"(int64_t*, int64_t) nogil
 
     object dict_get "jsync_dict_get"(dict, object key)
+
+cdef extern from "pythread.h":
+    ctypedef void* PyThread_type_lock
+    ctypedef enum PyLockStatus:
+        PY_LOCK_FAILURE
+        PY_LOCK_ACQUIRED
+        PY_LOCK_INTR
+    PyThread_type_lock PyThread_allocate_lock()
+    void PyThread_free_lock(PyThread_type_lock)
+    void PyThread_release_lock(PyThread_type_lock) nogil
+    PyLockStatus PyThread_acquire_lock_timed(
+        PyThread_type_lock, long long microseconds, int intr_flag
+    ) nogil
+    unsigned long PyThread_get_thread_ident() nogil

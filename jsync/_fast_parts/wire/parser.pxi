@@ -16,11 +16,10 @@ cdef enum DeliveryMode:
     COLUMNAR
 
 
-cdef class Parser:
+cdef class Parser(AbstractIOLoop):
     cdef char* buffer
     cdef size_t capacity, begin, end, searched
     cdef uint64_t max_message
-    cdef list events
     cdef str fault  # why it refuses to continue
 
     # The message whose payload is not complete yet.
