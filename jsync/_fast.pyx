@@ -34,8 +34,9 @@ of this file list the parts, lowest first.
         sequence           the order of messages: SequenceChecker, GapTracker
         pin_id             the pin id of a priority group: PinId
         sink               what the I/O loop delivers to: Sink
-        ready_queue        mailboxes that wait for a thread: ReadyQueue, PoolThread
+        ready_queue        mailboxes that wait for a thread: ReadyQueue
         mailbox            messages that wait for their reader: Mailbox
+        pool_thread        the threads of a callback pool: PoolThread
         jetstream_mailbox  messages of a consumer that wait: JetStreamMailbox
         iterator           iterators over mailboxes: MessageIterator
     publish/  messages on their way to a stream, and their acks
@@ -49,8 +50,9 @@ of this file list the parts, lowest first.
         fast_ingest        the numbered publishes of fast-ingest batches
     read/  stored messages as entries and columns
         columns            messages as rows of columns, without an object for each: Columns
-        arrow_batch        columns in the Arrow C data interface: ArrowBatch
+        arrow_array        columns in the Arrow C data interface
         arrow_stream       streams of these columns
+        arrow_batch        batches of messages as columns: ArrowBatch
         arrow_source       tables of other libraries, to be published: ArrowSource
         kv_operation       the operation that an entry of a bucket stands for
         direct_get         answers to direct gets: DirectGetReply
@@ -162,12 +164,14 @@ include "_fast_parts/delivery/ack_subject.pxi"
 include "_fast_parts/delivery/sequence.pxi"
 include "_fast_parts/delivery/pin_id.pxi"
 include "_fast_parts/read/columns.pxi"
-include "_fast_parts/read/arrow_batch.pxi"
+include "_fast_parts/read/arrow_array.pxi"
 include "_fast_parts/read/arrow_stream.pxi"
+include "_fast_parts/read/arrow_batch.pxi"
 include "_fast_parts/read/arrow_source.pxi"
 include "_fast_parts/delivery/sink.pxi"
 include "_fast_parts/delivery/ready_queue.pxi"
 include "_fast_parts/delivery/mailbox.pxi"
+include "_fast_parts/delivery/pool_thread.pxi"
 include "_fast_parts/delivery/jetstream_mailbox.pxi"
 include "_fast_parts/delivery/iterator.pxi"
 include "_fast_parts/read/kv_operation.pxi"

@@ -16,6 +16,19 @@ cdef struct ReadyItem:
     int64_t since
 
 
+@cython.internal
+@cython.no_gc_clear
+cdef class ThreadNode:
+    """A thread of the pool, in the list of those that wait for a mailbox."""
+
+    cdef Park park
+    cdef ThreadNode next_idle
+    cdef bint is_idle, woken
+
+    def __dealloc__(self):
+        park_free(&self.park)
+
+
 @cython.final
 @cython.no_gc_clear  # a finalizer may still close a mailbox
 cdef class ReadyQueue:
@@ -28,7 +41,7 @@ cdef class ReadyQueue:
     cdef ReadyItem* ring  # its size is a power of two, NULL until the first mailbox
     cdef size_t capacity, head, length
     cdef uint64_t taken
-    cdef PoolThread idle  # the one that parked last, which is woken first
+    cdef ThreadNode idle  # the one that parked last, which is woken first
     cdef bint waking  # a thread was woken, and has not looked yet
     cdef bint starved
     cdef bint ended
@@ -66,7 +79,7 @@ cdef class ReadyQueue:
         self.capacity = capacity
         return 0
 
-    cdef int push(self, Mailbox mailbox) except -1:
+    cdef int push(self, object mailbox) except -1:
         """Add a mailbox, and wake a thread. Return True if the pool needs another one."""
         cdef ReadyItem* item
         cdef Section section
@@ -93,7 +106,7 @@ cdef class ReadyQueue:
 
     cdef inline void wake_next(self) noexcept:
         """Wake a thread for the next mailbox, unless one is about to look."""
-        cdef PoolThread thread = self.idle
+        cdef ThreadNode thread = self.idle
         if self.waking or thread is None:
             return
         self.idle, thread.next_idle = thread.next_idle, None
@@ -101,9 +114,9 @@ cdef class ReadyQueue:
         thread.woken = self.waking = True
         park_wake(&thread.park)
 
-    cdef void forget(self, PoolThread thread) noexcept:
+    cdef void forget(self, ThreadNode thread) noexcept:
         """Note that a thread does not wait any more. Called in the section."""
-        cdef PoolThread before
+        cdef ThreadNode before
         if thread.woken:
             thread.woken = self.waking = False
         if not thread.is_idle:
@@ -129,16 +142,16 @@ cdef class ReadyQueue:
         finally:
             leave(&section)
 
-    def first(self) -> Mailbox | None:
+    def first(self) -> "Mailbox | None":
         """Return the mailbox that waits longest. It stays here."""
         cdef Section section
         enter(&section, <PyObject*>self)
         try:
-            return <Mailbox>self.ring[self.head].mailbox if self.length else None
+            return <object>self.ring[self.head].mailbox if self.length else None
         finally:
             leave(&section)
 
-    def take(self) -> Mailbox | None:
+    def take(self) -> "Mailbox | None":
         """Take the mailbox that waits longest, for a thread that is not of the pool."""
         cdef Section section
         enter(&section, <PyObject*>self)
@@ -171,9 +184,9 @@ cdef class ReadyQueue:
         finally:
             leave(&section)
 
-    cdef Mailbox pop(self):
+    cdef object pop(self):
         """Take the first mailbox, and have the next one begun. Called in the section."""
-        cdef Mailbox mailbox = <Mailbox>self.ring[self.head].mailbox
+        cdef object mailbox = <object>self.ring[self.head].mailbox
         Py_DECREF(mailbox)  # the ring's reference, while the local one holds it
         self.head = (self.head + 1) & (self.capacity - 1)
         store_size_relaxed(&self.length, self.length - 1)
@@ -181,104 +194,3 @@ cdef class ReadyQueue:
         if self.length:
             self.wake_next()
         return mailbox
-
-
-@cython.final
-@cython.no_gc_clear
-cdef class PoolThread:
-    """A thread of a callback pool, which takes mailboxes from its queue.
-
-    `identity` is the `runner` of each mailbox while this thread has it.
-    """
-
-    cdef ReadyQueue queue
-    cdef object identity
-    cdef Park park
-    cdef PoolThread next_idle
-    cdef bint is_idle, woken
-    cdef bint brisk  # the last wait was a short one
-
-    def __init__(self, queue: ReadyQueue, identity: object) -> None:
-        self.queue = queue
-        self.identity = identity
-
-    def __dealloc__(self):
-        park_free(&self.park)
-
-    def next(self, timeout: float, last: Mailbox | None = None) -> Mailbox | None:
-        """Wait for a mailbox. Return None after `timeout` seconds, and at the end.
-
-        The wait is as that of a reader of `last`, the mailbox that this thread had before.
-        """
-        cdef int64_t deadline = jsync_now() + <int64_t>(timeout * 1e9)
-        cdef int64_t started
-        cdef ReadyQueue queue = self.queue
-        cdef WriteBuffer write_buffer = queue.write_buffer
-        cdef Mailbox mailbox
-        cdef bint flushed = False, ended = False, held
-        while True:
-            check_may_wait(write_buffer)
-            held = False
-            if load_time_relaxed(&write_buffer.lazy_since) and not flushed and not (
-                load_size_relaxed(&queue.length)
-            ):  # see `Mailbox.wait`
-                held = self.brisk and last is not None and last.keeps_acks()
-                if not held:
-                    flushed = True
-                    write_buffer.flush_now()
-            mailbox = self.take(parks=True, ended=&ended)
-            if mailbox is None and not ended:
-                started = jsync_now()
-                try:
-                    wait_for_wake(
-                        write_buffer, &self.park, deadline,
-                        last is not None and load_int_relaxed(&last.self_reading), held,
-                    )
-                except BaseException:
-                    self.give_up()
-                    raise
-                mailbox = self.take(parks=False, ended=&ended)
-                self.brisk = mailbox is not None and last is not None and (
-                    load_time_relaxed(&last.arrived) - started < LAZY_NS
-                )
-            if mailbox is not None:
-                mailbox.hold(self.identity)
-                return mailbox
-            if ended or jsync_now() >= deadline:
-                return None
-
-    cdef Mailbox take(self, bint parks, bint* ended):
-        """Take the first mailbox. If there is none, and the thread `parks`, it is idle."""
-        cdef ReadyQueue queue = self.queue
-        cdef Mailbox mailbox = None
-        cdef bint starved = False
-        cdef Section section
-        enter(&section, <PyObject*>queue)
-        try:
-            queue.forget(self)
-            ended[0] = queue.ended and queue.length == 0
-            if queue.length:
-                mailbox = queue.pop()
-                starved = queue.is_starved()
-            elif parks and not ended[0]:
-                if PARALLEL:
-                    park_arm(&self.park)
-                self.is_idle = True
-                self.next_idle, queue.idle = queue.idle, self
-        finally:
-            leave(&section)
-        if starved:
-            queue.on_starved()
-        return mailbox
-
-    cdef int give_up(self) except -1:
-        """Leave the idle threads, and have another one woken instead."""
-        cdef Section section
-        enter(&section, <PyObject*>self.queue)
-        try:
-            self.queue.forget(self)
-            if self.queue.length:
-                self.queue.wake_next()
-        finally:
-            leave(&section)
-        return 0

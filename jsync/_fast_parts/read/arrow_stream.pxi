@@ -25,7 +25,7 @@ cdef class ArrowStream:
     """The source of a stream: an iterator of `ArrowBatch`, which reading advances."""
 
     cdef object batches
-    cdef ArrowBatch batch  # the one being read, which may consist of several record batches
+    cdef ChunkList batch  # the one being read, which may consist of several record batches
     cdef ColumnChunk* next       # its record batch that comes next
     cdef ColumnLayout shape
     cdef object error      # why reading failed
