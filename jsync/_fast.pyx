@@ -3,7 +3,7 @@
 """The hot path: everything that runs once for each message rather than once a call.
 
 One extension module in parts, each with one idea, in six folders. The `include`s at the end
-of this file list the parts, lowest first.
+of this file have the order of the parts: each part uses names of the parts before it only.
 
     runtime/  the platform, locks, waiting
         platform           clock, sockets, mutex and fork counter of the operating system

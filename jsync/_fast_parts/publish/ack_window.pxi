@@ -8,7 +8,6 @@ cdef enum:
 cdef class AckWindow(PendingAcks):
     """The messages of a publisher that wait for their acks. Any thread may use it."""
 
-    cdef WriteBuffer write_buffer
     cdef int64_t ack_timeout, stall_timeout
     cdef readonly bint resend
     cdef bint paused                # not connected, or lost messages are being retried
@@ -27,17 +26,11 @@ cdef class AckWindow(PendingAcks):
     cdef object error               # why it is closed
     cdef WaitNode* flushing
     cdef uint64_t flush_mark        # the lowest number that a flush waits for
-    cdef object pub_ack, read_ack, no_stream, backoff
+    cdef object read_ack, no_stream, backoff
     cdef str stream                 # the one that acked last, shared by the futures
     cdef UnretrievedErrors failures
-    cdef list done                  # (future, callbacks, error or None) for `take_done`
-    cdef int callbacks_due, timer_due        # `on_done`, or `on_timer`, must be called
     cdef public bint watched
     """True if `take_done` reports failures, whether there are callbacks or not."""
-    cdef public object on_done
-    """Called on any thread when there is something for `take_done`. Must not block."""
-    cdef public object on_timer
-    """Called when a first message waits, to have `expire` called after `ack_timeout`."""
     cdef public object on_refused
     """Called on the I/O thread to have `retry` called in `retry_in` seconds."""
 
@@ -487,6 +480,9 @@ cdef class AckWindow(PendingAcks):
 
     # Failures -------------------------------------------------------------------------
 
+    cdef int see(self, PubAckFuture future) except -1:
+        return self.failures.see(future)
+
     def take_failures(self) -> tuple[list[PubAckFuture], int]:
         """Take the first failures that no caller has seen, and the number of the others."""
         cdef Section section
@@ -495,55 +491,6 @@ cdef class AckWindow(PendingAcks):
             return self.failures.take()
         finally:
             leave(&section)
-
-    cdef int report(self, PubAckFuture future, error, AbstractIOLoop io_loop) except -1:
-        """Have the callbacks called, and the handler of failures if there is an error."""
-        callbacks, future.callbacks = future.callbacks, None
-        if callbacks is None and error is None:
-            return 0
-        self.done.append((future, callbacks or (), error))
-        if len(self.done) == 1:
-            if io_loop is not None:
-                io_loop.events.append((EVENT_CALL, self.on_done))
-            else:
-                store_int(&self.callbacks_due, True)
-        return 0
-
-    cdef inline int run_callbacks(self) except -1:
-        """Make the calls that are due, outside the section, as they run code of users.
-
-        Ctrl-C may end a call in the middle. Then the next thread that comes here makes it.
-        """
-        if load_int(&self.timer_due) and swap_int(&self.timer_due, False):
-            self.call_once(self.on_timer, &self.timer_due)
-        if load_int(&self.callbacks_due) and swap_int(&self.callbacks_due, False):
-            self.call_once(self.on_done, &self.callbacks_due)
-        return 0
-
-    cdef int call_once(self, object call, int* due) except -1:
-        try:
-            call()
-        except BaseException:
-            store_int(due, True)
-            raise
-        return 0
-
-    cdef int run_callbacks_outside(self, Section* section) except -1:
-        """Do what `run_callbacks` does, from inside the section. The caller looks again."""
-        leave(section)
-        try:
-            return self.run_callbacks()
-        finally:
-            enter(section, <PyObject*>self)
-
-    cdef int wait_among(
-        self, WaitNode** queue, int64_t deadline, Section* section
-    ) except -1:
-        """Wait in a queue of the window, or make the calls that are due, outside of it."""
-        if load_int(&self.callbacks_due) or load_int(&self.timer_due):
-            return self.run_callbacks_outside(section)
-        self.write_buffer.wake_reader()
-        return wait_queue_wait(queue, deadline, section, self)
 
     def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:
         """Take what was done since: the futures, their callbacks, and errors to report."""

@@ -1,6 +1,82 @@
 # The future of one publish: its message until that is stored, then its ack or its error.
 
 
+@cython.internal
+cdef class AbstractAckWindow(Sink):
+    """The part of `AckWindow` that a future uses, with the calls that are due."""
+
+    cdef WriteBuffer write_buffer
+    cdef object pub_ack
+    cdef list done                  # (future, callbacks, error or None) for `take_done`
+    cdef int callbacks_due, timer_due        # `on_done`, or `on_timer`, must be called
+    cdef public object on_done
+    """Called on any thread when there is something for `take_done`. Must not block."""
+    cdef public object on_timer
+    """Called when a first message waits, to have `expire` called after `ack_timeout`."""
+
+    cdef int see(self, PubAckFuture future) except -1:
+        """Note that the caller has received the error of the future."""
+        raise NotImplementedError
+
+    cdef int fail_late(self, int64_t now) except -1:
+        """Fail the futures whose acks are late."""
+        raise NotImplementedError
+
+    @cython.final
+    cdef int report(self, PubAckFuture future, error, AbstractIOLoop io_loop) except -1:
+        """Have the callbacks called, and the handler of failures if there is an error."""
+        callbacks, future.callbacks = future.callbacks, None
+        if callbacks is None and error is None:
+            return 0
+        self.done.append((future, callbacks or (), error))
+        if len(self.done) == 1:
+            if io_loop is not None:
+                io_loop.events.append((EVENT_CALL, self.on_done))
+            else:
+                store_int(&self.callbacks_due, True)
+        return 0
+
+    @cython.final
+    cdef inline int run_callbacks(self) except -1:
+        """Make the calls that are due, outside the section, as they run code of users.
+
+        Ctrl-C may end a call in the middle. Then the next thread that comes here makes it.
+        """
+        if load_int(&self.timer_due) and swap_int(&self.timer_due, False):
+            self.call_once(self.on_timer, &self.timer_due)
+        if load_int(&self.callbacks_due) and swap_int(&self.callbacks_due, False):
+            self.call_once(self.on_done, &self.callbacks_due)
+        return 0
+
+    @cython.final
+    cdef int call_once(self, object call, int* due) except -1:
+        try:
+            call()
+        except BaseException:
+            store_int(due, True)
+            raise
+        return 0
+
+    @cython.final
+    cdef int run_callbacks_outside(self, Section* section) except -1:
+        """Do what `run_callbacks` does, from inside the section. The caller looks again."""
+        leave(section)
+        try:
+            return self.run_callbacks()
+        finally:
+            enter(section, <PyObject*>self)
+
+    @cython.final
+    cdef int wait_among(
+        self, WaitNode** queue, int64_t deadline, Section* section
+    ) except -1:
+        """Wait in a queue of the window, or make the calls that are due, outside of it."""
+        if load_int(&self.callbacks_due) or load_int(&self.timer_due):
+            return self.run_callbacks_outside(section)
+        self.write_buffer.wake_reader()
+        return wait_queue_wait(queue, deadline, section, self)
+
+
 @cython.final
 @cython.no_gc
 cdef class PubAckFuture:
@@ -28,7 +104,7 @@ cdef class PubAckFuture:
 
     # Not tracked by the collector. Only callbacks can form a cycle, and they are dropped
     # once the future is done, which every future is in the end.
-    cdef AckWindow window
+    cdef AbstractAckWindow window
     cdef readonly object subject
     """The subject of the message."""
     cdef object payload   # bytes, or a view of bytes, or None once the message is stored
@@ -140,7 +216,7 @@ cdef class PubAckFuture:
         try:
             self.wait(timeout, &section)
             if self.error is not None:
-                self.window.failures.see(self)
+                self.window.see(self)
                 raise fresh(self.error)
             return self.pub_ack()
         finally:
@@ -166,7 +242,7 @@ cdef class PubAckFuture:
             self.wait(timeout, &section)
             if self.error is None:
                 return None
-            self.window.failures.see(self)
+            self.window.see(self)
             return fresh(self.error)
         finally:
             leave(&section)

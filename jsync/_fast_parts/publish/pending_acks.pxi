@@ -16,7 +16,7 @@ cdef struct LargeWaiter:  # a message that waits for much room, off the greenlet
     LargeWaiter* next
 
 
-cdef class PendingAcks(Sink):
+cdef class PendingAcks(AbstractAckWindow):
     """Messages that wait for their acks, bounded in their number and their bytes."""
 
     cdef Slot* slots

@@ -1,11 +1,11 @@
-# What other threads know of a connection's I/O thread: those that wait for it or wake it, and
-# the mailboxes to which it delivers. The classes that they use are bases of `IOLoop` and
-# `WriteBuffer`.
+# What other threads know of a connection's I/O thread: those that wait for it or wake it,
+# and the mailboxes to which it delivers. The classes that they use are bases of `IOLoop`
+# and `WriteBuffer`.
 
 
 @cython.internal
 cdef class AbstractIOLoop:
-    """What the waiting threads and the sinks of a connection use of its `IOLoop`."""
+    """The part of `IOLoop` that waiting threads and sinks use."""
 
     cdef int64_t now  # when it last began to read
     cdef list events  # for the session
@@ -23,7 +23,7 @@ cdef class AbstractIOLoop:
 
 @cython.internal
 cdef class IOThreadHandle:
-    """What the threads of a connection use of its `WriteBuffer` to wait and to wake."""
+    """The part of `WriteBuffer` with which threads wait for the I/O thread, and wake it."""
 
     cdef pthread_mutex_t mutex
     cdef int wake_fd, generation
