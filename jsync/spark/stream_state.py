@@ -207,7 +207,7 @@ def pending(stream: Stream, sequence: int, subjects: Sequence[str]) -> int:
         deliver_policy="by_start_sequence",
         opt_start_seq=sequence,
         mem_storage=True,
-        num_replicas=1,
+        num_replicas=_replicas(stream),
         filter_subjects=list(subjects) or None,
         inactive_threshold=5.0,
     )
@@ -215,6 +215,14 @@ def pending(stream: Stream, sequence: int, subjects: Sequence[str]) -> int:
     with contextlib.suppress(Error):
         stream.delete_consumer(consumer.name)
     return count
+
+
+def _replicas(stream: Stream) -> int | None:
+    """Return how many replicas a temporary consumer may have. None: as many as the stream.
+
+    Servers refuse fewer than the stream has if it keeps messages for its consumers.
+    """
+    return 1 if stream.config.retention == "limits" else None
 
 
 def sequence_after(
@@ -281,7 +289,7 @@ def check_readable(
         ack_policy="none",
         deliver_policy="new",
         mem_storage=True,
-        num_replicas=1,
+        num_replicas=_replicas(stream),
         filter_subjects=list(subjects) or None,
         inactive_threshold=5.0,
     )

@@ -7,9 +7,11 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
 import pytest
 
 from jsync import errors
+from jsync.spark.stream_state import pending
 
 from ..support.connection_faults import Events, connect
 from ..support.servers import monitor, wait_for
@@ -183,3 +185,56 @@ def test_reading_to_the_end_is_exact_despite_kills(
         whole.wait_until_ready()
         got += [int(msg.data) for msg in messages]
     assert got == list(range(300))
+
+
+READS: dict[str, Callable[[jsync.Stream], list[bytes]]] = {
+    "messages": lambda stream: [
+        msg.data for msg in stream.ordered_consumer().messages(until_end=True)
+    ],
+    "fetch": lambda stream: [
+        msg.data for msg in stream.ordered_consumer().fetch(1, timeout=LONG)
+    ],
+    "arrow": lambda stream: [
+        data
+        for batch in stream.read_arrow(columns=["data"])
+        for data in pyarrow.record_batch(batch)["data"].to_pylist()
+    ],
+}
+
+
+@pytest.fixture
+def interest(writer: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
+    """A replicated stream that keeps its one message for its consumer."""
+    js = writer.jetstream(timeout=10)
+    fields: dict[str, Any] = {"num_replicas": 3, "retention": "interest"}
+    stream: jsync.Stream = patiently(
+        lambda: js.create_stream(name=unique, subjects=[f"0.{unique}"], **fields)
+    )
+    stream.create_consumer(durable_name="keeps")
+    js.publish(f"0.{unique}", b"1")
+    yield stream
+    stream.delete()
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_replicated_stream_with_interest_is_read(
+    interest: jsync.Stream, read: Callable[[jsync.Stream], list[bytes]]
+) -> None:
+    assert read(interest) == [b"1"]
+
+
+def test_spark_counts_a_replicated_stream_with_interest(
+    interest: jsync.Stream,
+) -> None:
+    assert pending(interest, 1, []) == 1
+
+
+def test_a_group_counts_a_replicated_stream_with_interest(
+    writer: jsync.Connection, interest: jsync.Stream
+) -> None:
+    js = writer.jetstream(timeout=10)
+    group = js.create_consumer_group(
+        interest.name, "a", partitions=1, members=["m"], kind="static"
+    )
+    assert group.lag() == {0: 1}
+    js.delete_consumer_group(interest.name, "a")

@@ -304,13 +304,17 @@ class ConsumerGroup(NotCopyable):
         retention = management.stream_info(self._api, self._reads).config.retention
         if retention == "workqueue":
             return self._stored(config)
+        # Servers refuse fewer replicas than a stream has that keeps messages for consumers.
+        replicas = 1 if retention == "limits" else None
         floors = {}
         for name in config.member_names:
             info = self._consumer_info(name)
             floors[name] = 0 if info is None else info.ack_floor.stream_seq
         owners = config.assignment()
         return {
-            number: self._after(config, number, floors.get(owners.get(number, ""), 0))
+            number: self._after(
+                config, number, floors.get(owners.get(number, ""), 0), replicas
+            )
             for number in range(config.partitions)
         }
 
@@ -324,7 +328,13 @@ class ConsumerGroup(NotCopyable):
                 lag[int(first)] += messages
         return lag
 
-    def _after(self, config: ConsumerGroupConfig, number: int, floor: int) -> int:
+    def _after(
+        self,
+        config: ConsumerGroupConfig,
+        number: int,
+        floor: int,
+        replicas: int | None,
+    ) -> int:
         """Count the messages of a partition after a sequence, by a temporary consumer."""
         subjects = [f"{number}.{subject}" for subject in config.filters or (">",)]
         if config.mappings:
@@ -336,7 +346,7 @@ class ConsumerGroup(NotCopyable):
             "ack_policy": "none",
             "inactive_threshold": 5.0,
             "mem_storage": True,
-            "num_replicas": 1,
+            "num_replicas": replicas,
         }
         info = management.upsert_consumer(
             self._api, self._reads, "create", None, fields, None

@@ -66,6 +66,7 @@ class ConsumerFactory:
         """
         self.schedule_delete()
         self.end = None
+        retention: str | None = "limits"
         try:
             reply = yield APIRequest(f"STREAM.INFO.{self.stream}")
         except PermissionsError:
@@ -76,6 +77,7 @@ class ConsumerFactory:
         else:
             info = StreamInfo.from_wire(reply)
             self.cursor.check_stream(info)
+            retention = info.config.retention
             try:
                 self.end = end_in(info)
             except JetStreamUnavailableError:
@@ -85,6 +87,9 @@ class ConsumerFactory:
                 self.cursor.check_end(self.end)
         session = self.api.session
         config = self.cursor.next_config()
+        if retention != "limits":
+            # Servers refuse a consumer of fewer replicas than such a stream has.
+            config = config.replace(num_replicas=None)
         if self.deliver_subject is not None:
             config = config.replace(deliver_subject=self.deliver_subject)
         elif config.inactive_threshold is None:
