@@ -12,6 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.ordered import batch as fetching
 
 from ....support.connection_faults import Events, connect
 from ....support.proxy import Frames
@@ -233,10 +234,13 @@ def test_a_fetch_out_of_time_announces_no_replacement(
     assert int(consumer.next(SOON).data) == 3
 
 
-def test_a_short_fetch_reports_the_deleted_stream(stream: jsync.Stream) -> None:
+def test_a_short_fetch_reports_the_deleted_stream(
+    stream: jsync.Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "MIN_GRACE", SOON)
     with stream.ordered_consumer() as reader:
         reader.fetch(1, timeout=SOON).close()  # the next fetch needs another consumer
         stream.delete()
-        # No time is left for the answer of the server.
+        # No time is left for the answer of the server, except for this grace.
         with pytest.raises(errors.StreamNotFoundError):
             reader.fetch(1, timeout=0.000_001)
