@@ -244,7 +244,8 @@ class MaxPayloadError(Error, ValueError):
 
     `Connection.max_payload` has the limit, 1 MiB by default. Send smaller messages. `on_error`
     gets it for a message that was published while disconnected and is too large for the
-    server after the reconnect.
+    server after the reconnect. A server does not tell connected clients that its limit was
+    raised: call `force_reconnect`.
     """
 
     def __init__(self, message: str, *, subject: str = "") -> None:
