@@ -25,7 +25,7 @@ from .core.server_address import parse_servers
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
 from .core.subscription import Subscription, subscribe
 from .errors import ConfigError, ConnectionClosedError, DrainTimeoutError
-from .hints import explain_arguments, explain_keywords
+from .hints import explain_arguments
 from .jetstream.context import JetStream
 from .services.discovery import Services
 from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
@@ -94,7 +94,6 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes in the write buffer, or kept for the next connection."""
 
 
-@explain_keywords
 @explain_arguments
 def connect(
     servers: str | Sequence[str] = DEFAULT_SERVER,
@@ -424,7 +423,6 @@ class Connection(CorePublisher):
 
     # Messages -------------------------------------------------------------------------
 
-    @explain_keywords
     @explain_arguments
     def request(
         self,
@@ -528,7 +526,6 @@ class Connection(CorePublisher):
             headers,
         )
 
-    @explain_keywords
     @explain_arguments
     def subscribe(
         self,

@@ -271,50 +271,41 @@ def explain_attributes(cls: _Class) -> _Class:
     return cls
 
 
-def explain_keywords(function: _Function) -> _Function:
-    """Make the error for a keyword of nats-py tell the right one, as a decorator."""
+def explain_arguments(function: _Function) -> _Function:
+    """Make the error for arguments that do not fit tell the right ones, as a decorator.
+
+    It names the right keyword for one of nats-py, and gives an example for other arguments.
+    Use it for a function, or for a class and its `__init__`. Among other decorators it is the
+    last one.
+    """
     name = function.__qualname__
-    hints = _KEYWORDS[name]
+    if isinstance(function, type):
+        function.__init__ = _explained(function.__init__, name, name)  # type: ignore[misc]
+        return function
+    return _explained(function, name, name.rpartition(".")[2])
+
+
+def _explained(function: _Function, name: str, shown: str) -> _Function:
+    hints, example = _KEYWORDS.get(name, {}), _EXAMPLES.get(name)
+    if not hints and example is None:
+        raise KeyError(name)
+    limit = function.__code__.co_argcount
 
     @functools.wraps(function)
     def explained(*args: Any, **keywords: Any) -> object:
         if keywords and not hints.keys().isdisjoint(keywords):
             reject_keywords(name, keywords)
-        return function(*args, **keywords)
-
-    return explained  # type: ignore[return-value]
-
-
-def explain_arguments(function: _Function) -> _Function:
-    """Make the error for arguments that do not fit give an example.
-
-    Use it as a decorator of a function, or of a class for its `__init__`. Among other
-    decorators it is the last one.
-    """
-    name = function.__qualname__
-    example = _EXAMPLES[name]
-    if isinstance(function, type):
-        function.__init__ = _with_example(function.__init__, name, example)  # type: ignore[misc]
-        return function
-    return _with_example(function, name.rpartition(".")[2], example)
-
-
-def _with_example(function: _Function, name: str, example: str) -> _Function:
-    limit = function.__code__.co_argcount
-
-    @functools.wraps(function)
-    def explained(*args: Any, **keywords: Any) -> object:
         try:
             return function(*args, **keywords)
         except TypeError as error:
             trace = error.__traceback__
-            if trace is None or trace.tb_next is not None:
+            if example is None or trace is None or trace.tb_next is not None:
                 raise  # the function itself has raised it
             if len(args) > limit:
                 text = "got too many arguments without a name: give each by its name"
             else:
                 text = str(error).partition("() ")[2]
-            raise TypeError(f"{name}() {text}, as in {example}") from None
+            raise TypeError(f"{shown}() {text}, as in {example}") from None
 
     return explained  # type: ignore[return-value]
 

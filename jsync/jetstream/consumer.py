@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from .. import errors
 from .._fast import PinId
 from ..health import CONFIRM_SECONDS
-from ..hints import explain_arguments, explain_keywords
+from ..hints import explain_arguments
 from ..validation import (
     check_callable,
     check_count,
@@ -178,7 +178,6 @@ class Consumer(BaseConsumer):
             return pull
         return None
 
-    @explain_keywords
     @explain_arguments
     def fetch(
         self,
@@ -291,7 +290,6 @@ class Consumer(BaseConsumer):
         target = self._pull_target(group, min_pending, min_ack_pending, priority)
         return Batch(Pull(target, request, wait))
 
-    @explain_keywords
     @explain_arguments
     def messages(
         self,

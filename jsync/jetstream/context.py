@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, UnsupportedFeatureError
-from ..hints import explain_arguments, explain_attributes, explain_keywords
+from ..hints import explain_arguments, explain_attributes
 from ..models import check_name
 from ..validation import check_bool, check_count, check_positive_seconds
 from . import management
@@ -932,7 +932,6 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
 
     # Publishing -----------------------------------------------------------------------
 
-    @explain_keywords
     @explain_arguments
     def publish(
         self,

@@ -17,7 +17,7 @@ from nats.js.object_store import ObjectStore
 
 import jsync
 from jsync import errors
-from jsync.hints import _ATTRIBUTES, _ERRORS, _EXAMPLES, _KEYWORDS, _with_example
+from jsync.hints import _ATTRIBUTES, _ERRORS, _EXAMPLES, _KEYWORDS, _explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,11 +152,11 @@ def test_type_errors_within_a_call_stay() -> None:
     def handle(text: str) -> int:
         return int(text) + text  # type: ignore[operator]
 
-    call: Callable[..., object] = _with_example(handle, "handle", "handle('1')")
+    call: Callable[..., object] = _explained(handle, "Retry", "handle")
     with pytest.raises(TypeError, match="unsupported operand"):
         call("1")
     with pytest.raises(
-        TypeError, match=r"handle\(\) got an unexpected .*, as in handle"
+        TypeError, match=r"handle\(\) got an unexpected .*, as in Retry"
     ):
         call(nonsense="1")
 

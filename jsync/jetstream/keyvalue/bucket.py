@@ -20,7 +20,7 @@ from ...errors import (
     WrongLastSequenceError,
     WrongRevisionError,
 )
-from ...hints import explain_arguments, explain_attributes, explain_keywords
+from ...hints import explain_arguments, explain_attributes
 from ...validation import check_int, check_optional_callable, check_seconds
 from ..buckets.engine import bucket_not_found
 from ..management import stream_info
@@ -140,7 +140,6 @@ class KeyValue(Generic[Value]):
 
     # Writing --------------------------------------------------------------------------
 
-    @explain_keywords
     @explain_arguments
     def put(
         self, key: str, value: Value | Data = b"", *, timeout: Seconds | None = None
@@ -172,7 +171,6 @@ class KeyValue(Generic[Value]):
         data = self._layout.encode(key, value)
         return publish(self._api.session, subject, data, None, seconds).seq
 
-    @explain_keywords
     @explain_arguments
     def create(
         self,
@@ -238,7 +236,6 @@ class KeyValue(Generic[Value]):
                     ) from error
                 last = 0 if entry is None else entry.revision
 
-    @explain_keywords
     @explain_arguments
     def update(
         self,
@@ -277,7 +274,6 @@ class KeyValue(Generic[Value]):
         }
         return self._write(key, self._layout.encode(key, value), options, timeout)
 
-    @explain_keywords
     @explain_arguments
     def delete(
         self, key: str, *, last: int | None = None, timeout: Seconds | None = None
@@ -310,7 +306,7 @@ class KeyValue(Generic[Value]):
         }
         return self._write(key, b"", options, timeout)
 
-    @explain_keywords
+    @explain_arguments
     def purge(
         self,
         key: str,
@@ -351,7 +347,7 @@ class KeyValue(Generic[Value]):
         self._check_expiring(key, b"", options, deadline)
         return self._write(key, b"", options, max(0.0, deadline - monotonic()))
 
-    @explain_keywords
+    @explain_arguments
     def purge_deletes(
         self, *, older_than: float = MARKER_RETENTION, timeout: Seconds | None = None
     ) -> int:
@@ -450,7 +446,6 @@ class KeyValue(Generic[Value]):
 
     # Reading --------------------------------------------------------------------------
 
-    @explain_keywords
     @explain_arguments
     def get(
         self, key: str, *, revision: int | None = None, timeout: Seconds | None = None
@@ -592,7 +587,7 @@ class KeyValue(Generic[Value]):
             raise self._layout.key_not_found_error(key)
         return self._layout.decode(entries)
 
-    @explain_keywords
+    @explain_arguments
     def keys(self, *filters: str, timeout: Seconds | None = None) -> Iterator[str]:
         """Iterate over the keys that have a value, each once. The server filters them.
 
@@ -631,7 +626,7 @@ class KeyValue(Generic[Value]):
         with Watch(changes) as watch:
             yield from watch._initial_keys()
 
-    @explain_keywords
+    @explain_arguments
     def watch(
         self,
         *filters: str,

@@ -26,7 +26,7 @@ from ...errors import (
     StreamNotFoundError,
     WrongRevisionError,
 )
-from ...hints import explain_arguments, explain_attributes, explain_keywords
+from ...hints import explain_arguments, explain_attributes
 from ...validation import (
     check_bool,
     check_callable,
@@ -107,7 +107,6 @@ class ObjectStore:
 
     # Putting --------------------------------------------------------------------------
 
-    @explain_keywords
     @explain_arguments
     def put(
         self,
@@ -271,7 +270,7 @@ class ObjectStore:
 
     # Getting --------------------------------------------------------------------------
 
-    @explain_keywords
+    @explain_arguments
     def get(
         self,
         name: str,
@@ -506,7 +505,7 @@ class ObjectStore:
 
     # Infos ----------------------------------------------------------------------------
 
-    @explain_keywords
+    @explain_arguments
     def info(
         self,
         name: str,
@@ -544,7 +543,7 @@ class ObjectStore:
         seconds = self._objects.api.seconds(timeout)
         return self._objects.info(name, seconds, include_deleted=include_deleted)
 
-    @explain_keywords
+    @explain_arguments
     def list(
         self, *, include_deleted: bool = False, timeout: Seconds | None = None
     ) -> Iterator[ObjectInfo]:
@@ -581,7 +580,7 @@ class ObjectStore:
         )
         return _without_repetitions(infos)
 
-    @explain_keywords
+    @explain_arguments
     def watch(
         self,
         *,
@@ -637,7 +636,7 @@ class ObjectStore:
 
     # Changing -------------------------------------------------------------------------
 
-    @explain_keywords
+    @explain_arguments
     def update_meta(
         self,
         name: str,
