@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import sys
 import threading
 import zipfile
@@ -209,6 +210,8 @@ def draw_chart(
 
 def main(archive: str, directory: str) -> None:
     console = Console()
+    # No context that you have selected reaches the commands.
+    os.environ["XDG_CONFIG_HOME"] = str(Path(directory, "config").absolute())
 
     def write(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -7,7 +7,7 @@ import difflib
 import logging
 from datetime import datetime
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import errors
 from ..errors import (
@@ -15,6 +15,7 @@ from ..errors import (
     ConfigError,
     DataLossError,
     Error,
+    InvalidConsumerConfigError,
     MessageNotFoundError,
     NoRespondersError,
     StreamNotFoundError,
@@ -29,7 +30,7 @@ from .retry import RETRY_INTERVAL, RETRY_SECONDS, retry_until_available
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .. import JetStream, Stream
+    from .. import Consumer, JetStream, Stream
     from ..models import StreamConfig
     from .connection import ConnectionOptions
     from .source_options import OffsetSpec, ReadMode
@@ -40,6 +41,8 @@ INFO_TIMEOUT: Final = 1.0
 """Seconds until a request that the server may have missed is retried."""
 CATCH_UP_SECONDS: Final = 10.0
 """Seconds for a new leader to read its log, before missing messages count as lost."""
+FEWER_REPLICAS: Final = 10134
+"""The code of the server's error for a consumer that has fewer replicas than it must have."""
 
 EXACT: Final = 50
 """The edges of partitions and the limits are right to one part in this many."""
@@ -202,14 +205,11 @@ def pending(stream: Stream, sequence: int, subjects: Sequence[str]) -> int:
     Only messages of `subjects` count, if there are any. A server that is behind the leader may
     count too few, so the result is good for sizes, and not to decide what is read.
     """
-    consumer = stream.create_consumer(
-        ack_policy="none",
+    consumer = _temporary_consumer(
+        stream,
+        subjects,
         deliver_policy="by_start_sequence",
         opt_start_seq=sequence,
-        mem_storage=True,
-        num_replicas=_replicas(stream),
-        filter_subjects=list(subjects) or None,
-        inactive_threshold=5.0,
     )
     count = consumer.cached_info.num_pending
     with contextlib.suppress(Error):
@@ -217,12 +217,28 @@ def pending(stream: Stream, sequence: int, subjects: Sequence[str]) -> int:
     return count
 
 
-def _replicas(stream: Stream) -> int | None:
-    """Return how many replicas a temporary consumer may have. None: as many as the stream.
+def _temporary_consumer(
+    stream: Stream, subjects: Sequence[str], **options: Any
+) -> Consumer:
+    """Create a consumer that is deleted after a few requests. Blocks."""
 
-    Servers refuse fewer than the stream has if it keeps messages for its consumers.
-    """
-    return 1 if stream.config.retention == "limits" else None
+    def create(replicas: int | None) -> Consumer:
+        return stream.create_consumer(
+            ack_policy="none",
+            mem_storage=True,
+            num_replicas=replicas,
+            filter_subjects=list(subjects) or None,
+            inactive_threshold=5.0,
+            **options,
+        )
+
+    try:
+        return create(1)
+    except InvalidConsumerConfigError as error:
+        if error.err_code != FEWER_REPLICAS:
+            raise
+        # The stream keeps messages for its consumers, which need as many replicas.
+        return create(None)
 
 
 def sequence_after(
@@ -285,14 +301,7 @@ def check_readable(
         for subject in subjects or (">",):
             list(stream.get_messages(subject, max_messages=1))
         return
-    consumer = stream.create_consumer(
-        ack_policy="none",
-        deliver_policy="new",
-        mem_storage=True,
-        num_replicas=_replicas(stream),
-        filter_subjects=list(subjects) or None,
-        inactive_threshold=5.0,
-    )
+    consumer = _temporary_consumer(stream, subjects, deliver_policy="new")
     _pull_once(
         f"{options.api}.CONSUMER.MSG.NEXT.{stream.name}.{consumer.name}", options
     )
