@@ -390,5 +390,6 @@ def test_ctrl_c_at_a_start_leaves_no_pull(
     started.clear()
     assert instruction > 50
     gc.collect()
-    # One subscription is that of requests, and one may be the last pull.
-    wait_for(lambda: len(interests) - len(idle) <= 2, SOON)
+    # One subscription is that of requests, and one may be the last pull. With Python 3.13, one
+    # instruction follows the start, where no signal is handled but where this test interrupts.
+    wait_for(lambda: len(interests) - len(idle) <= 3, SOON)
