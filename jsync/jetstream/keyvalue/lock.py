@@ -289,10 +289,6 @@ class Lock(NotCopyable):
         else:
             self._discard_unanswered()
 
-    def _release_later(self) -> None:
-        """Release the lock on a thread, after Ctrl-C has interrupted `release`."""
-        self._start_thread(self.release)
-
     def _start_thread(self, run: Callable[[], object]) -> None:
         name = f"{self._session.name}-{self._bucket.bucket}-lock"
         with contextlib.suppress(RuntimeError):  # no more threads: the entry expires
@@ -518,10 +514,9 @@ class Lock(NotCopyable):
         try:
             lost = self._lease is not None and not self.held
             self.release()
-        except (
-            BaseException
-        ):  # Ctrl-C: the caller may have no other reference to the lock
-            self._release_later()
+        except BaseException:
+            # Ctrl-C: the caller may have no other reference to the lock.
+            self._start_thread(self.release)
             raise
         if lost and error is None:
             raise self._lost()
