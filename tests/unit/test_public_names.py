@@ -107,7 +107,9 @@ def test_every_public_error_is_a_jsync_error() -> None:
 def offered() -> set[str]:
     """Return the names that a user can import from a public module."""
     modules = (jsync, errors, jsync.headers, jsync.models, metrics, server, testing)
-    return {name for module in modules for name in vars(module) if name[0] not in MADE}
+    # `jsync` loads its names when they are first used.
+    names = {*jsync.__all__, *(name for module in modules for name in vars(module))}
+    return {name for name in names if name[0] not in MADE}
 
 
 def test_types_that_public_calls_return_have_public_names() -> None:
