@@ -63,7 +63,7 @@ class ContinuousPull(Delivery):
         # The engine's lock. Re-entrant, like the session's. No call blocks while we
         # hold it.
         self._lock = lock or ForkSafeRLock()
-        self._engine = PullEngine(limits)
+        self._engine = PullEngine(limits, limits_first_pull=self.adapts_silently)
         self._retrying: Timer | None = None
         self._stopped = False
         self._refilling = False
@@ -288,6 +288,8 @@ class ContinuousPull(Delivery):
         self._presence.check()
 
     def _on_lost(self, error: ConnectionLostError) -> None:
+        with self._lock:
+            self._engine.on_lost(*self._update_counts())
         if self._presence is not None:
             self._presence.reset()
         self._heartbeats.pause()

@@ -20,6 +20,7 @@ from ...errors import (
     PullError,
 )
 from ...validation import check_count, check_seconds, format_seconds
+from .congestion import CongestionWindow
 
 if TYPE_CHECKING:
     from ...validation import Seconds
@@ -383,7 +384,14 @@ class PullEngine:
     would report how many of its messages were left.
     """
 
-    def __init__(self, limits: ConsumeLimits) -> None:
+    def __init__(
+        self, limits: ConsumeLimits, *, limits_first_pull: bool = False
+    ) -> None:
+        """With `limits_first_pull`, that pull has a limit of bytes, too.
+
+        Before a message has arrived, we do not know how large 500 of them are. ADR-37 wants
+        no such limit for `Consume`.
+        """
         self.limits = limits
         self.by_bytes = limits.max_bytes > 0
         self.pending_messages = 0
@@ -393,6 +401,8 @@ class PullEngine:
         self._oversized = False  # the next message is larger than `max_bytes`
         self._unpinned = False
         self._max_batch = UNLIMITED
+        self._window = CongestionWindow()
+        self._first_bytes = self._window.size if limits_first_pull else 0
         self._retry = 0.0
 
     def is_open(self, messages: int, size: int) -> bool:
@@ -416,8 +426,9 @@ class PullEngine:
             batch, capacity = LARGE_BATCH, limits.max_bytes - self.pending_bytes
             expected = messages
         else:
-            due = self.pending_messages <= limits.threshold_messages
-            batch, capacity = limits.max_messages - self.pending_messages, 0
+            limit, threshold = self._message_limits()
+            due = self.pending_messages <= threshold
+            batch, capacity = limit - self.pending_messages, self._first_bytes
             expected = self.pending_messages
         if limits.stop_after:
             batch = min(batch, limits.stop_after - self._handed_over - expected)
@@ -428,6 +439,7 @@ class PullEngine:
             self.pending_bytes += capacity
         else:
             self.pending_messages += batch
+            self._first_bytes = 0
         if self._oversized:
             batch, capacity = 1, 0
         return PullRequest(
@@ -444,10 +456,19 @@ class PullEngine:
             return 1, UNLIMITED
         if self.by_bytes:
             return UNLIMITED, max(1, self.pending_bytes - limits.threshold_bytes)
-        return max(1, self.pending_messages - limits.threshold_messages), UNLIMITED
+        return max(1, self.pending_messages - self._message_limits()[1]), UNLIMITED
+
+    def _message_limits(self) -> tuple[int, int]:
+        """Return how many messages may be pending, and the threshold of the next pull."""
+        limits = self.limits
+        limit = self._window.limit(limits.max_messages)
+        if limit == limits.max_messages:
+            return limit, limits.threshold_messages
+        return limit, min(limits.threshold_messages, limit // 2)
 
     def on_delivered(self, messages: int, size: int) -> None:
         """Count messages, at least one, that were handed to the user."""
+        self._window.on_delivered(messages, size)
         self._retry = 0.0
         self._full = self._oversized = self._unpinned = False
         self._handed_over += messages
@@ -460,6 +481,14 @@ class PullEngine:
         """Count messages that arrived but are not handed to the user."""
         self.pending_messages = max(0, self.pending_messages - messages)
         self.pending_bytes = max(0, self.pending_bytes - size)
+
+    def on_lost(self, messages: int, size: int) -> None:
+        """Request fewer messages from now on if the connection was lost during a pull.
+
+        `messages` and `size` are the number and the bytes of the buffered messages.
+        """
+        if not self.by_bytes and self.is_open(messages, size):
+            self._window.on_lost(self.pending_messages - messages)
 
     def reset(self, messages: int, size: int) -> None:
         """Count only the buffer as pending, because no pull is open any more.
