@@ -518,7 +518,8 @@ class DeadLetterError(JetStreamError):
     """A dead letter was not stored, so the server delivers the message again.
 
     This is a warning to `on_error`. `__cause__` has the reason. Often no stream takes the
-    subject of the dead letters, or the message is too large to carry more headers.
+    subject of the dead letters, or the message is too large to carry more headers. jsync
+    reports a dead letter that is too large once, and tries again until you raise the limit.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from ..errors import (
     SubscriptionClosedError,
 )
 from ..headers import Headers
-from ..jetstream.retries.driver import dead_letter_error, given_up_error
+from ..jetstream.retries.driver import given_up_error
 from ..jetstream.retries.engine import PREFIX, MessageOrigin, as_text, original_headers
 from ..models.advisory import MaxDeliveries
 
@@ -196,7 +196,8 @@ class MaxDeliveriesListener:
                 self._report(error)
             else:
                 self._record_outcome("kept")
-                self._report(dead_letter_error(origin, subject, error))
+                # In a work queue, a later search finds the message again.
+                return self._retrier.report_unstored(origin, error)
             return False
         if new:
             self._record_outcome("dead")

@@ -47,6 +47,10 @@ its `duplicate_window`, which is 2 minutes by default."""
 
 MAX_UNSTORED: Final = 100
 """The most failures that are kept for dead letters that could not be stored."""
+MAX_TOLD: Final = 10_000
+"""The most messages of which is remembered that they are too large for a dead letter."""
+SHORT_REASON: Final = 100
+"""The characters of the reason in a dead letter that would be too large otherwise."""
 TOO_LARGE: Final = (10054, 10097)
 """The codes of refusals by the `max_msg_size` of a stream, and for headers beyond 64 KB."""
 
@@ -75,6 +79,8 @@ class RetryHandler:
         self._config = config
         self._unstored: dict[int, tuple[str, BaseException]] = {}
         """The last failures of messages whose dead letters were not stored, by sequence."""
+        self._told: set[str] = set()
+        """The ids of dead letters of which is reported that they are too large."""
         self._apply(policy, config)
 
     def _apply(self, policy: Retry, config: ConsumerConfig | None) -> None:
@@ -225,15 +231,17 @@ class RetryHandler:
                 with self._kept_alive(msg):
                     self.send_dead_letter(origin, msg.data, msg.headers, reason, error)
             except Error as failure:
-                self._report(dead_letter_error(origin, subject, failure))
+                too_large = self.report_unstored(origin, failure)
                 if error is not None:
                     # A later delivery has no handler that would fail again.
                     self._unstored[about.stream_sequence] = reason, error
                 if len(self._unstored) > MAX_UNSTORED:
                     with contextlib.suppress(KeyError, RuntimeError):  # another thread
                         del self._unstored[next(iter(self._unstored))]
-                delay = self._policy.delay(origin.attempts)
-                msg.nak(min(max(delay, MIN_DEAD_LETTER_DELAY), MAX_DEAD_LETTER_DELAY))
+                delay = max(self._policy.delay(origin.attempts), MIN_DEAD_LETTER_DELAY)
+                if too_large or delay > MAX_DEAD_LETTER_DELAY:
+                    delay = MAX_DEAD_LETTER_DELAY
+                msg.nak(delay)
                 self._on_outcome("kept")
                 return
         self._unstored.pop(about.stream_sequence, None)
@@ -241,6 +249,21 @@ class RetryHandler:
         msg.term("dead letter" if subject else "given up")
         self._report(given_up_error(origin, subject, reason, error))
         self._on_outcome("dead" if subject else "dropped")
+
+    def report_unstored(self, origin: MessageOrigin, failure: Error) -> bool:
+        """Report that a dead letter is not stored. Return whether it is too large.
+
+        A dead letter that is too large is reported once, because each attempt has the same
+        outcome until somebody raises a limit.
+        """
+        too_large = _is_too_large(failure)
+        if not too_large or origin.msg_id not in self._told:
+            self._report(_dead_letter_error(origin, self._policy.dead_letter, failure))
+        if too_large:
+            if len(self._told) >= MAX_TOLD:
+                self._told.clear()
+            self._told.add(origin.msg_id)
+        return too_large
 
     @contextlib.contextmanager
     def _kept_alive(self, msg: JetStreamMsg) -> Iterator[None]:
@@ -273,8 +296,8 @@ class RetryHandler:
     ) -> bool:
         """Publish a dead letter, and block until it is stored.
 
-        If it is too large, it is published without the traceback, and then without the
-        largest headers of the message.
+        If it is too large, it is published without the traceback, then with a short reason,
+        and then without the largest headers of the message.
 
         Returns:
             False if the dead letter was stored before.
@@ -293,23 +316,29 @@ class RetryHandler:
                 ack = publish(self._session, subject, data, why, self._timeout)
                 return not ack.duplicate
             except (MaxPayloadError, APIError) as rejection:
-                if (
-                    isinstance(rejection, APIError)
-                    and rejection.err_code not in TOO_LARGE
-                ):
+                if not _is_too_large(rejection):
                     raise
                 if size:
                     size = 0
-                    continue
-                if not headers:
+                elif len(reason) > SHORT_REASON:
+                    reason = f"{reason[: SHORT_REASON - 3]}..."
+                elif headers:
+                    headers, name = _without_largest(headers)
+                    lost.append(name)
+                else:
                     raise
-                headers, name = _without_largest(headers)
-                lost.append(name)
             except InvalidHeaderError:
                 headers, unsendable = _sendable(headers or {})
                 if not unsendable:
                     raise
                 lost += unsendable
+
+
+def _is_too_large(error: Error) -> bool:
+    """Return whether a message was refused because of its size."""
+    return isinstance(error, MaxPayloadError) or (
+        isinstance(error, APIError) and error.err_code in TOO_LARGE
+    )
 
 
 def _without_largest(headers: HeadersLike) -> tuple[HeadersLike, str]:
@@ -357,17 +386,22 @@ def given_up_error(
     return failure
 
 
-def dead_letter_error(
-    origin: MessageOrigin, subject: str, error: Error
+def _dead_letter_error(
+    origin: MessageOrigin, subject: str | None, error: Error
 ) -> DeadLetterError:
     """Return the error for `on_error` when a dead letter is not stored."""
+    message = f"message {origin.sequence} of {origin.stream!r}"
     failure = DeadLetterError(
-        f"cannot store the dead letter of message {origin.sequence} of {origin.stream!r} "
-        f"on {subject!r}, so the message is delivered again: {error}",
+        f"{message} is too large for a dead letter on {subject!r}, so it stays in its stream "
+        f"until you delete it, or raise the max_payload of the server or the max_msg_size of "
+        f"the stream that takes {subject!r}: {error}"
+        if _is_too_large(error)
+        else f"cannot store the dead letter of {message} on {subject!r}, so the message is "
+        f"delivered again: {error}",
         stream=origin.stream,
         consumer=origin.consumer,
         sequence=origin.sequence,
-        dead_letter=subject,
+        dead_letter=subject or "",
     )
     failure.__cause__ = error
     return failure

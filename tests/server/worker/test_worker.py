@@ -1152,6 +1152,36 @@ def test_messages_stranded_without_a_listener_become_dead_letters(
     stream.delete()
 
 
+def test_a_stranded_message_too_large_is_reported_once(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    dead: jsync.Stream,
+    unique: str,
+    told: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A later search stores its dead letter, once that fits."""
+    monkeypatch.setattr(dead_letters, "SEARCH_SECONDS", 0.0)
+    monkeypatch.setattr(dead_letters, "RETRY_INTERVAL", 0.05)
+    dead.update(max_msg_size=1000)
+    stream = js.create_stream(
+        name=f"{unique}Q", subjects=[f"{unique}Q"], retention="workqueue"
+    )
+    js.publish(stream.name, b"x" * 900)
+    strand(stream.create_consumer(durable_name="w", max_deliver=3), 1)
+    retry = Retry(delays=[0.01], attempts=2, dead_letter=f"dead.{unique}")
+    app = jsync.Worker(stream=stream.name, retry=retry, on_error=told)
+    app.handle(">", consumer="w")(lambda _: None)
+    with app.start(nc) as running:
+        wait_for(lambda: running.report().consumers[f"{stream.name}.w"].kept >= 3)
+        dead.update(max_msg_size=-1)
+        kinds = [type(told.get()) for _ in range(2)]
+        wait_for(lambda: stream.info().state.messages == 0)
+    assert kinds == [errors.DeadLetterError, errors.RetriesExhaustedError]
+    assert dead.get_message(1).data == b"x" * 900
+    stream.delete()
+
+
 def test_each_round_buries_a_stranded_message_once(
     nc: jsync.Connection,
     js: jsync.JetStream,

@@ -509,6 +509,52 @@ def test_a_dead_letter_fits_its_streams_limit(
     assert letter.headers["Dead-Letter-Lost-Headers"] == "'Large'"
 
 
+def test_too_large_dead_letters_have_a_short_reason(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    dead.update(max_msg_size=1500)
+    js.publish(f"{stream.name}.a", b"x" * 900, headers={"Trace": "y"})
+    told = Recorder()
+    handler = Failing(lambda: LookupError("no customer " * 100))
+    with worker.consume(handler, retry=quick, on_error=told):
+        error = of_kind(told, errors.RetriesExhaustedError)
+    assert str(error).endswith("no customer ")
+    letter = dead.get_message(1)
+    assert letter.data == b"x" * 900
+    assert letter.headers is not None
+    assert letter.headers["Dead-Letter-Reason"].startswith("LookupError: no customer")
+    assert letter.headers["Trace"] == "y"
+
+
+def test_a_too_large_dead_letter_is_reported_once(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "MAX_DEAD_LETTER_DELAY", 0.01)
+    dead.update(max_msg_size=1000)
+    js.publish(f"{stream.name}.a", b"x" * 900)
+    told = Recorder()
+    with worker.consume(Failing(), retry=quick, on_error=told):
+        error = of_kind(told, errors.DeadLetterError)
+        assert "raise the max_payload" in str(error)
+        assert isinstance(error.__cause__, errors.MessageTooLargeError)
+        wait_for(lambda: worker.info().delivered.consumer_seq >= 10)
+        dead.update(max_msg_size=-1)
+        of_kind(told, errors.RetriesExhaustedError)
+    letter = dead.get_message(1)
+    assert letter.data == b"x" * 900
+    assert letter.headers is not None
+    assert letter.headers["Dead-Letter-Reason"] == "LookupError"
+
+
 def test_messages_are_kept_alive_while_becoming_dead_letters(
     nc: jsync.Connection, stream: jsync.Stream, unique: str
 ) -> None:
