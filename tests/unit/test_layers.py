@@ -81,6 +81,7 @@ PURE_FAST = {
     "Msg",
     "check_publish_subject",
     "check_subscribe_subject",
+    "encode_headers",
     "is_key",
     "parse_headers",
     "read_direct",

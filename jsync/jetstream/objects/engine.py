@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from ..._fast import encode_headers
 from ...errors import (
     BucketNotFoundError,
     ConfigError,
@@ -333,6 +334,15 @@ def encode_info(info: ObjectInfo) -> bytes:
         return _encode(wire)
     except UnicodeEncodeError as error:
         raise ConfigError(f"not valid Unicode: {error.object!r:.100}") from error
+
+
+def largest_size(info: ObjectInfo) -> int:
+    """Return the most bytes of headers and payload that a put needs to store this info."""
+    largest = msgspec.structs.replace(
+        info, size=MAX_NUMBER, chunks=MAX_NUMBER, digest=digest_text(bytes(32))
+    )
+    headers = encode_headers({**ROLLUP, EXPECTED: str(MAX_NUMBER)})
+    return len(headers) + len(encode_info(largest))
 
 
 class StoreLayout:

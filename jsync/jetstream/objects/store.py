@@ -48,6 +48,7 @@ from .engine import (
     check_metadata,
     check_object,
     deleted_info,
+    largest_size,
     new_nuid,
 )
 from .files import ObjectReader, ObjectWriter
@@ -144,6 +145,8 @@ class ObjectStore:
         Raises:
             InvalidObjectNameError: No object may have that name. Nothing is sent.
             ConfigError: The data is text, or an argument is out of its range.
+            MaxPayloadError: `chunk_size`, or the name with the description, the headers and
+                the metadata, is larger than the server accepts. Nothing is sent.
             StreamStoreError: The store is full.
             InsufficientResourcesError: The server has no room.
             TimeoutError: The server acknowledged nothing for 30 seconds. The disk of the
@@ -243,7 +246,7 @@ class ObjectStore:
         objects = self._objects
         if progress is not None:
             check_callable(progress, "progress")
-        max_payload = objects.api.session.info.max_payload
+        max_payload = objects.api.session.write_buffer.max_payload
         if chunk_size is None:
             chunk_size = min(CHUNK_SIZE, max_payload)
         elif check_count(chunk_size, "chunk_size", 1) > max_payload:
@@ -260,6 +263,12 @@ class ObjectStore:
             metadata=check_metadata(metadata),
             chunk_size=chunk_size,
         )
+        if (size := largest_size(info)) > max_payload:
+            raise MaxPayloadError(
+                f"the info of {name!r} may have {size} bytes, more than the server's "
+                f"max_payload of {max_payload}: give less metadata and headers, or a "
+                "shorter description"
+            )
         seconds = objects.api.seconds(timeout)
         on_progress = None if progress is None else lambda done: progress(done, total)
         if exclusive:

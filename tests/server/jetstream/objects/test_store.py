@@ -277,6 +277,15 @@ def test_bad_arguments_are_refused_before_anything_is_sent(
     assert not list(files.list())
 
 
+def test_a_too_large_info_is_refused_before_upload(files: jsync.ObjectStore) -> None:
+    files.put("a", b"1", metadata={"notes": "x" * (MIB - 1000)})
+    blocks = iter([b"2"])
+    with pytest.raises(errors.MaxPayloadError, match="less metadata"):
+        files.put("a", blocks, metadata={"notes": "x" * MIB})
+    assert list(blocks) == [b"2"]
+    assert files.get("a") == b"1"
+
+
 def test_an_object_keeps_its_description_headers_and_metadata(
     files: jsync.ObjectStore,
 ) -> None:
