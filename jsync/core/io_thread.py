@@ -26,6 +26,7 @@ from ..errors import (
     MaxPayloadError,
     NoServersError,
     PermissionsError,
+    ServerLimitError,
     SlowConsumerError,
     StaleConnectionError,
     SubscriptionLimitError,
@@ -982,6 +983,9 @@ class IOThread:
             self._session.on_permission_error(error)
         self._session.last_error = error
         if is_fatal(error):
+            if isinstance(error, ServerLimitError):
+                # Messages may be lost with the connection, which no call reports.
+                self._session.callbacks.report(error)
             raise error
         self._session.callbacks.report(error)
 

@@ -189,7 +189,6 @@ _ERRORS: Final[tuple[tuple[str, type[Error]], ...]] = (
     ("slow consumer", ServerLimitError),
     ("maximum connections exceeded", ServerLimitError),
     ("maximum account active connections exceeded", ServerLimitError),
-    ("maximum payload", ServerLimitError),
     ("maximum subscriptions exceeded", SubscriptionLimitError),
     ("connection throttling", ServerLimitError),
     ("invalid subject", InvalidSubjectError),
@@ -202,6 +201,10 @@ _ERRORS: Final[tuple[tuple[str, type[Error]], ...]] = (
     ("no responders requires headers", ProtocolError),
     ("message headers not supported", ProtocolError),
     ("attempted to connect to", ProtocolError),  # route, leaf node, gateway port
+)
+_LOWERED: Final = (
+    "a message is larger than the max_payload, which was lowered while this connection was "
+    "open; after the reconnect, such messages raise MaxPayloadError"
 )
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _PERMISSIONS = re.compile(
@@ -223,6 +226,8 @@ def server_error(text: str) -> Error:
                 operation="publish" if publish else "subscribe",
             )
         return PermissionsError(text)
+    if words.startswith("maximum payload"):
+        return ServerLimitError(f"{text}: {_LOWERED}")
     return next((kind for start, kind in _ERRORS if words.startswith(start)), Error)(
         text
     )

@@ -176,7 +176,8 @@ class ServerLimitError(ConnectionError):
     """The server closed the connection because of a limit.
 
     The connection count, the size of a message or the speed of your reader exceeds the
-    configuration of the server. The message says which.
+    configuration of the server. The message says which. `on_error` gets it, too, if the
+    connection was open, because messages may be lost.
     """
 
 
@@ -245,7 +246,8 @@ class MaxPayloadError(Error, ValueError):
     `Connection.max_payload` has the limit, 1 MiB by default. Send smaller messages. `on_error`
     gets it for a message that was published while disconnected and is too large for the
     server after the reconnect. A server does not tell connected clients that its limit was
-    raised: call `force_reconnect`.
+    raised: call `force_reconnect`. It closes the connection for the first message above a
+    lowered limit: calls raise `ConnectionLostError`, and `on_error` gets a `ServerLimitError`.
     """
 
     def __init__(self, message: str, *, subject: str = "") -> None:

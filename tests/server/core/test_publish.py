@@ -14,6 +14,7 @@ import jsync
 from jsync import errors
 
 from ...support.accounts import Permissions, password_config
+from ...support.connection_faults import Events, connect
 from ...support.proxy import FaultProxy
 from ...support.servers import RawClient, monitor, wait_for
 from ...support.threads import LONG, SOON, Recorder, Thread
@@ -144,6 +145,23 @@ def test_a_message_of_max_payload_arrives(
     largest = bytes(range(256)) * (nc.max_payload // 256)
     nc.publish(unique, largest)
     assert sub.next().data == largest
+
+
+def test_a_message_beyond_a_lowered_limit_is_reported(
+    own_server: StartServer, events: Events
+) -> None:
+    server = own_server(jetstream=False)
+    with connect(server.url, events) as nc:
+        server.reload("max_payload: 4KB")
+        wait_for(lambda: "Reloaded server configuration" in server.log)
+        nc.publish("a", bytes(5000))
+        with pytest.raises(errors.ConnectionLostError, match="was lowered"):
+            nc.flush()
+        error = events.wait("error")
+        assert isinstance(error, errors.ServerLimitError)
+        events.wait("reconnect")
+        with pytest.raises(errors.MaxPayloadError, match="4096"):
+            nc.publish("a", bytes(5000))
 
 
 def test_a_burst_arrives_complete_and_in_order(
