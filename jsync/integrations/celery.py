@@ -169,6 +169,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
                 description="results of Celery",
                 ttl=self.expires or None,
                 replicas=options.replicas,
+                max_bytes=options.max_bytes,
                 storage=options.storage,
             )
         except errors.AlreadyExistsError:

@@ -17,9 +17,11 @@ from jsync.errors import ConfigError
 from jsync.integrations.kombu import delivery
 from jsync.integrations.kombu.transient import TransientQueue
 
+from ..support.accounts import MAX_BYTES_REQUIRED
 from ..support.servers import free_port, wait_for
 from .conftest import SECONDS, url
 from .kombu_support import JOBS, Reading, another, publish
+from .tasks import make_app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +50,21 @@ def test_a_message_stays_until_it_is_acknowledged(
     with jsync.connect(broker.url) as nc:
         stream = nc.jetstream().stream("kombu-jobs")
         wait_for(lambda: stream.info().state.messages == 0)
+
+
+def test_a_queue_exists_where_streams_need_limits(own_server: StartServer) -> None:
+    broker = own_server(config=MAX_BYTES_REQUIRED)
+    with another(broker, max_bytes=2000) as connection:
+        publish(connection, JOBS, {"a": 1})
+        with pytest.raises(errors.StreamStoreError, match="maximum bytes"):
+            publish(connection, JOBS, *[{"a": 2}] * 20)
+        assert Reading(connection, JOBS).until(1) == [{"a": 1}]
+    app = make_app(url(broker))
+    app.conf.result_backend_transport_options = {"max_bytes": 2000}
+    app.backend.set("a", b"1")
+    assert app.backend.get("a") == b"1"
+    app.backend.close()
+    app.close()
 
 
 def test_control_sent_first_comes_first_despite_late_thread(

@@ -260,6 +260,17 @@ def password_config(users: Mapping[str, str], **permissions: Permissions) -> str
     )
 
 
+MAX_BYTES_REQUIRED = (
+    "jetstream {}\n"
+    "accounts { A {\n"
+    "  users: [{user: a, password: a}]\n"
+    "  jetstream { max_bytes_required: true, max_file: 100MB, max_mem: 100MB }\n"
+    "} }\n"
+    "no_auth_user: a\n"
+)
+"""A configuration with an account that requires a limit for each stream."""
+
+
 def nkey_config(*keys: Key, permissions: Permissions | None = None) -> str:
     """Return a configuration of users that authenticate with an nkey."""
     return _users_config(

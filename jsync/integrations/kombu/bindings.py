@@ -118,6 +118,7 @@ class Bindings:
                 bucket=self._bucket_name,
                 description="kombu bindings",
                 replicas=self._options.replicas,
+                max_bytes=self._options.max_bytes,
                 storage=self._options.storage,
             )
         except AlreadyExistsError:

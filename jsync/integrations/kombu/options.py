@@ -53,6 +53,7 @@ class Options:
 
     ack_wait: float = 30.0
     replicas: int | None = None
+    max_bytes: int | None = None
     storage: str = "file"
     timeout: float = 5.0
     schedule_after: float | None = None

@@ -173,6 +173,8 @@ class Queues:
         # One subject for each priority: if the queue is created again with fewer of them,
         # no message can be stored on a subject without a consumer.
         subjects = [queue_subject(self.prefix, queue, level) for level in range(levels)]
+        # Like in RabbitMQ, a queue with a length drops old messages. Others drop none.
+        drops = not arguments.keys().isdisjoint({"x-max-length", "x-max-length-bytes"})
         schedules = {}
         if options.schedule_after is not None:
             subjects.append(delayed_subject(self.prefix, queue, "*"))
@@ -188,7 +190,8 @@ class Queues:
                     num_replicas=options.replicas,
                     max_age=None if age is None else age / 1000,
                     max_msgs=arguments.get("x-max-length"),
-                    max_bytes=arguments.get("x-max-length-bytes"),
+                    max_bytes=arguments.get("x-max-length-bytes", options.max_bytes),
+                    discard="old" if drops else "new",
                     metadata={LEVELS: str(levels)},
                     **schedules,
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ...errors import (
@@ -15,6 +16,7 @@ from ...errors import (
     Error,
     InvalidConsumerGroupError,
     InvalidKeyError,
+    InvalidStreamConfigError,
     KeyDeletedError,
     KeyExistsError,
     KeyNotFoundError,
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
     from ..keyvalue.bucket import KeyValue
     from .engine import ConsumerGroupConfig, Filters, GroupFormat, GroupKind
 
+BUCKET_BYTES: Final = 4 << 20
+"""The `max_bytes` of the bucket of all groups, if the account requires one."""
+MAX_BYTES_REQUIRED: Final = 10113
+"""The error code for a stream without `max_bytes`, if the account requires it."""
 _KINDS: Final[tuple[GroupKind, ...]] = ("elastic", "static")
 
 
@@ -86,7 +92,8 @@ class ConsumerGroupManager(KeyValueManager):
             kind: `elastic`: members come and go. `static`: the members never change.
             max_buffered_messages: The most messages of the group's own stream. When it is
                 full, the server waits for at least a second. Default: no limit.
-            max_buffered_bytes: The most bytes of the group's own stream. Default: no limit.
+            max_buffered_bytes: The most bytes of the group's own stream. Default: no limit,
+                which an account may refuse.
             format: The version of orbit.go's `pcgroups` that has to read the
                 configuration. Default: 0.2.
 
@@ -138,10 +145,15 @@ class ConsumerGroupManager(KeyValueManager):
             own = group_stream(requested, source, name)
             try:
                 management.create_stream(self._api, own, {}, None)
-            except APIError:
+            except APIError as error:
                 if revision is not None:
                     with contextlib.suppress(Error):
                         bucket.delete(key, last=revision)
+                if error.err_code == MAX_BYTES_REQUIRED:
+                    raise ConfigError(
+                        "the account requires a limit for each stream: give "
+                        "max_buffered_bytes for that of the group"
+                    ) from error
                 raise
         # Another program may have created the group, or have changed its members.
         try:
@@ -165,9 +177,17 @@ class ConsumerGroupManager(KeyValueManager):
             return self._group_bucket(kind)
         # Another program may create the bucket at the same time.
         with contextlib.suppress(BucketExistsError):
-            self.create_key_value(
-                bucket=BUCKETS[kind], replicas=source.num_replicas or 1
+            create = partial(
+                self.create_key_value,
+                bucket=BUCKETS[kind],
+                replicas=source.num_replicas or 1,
             )
+            try:
+                create()
+            except InvalidStreamConfigError as error:
+                if error.err_code != MAX_BYTES_REQUIRED:
+                    raise
+                create(max_bytes=BUCKET_BYTES)
         return self._group_bucket(kind)
 
     def _check_same(

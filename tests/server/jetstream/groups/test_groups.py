@@ -16,6 +16,7 @@ from jsync import MemberState, Retry, errors
 from jsync.jetstream import management
 from jsync.jetstream.groups import member_loop
 
+from ....support.accounts import MAX_BYTES_REQUIRED
 from ....support.servers import wait_for
 from ....support.threads import LONG, SOON, Recorder, Thread
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from jsync.server import LocalServer
+
+    from ....conftest import StartServer
 
 KEYS = [f"k{number}" for number in range(24)]
 DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -120,6 +123,25 @@ def test_a_group_of_an_unknown_kind_is_rejected(
     for call in (js.consumer_group, js.delete_consumer_group):
         with pytest.raises(errors.ConfigError, match="kind is elastic or static"):
             call(orders, "g", kind=kind)
+
+
+@pytest.mark.parametrize("kind", ["elastic", "static"])
+def test_a_group_exists_where_streams_need_limits(
+    own_server: StartServer, kind: Any
+) -> None:
+    server = own_server(config=MAX_BYTES_REQUIRED)
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name="S", subjects=["s.*"], max_bytes=1000)
+        options: dict[str, Any] = {"partitions": 2, "members": ["a"], "kind": kind}
+        if kind == "elastic":
+            with pytest.raises(errors.ConfigError, match="give max_buffered_bytes"):
+                js.create_consumer_group("S", "g", **options)
+            with pytest.raises(errors.ConsumerGroupNotFoundError):
+                js.consumer_group("S", "g")
+            options["max_buffered_bytes"] = 1000
+        group = js.create_consumer_group("S", "g", **options)
+        assert [made.name for made in js.consumer_groups()] == [group.name]
 
 
 def test_a_group_is_created_found_listed_and_deleted(
