@@ -978,8 +978,9 @@ class IOThread:
 
     def _on_server_error(self, error: Error) -> None:
         if isinstance(error, SubscriptionLimitError):
-            error = self._session.on_subscription_limit()
-        elif isinstance(error, PermissionsError):
+            self._session.on_subscription_limit()
+            return
+        if isinstance(error, PermissionsError):
             self._session.on_permission_error(error)
         self._session.last_error = error
         if is_fatal(error):

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import threading
-from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -49,6 +48,7 @@ from .protocol import (
     subscribe_command,
     unsubscribe_command,
 )
+from .subscription_limit import UNCERTAIN, refused_subscriptions
 from .sync import AtomicCounter, ForkSafeRLock, WeakCollection
 from .timers import Timer, Timers
 
@@ -72,8 +72,11 @@ NO_THREAD_SECONDS = 0.5
 MAX_IDLE_INBOXES = 16
 """The most unused subscriptions that are kept for later pulls."""
 
-MAX_ENDED_SIDS = 1024
-"""The most ended subscriptions that are kept, as the server may still refuse them."""
+MAX_COMMANDS = 1024
+"""The number of commands, SUB and UNSUB, after which a PING tells which were not refused."""
+
+JUDGED_SECONDS = 0.002
+"""Seconds between looks for the PONG after which the server has refused no more of them."""
 
 _DISCARD = Sink()
 _session_numbers = AtomicCounter()
@@ -120,6 +123,12 @@ class SubscriptionEntry:
     describe: Callable[[], str] | None = None
     """Returns a name for errors, used instead of the subject. It must not block."""
 
+    @property
+    def has_ended(self) -> bool:
+        """True if the server has ended it, because all expected messages have come."""
+        delivered = self.sink.delivered if isinstance(self.sink, Mailbox) else 0
+        return 0 < self.expected <= delivered
+
     def commands(self) -> bytes:
         if self.silenced:
             return b""
@@ -129,6 +138,17 @@ class SubscriptionEntry:
             left = max(1, self.expected - delivered)
             command += unsubscribe_command(self.sid, left)
         return command
+
+
+@dataclass(slots=True)
+class RefusedCommands:
+    """Commands of which the server has refused some, because of its limit."""
+
+    commands: list[int]
+    pong: Waiter
+    """Done once the server has handled all of the commands."""
+    count: int = 0
+    """The refusals so far."""
 
 
 class HasSession(Protocol):
@@ -193,8 +213,11 @@ class Session:
         self.interests: dict[int, SubscriptionEntry] = {}
         self.idle_inboxes: list[SubscriptionEntry] = []
         """The unused subscriptions among `interests`, for `acquire_inbox`."""
-        self._ended_sids: deque[int] = deque(maxlen=MAX_ENDED_SIDS)
-        """The last subscriptions of this connection that ended."""
+        self._commands: list[int] = []
+        """The last commands of this connection, as `refused_subscriptions` takes them."""
+        self._accepted: tuple[Waiter, int] | None = None
+        """Done once the server has handled so many of the commands."""
+        self._refusals: RefusedCommands | None = None
         self._drainables: WeakCollection[Drainable] = WeakCollection()
         self._draining: set[threading.Thread] = set()
         self._is_draining = False
@@ -325,6 +348,7 @@ class Session:
                     raise self.closed_error()
                 self.interests[interest.sid] = interest
                 self.io_loop.subscribe(interest.sid, interest.sink)
+                self._log_command(interest.sid)
                 self.write_buffer.command(interest.commands(), piggyback=piggyback)
         except BaseException:  # Ctrl-C, after which the caller cannot unsubscribe
             self.unsubscribe(interest.sid)
@@ -339,6 +363,7 @@ class Session:
             if after:
                 interest.expected = after
             else:
+                self._log_unsubscribe(interest)
                 self.remove_subscription(sid)
             self.write_buffer.command(
                 unsubscribe_command(sid, after), deferred=deferred
@@ -352,14 +377,15 @@ class Session:
         interest = self.interests.get(sid)
         if interest is not None and not interest.expected:
             self.unsubscribe(sid, deferred=True)
-        else:
-            self.remove_subscription(sid)
+        elif interest is not None:
+            with self.lock:
+                self._log_command(UNCERTAIN)
+                self.remove_subscription(sid)
 
     def remove_subscription(self, sid: int) -> None:
         """Remove a subscription without UNSUB, because the server ends it as well."""
         with self.lock:
-            if self.interests.pop(sid, None) is not None:
-                self._ended_sids.append(sid)
+            self.interests.pop(sid, None)
             self.io_loop.unsubscribe(sid)
 
     def stop_delivery(self, sid: int) -> None:
@@ -367,6 +393,7 @@ class Session:
         with self.lock:
             interest = self.interests.get(sid)
             if interest is not None:
+                self._log_unsubscribe(interest)
                 interest.silenced = True
                 self.write_buffer.command(unsubscribe_command(sid))
 
@@ -459,24 +486,98 @@ class Session:
                 for i in list(self.interests.values())
                 if i.subject == error.subject and i.queue == queue
             ]
+            self._log_denied({interest.sid for interest in refused})
         self._refuse_subscriptions(refused, error)
 
-    def on_subscription_limit(self) -> SubscriptionLimitError:
-        """Fail a subscription that the server has refused, and return its error.
+    # The limit of subscriptions -------------------------------------------------------
 
-        The server does not name it. It is the newest one, even if that has ended by now,
-        because a connection at its limit gets no further ones. A subscription that ends at
-        the same moment may make room for a newer one, so an UNSUB makes sure that the server
-        does not keep the one that fails here.
+    def _log_unsubscribe(self, interest: SubscriptionEntry) -> None:
+        if not interest.silenced:  # otherwise the server has ended it
+            self._log_command(UNCERTAIN if interest.expected else -interest.sid)
+
+    def _log_command(self, command: int) -> None:
+        """Remember a command that is written next. Requires `self.lock`."""
+        if self.state is not ConnectionState.CONNECTED:
+            return
+        if len(self._commands) >= MAX_COMMANDS:
+            self._forget_accepted()
+        self._commands.append(command)
+        if command == UNCERTAIN:
+            self._forget_accepted()
+            if self._refusals is not None:
+                self._refusals.commands.append(UNCERTAIN)
+
+    def _forget_accepted(self) -> None:
+        """Forget the commands that the server has accepted, and ask for later ones."""
+        self._drop_accepted()
+        if self._accepted is None:
+            pong = Waiter(self.write_buffer)
+            if self.io_loop.ping(pong):
+                self._accepted = pong, len(self._commands)
+
+    def _drop_accepted(self) -> None:
+        if self._accepted is not None and self._accepted[0].done:
+            del self._commands[: self._accepted[1]]
+            self._accepted = None
+
+    def _log_denied(self, sids: set[int]) -> None:
+        """Forget SUBs that the server denied, because it does not count them."""
+        logs = [self._commands]
+        if self._refusals is not None:
+            logs.append(self._refusals.commands)
+        for log in logs:
+            log[:] = [command for command in log if command not in sids]
+        self._accepted = None  # its number counts them
+
+    def on_subscription_limit(self) -> None:
+        """Fail a subscription that the server has refused, once it is known which.
+
+        The server does not name it. The number of refusals until the PONG of a PING tells
+        which of the commands before the PING were refused.
         """
+        refusals = self._refusals
+        if refusals is not None and refusals.pong.done:
+            self._end_refusals(refusals)
+            refusals = None
+        if refusals is None:
+            with self.lock:
+                pong = Waiter(self.write_buffer)
+                self._drop_accepted()
+                refusals = RefusedCommands(self._commands, pong)
+                self._commands, self._accepted = [], None
+                self._refusals = refusals
+                self.io_loop.ping(pong)
+            self._wait_for_refusals(refusals)
+        refusals.count += 1
+
+    def _wait_for_refusals(self, refusals: RefusedCommands) -> None:
+        if refusals is not self._refusals:
+            return  # they have ended, or the connection was lost
+        if refusals.pong.done:
+            self._end_refusals(refusals)
+        else:
+            self.call_later(JUDGED_SECONDS, partial(self._wait_for_refusals, refusals))
+
+    def _end_refusals(self, refusals: RefusedCommands) -> None:
+        """Fail the subscriptions that the server has refused."""
+        self._refusals = None
         with self.lock:
             # Unused ones take room, and one that was refused would never get a message.
             while self.idle_inboxes:
                 with contextlib.suppress(IndexError):  # another thread was quicker
                     self.unsubscribe(self.idle_inboxes.pop().sid)
-            sid = max([*self.interests, *self._ended_sids], default=0)
-            refused = self.interests.get(sid)
-            subject = refused.subject if refused else ""
+            if any(each.has_ended for each in self.interests.values()):
+                refusals.commands.append(UNCERTAIN)
+            sids = refused_subscriptions(refusals.commands, refusals.count)
+            if sids is None:
+                # Better an error too many than a subscription that waits in silence.
+                sids = {sid for sid in refusals.commands if sid in self.interests}
+                for sid in sids:
+                    self.write_buffer.command(unsubscribe_command(sid))
+                self._log_command(UNCERTAIN)
+            refused = [(sid, self.interests.get(sid)) for sid in sorted(sids)]
+        for _, interest in refused or [(0, None)]:
+            subject = interest.subject if interest else ""
             error = SubscriptionLimitError(
                 "maximum subscriptions exceeded"
                 + (f" by the one to {subject!r}" if subject else "")
@@ -485,13 +586,9 @@ class Session:
                 subject=subject,
                 operation="subscribe",
             )
-            if refused is not None:
-                self.unsubscribe(sid)
-            with contextlib.suppress(ValueError):
-                self._ended_sids.remove(sid)  # the next error is for an older one
-        if refused is not None:
-            self._refuse_subscriptions([refused], error)
-        return error
+            if interest is not None:
+                self._refuse_subscriptions([interest], error)
+            self.report(error)
 
     def _refuse_subscriptions(
         self, refused: Sequence[SubscriptionEntry], error: PermissionsError
@@ -633,6 +730,10 @@ class Session:
         if self.io.is_leaving:
             self.wait_connected(deadline)
         waiter = Waiter(self.write_buffer)
+        with self.lock:
+            self._drop_accepted()
+            if self._accepted is None:
+                self._accepted = waiter, len(self._commands)
         while not self.io_loop.ping(waiter):
             self.wait_connected(deadline)
         if not waiter.wait(deadline - monotonic()):
@@ -703,8 +804,10 @@ class Session:
                 raise self.closed_error()
             again = self.server is not None
             self.server = server
-            self._ended_sids.clear()
-            first = b"".join([i.commands() for i in list(self.interests.values())])
+            restored = [i for i in list(self.interests.values()) if not i.silenced]
+            first = b"".join([i.commands() for i in restored])
+            self._commands = [i.sid for i in restored]
+            self._accepted = self._refusals = None
             fd, direct, records = stream.fd, stream.direct, stream.records
             self.io_loop.open(fd, direct=direct, records=records)
             self.write_buffer.open(fd, first, direct=direct, records=records)

@@ -143,6 +143,56 @@ def test_a_refused_subscription_that_ended_harms_no_other(
         assert subscription.next(SOON).data == b"1"
 
 
+def test_a_refusal_ends_no_newer_subscription(
+    limited: LocalServer, nc: jsync.Connection
+) -> None:
+    older = fill(nc, LIMIT)
+    limited.pause()
+    refused = nc.subscribe("refused")
+    older[0].unsubscribe()
+    newer = nc.subscribe("newer")
+    limited.resume()
+    with pytest.raises(errors.SubscriptionLimitError, match="'refused'"):
+        refused.next(SOON)
+    nc.publish("newer", b"1")
+    assert newer.next(SOON).data == b"1"
+
+
+def test_no_refused_subscription_waits_in_silence(
+    limited: LocalServer, nc: jsync.Connection
+) -> None:
+    """Although the server ends another one at a time that it does not tell."""
+    older = fill(nc, LIMIT)
+    older[0].unsubscribe(after=1)
+    limited.pause()
+    newer = [nc.subscribe("refused")]
+    nc.publish("full.0", b"1")
+    newer.append(nc.subscribe("accepted"))
+    limited.resume()
+    assert older[0].next(SOON).data == b"1"
+    for subscription in newer:
+        with pytest.raises(errors.SubscriptionLimitError):
+            subscription.next(SOON)
+    for i in range(1, LIMIT):
+        nc.publish(f"full.{i}", b"1")
+        assert older[i].next(SOON).data == b"1"
+
+
+def test_thousands_of_refusals_end_no_older_subscription(
+    limited: LocalServer, nc: jsync.Connection
+) -> None:
+    older = fill(nc, LIMIT - 1)
+    limited.pause()
+    newer = [nc.subscribe(f"burst.{i}") for i in range(3000)]
+    limited.resume()
+    for subscription in newer[1:]:
+        with pytest.raises(errors.SubscriptionLimitError):
+            subscription.next(SOON)
+    for subscription, subject in ((older[0], "full.0"), (newer[0], "burst.0")):
+        nc.publish(subject, b"1")
+        assert subscription.next(SOON).data == b"1"
+
+
 def test_all_refused_subscriptions_of_a_burst_end(nc: jsync.Connection) -> None:
     subscriptions = [nc.subscribe(f"burst.{i}") for i in range(3 * LIMIT)]
     nc.flush()
