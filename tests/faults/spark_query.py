@@ -78,6 +78,8 @@ class Outcome(msgspec.Struct):
     error: str = ""
     """The class of the error that ended it. Empty if there was nothing new to read."""
     text: str = ""
+    repeated: int = 0
+    """The attempts of tasks that failed, and were repeated."""
 
 
 class Checkpoint:
@@ -141,6 +143,7 @@ class Driver:
         micro_batch.LIMITS = not run.is_old
         self._reader = JetStreamStreamReader(Options(run.read, "read"), COLUMNS)
         self._results = Path(tempfile.mkdtemp(dir=run.checkpoint))
+        self.repeated = 0
 
     def drive(self) -> None:
         """Run batches until there is nothing new."""
@@ -252,6 +255,8 @@ class Driver:
                     results[number] = result
                 elif isinstance(result, PERMANENT) or attempt == ATTEMPTS - 1:
                     raise result
+                else:
+                    self.repeated += 1
         return [results[number] for number in range(len(calls))]
 
     def _fork(self, call: Callable[[], Any], place: Path) -> int:
@@ -306,7 +311,9 @@ def drive(run: Run) -> None:
     """Run the driver, and write its outcome."""
     outcome = Outcome()
     try:
-        Driver(run).drive()
+        driver = Driver(run)
+        driver.drive()
+        outcome.repeated = driver.repeated
     except Exception as error:
         logger.info("the run failed", exc_info=error)
         outcome = Outcome(type(error).__name__, f"{error}")
