@@ -305,9 +305,22 @@ def _explained(function: _Function, name: str, shown: str) -> _Function:
                 text = "got too many arguments without a name: give each by its name"
             else:
                 text = str(error).partition("() ")[2]
+                text += _nearest(keywords, function)
             raise TypeError(f"{shown}() {text}, as in {example}") from None
 
     return explained  # type: ignore[return-value]
+
+
+def _nearest(keywords: Mapping[str, object], function: Callable[..., object]) -> str:
+    """Return the argument that an unknown keyword probably means, as part of a sentence."""
+    import difflib  # noqa: PLC0415 (only for an error)
+
+    code = function.__code__
+    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    for name in keywords:
+        if name not in known and (near := difflib.get_close_matches(name, known, 1)):
+            return f" (did you mean {near[0]!r}?)"
+    return ""
 
 
 def reject_keywords(call: str, keywords: Mapping[str, object]) -> None:

@@ -225,3 +225,11 @@ def test_keyword_hints_name_existing_arguments() -> None:
             if word := re.fullmatch(r"use (\w+)", hint):
                 assert word[1] in known, (place, hint)
         assert not known & names.keys()
+
+
+def test_a_misspelled_keyword_gets_the_nearest() -> None:
+    connect: Any = jsync.connect
+    with pytest.raises(TypeError, match=r"\(did you mean 'on_disconnect'\?\), as in"):
+        connect(on_disconnected=print)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'zzz', as in"):
+        connect(zzz=1)
