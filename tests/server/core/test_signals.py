@@ -38,10 +38,7 @@ INTERRUPTED = """
     import jsync
     from tests.support.threads import wait_until_blocked
 
-    url, hole, name, how = sys.argv[1:]
-    progress = 0
-    sent = []
-    released = threading.Event()
+    url, hole, how, *names = sys.argv[1:]
 
     def interrupt_when_blocked():
         wait_until_blocked(threading.main_thread(), progress=lambda: progress)
@@ -61,7 +58,7 @@ INTERRUPTED = """
 
     def consumer():
         js = nc.jetstream()
-        stream = js.create_stream(name="S", subjects=["s"], storage="memory")
+        stream = js.create_stream(name=name, subjects=[name], storage="memory")
         return stream.create_consumer(durable_name="c")
 
     def publish():
@@ -77,21 +74,21 @@ INTERRUPTED = """
 
     def busy_worker():
         consumer()
-        app = jsync.Worker(stream="S")
+        app = jsync.Worker(stream=name)
         handling = threading.Event()
 
-        @app.handle("s", consumer="w")
+        @app.handle(name, consumer="w")
         def handle(msg: jsync.JetStreamMsg):
             handling.set()
             released.wait(60)
 
         running = app.start(nc)
-        nc.jetstream().publish("s", b"")
+        nc.jetstream().publish(name, b"")
         handling.wait()
         return running
 
     def bucket():
-        return nc.jetstream().create_key_value(bucket="b", limit_marker_ttl=60)
+        return nc.jetstream().create_key_value(bucket=name, limit_marker_ttl=60)
 
     def wait_for_a_lock():
         locks = bucket()
@@ -124,69 +121,52 @@ INTERRUPTED = """
     }
     # Libraries such as polars replace Python's handler by one of that kind.
     signal.siginterrupt(signal.SIGINT, how != "restarting-handler")
-    nc = jsync.connect(url, write_buffer_size=1 << 18, write_timeout=30)
-    mute = nc.subscribe("mute")
-    nc.flush()
-    if name in ("flush", "rtt", "drain", "subscription-drain", "close", "publish"):
-        pause()
-    threading.Thread(target=interrupt_when_blocked, daemon=True).start()
-    try:
-        calls[name]()
-        print("returned", flush=True)
-    except KeyboardInterrupt:
-        print("interrupted", time.monotonic() - sent[0], flush=True)
-    released.set()
-    resume()
-    if name.startswith("drain"):
-        print("closed" if nc.is_closed else "left open")
-        nc = jsync.connect(url)
-    if name == "close":
+    for name in names:
+        progress, sent, released = 0, [], threading.Event()
+        nc = jsync.connect(url, write_buffer_size=1 << 18, write_timeout=30)
+        mute = nc.subscribe("mute")
+        nc.flush()
+        if name in ("flush", "rtt", "drain", "subscription-drain", "close", "publish"):
+            pause()
+        threading.Thread(target=interrupt_when_blocked, daemon=True).start()
+        print(name, end=" ", flush=True)
+        try:
+            calls[name]()
+            print("returned", flush=True)
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - sent[0], flush=True)
+        released.set()
+        resume()
+        if name.startswith("drain"):
+            print("closed" if nc.is_closed else "left open")
+            nc = jsync.connect(url)
+        if name == "close":
+            nc.close()
+            print("closed" if nc.is_closed else "left open")
+            nc = jsync.connect(url)
+        nc.subscribe("echo", callback=lambda msg: msg.respond(msg.data))
+        print(nc.request("echo", b"usable").data.decode(), flush=True)
         nc.close()
-        print("closed" if nc.is_closed else "left open")
-        nc = jsync.connect(url)
-    nc.subscribe("echo", callback=lambda msg: msg.respond(msg.data))
-    print(nc.request("echo", b"usable").data.decode(), flush=True)
-    nc.close()
 """
 
 
 BLOCKING_CALLS = [
-    "next",
-    "next-for-ever",
-    "iteration",
-    "request",
-    "request_many",
-    "flush",
-    "rtt",
-    "drain",
-    "drain-callback",
-    "subscription-drain",
-    "close",
-    "publish",
-    "connect",
-    "events",
-    "service-wait",
-]
-JETSTREAM_CALLS = [
-    "fetch",
-    "messages",
-    "consume-wait",
-    "worker-wait",
-    "worker-stop",
-    "watch",
-    "lock",
+    *("next", "next-for-ever", "iteration", "request", "request_many"),
+    *("flush", "rtt", "drain", "drain-callback", "subscription-drain"),
+    *("close", "publish", "connect", "events", "service-wait"),
+    *("fetch", "messages", "consume-wait", "worker-wait", "worker-stop"),
+    *("watch", "lock"),
 ]
 
 
 @pytest.mark.parametrize("how", ["process", "other-thread", "restarting-handler"])
-@pytest.mark.parametrize("name", BLOCKING_CALLS + JETSTREAM_CALLS)
 def test_ctrl_c_ends_calls_and_leaves_clients_usable(
-    own_server: StartServer, name: str, how: str
+    own_server: StartServer, how: str
 ) -> None:
-    server = own_server(jetstream=name in JETSTREAM_CALLS)
+    server = own_server()
     output = []
     with black_hole() as hole:
-        with Child(INTERRUPTED, server.url, hole, name, how) as child:
+        with Child(INTERRUPTED, server.url, hole, how, *BLOCKING_CALLS) as child:
             while line := child.line():
                 if line == "pause":
                     server.pause()
@@ -197,13 +177,16 @@ def test_ctrl_c_ends_calls_and_leaves_clients_usable(
                 else:
                     output.append(line)
             code, _, complaints = child.finish()
-    assert (code, complaints) == (0, "")
-    word, seconds = output[0].split()
-    assert word == "interrupted"
-    # This takes 200 ms on a quiet machine. The call itself would take longer.
-    assert float(seconds) < SOON
-    closes = name in ("drain", "drain-callback", "close")
-    assert output[1:] == (["closed", "usable"] if closes else ["usable"])
+    assert (code, complaints) == (0, ""), output
+    for name in BLOCKING_CALLS:
+        called, word, seconds = output.pop(0).split()
+        assert (called, word) == (name, "interrupted")
+        # This takes 200 ms on a quiet machine. The call itself would take longer.
+        assert float(seconds) < SOON
+        if name in ("drain", "drain-callback", "close"):
+            assert output.pop(0) == "closed", name
+        assert output.pop(0) == "usable", name
+    assert output == []
 
 
 def test_ctrl_c_ends_a_with_block_without_draining(
