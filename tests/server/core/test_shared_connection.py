@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-SECONDS = float(os.environ.get("JSYNC_SHARED_SECONDS", "2"))
+SECONDS = float(os.environ.get("JSYNC_SHARED_SECONDS", "0.7"))
 
 # The errors of calls that were interrupted by a loss of the connection.
 LOST = (
@@ -166,7 +166,7 @@ def run(shared: Shared, proxy: FaultProxy | None) -> None:
         while time.monotonic() < end:
             if proxy is not None:
                 proxy.cut()
-            time.sleep(0.3)
+            time.sleep(0.2)
         shared.over.set()
         for thread in threads:
             thread.result()
