@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..cli.support import run_line
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -82,7 +84,12 @@ def jsync_commands(shell: str) -> list[str]:
 
 
 def run_command(line: str) -> str:
-    """Run a line in a shell with the `jsync` of this Python, and return its output."""
+    """Run a command in this process, or a pipe in a shell, and return its output.
+
+    The shell runs the `jsync` of this Python.
+    """
+    if " | " not in line:
+        return run_line(line)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     process = subprocess.run(
         line,
