@@ -248,7 +248,9 @@ def test_ci_bounds_the_seconds_of_campaigns() -> None:
     ci = (ROOT / ".ci/run").read_text()
     assert re.search(r"^export JSYNC_FAULT_SECONDS=\d+$", ci, re.MULTILINE)
     for path in sorted((ROOT / "tests").rglob("*.py")):
-        if path not in (Path(__file__), ROOT / "tests/support/campaign.py"):
+        if path in (Path(__file__), ROOT / "tests/support/campaign.py"):
+            continue
+        if "JSYNC_FAULT_SECONDS" in path.read_text():  # only these are parsed
             assert "JSYNC_FAULT_SECONDS" not in code_of(path), path
 
 
