@@ -293,14 +293,16 @@ def _explained(function: _Function, name: str, shown: str) -> _Function:
 
     @functools.wraps(function)
     def explained(*args: Any, **keywords: Any) -> object:
-        if keywords and not hints.keys().isdisjoint(keywords):
-            reject_keywords(name, keywords)
         try:
             return function(*args, **keywords)
         except TypeError as error:
             trace = error.__traceback__
-            if example is None or trace is None or trace.tb_next is not None:
+            if trace is None or trace.tb_next is not None:
                 raise  # the function itself has raised it
+            if hints:
+                reject_keywords(name, keywords)
+            if example is None:
+                raise
             if len(args) > limit:
                 text = "got too many arguments without a name: give each by its name"
             else:
