@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
-from ..management import purge_stream
+from ..management import purge_stream, stream_info
 from ..watching.driver import open_watch
 from .engine import is_readable
 from .watch import Watch
@@ -30,10 +30,12 @@ def purge_markers(
         raise ConfigError(f"older_than has to be seconds, not {older_than!r}")
     if not 0 <= older_than < 1e9:
         raise ConfigError(f"older_than has to be 0 or more, not {older_than!r}")
-    limit = datetime.now(UTC) - timedelta(seconds=older_than)
     changes = open_watch(api, layout, (), headers_only=True, timeout=timeout)
     with Watch(changes) as watch:
         markers = [entry for entry in watch.initial() if entry.operation != "PUT"]
+    # The markers have the time of the server, from which that of this machine may differ.
+    now = stream_info(api, layout.stream, timeout=timeout).ts or datetime.now(UTC)
+    limit = now - timedelta(seconds=older_than)
     removed = 0
     for marker in markers:
         # A purge by the subject of another client's key `a.*` would also remove the values of all

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import socket
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.keyvalue import purge_deletes
 
 from ....support.servers import wait_for
 from ....support.threads import LONG, Thread
@@ -17,6 +18,7 @@ from .support import fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
 
     from jsync.server import LocalServer
 
@@ -396,6 +398,23 @@ def test_a_key_put_while_listing_is_listed(
             kv.put(f"k.{19_999 - number}")  # replaces keys that are still to come
     assert set(found) == set(keys)
     js.delete_key_value(unique)
+
+
+class Fast(datetime):
+    """The time of a machine whose clock is fast by an hour."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + timedelta(hours=1)
+
+
+def test_a_fast_clock_removes_no_young_marker(
+    bucket: jsync.KeyValue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purge_deletes, "datetime", Fast)
+    bucket.put("a", b"1")
+    bucket.delete("a")
+    assert bucket.purge_deletes() == 0
 
 
 def test_delete_markers_are_removed_and_new_values_stay(
