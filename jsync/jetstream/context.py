@@ -1073,7 +1073,8 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             window_bytes: Bytes of subjects, headers and payloads that may wait for their
                 acks. A larger message is sent alone.
             ack_timeout: Seconds until a message without an ack fails with `TimeoutError`,
-                retries included.
+                retries included. They begin with the last ack of an earlier message, so
+                that a slow line has time for a full window.
             stall_timeout: Seconds that a message waits for room or for the connection
                 before `publish` raises `StallTimeoutError`.
             resend: Send messages again after a lost connection.

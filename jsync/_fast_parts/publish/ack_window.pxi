@@ -22,6 +22,7 @@ cdef class AckWindow(PendingAcks):
     cdef uint64_t lowest, highest   # lowest and highest stored sequence, 0: none yet
     cdef uint64_t doubled_first, doubled_last  # the same for duplicates that were sent once
     cdef uint64_t newest            # the number of the last message that was acked
+    cdef int64_t newest_acked       # when its ack came
     cdef int64_t answered           # when the last answer came
     cdef object error               # why it is closed
     cdef WaitNode* flushing
@@ -329,7 +330,8 @@ cdef class AckWindow(PendingAcks):
         if error is None:
             self.acked += 1
             self.count(future)
-            self.newest = max(self.newest, future.number)
+            if future.number > self.newest:
+                self.newest, self.newest_acked = future.number, self.answered
             future.payload = future.block = future.refusal = None
         else:
             self.failed_count += 1
@@ -507,11 +509,21 @@ cdef class AckWindow(PendingAcks):
 
     # Outcomes: reported by the I/O thread, or by a waiting thread -----------------------
 
+    cdef int64_t due_of(self, PubAckFuture future) except -1:
+        """Return when the message is late.
+
+        On a slow line it waits behind the earlier messages of the window, so its time
+        begins with the last ack of those.
+        """
+        if self.newest >= future.number:
+            return future.due
+        return max(future.due, self.newest_acked + self.ack_timeout)
+
     cdef int fail_late(self, int64_t now) except -1:
         cdef PubAckFuture future
         while self.first != NO_SLOT:
             future = <PubAckFuture>self.slots[self.first].future
-            if future.due > now:
+            if self.due_of(future) > now:
                 break
             if future.refused and not future.ambiguous:
                 error = future.refusal
@@ -535,7 +547,7 @@ cdef class AckWindow(PendingAcks):
             if self.first == NO_SLOT:
                 self.timed = False
                 return None
-            return (<PubAckFuture>self.slots[self.first].future).due / 1e9
+            return self.due_of(<PubAckFuture>self.slots[self.first].future) / 1e9
         finally:
             leave(&section)
             self.run_callbacks()
@@ -700,7 +712,8 @@ cdef class AckWindow(PendingAcks):
                     self.flush_mark = mark
                 # While reconnecting no other thread checks the deadlines.
                 self.wait_among(&self.flushing, min(
-                    deadline, (<PubAckFuture>self.slots[self.first].future).due
+                    deadline,
+                    self.due_of(<PubAckFuture>self.slots[self.first].future),
                 ), &section)
                 self.fail_late(jsync_now())
             return True

@@ -18,6 +18,10 @@ cdef class AbstractAckWindow(Sink):
         """Note that the caller has received the error of the future."""
         raise NotImplementedError
 
+    cdef int64_t due_of(self, PubAckFuture future) except -1:
+        """Return when the message of a future is late."""
+        raise NotImplementedError
+
     cdef int fail_late(self, int64_t now) except -1:
         """Fail the futures whose acks are late."""
         raise NotImplementedError
@@ -301,6 +305,8 @@ cdef class PubAckFuture:
                     f"{format_seconds(check_seconds(timeout, 'timeout'))}: still pending"
                 )
             # While reconnecting no other thread checks the deadlines.
-            self.window.wait_among(&self.waiting, min(deadline, self.due), section)
+            self.window.wait_among(
+                &self.waiting, min(deadline, self.window.due_of(self)), section
+            )
             self.window.fail_late(jsync_now())
         return 0

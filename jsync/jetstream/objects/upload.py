@@ -112,15 +112,19 @@ class Upload:
         self._digest.update(chunk)
         self._size += len(chunk)
         if self._waiting[0].done():
-            self._take_acks(wait=False)
+            self._take_acks(len(self._waiting))
         if self._progress is not None:
             self._progress(self._size)
 
-    def _take_acks(self, *, wait: bool) -> None:
-        """Take the acks of chunks that have come, or wait for all."""
+    def _take_acks(self, pending: int, timeout: float | None = None) -> None:
+        """Take the acks of chunks that have come, and wait until at most `pending` are missing.
+
+        With a timeout, each of them has to come within that time after the one before.
+        """
         waiting = self._waiting
-        while waiting and (wait or waiting[0].done()):
-            sequence = waiting.popleft().result().seq
+        while waiting and (len(waiting) > pending or waiting[0].done()):
+            sequence = waiting[0].result(timeout).seq
+            waiting.popleft()
             if sequence <= self._stored:
                 raise ChunkOrderError(
                     f"chunks of {self._info.name!r} were stored in another order; put it "
@@ -135,13 +139,15 @@ class Upload:
             self._rest = bytearray()
         objects, timeout = self._objects, self._timeout
         name = self._info.name
-        # Request the info while the acks are pending. If the answer is stale, the server
+        # On a slow line, a request would wait behind many chunks for longer than `timeout`.
+        self._take_acks(1, timeout)
+        # Request the info while the last ack is pending. If the answer is stale, the server
         # rejects the new info, and `claim` asks the leader.
         current = objects.last_from_any_replica(name, timeout)
         is_plain = current is None or not (current.renamed_to or current.renamed_from)
         if self.exclusive and current is not None and not current.deleted:
             is_plain = False  # it may be deleted by now
-        self._take_acks(wait=True)
+        self._take_acks(0)
         info = msgspec.structs.replace(
             self._info,
             size=self._size,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ....conftest import StartServer
-    from ....support.proxy import FaultProxy
+    from ....support.proxy import FaultProxy, Side
 
 MIB = 1 << 20
 LONG = 120.0
@@ -69,6 +69,24 @@ def test_a_frozen_server_loses_no_removal_of_chunks(own_server: StartServer) -> 
         wait_for(lambda: chunks_of(js, files) == {former.nuid: 1})
         assert files.get("a") == noise(1000)
         nothing_is_left(js, files)
+
+
+def test_a_put_requests_nothing_behind_many_chunks(
+    far_files: jsync.ObjectStore, proxy: FaultProxy
+) -> None:
+    """A slow line carries them for longer than the timeout of a request."""
+    frames: list[str] = []
+
+    def record(frame: bytes, to: Side) -> bool:
+        if to == "client":
+            frames.append("ack" if b'"seq"' in frame else "other")
+        elif b".DIRECT.GET." in frame.partition(b"\r\n")[0]:
+            frames.append("request")
+        return True
+
+    proxy.rewrite(frame_filter(record))
+    far_files.put("a", noise(100_000), chunk_size=1000)
+    assert frames[: frames.index("request")].count("ack") >= 99
 
 
 @pytest.mark.parametrize("at", [1, 40, 79])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import pickle
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -410,6 +411,19 @@ def test_a_missing_ack_is_a_timeout(
     assert isinstance(told[0][1], errors.TimeoutError)
     publisher.close()
     assert stored(js, stream) == [b"1"]
+
+
+def test_ack_timeout_begins_after_the_previous_ack(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    """A slow line carries a window for longer than `ack_timeout`, and acks come all the time."""
+    seconds = 4.0
+    with nc.subscribe(unique) as line, js.publisher(ack_timeout=seconds) as publisher:
+        first, second = (publisher.publish(unique, b"%d" % n) for n in range(2))
+        for sequence, msg in enumerate([line.next(LONG), line.next(LONG)], 1):
+            time.sleep(seconds * 0.6)
+            msg.respond(b'{"stream":"S","seq":%d}' % sequence)
+        assert (first.result(LONG).seq, second.result(LONG).seq) == (1, 2)
 
 
 def test_the_end_of_the_block_raises_unseen_failures(
