@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 import jsync
@@ -47,9 +48,19 @@ def pytest_collection_modifyitems(
 
 
 @pytest.fixture(scope="session")
-def spark_environment() -> Iterator[None]:
+def spark_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Spark without its archive of pyspark, from which each Python process would compile it."""
+    home = tmp_path_factory.mktemp("spark")
+    for name in ("bin", "jars", "sbin"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return home
+
+
+@pytest.fixture(scope="session")
+def spark_environment(spark_home: Path) -> Iterator[None]:
     """Set the environment of the Spark processes: Java, this Python, and the clone."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(spark_home))
         if "JAVA_HOME" not in os.environ:
             need_java = [str(ROOT / "scripts" / "need-java")]
             found = subprocess.run(need_java, check=True, stdout=subprocess.PIPE)
