@@ -270,7 +270,7 @@ class Acks:
 
     def publish(self, subject: str, data: bytes) -> Any:
         ack = SimpleNamespace(seq=next(self._sequences))
-        return SimpleNamespace(done=lambda: True, result=lambda: ack)
+        return SimpleNamespace(done=lambda: True, result=lambda _: ack)
 
 
 def upload(sequences: list[int]) -> Upload:
