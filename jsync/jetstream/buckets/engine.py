@@ -17,6 +17,7 @@ from ...errors import (
     JetStreamNotEnabledError,
     JetStreamUnavailableError,
     NoStreamResponseError,
+    ReadOnlyBucketError,
 )
 
 if TYPE_CHECKING:
@@ -114,6 +115,42 @@ def user_metadata(config: StreamConfig) -> dict[str, str] | None:
     """Return the metadata that the user gave, without the keys of the server."""
     metadata = config.metadata or {}
     return {k: v for k, v in metadata.items() if not k.startswith("_nats.")} or None
+
+
+def bucket_in_subjects(config: StreamConfig, stream_prefix: str, space: str) -> str:
+    """Return the bucket that the subjects of a stream name.
+
+    It is the bucket of the stream, or the origin of a mirror that transforms no subjects.
+
+    Args:
+        config: The configuration of the stream.
+        stream_prefix: The begin of the names of such streams, such as `KV_`.
+        space: The first token of their subjects, such as `$KV`.
+
+    Returns:
+        The name of the bucket.
+    """
+    mirror: Any = config.mirror
+    if mirror is None:
+        return (config.name or "").removeprefix(stream_prefix)
+    for transform in mirror.subject_transforms or ():
+        words = (transform.dest or "").split(".")
+        if words[0] == space and len(words) > 2:
+            return str(words[1])
+    return str(mirror.name or "").removeprefix(stream_prefix)
+
+
+def origin_of(config: StreamConfig, stream_prefix: str) -> str | None:
+    """Return the bucket that a bucket is a mirror of. None: it is no mirror."""
+    mirror: Any = config.mirror
+    return None if mirror is None else (mirror.name or "").removeprefix(stream_prefix)
+
+
+def read_only(noun: str, bucket: str, origin: str) -> ReadOnlyBucketError:
+    """Make the error for a write to a mirror."""
+    return ReadOnlyBucketError(
+        f"{noun} {bucket!r} is a mirror; write to {noun} {origin!r}"
+    )
 
 
 def normalize_limit(value: int | None) -> int | None:

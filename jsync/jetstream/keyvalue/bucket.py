@@ -14,7 +14,6 @@ from ...errors import (
     KeyExistsError,
     MessageNotFoundError,
     NoRespondersError,
-    ReadOnlyBucketError,
     StreamNotFoundError,
     UnsupportedFeatureError,
     WrongLastSequenceError,
@@ -22,7 +21,7 @@ from ...errors import (
 )
 from ...hints import explain_arguments, explain_attributes
 from ...validation import check_int, check_optional_callable, check_seconds
-from ..buckets.engine import bucket_not_found
+from ..buckets.engine import bucket_not_found, read_only
 from ..management import stream_info
 from ..publishing.options import publish_headers, required_features
 from ..publishing.publish import publish
@@ -439,10 +438,7 @@ class KeyValue(Generic[Value]):
 
     def _check_writable(self) -> None:
         if self._layout.origin is not None:
-            raise ReadOnlyBucketError(
-                f"bucket {self.bucket!r} is a mirror; write to bucket "
-                f"{self._layout.origin!r}"
-            )
+            raise read_only("bucket", self.bucket, self._layout.origin)
 
     # Reading --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import copy
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ...errors import (
     KeyNotFoundError,
 )
 from ...models.name import check_literal
-from ..buckets.engine import bucket_not_found
+from ..buckets.engine import bucket_in_subjects, bucket_not_found, origin_of
 from ..retries.engine import format_error
 from ..stored.engine import LastPerSubjectReader
 from .codecs import KeyChain, Value, ValueChain, check_key_codec
@@ -155,15 +155,12 @@ class BucketLayout(Generic[Value]):
         """Seconds to which the server raises a shorter `ttl` of a value."""
         self.max_ttl = config.max_age or None
         """Seconds after which a value expires, even if its `ttl` is longer."""
-        self.origin: str | None = None
+        self.origin = origin_of(config, STREAM_PREFIX)
         """The bucket that this one is a mirror of."""
-        self.read = f"$KV.{self.bucket}."
+        self.read = f"$KV.{bucket_in_subjects(config, STREAM_PREFIX, '$KV')}."
         """The prefix of subjects in the stream."""
         self.write = self.read
         """The prefix of subjects to publish to. Servers map those below an API prefix."""
-        if config.mirror is not None:
-            self.origin = (config.mirror.name or "").removeprefix(STREAM_PREFIX)
-            self.read = _mirrored(config, self.origin)
         self._values: ValueChain[Value] | None = None
         self._keys: KeyCodec | None = None
         if api_prefix != _DEFAULT_API:
@@ -385,16 +382,6 @@ class BucketLayout(Generic[Value]):
 
     def __repr__(self) -> str:
         return f"<BucketLayout of {self.bucket!r}>"
-
-
-def _mirrored(config: StreamConfig, origin: str) -> str:
-    """Return the prefix of subjects in a mirror: its origin's, unless it transforms them."""
-    mirror: Any = config.mirror
-    for transform in mirror.subject_transforms or ():
-        words = (transform.dest or "").split(".")
-        if words[0] == "$KV" and len(words) > 2:
-            return f"$KV.{words[1]}."
-    return f"$KV.{origin}."
 
 
 class LastEntries(LastPerSubjectReader["Entry"]):

@@ -26,7 +26,7 @@ from ...errors import (
     ObjectNotFoundError,
 )
 from ...headers import Headers, HeadersLike
-from ..buckets.engine import bucket_not_found
+from ..buckets.engine import bucket_in_subjects, bucket_not_found, origin_of
 from ..keyvalue.engine import Entry
 
 if TYPE_CHECKING:
@@ -354,6 +354,7 @@ class StoreLayout:
         "direct",
         "infos",
         "on_bad",
+        "origin",
         "replicated",
         "stream",
     )
@@ -367,9 +368,12 @@ class StoreLayout:
         """True if the stream has replicas, which may be behind the leader."""
         self.direct = bool(config.allow_direct)
         """True if any server that has the stream may answer a request for a message."""
-        self.chunks = f"$O.{self.bucket}.C."
+        self.origin = origin_of(config, STREAM_PREFIX)
+        """The store that this one is a mirror of."""
+        named = bucket_in_subjects(config, STREAM_PREFIX, "$O")
+        self.chunks = f"$O.{named}.C."
         """The prefix of the subjects of chunks."""
-        self.infos = f"$O.{self.bucket}.M."
+        self.infos = f"$O.{named}.M."
         """The prefix of the subjects of infos."""
         self.on_bad: Callable[[InvalidObjectInfoError, bytes], object] | None = None
         """Called by a decoder for a message that is no info, and that the watch skips."""

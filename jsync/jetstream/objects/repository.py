@@ -23,7 +23,7 @@ from ...errors import (
 )
 from ...models import StoredMessage
 from ..buckets import driver as buckets
-from ..buckets.engine import TRANSIENT_ERRORS
+from ..buckets.engine import TRANSIENT_ERRORS, read_only
 from ..management import purge_stream, stream_info
 from ..publishing.publish import RETRY_SECONDS, publish
 from ..publishing.publisher import Publisher
@@ -95,7 +95,11 @@ class ObjectRepository:
 
     @property
     def publisher(self) -> Publisher:
-        """The publisher of the chunks of all puts, which share its window."""
+        """The publisher of the chunks of all puts, which share its window.
+
+        Raises `ReadOnlyBucketError` if the store is a mirror.
+        """
+        self._check_writable()
         with self._lock:
             if self._publisher is None:
                 self._publisher = Publisher(
@@ -110,6 +114,10 @@ class ObjectRepository:
                     on_error=None,
                 )
             return self._publisher
+
+    def _check_writable(self) -> None:
+        if self.layout.origin is not None:
+            raise read_only("store", self.layout.bucket, self.layout.origin)
 
     # Infos ----------------------------------------------------------------------------
 
@@ -284,7 +292,9 @@ class ObjectRepository:
         Raises:
             WrongLastSequenceError: The last revision is another one. Nothing was stored.
             AmbiguousPutError: No answer came.
+            ReadOnlyBucketError: The store is a mirror. Nothing was sent.
         """
+        self._check_writable()
         deadline = monotonic() + timeout
         subject, data = self.layout.subject_of(info), encode_info(info)
         headers = {**ROLLUP, EXPECTED: str(last)}
@@ -373,6 +383,7 @@ class ObjectRepository:
 
     def _purge(self, subject: str, before: int | None, timeout: float) -> int:
         """Purge a subject, again if no answer comes: a second purge does no harm."""
+        self._check_writable()
 
         def purge(seconds: float) -> int:
             return purge_stream(

@@ -152,6 +152,7 @@ class ObjectStore:
             TimeoutError: The server acknowledged nothing for 30 seconds. The disk of the
                 server may be full.
             StreamSealedError: The store is sealed.
+            ReadOnlyBucketError: The store is a mirror. Nothing is sent.
             AmbiguousPutError: The last answer did not come. The object may be stored.
             ObjectIncompleteError: Chunks were removed before the put was complete, by a
                 `check` with a short `older_than`, or by the `ttl` of the store.
@@ -731,6 +732,7 @@ class ObjectStore:
             WrongRevisionError: The object is at another revision than `last`. Nothing is
                 changed.
             StreamSealedError: The store is sealed.
+            ReadOnlyBucketError: The store is a mirror. Nothing is sent.
             AmbiguousPutError: No answer came. The object may have been deleted.
 
         Example:

@@ -148,6 +148,41 @@ def test_a_sealed_store_is_read_and_not_changed(
     assert [info.name for info in files.list()] == ["a"]
 
 
+@pytest.mark.parametrize("name", ["plain", "transformed"])
+def test_a_mirror_is_read_and_refuses_writes(
+    js: jsync.JetStream, files: jsync.ObjectStore, name: str
+) -> None:
+    files.put("a", noise(300_000))
+    files.add_link("link", "a")
+    copy = f"{files.bucket}-{name}"
+    mirror: dict[str, Any] = {"name": f"OBJ_{files.bucket}"}
+    if name == "transformed":
+        source, target = f"$O.{files.bucket}.>", f"$O.{copy}.>"
+        mirror |= {"subject_transforms": [{"src": source, "dest": target}]}
+    stream = js.create_stream(name=f"OBJ_{copy}", mirror=mirror, storage="memory")
+    try:
+        wait_for(lambda: stream.info().state.messages == files_messages(js, files))
+        store = js.object_store(copy)
+        assert sorted(info.name for info in store.list()) == ["a", "link"]
+        assert store.get("a") == files.get("a")
+        writes: list[Callable[[], object]] = [
+            lambda: store.put("b", b"1"),
+            lambda: store.delete("a"),
+            lambda: store.update_meta("a", description="new"),
+            lambda: store.add_bucket_link("other", files.bucket),
+        ]
+        for write in writes:
+            with pytest.raises(errors.ReadOnlyBucketError, match=files.bucket):
+                write()
+        assert sorted(info.name for info in files.list()) == ["a", "link"]
+    finally:
+        stream.delete()
+
+
+def files_messages(js: jsync.JetStream, files: jsync.ObjectStore) -> int:
+    return js.stream(f"OBJ_{files.bucket}").info().state.messages
+
+
 def test_two_clients_may_seal_one_store(
     server: LocalServer, files: jsync.ObjectStore
 ) -> None:
