@@ -266,8 +266,8 @@ class API:
     def not_enabled_error(self) -> JetStreamNotEnabledError:
         """Return the error for a request to JetStream without responders."""
         return JetStreamNotEnabledError(
-            f"no responders for {self.prefix}: JetStream is off on this server, or the "
-            "domain or prefix is wrong",
+            f"no responders for {self.prefix}: JetStream is off on this server, the domain "
+            "or prefix is wrong, or no server of it can be reached now",
             code=503,
             err_code=10076,
         )

@@ -384,8 +384,11 @@ def _await_server(
         allowed = bool(info.config.allow_direct)
     except (errors.TimeoutError, ConnectionLostError, JetStreamUnavailableError):
         pass  # during an election there is no answer either
-    except (JetStreamNotEnabledError, PermissionsError):
+    except PermissionsError:
         allowed = False  # this client may not use direct gets
+    except JetStreamNotEnabledError as error:
+        # For example, the link of a leaf node to that domain is down.
+        raise error from nobody
     if not allowed:
         raise nobody
     if monotonic() + RETRY_SECONDS >= until:

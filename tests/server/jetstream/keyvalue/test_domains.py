@@ -104,6 +104,21 @@ def test_every_call_works_over_a_leaf_node(sites: Sites) -> None:
     assert list(far.key_value_names()) == []
 
 
+def test_reads_of_an_unreachable_domain_name_it(sites: Sites) -> None:
+    kv = sites.far.create_key_value(bucket="B")
+    kv.put("a", b"1")
+    stream = sites.far.stream("KV_B")
+    sites.hub.stop()
+    wait_for(lambda: not answers(sites.far))
+    for read in (
+        lambda: kv.get_many(["a"]),
+        lambda: list(stream.get_messages()),
+        lambda: list(stream.get_last_messages(">")),
+    ):
+        with pytest.raises(errors.JetStreamNotEnabledError, match="hub"):
+            read()
+
+
 @pytest.mark.parametrize("name", ["B", "M"])
 def test_another_domains_mirror_is_read_without_the_hub(
     sites: Sites, name: str
