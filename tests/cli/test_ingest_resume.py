@@ -150,13 +150,28 @@ class Ingest:
         ("pipe", 0),
     ],
 )
-@pytest.mark.parametrize("seed", range(60))
 def test_resumed_ingests_store_every_row_once(
-    monkeypatch: pytest.MonkeyPatch, seed: int, how: str, per_subject: int
+    monkeypatch: pytest.MonkeyPatch, how: str, per_subject: int
 ) -> None:
     for module in (stored, resuming, target):
         monkeypatch.setattr(module, "WINDOW", WINDOW)
     monkeypatch.setattr(stored, "_FIRST_READ", 6)
+    for seed in range(60):
+        with noted(seed):
+            check_resumed_ingests(seed, how, per_subject)
+
+
+@contextlib.contextmanager
+def noted(seed: int) -> Iterator[None]:
+    """Add the seed to the error of the block."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"with the seed {seed}")
+        raise
+
+
+def check_resumed_ingests(seed: int, how: str, per_subject: int) -> None:
     rng = random.Random(seed)
     others = seed % 2 == 1
     model = Model(per_subject)
