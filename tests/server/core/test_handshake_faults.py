@@ -149,8 +149,15 @@ def bad(peer: Peer, moment: Callable[[Peer, bytes], None], words: bytes) -> None
 
 BEFORE = (in_place_of_info, with_info, after_connect, before_pong)
 AFTER = (with_pong, after_pong)
+KINDS = [f"-ERR '{words}'\r\n".encode() for words in FATAL_WORDS[3:]]
+"""More texts of errors. Unit tests read each, and here each comes at one moment, or by `bulk`."""
 CASES = [
-    pytest.param(moment, words, id=f"{moment.__name__} {words!r}")
+    pytest.param(
+        moment,
+        words,
+        id=f"{moment.__name__} {words!r}",
+        marks=[pytest.mark.bulk] * (words in KINDS and moment is not with_info),
+    )
     for moment in (*BEFORE, *AFTER)
     for words in (*FATAL, *REFUSING, *HARMLESS)
     if (moment is not in_place_of_info or words not in HARMLESS)
