@@ -39,6 +39,13 @@ if TYPE_CHECKING:
 MIN_POLL_INTERVAL = 0.1
 """Seconds of silence until the rest is first requested of the messages."""
 
+ANNOUNCE_SECONDS: Final = 1.0
+"""Seconds after its creation in which a consumer may not be known to our server yet.
+
+Between clusters, the answer to its creation may come before the gateway announces it."""
+ANNOUNCE_PAUSE: Final = 0.02
+"""Seconds between the pulls until then."""
+
 BEHIND_LEADER: Final = "its server is behind the leader of the stream"
 
 
@@ -130,6 +137,11 @@ class OrderedPull(ContinuousPull):
             return
         self._statuses += 1
         result = classify_status(msg.status or 0, msg.status_text)
+        if isinstance(result.error, NoRespondersError) and self._is_unannounced():
+            with self._lock:
+                self._engine.reset(*self._update_counts())
+                self._retry_in(ANNOUNCE_PAUSE)
+            return
         lost = result.kind is StatusKind.INTERRUPTED or isinstance(
             result.error, ConsumerDeletedError | NoRespondersError
         )
@@ -137,6 +149,14 @@ class OrderedPull(ContinuousPull):
             self._ordered.reset(None if self._was_expired else result.error)
         else:
             super()._on_status(msg)
+
+    def _is_unannounced(self) -> bool:
+        """Return whether our server may not know the new consumer yet."""
+        ordered = self._ordered
+        return (
+            ordered.order.consumer_sequence == self._before
+            and monotonic() - ordered.created_at < ANNOUNCE_SECONDS
+        )
 
     def _publish(self, request: PullRequest) -> None:
         # Pulls stop while the buffer is full. A slow reader may take longer than the

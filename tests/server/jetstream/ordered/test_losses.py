@@ -10,7 +10,7 @@ import pytest
 from jsync import errors
 
 from ....support.connection_faults import Events, connect
-from ....support.proxy import Frames
+from ....support.proxy import Frames, frame_changer
 from ....support.servers import wait_for
 from ....support.threads import SOON
 from .support import QUICK, delete_consumers, every_face, fill, numbers, take
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import jsync
 
     from ....conftest import StartServer
-    from ....support.proxy import FaultProxy
+    from ....support.proxy import FaultProxy, Side
     from ....support.threads import Recorder
 
 pytestmark = pytest.mark.server
@@ -65,6 +65,32 @@ def test_a_lost_message_is_read_in_its_place(
     reset = told.get()
     assert isinstance(reset, errors.OrderedConsumerResetError)
     assert "missing" in str(reset.__cause__)
+
+
+def test_a_consumer_announced_late_is_pulled_again(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    far_stream: jsync.Stream,
+    proxy: FaultProxy,
+    told: Recorder,
+) -> None:
+    """A gateway may announce a new consumer after the answer to its creation."""
+    fill(nc, stream, 10)
+    misdirected: list[bytes] = []
+
+    def change(frame: bytes, to: Side) -> bytes:
+        command, end, payload = frame.partition(b"\r\n")
+        if to == "server" and b".MSG.NEXT." in command and len(misdirected) < 3:
+            misdirected.append(frame)
+            command = command.replace(b"_1 ", b"_0 ")
+        return command + end + payload
+
+    proxy.rewrite(frame_changer(change))
+    consumer = far_stream.ordered_consumer()
+    with consumer.messages(stop_after=10, on_error=told) as messages:
+        assert numbers(messages) == list(range(10))
+    assert len(misdirected) == 3
+    assert told.waiting == 0
 
 
 def test_a_consumer_that_falls_silent_is_replaced(
