@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.spark.sink.batch_fence import commit
+from jsync.spark.sink.batch_fence import BatchFence, commit
 from jsync.spark.sink.bucket import Bucket, open_bucket
-from jsync.spark.sink.fence_state import Digest
+from jsync.spark.sink.fence_state import Digest, TaskAttempt
 from jsync.spark.sink.report import BatchReport, TaskReport
+from jsync.spark.sink.target import SinkTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,3 +132,24 @@ def test_a_damaged_entry_stops_its_query_alone(
         errors.CheckpointError, match=r"query\.q\.committed .* unreadable"
     ):
         fence.commit(1, 10)
+
+
+def test_a_stream_recreated_before_the_commit_is_noticed(
+    js: jsync.JetStream, stream: jsync.Stream, fence: Fence
+) -> None:
+    """The commit would otherwise note the new stream, in which the rows are missing."""
+    attempt = TaskAttempt(0, "run")
+    target = SinkTarget(stream.name, window=120, ingest=False, subjects=None)
+    BatchFence(js, fence.name, target, fence.key, attempt, 0).check_in()
+    js.publish(f"{stream.name}.a", b"row")
+    js.delete_stream(stream.name)
+    js.create_stream(name=stream.name, subjects=[f"{stream.name}.>"])
+    with pytest.raises(errors.DataLossError, match="was recreated"):
+        fence.commit(0, 1)
+    again = BatchFence(js, fence.name, target, fence.key, attempt, 1)
+    with pytest.raises(errors.DataLossError, match="was recreated"):
+        again.check_in()
+    fence.bucket.purge(subject=f"$KV.{fence.name}.{fence.key}.begun")
+    BatchFence(js, fence.name, target, fence.key, attempt, 0).check_in()
+    fence.commit(0, 1)
+    assert fence.entry["batch"] == 0

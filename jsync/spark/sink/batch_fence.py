@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ... import JetStream
+    from ..offsets import StreamBounds
     from .bucket import Value
     from .fence_state import Entry
     from .report import BatchReport
@@ -93,15 +94,20 @@ class BatchFence:
             committed, _ = _read(bucket, f"{key}.committed", Committed)
             started, started_at = _read(bucket, f"{key}.begun", BatchStarted)
             task, task_at = _read(bucket, self._task_key, TaskStarted)
-            last = get_stream(self._js, self._target.stream).cached_info.state.last_seq
+            bounds = bounds_of(get_stream(self._js, self._target.stream))
+            last = bounds.next - 1
             where = batch_status(attempt, committed, started, task, last)
             if committed is not None and where in UNCHECKED:
                 self._check_fence(committed)
                 self._check_sink(committed)
+            if where is not BatchStatus.NEW:
+                _check_begun(self._bucket_name, key, started, attempt.batch, bounds)
             try:
                 if where is BatchStatus.NEW:
                     since = _since(committed, started, last)
-                    entry = BatchStarted(attempt.batch, attempt.run, last, since)
+                    entry = BatchStarted(
+                        attempt.batch, attempt.run, last, since, bounds.created
+                    )
                     _put(bucket, f"{key}.begun", entry, started_at)
                     continue  # now note the task
                 if where is BatchStatus.IN_PROGRESS:
@@ -260,6 +266,7 @@ def commit(
 
     Raises:
         CheckpointError: Another run has stored the batch with other rows, or a later batch.
+        DataLossError: The stream was created again since the batch was begun.
     """
     sent = b""
 
@@ -291,6 +298,7 @@ def commit(
         if fenced is not None:
             bounds = bounds_of(get_stream(js, fenced))
             started, _ = _read(bucket, f"{key}.begun", BatchStarted)
+            _check_begun(bucket_name, key, started, batch, bounds)
             entry = msgspec.structs.replace(
                 entry,
                 stream=fenced,
@@ -305,6 +313,28 @@ def commit(
             put()  # another run was faster, or only the answer was lost
 
     retry_until_available(put, retry_seconds)
+
+
+def _check_begun(
+    bucket_name: str,
+    key: str,
+    started: BatchStarted | None,
+    batch: int,
+    bounds: StreamBounds,
+) -> None:
+    """Raise `DataLossError` if the stream is not the one that the batch was begun for."""
+    if started is None or started.batch != batch or not started.created:
+        return
+    if started.created != bounds.created:
+        raise DataLossError(
+            f"stream {bounds.stream} was recreated, or restored from a backup, while batch "
+            f"{batch} of {key} was written: it was created at {bounds.created}, and the "
+            f"stream of the batch at {started.created}. Rows up to this batch may be missing "
+            "there. To write them again, start with a new checkpoint or jobId. To continue "
+            f"without those of earlier batches, delete the keys {key}.committed and "
+            f"{key}.begun of the bucket {bucket_name}",
+            stream=bounds.stream,
+        )
 
 
 def _superseded_error(bucket_name: str, key: str, batch: int) -> CheckpointError:

@@ -94,6 +94,8 @@ class BatchStarted(msgspec.Struct, frozen=True, tag="begun"):
     since: int | None = None
     """The stream's last sequence before the first batch of the query or the job. None in
     entries of older versions."""
+    created: str = ""
+    """When the stream was created. Empty in entries of older versions."""
 
 
 class TaskStarted(msgspec.Struct, frozen=True, tag="task"):
