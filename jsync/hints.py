@@ -296,13 +296,11 @@ def _explained(function: _Function, name: str, shown: str) -> _Function:
         try:
             return function(*args, **keywords)
         except TypeError as error:
-            trace = error.__traceback__
-            if trace is None or trace.tb_next is not None:
-                raise  # the function itself has raised it
-            if hints:
+            if hints:  # also if the function itself has refused one of its options
                 reject_keywords(name, keywords)
-            if example is None:
-                raise
+            trace = error.__traceback__
+            if example is None or trace is None or trace.tb_next is not None:
+                raise  # the function itself has raised it
             if len(args) > limit:
                 text = "got too many arguments without a name: give each by its name"
             else:

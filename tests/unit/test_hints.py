@@ -161,6 +161,15 @@ def test_type_errors_within_a_call_stay() -> None:
         call(nonsense="1")
 
 
+def test_refused_options_of_nats_py_get_hints() -> None:
+    def publish(subject: str, **options: object) -> None:
+        raise TypeError(f"{subject} has no such option")
+
+    call: Callable[..., object] = _explained(publish, "JetStream.publish", "publish")
+    with pytest.raises(TypeError, match="no argument 'payload': use data"):
+        call("orders.new", payload=b"")
+
+
 def test_both_subscribe_calls_hint_at_max_msgs() -> None:
     calls: list[Callable[..., object]] = [
         jsync.Connection.subscribe,
