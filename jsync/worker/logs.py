@@ -1,4 +1,4 @@
-"""Logs as lines of JSON, each with the message that its thread handles."""
+"""Logs as JSON or text, each line with the message that its thread handles."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ class JSONFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """A record as a plain line, with the message that the thread of the record handles."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Return the line without the traceback."""
+        line = super().formatMessage(record)
+        if (msg := current_message()) is None:
+            return line
+        return f"{line} ({msg.metadata.stream} {msg.metadata.stream_sequence})"
 
 
 def _about(msg: JetStreamMsg | None) -> dict[str, Any]:

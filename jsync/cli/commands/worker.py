@@ -99,7 +99,8 @@ def worker(
 ) -> None:
     """Run the handlers of a worker until SIGTERM.
 
-    MODULE:NAME is a `jsync.Worker`. Modules are imported from the working directory. A
+    MODULE:NAME is a `jsync.Worker`, and MODULE alone means MODULE:app. Modules are imported
+    from the working directory. A
     process that ends is restarted, with growing pauses. If five processes in a row end
     before they are ready, the command fails. A process that does not start within --start-timeout
     is replaced, and so is one that is frozen for --heartbeat-timeout. While no server answers, the
@@ -111,7 +112,7 @@ def worker(
     written.setFormatter(
         worker_logs.JSONFormatter()
         if logs == "json"
-        else logging.Formatter(logging.BASIC_FORMAT)
+        else worker_logs.TextFormatter(f"%(asctime)s {logging.BASIC_FORMAT}")
     )
     logging.basicConfig(level=logging.INFO, handlers=[written], force=True)
     if process.REPORT_VARIABLE in os.environ:  # a child that `jsync worker` has started

@@ -24,7 +24,7 @@ from jsync.worker import (
     worker as worker_module,
 )
 from jsync.worker.dead_letters import MaxDeliveriesListener
-from jsync.worker.logs import JSONFormatter
+from jsync.worker.logs import JSONFormatter, TextFormatter
 from jsync.worker.sources import GroupSource
 
 from ...matrix.leaf import answers
@@ -1047,6 +1047,29 @@ def test_logs_name_the_message_in_hand(
     assert lines[0].items() >= (about | {"sequence": 1, "attempt": 1}).items()
     assert lines[0]["text"] == "a word \udc80\x1b"
     assert "subject" not in lines[1]
+
+
+def test_text_logs_name_the_message_in_hand(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    lines: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    log, handler = logging.getLogger("test.of.text"), Handler()
+    handler.setFormatter(TextFormatter())
+    log.addHandler(handler)
+    log.propagate = False
+    app.handle(f"{stream.name}.a", consumer="w", retry=Retry())(
+        lambda _: log.warning("failed")
+    )
+    publish(js, stream, 1)
+    with app.start(nc):
+        wait_for(lambda: settled(js, stream))
+    log.warning("outside")
+    assert lines == [f"failed ({stream.name} 1)", "outside"]
 
 
 def test_messages_that_the_server_strands_become_dead_letters(
