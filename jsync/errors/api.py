@@ -47,11 +47,17 @@ class NotFoundError(APIError):
     """The stream, consumer or message does not exist."""
 
 
-class StreamNotFoundError(NotFoundError, err_codes=(10059, 10096)):
+class StreamNotFoundError(
+    NotFoundError,
+    err_codes=(10059, 10096),
+    advice="create it, or check its name, the account and the domain",
+):
     """There is no stream of that name. Create it, or check the account and the domain."""
 
 
-class ConsumerNotFoundError(NotFoundError, err_codes=(10014,)):
+class ConsumerNotFoundError(
+    NotFoundError, err_codes=(10014,), advice="create it, or check its name"
+):
     """There is no consumer of that name, or it expired because it was not used."""
 
 

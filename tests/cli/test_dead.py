@@ -212,6 +212,14 @@ def test_letters_of_another_stream_are_kept(
     assert dead.get_message(1).data == b"new"
 
 
+def test_a_missing_dead_letter_shows_the_list_command(
+    jsync: Jsync, dead: library.Stream
+) -> None:
+    ended = jsync("dead", "replay", dead.name, "99", "--force")
+    assert ended.code == 3
+    assert f"`jsync dead ls {dead.name}`" in ended.errors
+
+
 def test_dead_letters_are_dropped(jsync: Jsync, dead: library.Stream) -> None:
     assert jsync("dead", "drop", dead.name, "1").code == 2, "nobody to ask"
     assert jsync("dead", "drop", dead.name, "1", "--force").code == 0

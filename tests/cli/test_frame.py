@@ -188,6 +188,7 @@ def test_a_group_without_a_command_lists_its_commands(family: tuple[str, ...]) -
         ("stream info nowhere", "jsync stream ls, which"),
         ("fetch {stream} nothing --no-wait", "jsync consumer ls STREAM, which"),
         ("stream create {stream} --subjects other", "jsync stream edit, which"),
+        ("pub --jetstream nobody.takes.this x", "jsync stream ls"),
     ],
 )
 def test_a_wrong_name_shows_the_next_command(

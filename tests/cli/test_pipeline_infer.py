@@ -38,3 +38,11 @@ def test_schemas_come_from_samples_of_the_whole_stream(
     stream.purge()
     assert jsync("pipeline", "infer", stream.name).code == 1
     assert jsync("pipeline", "infer", "NONE").code == 3
+
+
+def test_without_sqlglot_infer_names_the_extra(
+    jsync: Jsync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jsync.cli.commands.pipeline.find_spec", lambda _: None)
+    ended = jsync("pipeline", "infer", "ORDERS")
+    assert 'pip install "jsync[spark]"' in ended.errors

@@ -226,7 +226,8 @@ def test_streams_are_shown_purged_and_deleted_with_messages(
     gone = jsync("stream", "info", name)
     assert (gone.code, gone.output) == (3, "")
     assert gone.errors == (
-        f"jsync: stream not found (err_code 10059, asked STREAM.INFO.{name})\n"
+        f"jsync: stream not found (err_code 10059, asked STREAM.INFO.{name}): "
+        "create it, or check its name, the account and the domain\n"
         "Try: jsync stream ls, which lists the streams\n"
     )
 

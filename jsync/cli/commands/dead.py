@@ -180,7 +180,11 @@ def _all(stream: jsync.Stream) -> Iterator[DeadLetter]:
 
 
 def _one(stream: jsync.Stream, letter: int) -> DeadLetter:
-    found = DeadLetter(stream.get_message(letter))
+    try:
+        found = DeadLetter(stream.get_message(letter))
+    except errors.MessageNotFoundError as error:
+        error.add_note(f"`jsync dead ls {stream.name}` lists the dead letters")
+        raise
     if not found.is_one:
         raise click.UsageError(
             f"message {letter} of {stream.name} is not a dead letter"

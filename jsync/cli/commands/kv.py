@@ -215,7 +215,10 @@ def edit(
 @force_option
 @click.pass_obj
 def rm(settings: Settings, bucket: str, force: bool) -> None:
-    """Delete a bucket, with all its keys."""
+    """Delete a bucket, with all its keys.
+
+    To delete one key, use `jsync kv del`.
+    """
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         count = js.key_value(bucket).status().values

@@ -263,6 +263,8 @@ def infer(settings: Settings, stream: str, subject: str | None, count: int) -> N
     samples are spread over the whole stream. A field is a string if its samples disagree,
     or if all of them are null.
     """
+    if find_spec("sqlglot") is None:
+        raise click.ClickException(_NEEDED)
     with settings.connect() as nc:
         bound = settings.jetstream(nc).stream(stream)
         found = Inference.of(samples(bound, count, subject))

@@ -54,6 +54,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 
 _ADVICE: Final[dict[type[BaseException], str]] = {
     errors.StreamNotFoundError: "jsync stream ls, which lists the streams",
+    errors.NoStreamResponseError: "jsync stream ls, which lists the streams",
     errors.ConsumerNotFoundError: "jsync consumer ls STREAM, which lists its consumers",
     errors.StreamNameInUseError: "jsync stream edit, which changes a stream",
     errors.ConsumerExistsError: "jsync consumer edit, which changes a consumer",
