@@ -51,6 +51,9 @@ EXPIRES = 30.0
 MIN_POLL_INTERVAL = 0.1
 """Seconds without an entry after which more initial entries are requested from the leader."""
 MAX_POLL_INTERVAL = 5.0
+MAX_BARE_ENTRIES = 2000
+"""Entries without values that are requested at a time: many, because they are small, and each
+request takes a round trip."""
 INFO_TIMEOUT = 2.0
 """Seconds that the leader may take to answer, and the pause after it gave no answer."""
 MAX_SILENCE = 60.0
@@ -211,7 +214,11 @@ class WatchReader(Drainable, Generic[Item]):
         """Set once all initial entries were handed over, or if the watch ends before."""
         self.finished = Latch(self.write_buffer)
         """Set when the callback has returned from the last entry."""
-        limits = consume_limits(expires=EXPIRES, idle_heartbeat=IDLE_HEARTBEAT)
+        limits = consume_limits(
+            expires=EXPIRES,
+            idle_heartbeat=IDLE_HEARTBEAT,
+            max_messages=MAX_BARE_ENTRIES if bare else None,
+        )
         self._pull = OrderedPull(factory, limits, on_error)
         self._pull.when_moved = initial.moved
         self._mailbox = self._pull.mailbox

@@ -16,6 +16,7 @@ import jsync
 from jsync import errors
 from jsync.jetstream.watching import driver
 
+from ....support.proxy import frame_filter
 from ....support.servers import wait_for
 from ....support.threads import LONG, SOON, Recorder, Thread
 from .support import consumers, fill
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-    from ....support.proxy import FaultProxy
+    from ....support.proxy import FaultProxy, Side
 
 
 pytestmark = pytest.mark.server
@@ -163,6 +164,25 @@ def test_switches_of_a_watch_are_true_or_false(
 def test_entries_of_a_watch_equal_those_of_get(filled: jsync.KeyValue) -> None:
     with filled.watch("a") as watch:
         assert watch.next() == filled.get("a")
+
+
+def test_many_keys_take_few_round_trips(
+    nc: jsync.Connection,
+    bucket: jsync.KeyValue,
+    far_bucket: jsync.KeyValue,
+    proxy: FaultProxy,
+) -> None:
+    fill(nc, bucket, MANY)
+    pulls: list[bytes] = []
+
+    def record(frame: bytes, to: Side) -> bool:
+        if to == "server" and b".MSG.NEXT." in frame:
+            pulls.append(frame)
+        return True
+
+    proxy.rewrite(frame_filter(record))
+    assert len(list(far_bucket.keys())) == len(MANY)
+    assert len(pulls) <= 8
 
 
 def test_next_waits_for_a_change_until_its_timeout(bucket: jsync.KeyValue) -> None:
