@@ -102,7 +102,7 @@ types: $(VENV)/.test $(VENV)/.spark ## mypy, stubtest and pyright
 	$(VENV)/bin/basedpyright --pythonpath $(VENV)/bin/python
 
 docs: $(VENV)/.test ## the documentation, into .cache/site; fails on a warning
-	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
 servers: $(SERVERS) ## a nats-server of each line, for the tests of versions
 jars: $(AVRO)
 dist: $(VENV)/bin/python ## sdist, wheel, their checks, and the tests on the installed wheel

@@ -115,7 +115,7 @@ def shared_connection(
         get another one.
 
     Raises:
-        The errors of `connect`.
+        ConnectionError: The server cannot be reached, or another error of `connect`.
 
     Example:
         ```python

