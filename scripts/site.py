@@ -1,8 +1,8 @@
 """A hook of mkdocs: fit tables on narrow screens, prefer guides in the search, add the card.
 
-The hook marks the places where long names in a table may break. It also copies the heading of the
-column into each cell of a wide table. On a telephone, docs/assets/extra.css shows the cells of a
-row below each other, with these headings.
+The hook marks where long names in a table may break, and which names stay whole. It also copies
+the heading of the column into each cell of a wide table. On a telephone, docs/assets/extra.css
+shows the cells of a row below each other, with these headings.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.pages import Page
 
-LONGEST = 16
-"""Names up to this length need no mark."""
+LONGEST = 20
+"""Names up to this length stay on one line."""
 
 WIDE = 3
 """A table with this number of columns does not fit on a telephone."""
 
 CELL = re.compile(r"<td[ >].*?</td>", re.DOTALL)
-CODE = re.compile(rf"(?<=<code>)[^<>]{{{LONGEST + 1},}}(?=</code>)")
+CODE = re.compile(rf"(<code>(?:<[^<>]+>)?)([^<>]{{{LONGEST + 1},}})(?=<)")
+SHORT = re.compile(rf"<code>(?=[^<>]{{1,{LONGEST}}}</code>)")
+BREAK = re.compile(r"(?<=[_.=/:])(?=\w)|(?<=[a-z])(?=[A-Z][a-z])")
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 NOTEBOOK_LINK = re.compile(r'(<a href="[\w./-]+)\.md(?=[#"])')
 HEADING = re.compile(r"<th[ >].*?</th>", re.DOTALL)
@@ -48,7 +50,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_page_content(html: str, page: Page, **_: object) -> str:
-    """Let names in cells break after `_`, `.`, `:`, `/` and `=`, and label cells of wide tables.
+    """Let long names in cells break, keep short names whole, and label cells of wide tables.
 
     Only the links of pages in Markdown lead to pages of the site, so change those of notebooks.
     """
@@ -56,10 +58,11 @@ def on_page_content(html: str, page: Page, **_: object) -> str:
         html = NOTEBOOK_LINK.sub(r"\1.html", html)
     html = CELL.sub(
         lambda cell: CODE.sub(
-            lambda code: re.sub(r"(?<=[_.=/:])(?=\w)", "<wbr>", code[0]), cell[0]
+            lambda code: code[1] + BREAK.sub("<wbr>", code[2]), cell[0]
         ),
         html,
     )
+    html = SHORT.sub('<code class="short">', html)
     return TABLE.sub(lambda table: labelled(table[0]), html)
 
 
