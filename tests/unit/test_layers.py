@@ -149,6 +149,8 @@ def _imports(
             case ast.Import(names=names):
                 for alias in names:
                     yield Import(alias.name, None, False, for_types)
+            case ast.expr():
+                pass  # most nodes, and none of them has a statement below
             case _:
                 yield from _imports(modules, name, child, for_types=for_types)
 

@@ -18,6 +18,8 @@ import pytest
 import jsync
 from jsync import errors, metrics, server, testing
 
+from .test_layers import parsed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -116,7 +118,7 @@ def test_types_that_public_calls_return_have_public_names() -> None:
     root = Path(jsync.__file__).parent
     parts = [root / "core", root / "jetstream", root / "models"]
     files = [path for part in parts for path in part.rglob("*.py")]
-    trees = [ast.parse(path.read_text()) for path in [*files, root / "_fast.pyi"]]
+    trees = [parsed(path.read_text()) for path in [*files, root / "_fast.pyi"]]
     classes = [
         node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)
     ]
@@ -161,10 +163,14 @@ def test_importing_is_light() -> None:
 def test_docstrings_name_errors_that_exist() -> None:
     root = Path(jsync.__file__).parent
     files = [*root.rglob("*.py"), root / "_fast.pyi"]
-    nodes = [(f, n) for f in files for n in ast.walk(ast.parse(f.read_text()))]
+    nodes = [
+        (path, node)
+        for path in files
+        for node in ast.walk(parsed(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+    ]
     defined = {node.name for _, node in nodes if isinstance(node, ast.ClassDef)}
     known = {*vars(errors), *vars(builtins), *defined}
     for path, node in nodes:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            words = re.findall(r"`(\w+Error)`", ast.get_docstring(node) or "")
-            assert set(words) <= known, f"{path.name}: {set(words) - known}"
+        words = re.findall(r"`(\w+Error)`", ast.get_docstring(node) or "")
+        assert set(words) <= known, f"{path.name}: {set(words) - known}"
