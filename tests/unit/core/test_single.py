@@ -28,6 +28,11 @@ def test_every_class_with_one_reader_is_listed() -> None:
     assert {jsync.Batch, jsync.OrderedBatch, jsync.Publisher} <= set(below(NotCopyable))
 
 
+# The public names are lazy. Without this, other tests would decide which classes there are.
+for _name in jsync.__all__:
+    getattr(jsync, _name)
+
+
 @pytest.mark.parametrize("kind", [*below(NotCopyable), Pull, *below(Pull)])
 def test_a_half_made_object_is_collected_without_errors(
     kind: Any, monkeypatch: pytest.MonkeyPatch
