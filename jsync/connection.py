@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from . import errors
-from ._fast import CorePublisher, Mailbox
+from ._fast import CorePublisher, Mailbox, ends_by, enter_self
 from .contexts import connect_keywords
 from .core.clock import deadline_after
 from .core.events import ConnectionEvents
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from typing import Any, Self, Unpack
+    from typing import Any, Unpack
 
     from ._fast import Msg
     from .core.auth import Secret
@@ -733,7 +733,7 @@ class Connection(CorePublisher):
                 print(nc.request("price", b"book").data)
             ```
         """
-        return Service(
+        service = Service(
             self,
             name,
             version,
@@ -746,6 +746,8 @@ class Connection(CorePublisher):
             around=around,
             prefix=prefix,
         )
+        service._begin()
+        return service
 
     def new_inbox(self) -> str:
         """Make a subject that no other connection uses, for replies.
@@ -987,9 +989,9 @@ class Connection(CorePublisher):
         self._session.close()
         self._finalizer.detach()
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
+    @ends_by(lambda self: self._session.close(0))
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if error is None and not self._session.forked and not self.is_closed:

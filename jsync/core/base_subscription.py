@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from .._fast import Msg
+from .._fast import Msg, enter_self
 from ..errors import ConfigError, DrainTimeoutError
 from ..validation import check_seconds, format_seconds
 from .callback_reader import CallbackReader
@@ -18,7 +18,7 @@ from .sync import Latch
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Collection
-    from typing import Any, Self
+    from typing import Any
 
     from .._fast import Mailbox
     from ..validation import Seconds
@@ -161,8 +161,7 @@ class BaseSubscription(Drainable, NotCopyable, Generic[Message]):
                 f"{format_seconds(timeout)}"
             )
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
 
 def next_message(mailbox: Mailbox, timeout: Seconds | None) -> Msg:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
+from .._fast import ends_by, enter_self
 from ..errors import ConnectionClosedError, Error
-
-if TYPE_CHECKING:
-    from typing import Self
 
 
 class NotCopyable:
@@ -31,9 +28,13 @@ class CloseOnExit(ABC):
     def close(self) -> None:
         """End the object."""
 
-    def __enter__(self) -> Self:
-        return self
+    def _end_nowait(self) -> None:
+        """End the object without waiting, after Ctrl-C has interrupted its end."""
+        self.close()
 
+    __enter__ = enter_self
+
+    @ends_by(lambda self: self._end_nowait())
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -48,8 +49,7 @@ class UnsubscribeOnExit(ABC):
     def unsubscribe(self) -> None:
         """End the subscription."""
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
@@ -72,9 +72,13 @@ class StopOnExit(ABC):
     def stop(self) -> None:
         """End the object."""
 
-    def __enter__(self) -> Self:
-        return self
+    @abstractmethod
+    def _end_nowait(self) -> None:
+        """End the object without waiting, after Ctrl-C has interrupted its end."""
 
+    __enter__ = enter_self
+
+    @ends_by(lambda self: self._end_nowait())
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             self.stop()

@@ -364,10 +364,11 @@ class Session:
                 interest.expected = after
             else:
                 self._log_unsubscribe(interest)
-                self.remove_subscription(sid)
             self.write_buffer.command(
                 unsubscribe_command(sid, after), deferred=deferred
             )
+            if not after:  # last, so that a call that Ctrl-C interrupts can be repeated
+                self.remove_subscription(sid)
 
     def on_auto_unsubscribed(self, sid: int) -> None:
         """End a subscription whose expected messages have all arrived.
@@ -385,8 +386,8 @@ class Session:
     def remove_subscription(self, sid: int) -> None:
         """Remove a subscription without UNSUB, because the server ends it as well."""
         with self.lock:
-            self.interests.pop(sid, None)
             self.io_loop.unsubscribe(sid)
+            self.interests.pop(sid, None)
 
     def stop_delivery(self, sid: int) -> None:
         """Tell the server to send no more. Messages on their way are still delivered."""

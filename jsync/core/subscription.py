@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._fast import Mailbox, MessageIterator, Msg, check_subscribe_subject
+from .._fast import (
+    Mailbox,
+    MessageIterator,
+    Msg,
+    check_subscribe_subject,
+    ends_by,
+)
 from ..errors import BlockingCallError, Error, SubscriptionClosedError
 from ..validation import check_count, check_optional_callable, check_workers
 from .base_subscription import BaseSubscription
@@ -195,6 +201,7 @@ class Subscription(BaseSubscription[Msg]):
         ):
             self._session.callbacks.report(error)
 
+    @ends_by(unsubscribe)
     def __exit__(self, *_: object) -> None:
         self.unsubscribe()
 

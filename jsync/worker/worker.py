@@ -731,6 +731,9 @@ class RunningWorker(CloseOnExit, NotCopyable):
         """Stop, with 30 seconds of grace."""
         self.stop()
 
+    def _end_nowait(self) -> None:
+        self._thread("stop", partial(self._stop_for_handler, 30.0))
+
     def __repr__(self) -> str:
         state = "stopped" if self._stopped else "at work"
         return (

@@ -33,3 +33,38 @@ def safe_finalizer(method: "Callable[[Any], None]") -> "Callable[[Any], None]":
 
     finalize.__doc__ = method.__doc__
     return finalize
+
+
+# Python handles signals at the first instruction of a function, which no `try` in it
+# covers. A function in C handles none, so these two are here.
+
+def enter_self(self):
+    """Return `self`, as an `__enter__` that Ctrl-C cannot interrupt."""
+    return self
+
+
+def ends_by(end: "Callable[[Any], object]") -> "Callable[[Any], Any]":
+    """Have an interrupted method end its object by `end`, as a decorator of the method.
+
+    `end` does not block. It begins again if Ctrl-C interrupts it, too.
+    """
+    def decorate(method):
+        def call(self, *args):
+            try:
+                return method(self, *args)
+            except Exception:
+                raise
+            except BaseException:
+                while True:
+                    try:
+                        end(self)
+                        break
+                    except KeyboardInterrupt:
+                        if PyThread_get_thread_ident() != main_thread:
+                            raise
+                raise
+
+        call.__doc__ = method.__doc__
+        return call
+
+    return decorate

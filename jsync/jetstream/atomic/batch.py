@@ -6,7 +6,7 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING
 
-from ..._fast import AtomicBatchBase, safe_finalizer
+from ..._fast import AtomicBatchBase, enter_self, safe_finalizer
 from ...core.clock import deadline_after
 from ...core.resources import NotCopyable
 from ...errors import AtomicBatchError, ConfigError, Error
@@ -15,7 +15,7 @@ from .engine import MAX_MESSAGES, AtomicEngine, BatchState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Self, TypeAlias, Unpack
+    from typing import TypeAlias, Unpack
 
     from ...core.requests import Data
     from ...models import PubAck
@@ -238,8 +238,7 @@ class AtomicBatch(NotCopyable, AtomicBatchBase):
                 self._driver.resolve(deadline, self.resolve)
             return engine.pub_ack
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from ... import errors
-from ..._fast import safe_finalizer
+from ..._fast import ends_by, enter_self, safe_finalizer
 from ...core.resources import NotCopyable
 from ...errors import SubscriptionClosedError
 from ...validation import check_callable, check_seconds, format_seconds
@@ -18,7 +18,6 @@ from .engine import MemberState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Self
 
     from ..._fast import JetStreamMailbox, JetStreamMsg
     from ...models import ConsumerConfig
@@ -205,9 +204,9 @@ class GroupMember(NotCopyable):
         if self._membership.error is not None:
             raise self._membership.error
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
+    @ends_by(lambda self: self._membership.detach())
     def __exit__(self, *_: object) -> None:
         self._membership.leave()
 

@@ -10,7 +10,15 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from ... import errors
-from ..._fast import FastIngestBase, FastPubAck, IngestWriter, Mailbox, safe_finalizer
+from ..._fast import (
+    FastIngestBase,
+    FastPubAck,
+    IngestWriter,
+    Mailbox,
+    ends_by,
+    enter_self,
+    safe_finalizer,
+)
 from ...core.resources import NotCopyable
 from ...core.session import ConnectionState, SubscriptionEntry
 from ...core.sync import ForkSafeRLock
@@ -41,7 +49,7 @@ from .recovery import find_ambiguity, is_replicated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Self, Unpack
+    from typing import Unpack
 
     from ..._fast import Msg
     from ...core.requests import Data
@@ -801,9 +809,9 @@ class FastIngest(NotCopyable, FastIngestBase):
         if mailbox is not None and self._writer.awaits(error.subject):
             mailbox.close(error)
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
+    @ends_by(lambda self: self.abandon())
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if error is None:

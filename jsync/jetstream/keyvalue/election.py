@@ -70,7 +70,7 @@ class Election(StopOnExit, NotCopyable):
             session.thread_factory.start(name, lambda: self._run(won))
         except BaseException:
             # No thread could be started, or Ctrl-C came, perhaps after it had begun.
-            self._end_candidacy()
+            self._end_nowait()
             session.remove_drain_callback(self)
             self._lock.release()
             raise
@@ -103,11 +103,11 @@ class Election(StopOnExit, NotCopyable):
             ConfigError: `timeout` is not a number of seconds. The candidacy continues.
         """
         timeout = check_seconds(timeout, "timeout")
-        self._end_candidacy()
+        self._end_nowait()
         if not self._is_current:
             self._finished.wait(timeout)
 
-    def _end_candidacy(self) -> None:
+    def _end_nowait(self) -> None:
         """Have the thread give up the leadership and end. Does not wait for it."""
         with self._term_lock:
             self._stopped = True

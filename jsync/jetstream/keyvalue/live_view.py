@@ -94,7 +94,7 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
             reading.start(changes.internal_pool)
             changes.handed_over.wait(timeout)
         except BaseException:
-            self.stop()
+            self._end_nowait()
             raise
         if not changes.initial_done:
             self.stop()
@@ -344,6 +344,10 @@ class LiveView(StopOnExit, NotCopyable, Mapping[str, Value]):
         """
         self._freshness.stop()
         self._changes.stop(check_seconds(timeout, "timeout"))
+
+    def _end_nowait(self) -> None:
+        self._freshness.stop()
+        self._changes.abandon()
 
     def __repr__(self) -> str:
         state = "current" if self.is_current else "not current"

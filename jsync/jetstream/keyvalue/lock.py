@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ... import errors
+from ..._fast import ends_by
 from ...core.callbacks import as_callback_error
 from ...core.clock import boottime, deadline_after
 from ...core.resources import NotCopyable
@@ -510,14 +511,11 @@ class Lock(NotCopyable):
             raise errors.TimeoutError(f"lock {self._key!r} {why}") from self._failure
         return self
 
+    # After Ctrl-C, the caller may have no other reference to the lock.
+    @ends_by(lambda self: self._start_thread(self.release))
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        try:
-            lost = self._lease is not None and not self.held
-            self.release()
-        except BaseException:
-            # Ctrl-C: the caller may have no other reference to the lock.
-            self._start_thread(self.release)
-            raise
+        lost = self._lease is not None and not self.held
+        self.release()
         if lost and error is None:
             raise self._lost()
 

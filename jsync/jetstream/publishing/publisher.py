@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ..._fast import safe_finalizer
+from ..._fast import enter_self, safe_finalizer
 from ...core.resources import NotCopyable
 from ...errors import ConfigError, Error
 from ...validation import (
@@ -25,7 +25,7 @@ from .publish import RETRY_FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self, Unpack
+    from typing import Unpack
 
     from ..._fast import PubAckFuture
     from ...core.requests import Data
@@ -340,8 +340,7 @@ class Publisher(NotCopyable):
             self._end()
         self._acks.raise_failures()
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:

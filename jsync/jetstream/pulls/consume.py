@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from ... import errors
+from ..._fast import ends_by, enter_self
 from ...core.callback_reader import CallbackReader
 from ...core.callbacks import as_callback_error
 from ...core.drain import Drainable
@@ -20,7 +21,6 @@ from ..retries.engine import MAX_DELAY, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Self
 
     from ..._fast import JetStreamMsg
     from ...core.session import Session
@@ -307,16 +307,16 @@ class ConsumeContext(Drainable, NotCopyable):
                     self._failed(wrapped)
                     self._delivery.stop()
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
+    @ends_by(lambda self: self._delivery.stop())
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is None:
             try:
                 self.drain()
             except errors.TimeoutError:  # the handler finishes its messages
                 raise
-            except BaseException:  # Ctrl-C: the caller has no handle to stop it
+            except Exception:
                 self._delivery.stop()
                 raise
             self.wait(0)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from ..._fast import JetStreamMsg, MessageIterator, safe_finalizer
+from ..._fast import JetStreamMsg, MessageIterator, ends_by, enter_self, safe_finalizer
 from ...core.base_subscription import next_message
 from ...core.resources import NotCopyable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Self
 
     from ...validation import Seconds
     from .driver import ContinuousPull
@@ -74,9 +73,9 @@ class PrefetchIterator(NotCopyable, Generic[Item]):
         """
         self._pull.drain()
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
+    @ends_by(lambda self: self._pull.close_nowait())
     def __exit__(self, *_: object) -> None:
         self._pull.stop()
 

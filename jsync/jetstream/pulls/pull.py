@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from ... import errors
-from ..._fast import JetStreamMsg, MessageIterator, safe_finalizer
+from ..._fast import JetStreamMsg, MessageIterator, ends_by, enter_self, safe_finalizer
 from ...core.resources import NotCopyable
 from ...errors import ConnectionLostError, Error, NoRespondersError, PullError
 from ...validation import format_seconds
@@ -24,7 +24,6 @@ from .inbox import PooledInbox, ReusedInbox, raise_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Self
 
     from ..._fast import ArrowBatch, Msg
     from .engine import PullRequest
@@ -327,9 +326,9 @@ class Batch(NotCopyable):
         self._pull.close()
         return self._pull.inbox.take_unread()
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
+    @ends_by(lambda self: self._pull.inbox.close_nowait())
     def __exit__(self, *_: object) -> None:
         self._pull.close()
 

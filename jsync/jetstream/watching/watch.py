@@ -189,11 +189,13 @@ class BaseWatch(StopOnExit, NotCopyable, Generic[Item]):
         """
         self._changes.stop(check_seconds(timeout, "timeout"))
 
+    def _end_nowait(self) -> None:
+        self._changes.abandon()
+
     @safe_finalizer
     def __del__(self) -> None:
-        changes = getattr(self, "_changes", None)
-        if changes is not None:  # None if Ctrl-C interrupted __init__
-            changes.abandon()
+        if hasattr(self, "_changes"):  # not if Ctrl-C interrupted __init__
+            self._changes.abandon()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}, {self._changes!r}>"
