@@ -78,6 +78,7 @@ class EndpointRunner:
         self.info = info
         self._service = driver
         self._call = bound.call
+        self._workers = workers
         self._counters = EndpointCounters()
         # Re-entrant: a signal handler may interrupt a call and read the statistics.
         self._lock = ForkSafeRLock()
@@ -103,13 +104,12 @@ class EndpointRunner:
             self.mailbox,
             on_closed=driver.on_closed,
         )
-        try:
-            for number in range(1, workers + 1):
-                driver.start(f"{info.name}-{number}", self._work, self.mailbox)
-        except BaseException:
-            # No thread could be started, or Ctrl-C interrupted the start.
-            self.close()
-            raise
+
+    def start_threads(self) -> None:
+        """Start the threads that wait for requests."""
+        for number in range(1, self._workers + 1):
+            name = f"{self.info.name}-{number}"
+            self._service.start(name, self._work, self.mailbox)
 
     def subscribe(self) -> None:
         """Subscribe to the subject of the endpoint."""
@@ -253,8 +253,8 @@ class ServiceRunner(Drainable):
         self._threads: set[threading.Thread] = set()
         """The running threads. Each answer to a PING may have started one."""
         self._open = True
-        self._active_threads = 1
-        """The number of running threads, plus one while the service is open."""
+        self._unfinished: set[Callable[[], None]] = set()
+        """The work of each thread that was started and has not ended."""
         # Re-entrant: a signal handler may interrupt a call and stop the service.
         self._lock = ForkSafeRLock()
         self._state = StateMachine(ServiceState.RUNNING, TRANSITIONS, self._lock)
@@ -307,13 +307,15 @@ class ServiceRunner(Drainable):
         self._check_running()
         endpoint = EndpointRunner(self, info, bound, workers, max_messages, max_bytes)
         try:
+            endpoint.start_threads()
             with self._lock:
                 self._endpoints.append(endpoint)
                 endpoint.subscribe()
                 # Check again: a signal handler may have stopped the service meanwhile.
                 self._check_running()
         except BaseException:
-            self._endpoints.remove(endpoint)
+            if endpoint in self._endpoints:  # not if Ctrl-C came before
+                self._endpoints.remove(endpoint)
             endpoint.close()
             raise
 
@@ -336,15 +338,14 @@ class ServiceRunner(Drainable):
                 # After a fork, the connection belongs to the parent process.
                 self.report(error)
             finally:
-                self._threads_ended(1)
+                self._thread_ended(work)
                 self._threads.discard(threading.current_thread())
 
-        with self._lock:
-            self._active_threads += 1
         try:
+            self._unfinished.add(work)
             self.session.thread_factory.start(f"{self.session.name}-{name}", work)
         except BaseException:
-            self._threads_ended(1)
+            self._thread_ended(work)
             raise
 
     def start_or_retry(
@@ -561,11 +562,14 @@ class ServiceRunner(Drainable):
             # Close on the callback thread, because `_close` may call user code.
             self.session.callbacks.submit_unbounded(self._close)
             return
-        seconds = self.session.options.drain_timeout
+        self.stop_in_background(error)
+
+    def stop_in_background(self, error: Exception | None) -> None:
+        """Stop the service on a thread of its own. Must not block."""
 
         def stop() -> None:
             try:
-                self.stop(error, seconds)
+                self.stop(error, self.session.options.drain_timeout)
             except Error as late:
                 self.report(late)
 
@@ -601,23 +605,30 @@ class ServiceRunner(Drainable):
 
     def _close(self) -> None:
         """Close the service, so that it ends with its last thread."""
-        with self._lock:
-            was_open, self._open = self._open, False
-        self._threads_ended(int(was_open))
+        self._open = False
+        self._stop_without_threads()
 
-    def _threads_ended(self, threads: int) -> None:
-        """Note the end of `threads` threads. The last one stops the service."""
-        with self._lock:
-            self._active_threads -= threads
-            if self._active_threads or not self._transition(ServiceState.STOPPED):
-                return
-        self._finisher = threading.current_thread()
+    def _thread_ended(self, work: Callable[[], None]) -> None:
+        self._unfinished.discard(work)
+        self._stop_without_threads()
+
+    def _stop_without_threads(self) -> None:
+        """Stop the service if it is closed and no thread is left."""
+        stops = False
         try:
-            self._on_done(self)
-        except BaseException as error:  # noqa: BLE001 (user code)
+            with self._lock:
+                if not self._open and not self._unfinished:
+                    stops = self._transition(ServiceState.STOPPED)
+            if stops:
+                self._finisher = threading.current_thread()
+                self._on_done(self)
+        except BaseException as error:
+            if not isinstance(error, Exception) and self._finisher not in self._threads:
+                raise  # Ctrl-C in a call of `stop`
             self.session.callbacks.report_exception("on_done", error)
         finally:
-            self._done.set()
+            if stops:
+                self._done.set()
 
     def __repr__(self) -> str:
         return f"<service {self._info.name} {self._info.version} {self.state.value}>"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from .. import errors
-from .._fast import check_subscribe_subject
+from .._fast import check_subscribe_subject, ends_by, enter_self
 from ..core.resources import NotCopyable
 from ..handlers.context import wrap_in_context
 from ..validation import check_bool, check_count, check_optional_callable, check_seconds
@@ -29,7 +29,7 @@ from .runner import ServiceRunner
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
-    from typing import Any, Self
+    from typing import Any
 
     from ..core.session import HasSession
     from ..validation import Seconds
@@ -261,10 +261,13 @@ class Service(Group):
             expose_errors=check_bool(expose_errors, "expose_errors"),
             around=around,
         )
+        super().__init__(driver, "", queue)
+
+    def _begin(self) -> None:
+        driver = self._driver
         try:
-            super().__init__(driver, "", queue)
             driver.start_control()
-            session.register_drainable(driver)
+            driver.session.register_drainable(driver)
         except BaseException:  # Ctrl-C, after which the caller cannot stop the service
             driver.abort()
             raise
@@ -372,9 +375,9 @@ class Service(Group):
             error, limit if timeout is None else check_seconds(timeout, "timeout")
         )
 
-    def __enter__(self) -> Self:
-        return self
+    __enter__ = enter_self
 
+    @ends_by(lambda self: self._driver.stop_in_background(None))
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._driver.session.forked:
             return  # the service belongs to the parent
