@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from .._fast import PoolThread, ReadyQueue, forks
+from .._fast import PoolThread, ReadyQueue, ends_by, forks
 from ..errors import CallbackPoolExhaustedError, Error
 from .callbacks import as_callback_error
 from .pool_growth import PoolGrowth
@@ -105,11 +105,14 @@ class CallbackPool:
 
     # Threads that are started ---------------------------------------------------------
 
-    def _starved(self) -> None:
+    def _grow_soon(self) -> None:
         if self._closed:
             self._grow()
         else:
             self._soon(self._grow)
+
+    # The queue does not call it again, so Ctrl-C must not keep the pool from growing.
+    _starved = ends_by(_grow_soon)(_grow_soon)
 
     def _grow(self) -> None:
         """Start a thread or report, if that is due, and check again later."""
