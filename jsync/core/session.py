@@ -364,6 +364,7 @@ class Session:
                 interest.expected = after
             else:
                 self._log_unsubscribe(interest)
+                interest.silenced = True
             self.write_buffer.command(
                 unsubscribe_command(sid, after), deferred=deferred
             )

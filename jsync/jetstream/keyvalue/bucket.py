@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ...models.publish import TTL, PublishOptions
     from ...validation import Seconds
     from ..api import API
+    from ..watching.driver import WatchReader
     from .engine import BucketLayout, Entry
 
 
@@ -572,12 +573,11 @@ class KeyValue(Generic[Value]):
             TimeoutError: The servers did not begin in time, or were then silent for a minute.
         """
         plain: BucketLayout[bytes] = self._layout.with_codecs()
-        changes = open_watch(
-            *(self._api, plain, (self._layout.key(key),)),
+        with open_watch(
+            *(self._api, plain, (self._layout.key(key),), Watch),
             include_history=True,
             timeout=timeout,
-        )
-        with Watch(changes) as watch:
+        ) as watch:
             entries = list(watch.initial())
         if not entries:
             raise self._layout.key_not_found_error(key)
@@ -612,14 +612,12 @@ class KeyValue(Generic[Value]):
         return self._keys(filters, timeout)
 
     def _keys(self, filters: tuple[str, ...], timeout: Seconds | None) -> Iterator[str]:
-        changes = open_watch(
-            *(self._api, self._layout, filters),
+        with open_watch(
+            *(self._api, self._layout, filters, Watch),
             headers_only=True,
             ignore_deletes=True,
             timeout=timeout,
-        )
-        changes.entries.once = True
-        with Watch(changes) as watch:
+        ) as watch:
             yield from watch._initial_keys()
 
     @explain_arguments
@@ -670,8 +668,9 @@ class KeyValue(Generic[Value]):
             ```
         """
         check_optional_callable(callback, "callback")
-        changes = open_watch(
+        return open_watch(
             *(self._api, self._layout, filters),
+            lambda changes: Watch(changes, callback),
             include_history=include_history,
             updates_only=updates_only,
             headers_only=headers_only,
@@ -680,7 +679,6 @@ class KeyValue(Generic[Value]):
             on_error=on_error,
             timeout=timeout,
         )
-        return Watch(changes, callback)
 
     def live(
         self,
@@ -712,11 +710,14 @@ class KeyValue(Generic[Value]):
         """
         seconds = self._api.seconds(timeout)
         deadline = deadline_after(seconds)
-        changes = open_watch(
-            self._api, self._layout, filters, on_error=on_error, timeout=seconds
+
+        def view(changes: WatchReader[Entry[Value]]) -> LiveView[Value]:
+            left = max(0.0, deadline - monotonic())
+            return LiveView(changes, self.bucket, self._layout.stored, left)
+
+        return open_watch(
+            self._api, self._layout, filters, view, on_error=on_error, timeout=seconds
         )
-        left = max(0.0, deadline - monotonic())
-        return LiveView(changes, self.bucket, self._layout.stored, left)
 
     @explain_arguments
     def lock(

@@ -30,8 +30,9 @@ def purge_markers(
         raise ConfigError(f"older_than has to be seconds, not {older_than!r}")
     if not 0 <= older_than < 1e9:
         raise ConfigError(f"older_than has to be 0 or more, not {older_than!r}")
-    changes = open_watch(api, layout, (), headers_only=True, timeout=timeout)
-    with Watch(changes) as watch:
+    with open_watch(
+        api, layout, (), Watch, headers_only=True, timeout=timeout
+    ) as watch:
         markers = [entry for entry in watch.initial() if entry.operation != "PUT"]
     # The markers have the time of the server, from which that of this machine may differ.
     now = stream_info(api, layout.stream, timeout=timeout).ts or datetime.now(UTC)

@@ -34,6 +34,7 @@ class Watch(BaseWatch[Entry[Value]], Generic[Value]):
     """
 
     def _initial_keys(self) -> Iterator[str]:
+        self._changes.entries.once = True
         return EntryIterator(
             self._changes.entries, self._next_initial, initial=True, keys=True
         )

@@ -158,10 +158,11 @@ class ObjectRepository:
         An object that is replaced meanwhile may come again with its new info.
         """
         layout = self.layout.with_on_bad(on_bad)
-        changes = open_watch(
-            *(self.api, layout, ()), ignore_deletes=not deleted, timeout=timeout
-        )
-        with ObjectWatch(changes) as watch:
+        with open_watch(
+            *(self.api, layout, (), ObjectWatch),
+            ignore_deletes=not deleted,
+            timeout=timeout,
+        ) as watch:
             yield from watch.initial()
 
     def last(

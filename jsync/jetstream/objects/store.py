@@ -635,14 +635,14 @@ class ObjectStore:
         layout = objects.layout.with_on_bad(
             lambda error, _: objects.api.session.callbacks.report_to(on_error, error)
         )
-        changes = open_watch(
+        return open_watch(
             *(objects.api, layout, ()),
+            lambda changes: ObjectWatch(changes, callback),
             updates_only=check_bool(updates_only, "updates_only"),
             ignore_deletes=check_bool(ignore_deletes, "ignore_deletes"),
             on_error=on_error,
             timeout=objects.api.seconds(timeout),
         )
-        return ObjectWatch(changes, callback)
 
     # Changing -------------------------------------------------------------------------
 

@@ -93,9 +93,13 @@ class OrderedPull(ContinuousPull):
     # One consumer ---------------------------------------------------------------------
 
     def begin(self) -> None:
-        super().begin()
-        self._ordered.state.try_to(ReadState.STARTING)
-        self.session.call_soon(self._begin)
+        try:
+            super().begin()
+            self._ordered.state.try_to(ReadState.STARTING)
+            self.session.call_soon(self._begin)
+        except BaseException:  # Ctrl-C: the caller may have nothing to stop
+            self.close_nowait()
+            raise
 
     def _begin(self) -> None:
         if self._ordered.state.current is not ReadState.STARTING or self._abandoned:
@@ -380,13 +384,18 @@ class OrderedPull(ContinuousPull):
 
     def drain(self) -> None:
         """Pull no more, and end after the messages that the server has already sent."""
-        self._ordered.state.try_to(ReadState.ENDING)
-        self._inbox.drain(bool)  # dropped messages are read again from the cursor
-        self._save_position()
-        self.session.call_soon(self._finish)
+        try:
+            self._ordered.state.try_to(ReadState.ENDING)
+            self._inbox.drain(bool)  # dropped messages are read again from the cursor
+            self._save_position()
+            self.session.call_soon(self._finish)
+        except BaseException:  # Ctrl-C: the next reader stops it
+            self._abandoned = True
+            raise
 
     def close_nowait(self) -> None:
-        if self._ordered.state.current is ReadState.ENDED and not len(self.mailbox):
+        ended = self._ordered.state.current is ReadState.ENDED and not len(self.mailbox)
+        if ended and not self._abandoned:
             self._break_cycles()
             return
         self._abandoned = True
@@ -408,9 +417,10 @@ class OrderedPull(ContinuousPull):
         ordered = self._ordered
         with self._lock:
             if ordered.state.current is not ReadState.ENDED:
-                ordered.save_progress()  # first, because Ctrl-C may come in between
-                ordered.state.try_to(ReadState.ENDED)
+                # The state is last, because Ctrl-C may come in between.
+                ordered.save_progress()
                 self._factory.schedule_delete()
+                ordered.state.try_to(ReadState.ENDED)
 
     def _finish(self) -> None:
         self._ordered.cancel()

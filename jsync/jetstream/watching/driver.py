@@ -6,7 +6,7 @@ import secrets
 import threading
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ... import errors
 from ..._fast import EntryReader, InitialState
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from .engine import StoredEntry, WatchSource
     from .freshness import Applied
 
+WatchT = TypeVar("WatchT")
+
 EXPIRES = 30.0
 MIN_POLL_INTERVAL = 0.1
 """Seconds without an entry after which more initial entries are requested from the leader."""
@@ -71,6 +73,7 @@ def open_watch(
     api: API,
     layout: WatchSource[Item],
     keys: tuple[str, ...],
+    make: Callable[[WatchReader[Item]], WatchT],
     *,
     include_history: bool = False,
     updates_only: bool = False,
@@ -79,8 +82,12 @@ def open_watch(
     revision: int | None = None,
     on_error: Callable[[Exception], object] | None = None,
     timeout: Seconds | None = None,
-) -> WatchReader[Item]:
-    """Create a consumer for changes of `keys`, and begin to read it. Blocks."""
+) -> WatchT:
+    """Create a consumer for changes of `keys`, and begin to read it. Blocks.
+
+    Returns the object for the user, which `make` makes of the reader. If Ctrl-C comes before,
+    nothing of the watch is left.
+    """
     starts = {
         "include_history": check_bool(include_history, "include_history"),
         "updates_only": check_bool(updates_only, "updates_only"),
@@ -112,31 +119,34 @@ def open_watch(
     factory.needs_end = not updates_only
     deadline = deadline_after(api.seconds(timeout))
     requested_at = monotonic()
+    changes: WatchReader[Item] | None = None
     try:
         info = factory.create_unbound(deadline)
-    except StreamNotFoundError as error:
-        raise layout.not_found_error() from error
-    cursor.on_created(info)
-    start = 0 if revision is None else revision - 1
-    if factory.end is not None and start > factory.end.sequence:
-        factory.schedule_delete()
-        raise _no_revision(layout, start + 1, factory.end.sequence)
-    initial = InitialState(0)
-    if not updates_only:
-        latest = options["deliver_policy"] == "last_per_subject"
-        initial = _initial(factory, info, start, latest=latest)
-    changes = WatchReader(
-        factory, layout, keys, start, initial, ignore_deletes, headers_only, on_error
-    )
-    changes.requested_at = requested_at
-    try:
+        cursor.on_created(info)
+        start = 0 if revision is None else revision - 1
+        if factory.end is not None and start > factory.end.sequence:
+            raise _no_revision(layout, start + 1, factory.end.sequence)
+        initial = InitialState(0)
+        if not updates_only:
+            latest = options["deliver_policy"] == "last_per_subject"
+            initial = _initial(factory, info, start, latest=latest)
+        changes = WatchReader(
+            *(factory, layout, keys, start, initial),
+            *(ignore_deletes, headers_only, on_error),
+        )
+        changes.requested_at = requested_at
+        changes.begin()
         if not initial.done and not info.num_pending:
             changes.learn_end(deadline)
             changes.mark_delivered()
-    except BaseException:
-        changes.abandon()
+        return make(changes)
+    except BaseException as error:
+        if changes is not None:
+            changes.abandon()
+        factory.schedule_delete()
+        if changes is None and isinstance(error, StreamNotFoundError):
+            raise layout.not_found_error() from error
         raise
-    return changes
 
 
 def _no_revision(
@@ -231,6 +241,9 @@ class WatchReader(Drainable, Generic[Item]):
         )
         if initial.done:
             self.handed_over.set()
+
+    def begin(self) -> None:
+        """Begin to read the consumer."""
         self._pull.begin()
 
     # Reading --------------------------------------------------------------------------

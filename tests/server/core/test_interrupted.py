@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import dis
 import gc
 import itertools
 import os
+import signal
 import sys
 import threading
+from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +18,17 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.core import io_thread, network_stream, session, subscription
+from jsync.core import (
+    base_subscription,
+    io_thread,
+    network_stream,
+    session,
+    state,
+    subscription,
+)
 from jsync.core.options import Options
 from jsync.core.session import Session
+from jsync.services import runner, service
 
 from ...support.connections import refusing_url
 from ...support.servers import threads_since, wait_for
@@ -148,6 +159,48 @@ def interrupted_before(
     return False
 
 
+def signalled_before(
+    instruction: int, files: set[str], call: Callable[[], object]
+) -> bool:
+    """Make a call with SIGINT before its nth instruction in `files`.
+
+    Unlike `interrupted_before`, this raises KeyboardInterrupt where Python handles the signal.
+
+    Returns:
+        False if the call has fewer instructions.
+    """
+    left = instruction
+    # A call would handle the signal here, in the trace function. The access to an item does not.
+    signals: defaultdict[int, None] = defaultdict(_thread.interrupt_main)
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in files:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                _ = signals[0]
+        return trace
+
+    before = sys.gettrace()
+    # A process that began in the background ignores the signal.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        try:
+            sys.settrace(trace)
+            call()
+        finally:
+            sys.settrace(before)
+    except KeyboardInterrupt:
+        assert left < 0
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    return left < 0
+
+
 def test_ctrl_c_at_any_instruction_leaves_no_descriptor() -> None:
     with pytest.raises(errors.ConnectionError) as refused:
         jsync.connect(refusing_url())
@@ -183,6 +236,49 @@ def test_ctrl_c_at_any_instruction_leaves_no_subscription(
             break
         assert set(nc._session.interests) == before
     assert instruction > 50
+
+
+def test_ctrl_c_around_a_block_leaves_no_subscription(
+    nc: jsync.Connection, unique: str
+) -> None:
+    modules = session, subscription, base_subscription
+    files = {__file__, *(str(module.__file__) for module in modules)}
+    before = set(nc._session.interests)
+
+    def use() -> None:
+        # Python 3.11 can interrupt the decorator of `Connection.subscribe` when it returns.
+        with subscription.subscribe(nc, unique, callback=print):
+            pass
+
+    for instruction in itertools.count():
+        if not signalled_before(instruction, files, use):
+            break
+        assert set(nc._session.interests) == before, instruction
+    assert instruction > 100
+
+
+def test_ctrl_c_around_a_block_leaves_no_service(
+    nc: jsync.Connection, unique: str
+) -> None:
+    files = {__file__, *(str(module.__file__) for module in (service, runner, state))}
+    before = set(nc._session.interests)
+
+    begun: list[service.Service] = []
+
+    def use() -> None:
+        made = service.Service(nc, "ctrl-c", "1.0.0")
+        made._begin()
+        with made:
+            begun.append(made)
+            made.endpoint("echo", subject=unique)(lambda request: request.respond())
+
+    for instruction in itertools.count(step=3):
+        if not signalled_before(instruction, files, use):
+            break
+        wait_for(lambda: set(nc._session.interests) == before, SOON)
+        assert all(each.wait(SOON) for each in begun), instruction
+        begun.clear()
+    assert instruction > 100
 
 
 def test_a_half_made_object_has_a_repr() -> None:

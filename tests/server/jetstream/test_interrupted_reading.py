@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jsync
+from jsync.jetstream.keyvalue import live_view
 from jsync.jetstream.ordered import (
     arrow as ordered_arrow,
     batch as ordered_batch,
     driver,
+    factory,
 )
 from jsync.jetstream.ordered.factory import ConsumerFactory
 from jsync.jetstream.pulls import (
@@ -24,11 +26,12 @@ from jsync.jetstream.pulls import (
     inbox as pulls_inbox,
     pull as pulls_pull,
 )
+from jsync.jetstream.watching import driver as watching_driver, watch
 
 from ...support.processes import run_child
 from ...support.servers import wait_for
 from ...support.threads import SOON
-from ..core.test_interrupted import interrupt, interrupted_before
+from ..core.test_interrupted import interrupt, interrupted_before, signalled_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -393,3 +396,52 @@ def test_ctrl_c_at_a_start_leaves_no_pull(
     # One subscription is that of requests, and one may be the last pull. With Python 3.13, one
     # instruction follows the start, where no signal is handled but where this test interrupts.
     wait_for(lambda: len(interests) - len(idle) <= 3, SOON)
+
+
+def watch_keys(kv: jsync.KeyValue) -> None:
+    with kv.watch():
+        pass
+
+
+def call_back(kv: jsync.KeyValue) -> None:
+    with kv.watch(callback=lambda _: None):
+        pass
+
+
+def view_live(kv: jsync.KeyValue) -> None:
+    with kv.live():
+        pass
+
+
+WATCHES: dict[str, Callable[[jsync.KeyValue], object]] = {
+    "watch": watch_keys,
+    "callback": call_back,
+    "keys": lambda kv: list(kv.keys()),
+    "history": lambda kv: kv.history("a"),
+    "live": view_live,
+}
+
+
+@pytest.mark.parametrize("read", WATCHES.values(), ids=WATCHES)
+def test_ctrl_c_leaves_nothing_of_a_watch(
+    nc: jsync.Connection, unique: str, read: Callable[[jsync.KeyValue], object]
+) -> None:
+    modules = driver, factory, watching_driver, watch, live_view, pulls_driver
+    files = {__file__, *(str(module.__file__) for module in modules)}
+    js = nc.jetstream()
+    kv = js.create_key_value(bucket=unique, storage="memory", history=2)
+    kv.put("a", b"1")
+    stream = js.stream(f"KV_{unique}")
+    idle, interests = nc._session.idle_inboxes, nc._session.interests
+
+    def is_clean() -> bool:
+        # One subscription is that of requests.
+        left = len(interests) - len(idle)
+        return left <= 1 and not stream.info().state.consumer_count
+
+    # Steps of a prime number: each interrupt takes a few round trips.
+    for instruction in itertools.count(step=7):
+        if not signalled_before(instruction, files, lambda: read(kv)):
+            break
+        wait_for(is_clean, SOON)
+    assert instruction > 200
