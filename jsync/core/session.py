@@ -72,7 +72,7 @@ NO_THREAD_SECONDS = 0.5
 MAX_IDLE_INBOXES = 16
 """The most unused subscriptions that are kept for later pulls."""
 
-MAX_COMMANDS = 1024
+MAX_COMMANDS = 32
 """The number of commands, SUB and UNSUB, after which a PING tells which were not refused."""
 
 JUDGED_SECONDS = 0.002
@@ -510,12 +510,19 @@ class Session:
                 self._refusals.commands.append(UNCERTAIN)
 
     def _forget_accepted(self) -> None:
-        """Forget the commands that the server has accepted, and ask for later ones."""
+        """Forget the commands that the server has accepted, and send a PING for later ones."""
         self._drop_accepted()
         if self._accepted is None:
-            pong = Waiter(self.write_buffer)
-            if self.io_loop.ping(pong):
-                self._accepted = pong, len(self._commands)
+            self._ping(Waiter(self.write_buffer))
+
+    def _ping(self, waiter: Waiter) -> bool:
+        """Send a PING, whose PONG accepts the commands so far. False if not connected."""
+        with self.lock:
+            self._drop_accepted()
+            sent = self.io_loop.ping(waiter)
+            if sent and self._accepted is None:
+                self._accepted = waiter, len(self._commands)
+        return sent
 
     def _drop_accepted(self) -> None:
         if self._accepted is not None and self._accepted[0].done:
@@ -732,11 +739,7 @@ class Session:
         if self.io.is_leaving:
             self.wait_connected(deadline)
         waiter = Waiter(self.write_buffer)
-        with self.lock:
-            self._drop_accepted()
-            if self._accepted is None:
-                self._accepted = waiter, len(self._commands)
-        while not self.io_loop.ping(waiter):
+        while not self._ping(waiter):
             self.wait_connected(deadline)
         if not waiter.wait(deadline - monotonic()):
             raise errors.TimeoutError("the server did not answer a ping in time")
