@@ -187,10 +187,15 @@ cdef inline void publish_bytes(PublishFrame* frame, bytes block, bytes data) noe
 
 
 cdef int check_buffer(object data) except -1:
+    cdef str advice = ""
     if not PyObject_CheckBuffer(data):
+        if isinstance(data, str):
+            advice = ": encode it first"
+        elif isinstance(data, (dict, list)):
+            advice = ": encode it first, as in json.dumps(data).encode()"
         raise TypeError(
             f"data must be bytes, bytearray or memoryview, not {type(data).__name__}"
-            + (": encode it first" if isinstance(data, str) else "")
+            + advice
         )
     return 0
 

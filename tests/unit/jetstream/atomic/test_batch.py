@@ -296,6 +296,7 @@ REFUSED: dict[
     ),
     "a wildcard": ([], {"subject": "a.*"}, errors.InvalidSubjectError, "wildcard"),
     "text": ([], {"data": "text"}, TypeError, "encode it first"),
+    "a dict": ([], {"data": {}}, TypeError, r"not dict: encode it first, as in json"),
     "a number": ([], {"data": 5}, TypeError, "int"),
     "a header that cannot be": (
         [],
