@@ -201,7 +201,7 @@ def test_letters_of_another_stream_are_kept(
     """The stream is created again while the command waits for the answer."""
     with Terminal(NATS_URL=server.url) as terminal:
         terminal.run("jsync", "dead", command, dead.name, "1")
-        terminal.await_screen("dead letters of")
+        terminal.await_screen("1 dead letter of")
         [subject] = dead.cached_info.config.subjects or []
         dead.delete()
         js.create_stream(name=dead.name, subjects=[subject], storage="memory")

@@ -20,7 +20,7 @@ from ..ui.output import echo, write_json, write_key_values, write_table
 from ..ui.prompts import confirm, force_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import jsync
 
@@ -105,7 +105,7 @@ def replay(
         js = settings.jetstream(nc)
         bound = js.stream(stream)
         chosen = _selected(bound, letters, every)
-        confirm(f"Replay {len(chosen)} dead letters of {stream}?", force=force)
+        confirm(f"Replay {_count(chosen)} of {stream}?", force=force)
         failed: ExitCode | None = None
         for letter in chosen:
             sequence = letter.message.sequence
@@ -133,9 +133,13 @@ def drop(
     with settings.connect() as nc:
         bound = settings.jetstream(nc).stream(stream)
         chosen = _selected(bound, letters, every)
-        confirm(f"Delete {len(chosen)} dead letters of {stream}?", force=force)
+        confirm(f"Delete {_count(chosen)} of {stream}?", force=force)
         for letter in chosen:
             _delete(bound, letter)
+
+
+def _count(letters: Sequence[DeadLetter]) -> str:
+    return "1 dead letter" if len(letters) == 1 else f"{len(letters)} dead letters"
 
 
 def _delete(stream: jsync.Stream, letter: DeadLetter) -> None:
