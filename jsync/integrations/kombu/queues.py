@@ -173,12 +173,13 @@ class Queues:
         # One subject for each priority: if the queue is created again with fewer of them,
         # no message can be stored on a subject without a consumer.
         subjects = [queue_subject(self.prefix, queue, level) for level in range(levels)]
-        # Like in RabbitMQ, a queue with a length drops old messages. Others drop none.
+        # Like in RabbitMQ, a queue with a length drops old messages. Others drop none, but for
+        # those with schedules, whose streams may not refuse new messages.
         drops = not arguments.keys().isdisjoint({"x-max-length", "x-max-length-bytes"})
         schedules = {}
         if options.schedule_after is not None:
             subjects.append(delayed_subject(self.prefix, queue, "*"))
-            schedules["allow_msg_schedules"] = True
+            schedules["allow_msg_schedules"] = drops = True
         try:
             self._retry_until_led(
                 lambda: self._js.create_stream(
