@@ -630,9 +630,14 @@ def test_a_given_up_server_names_the_option(
         nc.publish("a")
     assert isinstance(caught.value.__cause__, errors.AuthenticationError)
     assert words in str(caught.value)
-    assert [r.getMessage() for r in caplog.records if r.levelname == "ERROR"] == [
+    told = [
         f"{nc._session.name}: the connection is closed, and is not made again: {words}"
     ]
+    wait_for(
+        lambda: (
+            [r.getMessage() for r in caplog.records if r.levelname == "ERROR"] == told
+        )
+    )
 
 
 def test_giving_up_before_any_connection_is_logged(
