@@ -188,6 +188,7 @@ def signalled_before(
     before = sys.gettrace()
     # A process that began in the background ignores the signal.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # Hypothesis has a callback of it, which would take the signal
     try:
         try:
             sys.settrace(trace)
@@ -197,6 +198,7 @@ def signalled_before(
     except KeyboardInterrupt:
         assert left < 0
     finally:
+        gc.enable()
         signal.signal(signal.SIGINT, handler)
     return left < 0
 
