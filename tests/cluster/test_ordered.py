@@ -69,14 +69,24 @@ def patiently(call: Callable[[], Any]) -> Any:
     return result[0]
 
 
+def delete_stream(js: jsync.JetStream, name: str) -> None:
+    """Delete a stream. A request is lost with the leader that gets it."""
+
+    def delete() -> bool:
+        with contextlib.suppress(errors.StreamNotFoundError):
+            js.stream(name).delete(timeout=5)
+        return True
+
+    patiently(delete)
+
+
 @pytest.fixture
 def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
     """The name of a stream on all three servers."""
     js = writer.jetstream(timeout=2)
     patiently(lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3))
     yield unique
-    with contextlib.suppress(errors.StreamNotFoundError):
-        patiently(lambda: js.stream(unique)).delete(timeout=LONG)
+    delete_stream(js, unique)
 
 
 def publish(writer: jsync.Connection, stream: str, count: int) -> None:

@@ -14,7 +14,7 @@ from jsync import errors
 from ..support.connection_faults import Events, connect
 from ..support.servers import wait_for
 from ..support.threads import Recorder
-from .test_ordered import host, patiently, publish
+from .test_ordered import delete_stream, host, patiently, publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +40,7 @@ def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
     js = writer.jetstream(timeout=2)
     patiently(lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3))
     yield unique
-    with contextlib.suppress(errors.StreamNotFoundError):
-        patiently(lambda: js.stream(unique)).delete(timeout=LONG)
+    delete_stream(js, unique)
 
 
 def steps_down(writer: jsync.Connection, stream: str, consumer: str) -> bool:
