@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
 
 import jsync
 from jsync import errors
+from jsync.core import session
 
 from ...support.servers import wait_for
 from ...support.threads import SOON, Recorder
+from .test_interrupted import interrupted_before
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -203,6 +206,18 @@ def test_all_refused_subscriptions_of_a_burst_end(nc: jsync.Connection) -> None:
         else:
             with pytest.raises(errors.SubscriptionLimitError):
                 subscription.next(SOON)
+
+
+def test_interrupted_flushes_keep_no_old_commands(nc: jsync.Connection) -> None:
+    for instruction in itertools.count():
+        if not interrupted_before(instruction, {str(session.__file__)}, nc.flush):
+            break
+        for _ in range(session.MAX_COMMANDS):
+            nc.subscribe("a").unsubscribe()
+        nc.flush()
+        nc.flush()  # the PONG of the last one may have been for an earlier command
+        assert len(nc._session._commands) <= 2 * session.MAX_COMMANDS
+    assert instruction > 10
 
 
 def test_unused_inboxes_make_room_after_a_refusal(nc: jsync.Connection) -> None:
