@@ -11,6 +11,7 @@ from ...core.clock import deadline_after
 from ...errors import (
     ConfigError,
     Error,
+    JetStreamError,
     KeyExistsError,
     MessageNotFoundError,
     NoRespondersError,
@@ -203,6 +204,7 @@ class KeyValue(Generic[Value]):
                 several versions, is too old for a `ttl`, so the value would stay. It is not
                 stored, or it is deleted again.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
+            JetStreamError: The key exists, but its stream stores it under another subject.
 
         Example:
             ```python
@@ -234,6 +236,8 @@ class KeyValue(Generic[Value]):
                         description=error.description,
                         revision=entry.revision,
                     ) from error
+                if entry is None:
+                    self._check_subject(key, revision_in(error.description), deadline)
                 last = 0 if entry is None else entry.revision
 
     @explain_arguments
@@ -846,6 +850,30 @@ class KeyValue(Generic[Value]):
         return self.with_codec()._get(
             stored, None, deadline - monotonic(), direct=False
         )
+
+    def _check_subject(self, key: str, revision: int | None, deadline: float) -> None:
+        """Raise `JetStreamError` if the revision of a key without a value has another subject.
+
+        Without this check, `create` would try again until its timeout.
+        """
+        if not revision:
+            return
+        subject = self._layout.read + self._layout.key(key)
+        try:
+            message = get_message(
+                *(self._api, self._layout.stream),
+                sequence=revision,
+                direct=False,
+                timeout=deadline - monotonic(),
+            )
+        except MessageNotFoundError:
+            return  # the key has just expired
+        if message.subject != subject:
+            raise JetStreamError(
+                f"key exists, but cannot be read: {key!r} in bucket {self.bucket!r} is stored as "
+                f"{message.subject!r} instead of {subject!r}: remove the subject_transform "
+                f"of stream {self._layout.stream}, or the mapping of the account"
+            )
 
     def _get_direct(self, subject: str, deadline: float) -> Entry[Value] | None:
         """Get the last entry of a subject from any server. None: the leader may have one."""

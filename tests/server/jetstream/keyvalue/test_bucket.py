@@ -266,6 +266,21 @@ def test_a_key_is_created_again_only_once_gone(
     assert bucket.get("a").value == b"3"
 
 
+def test_create_reports_a_key_stored_under_another_subject(
+    js: jsync.JetStream, unique: str
+) -> None:
+    js.create_stream(
+        name=f"KV_{unique}",
+        subjects=[f"$KV.{unique}.>"],
+        max_msgs_per_subject=1,
+        subject_transform={"src": f"$KV.{unique}.>", "dest": f"$KV.{unique}.moved.>"},
+    )
+    bucket = js.key_value(unique)
+    bucket.create("a", b"1")
+    with pytest.raises(errors.JetStreamError, match=r"moved\.a' instead of"):
+        bucket.create("a", b"2")
+
+
 def test_of_many_that_create_a_key_one_does(
     bucket: jsync.KeyValue,
 ) -> None:
