@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import jsync
 from jsync import errors
+from jsync.spark.monitoring.status_store import open_status_bucket
 from jsync.spark.sink.batch_fence import BatchFence, commit
 from jsync.spark.sink.bucket import Bucket, open_bucket
 from jsync.spark.sink.fence_state import Digest, TaskAttempt
 from jsync.spark.sink.report import BatchReport, TaskReport
 from jsync.spark.sink.target import SinkTarget
 
+from ..support.accounts import MAX_BYTES_REQUIRED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import jsync
+    from ..conftest import StartServer
 
 
 class Fence:
@@ -62,6 +66,17 @@ def fence(js: jsync.JetStream, stream: jsync.Stream) -> Iterator[Fence]:
     fence = Fence(js, stream)
     yield fence
     fence.bucket.delete()
+
+
+def test_buckets_of_queries_exist_where_streams_need_limits(
+    own_server: StartServer,
+) -> None:
+    server = own_server(config=MAX_BYTES_REQUIRED)
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        open_bucket(js, "fence")
+        Bucket(js, "fence").put("key", b"data")
+        open_status_bucket(js, "progress").put("key", b"data")
 
 
 @pytest.mark.parametrize("rows", [0, 5])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ...errors import BucketNotFoundError, InvalidKeyError, KeyNotFoundError
+from ..bucket_limit import create_bucket
 from .lag import measure_lag
 from .metrics import QueryMetrics
 
@@ -79,7 +80,8 @@ def open_status_bucket(js: JetStream, bucket: str) -> KeyValue[bytes]:
     try:
         return js.key_value(bucket)
     except BucketNotFoundError:
-        return js.create_key_value(
+        return create_bucket(
+            js.create_key_value,
             bucket=bucket,
             description="progress of Spark queries on JetStream",
             ttl=_MAX_AGE,

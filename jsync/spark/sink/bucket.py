@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import ConfigError, MessageNotFoundError, StreamNotFoundError
+from ..bucket_limit import create_bucket
 
 if TYPE_CHECKING:
     from ... import JetStream, Stream
@@ -27,7 +28,8 @@ def open_bucket(js: JetStream, name: str, *, replicas: int = 1) -> Stream:
     try:
         return js.stream(f"KV_{name}")
     except StreamNotFoundError:
-        return js.create_stream(
+        return create_bucket(
+            js.create_stream,
             name=f"KV_{name}",
             description="what jsync.spark has written, by query and job",
             subjects=[f"$KV.{name}.>"],
