@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import jsync
 from jsync import errors
 
+from ..support.campaign import Losses
 from ..support.connection_faults import Events, connect
 from ..support.proxy import FaultProxy
 from ..support.servers import wait_for
@@ -30,7 +31,7 @@ from ..support.threads import Thread
 from .service_host import FAILING, begin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from random import Random
 
     from jsync.server import LocalServer
@@ -51,28 +52,6 @@ KINDS = (
     *(["ok"] * 6),
     *("raise", "broken", "fail", "error", "twice", "large", "largest", "later", "slow"),
 )
-
-
-class Losses:
-    """The times in which requests and answers may have been lost."""
-
-    def __init__(self) -> None:
-        self._lost: list[tuple[float, float]] = []
-
-    @contextlib.contextmanager
-    def note(self) -> Iterator[None]:
-        """Note the time of the block, and until the server has noticed what happened."""
-        number = len(self._lost)
-        begun = time.monotonic()
-        self._lost.append((begun, float("inf")))
-        try:
-            yield
-        finally:
-            self._lost[number] = begun, time.monotonic() + 1
-
-    def overlap(self, begun: float) -> bool:
-        """Return whether something was lost since `begun`."""
-        return any(end >= begun for _, end in self._lost)
 
 
 def is_right(kind: str, data: bytes, text: str) -> bool:

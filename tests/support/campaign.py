@@ -7,6 +7,7 @@ other choices, and all runs of one day try the same ones. A failed test shows it
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import random
@@ -55,3 +56,25 @@ class Campaign:
         return (
             f"<Campaign JSYNC_FAULT_SEED={self.seed.rsplit('-', 1)[1]} for {SECONDS} s>"
         )
+
+
+class Losses:
+    """The times in which requests and answers may have been lost."""
+
+    def __init__(self) -> None:
+        self._lost: list[tuple[float, float]] = []
+
+    @contextlib.contextmanager
+    def note(self) -> Iterator[None]:
+        """Note the time of the block, and until the server has noticed what happened."""
+        number = len(self._lost)
+        begun = time.monotonic()
+        self._lost.append((begun, float("inf")))
+        try:
+            yield
+        finally:
+            self._lost[number] = begun, time.monotonic() + 1
+
+    def overlap(self, begun: float) -> bool:
+        """Return whether something was lost since `begun`."""
+        return any(end >= begun for _, end in self._lost)
