@@ -1,7 +1,7 @@
 """A campaign against one connection that 32 threads share, each with one call at a time.
 
 Meanwhile the connection is cut, also in the middle of a frame, the server freezes or is killed,
-threads fork, and signals interrupt the calls of the main thread. The judge wants each call to
+threads and signal handlers fork, and signals interrupt the calls of the main thread. The judge wants each call to
 end, in time if nothing was lost, with its own answer. What was acknowledged is stored once, where
 the ack says, and in the order in which its thread published.
 """
@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -136,7 +137,8 @@ class World:
         self.js.create_stream(name="WORK", subjects=["work"], allow_direct=True)
         self.bucket = self.js.create_key_value(bucket="shared", history=1)
         self._server, self._proxy = server, proxy
-        self._inside = False
+        self._inside = self._forking = self._is_child = False
+        self._children: list[int] = []
         self._rng = campaign.random()
         self._main = Caller(self, "main")
         self._callers = [self._main, *(Caller(self, str(n)) for n in range(THREADS))]
@@ -173,18 +175,31 @@ class World:
         """The child, beside 33 callers, learns that the connection is its parent's."""
         pid = os.fork()
         if not pid:
-            status = 1
-            with contextlib.suppress(BaseException):
-                try:
-                    self.nc.request("echo", b"child", timeout=TIMEOUT)
-                except errors.ForkedProcessError:
-                    status = 0
-            os._exit(status)
-        ended: list[int] = []
+            self._end_child(partial(self.nc.request, "echo", b"child", timeout=TIMEOUT))
+        self._wait_for_child(pid)
+
+    def fork_in_a_wait(self) -> None:
+        """A signal handler forks in the middle of a call, which the child continues."""
+        self._forking = True
+        wait_for(lambda: self._children or self._ended())
+        if self._children:
+            self._wait_for_child(self._children.pop())
+
+    def _end_child(self, call: Callable[[], object]) -> NoReturn:
+        status = 1
+        with contextlib.suppress(BaseException):
+            try:
+                call()
+            except errors.ForkedProcessError:
+                status = 0
+        os._exit(status)
+
+    def _wait_for_child(self, pid: int) -> None:
+        statuses: list[int] = []
 
         def has_ended() -> bool:
             found, status = os.waitpid(pid, os.WNOHANG)
-            ended.append(status)
+            statuses.append(status)
             return found == pid
 
         try:
@@ -192,7 +207,7 @@ class World:
         except TimeoutError:
             os.kill(pid, signal.SIGKILL)
             raise
-        assert ended[-1] == 0
+        assert statuses[-1] == 0
 
     def _wait_until_answered(self) -> None:
         def is_answered() -> bool:
@@ -211,9 +226,37 @@ class World:
         return any(thread.ended for thread in self._threads)
 
     def _interrupt(self, *_: object) -> None:
-        if self._inside:
-            self._inside = False
+        if not self._inside:
+            return
+        self._inside = False
+        if not self._forking:
             raise Interrupted
+        self._forking = False
+        pid = os.fork()
+        self._is_child = not pid
+        self._children.append(pid)
+
+    def _call(self) -> bool:
+        """Call on the main thread. Return whether a signal has interrupted the call.
+
+        A child that the handler has forked ends here.
+        """
+        status = 1
+        try:
+            self._inside = True
+            self._main.call()
+            self._inside = False
+            status = 0
+        except Interrupted:
+            return True
+        except errors.ForkedProcessError:
+            status = 0
+            if not self._is_child:
+                raise
+        finally:
+            if self._is_child:
+                os._exit(status)
+        return False
 
     def call_until(self, is_over: Callable[[], bool]) -> int:
         """Call on this thread, where signals interrupt calls. Return how many they did."""
@@ -223,12 +266,7 @@ class World:
         signal.setitimer(signal.ITIMER_REAL, interval, interval)
         try:
             while not (is_over() or self._ended()):
-                try:
-                    self._inside = True
-                    self._main.call()
-                    self._inside = False
-                except Interrupted:
-                    interrupted += 1
+                interrupted += self._call()
         finally:
             self._inside = False
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -284,7 +322,7 @@ def run(
         service.flush()
         world = World(server, proxy, nc, campaign)
         faults = [
-            *(world.cut, world.cut_in_a_frame, world.fork),
+            *(world.cut, world.fork_in_a_wait, world.cut_in_a_frame, world.fork),
             *(world.freeze_the_server, world.kill_the_server),
         ]
         interrupted = 0
