@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..conftest import StartServer
     from ..support.campaign import Campaign
     from ..support.certificates import Certificates
+    from ..support.proxy import Side
 
 THREADS = 32
 TIMEOUT = 5.0
@@ -153,7 +154,7 @@ class World:
 
     def cut_in_a_frame(self) -> None:
         with self.losses.note():
-            side = self._rng.choice(("client", "server"))
+            side: Side = "client" if self._rng.random() < 0.5 else "server"
             before = self._proxy.connections
             self._proxy.cut_after(self._rng.randrange(1, 20_000), side)
             wait_for(lambda: self._proxy.connections > before or self._ended())
@@ -181,7 +182,7 @@ class World:
     def fork_in_a_wait(self) -> None:
         """A signal handler forks in the middle of a call, which the child continues."""
         self._forking = True
-        wait_for(lambda: self._children or self._ended())
+        wait_for(lambda: bool(self._children) or self._ended())
         if self._children:
             self._wait_for_child(self._children.pop())
 
@@ -276,6 +277,12 @@ class World:
                 thread.result()  # it has found something wrong
         return interrupted
 
+    def call_beside(self, fault: Callable[[], None]) -> int:
+        thread = Thread(fault)
+        interrupted = self.call_until(lambda: thread.ended)
+        thread.result()
+        return interrupted
+
     def progress(self) -> Callable[[], bool]:
         """Return a function that tells whether each thread has got answers since now."""
         before = [caller.done for caller in self._callers]
@@ -329,9 +336,7 @@ def run(
         for number in campaign.rounds():
             fault = faults[number % len(faults)]
             print(fault.__name__)  # noqa: T201 (pytest shows it if the test fails)
-            thread = Thread(fault)
-            interrupted += world.call_until(lambda thread=thread: thread.ended)
-            thread.result()
+            interrupted += world.call_beside(fault)
             interrupted += world.call_until(world.progress())
         world.end()
     assert interrupted > 0
