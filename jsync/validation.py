@@ -69,13 +69,13 @@ def format_seconds(duration: Seconds | None) -> str:
 def check_count(
     value: object, name: str, minimum: int, maximum: int = MAX_COUNT
 ) -> int:
-    """Return a whole number from `least` to `most`.
+    """Return a whole number from `minimum` to `maximum`.
 
     Args:
         value: An integer, numpy's and an `IntEnum` included.
         name: The name of the argument, for the error.
-        least: The smallest number allowed.
-        most: The largest number allowed.
+        minimum: The smallest number allowed.
+        maximum: The largest number allowed.
 
     Raises:
         ConfigError: The value is not an integer, but for example a bool, a float or a
@@ -116,7 +116,7 @@ def _means_none(value: object) -> bool:
 
 
 def check_int(value: object, name: str, minimum: int) -> int:
-    """Return a whole number from `least` to the largest that servers can store."""
+    """Return a whole number from `minimum` to the largest that servers can store."""
     return check_count(value, name, minimum, MAX_SEQUENCE)
 
 

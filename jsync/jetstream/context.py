@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Error, UnsupportedFeatureError
 from ..hints import explain_arguments, explain_attributes
 from ..models import check_name
-from ..validation import check_bool, check_count, check_positive_seconds
+from ..validation import (
+    check_bool,
+    check_count,
+    check_optional_callable,
+    check_positive_seconds,
+)
 from . import management
 from .advisory import Advisories, BatchAdvisories
 from .api import API, api_prefix, event_subjects
@@ -27,7 +32,7 @@ from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
 from .objects.manager import ObjectStoreManager
 from .publishing.options import publish_headers, required_features
 from .publishing.publish import RETRIES, RETRY_FOR_EVER, RETRY_SECONDS, publish
-from .publishing.publisher import Publisher
+from .publishing.publisher import MAX_WINDOW, Publisher
 from .schedules.schedules import Schedules
 from .stored import get as stored
 from .stream import Stream, stream_from_info
@@ -1099,6 +1104,16 @@ class JetStream(SubscribeManager, ConsumerGroupManager, ObjectStoreManager):
             # Here the stream has stored all of them.
             ```
         """
+        window = check_count(window, "window", 1, MAX_WINDOW)
+        window_bytes = check_count(window_bytes, "window_bytes", 1)
+        ack_timeout = check_positive_seconds(ack_timeout, "ack_timeout")
+        stall_timeout = check_positive_seconds(stall_timeout, "stall_timeout")
+        resend = check_bool(resend, "resend")
+        if retry_attempts is None:
+            retry_attempts = RETRY_FOR_EVER if resend else 0
+        retry_attempts = check_count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
+        retry_wait = check_positive_seconds(retry_wait, "retry_wait")
+        check_optional_callable(on_error, "on_error")
         return Publisher(
             self._api,
             window=window,

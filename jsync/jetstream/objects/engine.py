@@ -336,13 +336,16 @@ def encode_info(info: ObjectInfo) -> bytes:
         raise ConfigError(f"not valid Unicode: {error.object!r:.100}") from error
 
 
+_ANY_DIGEST: Final = digest_text(bytes(32))
+_LARGEST_HEADERS: Final = len(encode_headers({**ROLLUP, EXPECTED: str(MAX_NUMBER)}))
+
+
 def largest_size(info: ObjectInfo) -> int:
     """Return the most bytes of headers and payload that a put needs to store this info."""
     largest = msgspec.structs.replace(
-        info, size=MAX_NUMBER, chunks=MAX_NUMBER, digest=digest_text(bytes(32))
+        info, size=MAX_NUMBER, chunks=MAX_NUMBER, digest=_ANY_DIGEST
     )
-    headers = encode_headers({**ROLLUP, EXPECTED: str(MAX_NUMBER)})
-    return len(headers) + len(encode_info(largest))
+    return _LARGEST_HEADERS + len(encode_info(largest))
 
 
 class StoreLayout:

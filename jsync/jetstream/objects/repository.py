@@ -109,7 +109,7 @@ class ObjectRepository:
                     ack_timeout=ACK_SECONDS,
                     stall_timeout=ACK_SECONDS,
                     resend=False,
-                    retry_attempts=None,
+                    retry_attempts=0,
                     retry_wait=RETRY_SECONDS,
                     on_error=None,
                 )
@@ -136,7 +136,6 @@ class ObjectRepository:
         older deletion.
         """
         layout = self.layout
-        check_object(name)
         check_object(name)  # a link may lead to anything
         direct = layout.direct and not by_leader
         info = self.last(name, timeout, direct=direct)

@@ -116,9 +116,7 @@ class OrderedPull(ContinuousPull):
             if not ordered.state.try_to(ReadState.LIVE):
                 return
             ordered.order = self.mailbox.order = self._factory.sequence_checker()
-            target = self._factory.pull_target()
-            self._consumer = target.consumer
-            self._inbox.target = target
+            self._inbox.target = self._factory.pull_target()
             self._pulls = self._statuses = 0
             self._before = ordered.order.consumer_sequence
             self._ran_dry = False

@@ -266,4 +266,4 @@ class OrderedSession:
         self.call_later(pause, self._create)
 
     def __repr__(self) -> str:
-        return f"<OrderedRead of {self.factory.stream}: {self.state.current.value}>"
+        return f"<OrderedSession of {self.factory.stream}: {self.state.current.value}>"

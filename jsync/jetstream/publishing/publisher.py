@@ -9,19 +9,11 @@ from ... import errors
 from ..._fast import enter_self, safe_finalizer
 from ...core.resources import NotCopyable
 from ...errors import ConfigError, Error
-from ...validation import (
-    check_bool,
-    check_count,
-    check_optional_callable,
-    check_positive_seconds,
-    check_seconds,
-    format_seconds,
-)
+from ...validation import check_seconds, format_seconds
 from .ack_tracker import AckTracker
 from .arrow import arrow_source, publish_table
 from .leader_check import LeaderCheck
 from .options import publish_headers, required_features
-from .publish import RETRY_FOR_EVER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,23 +57,13 @@ class Publisher(NotCopyable):
         *,
         window: int,
         window_bytes: int,
-        ack_timeout: Seconds,
-        stall_timeout: Seconds,
+        ack_timeout: float,
+        stall_timeout: float,
         resend: bool,
-        retry_attempts: int | None,
-        retry_wait: Seconds,
+        retry_attempts: int,
+        retry_wait: float,
         on_error: OnError | None,
     ) -> None:
-        window = check_count(window, "window", 1, MAX_WINDOW)
-        window_bytes = check_count(window_bytes, "window_bytes", 1)
-        ack_timeout = check_positive_seconds(ack_timeout, "ack_timeout")
-        stall_timeout = check_positive_seconds(stall_timeout, "stall_timeout")
-        resend = check_bool(resend, "resend")
-        if retry_attempts is None:
-            retry_attempts = RETRY_FOR_EVER if resend else 0
-        retry_attempts = check_count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
-        retry_wait = check_positive_seconds(retry_wait, "retry_wait")
-        check_optional_callable(on_error, "on_error")
         self._api = api
         self._session = api.session
         self._closed = False

@@ -55,7 +55,6 @@ class ContinuousPull(Delivery):
     ) -> None:
         """With `holds`, a message counts as pending until `done` is called for it."""
         super().__init__(target.api.session, on_error)
-        self._consumer = target.consumer
         self._limits = limits
         self._holds = holds
         self._held = self._done = 0
@@ -98,16 +97,16 @@ class ContinuousPull(Delivery):
 
     def __repr__(self) -> str:
         state = "ended" if self.mailbox.closed else "open"
-        return f"<ContinuousPull of {self._consumer} {state}, {self._engine!r}>"
+        return f"<ContinuousPull of {self.name} {state}, {self._engine!r}>"
 
     @property
     def name(self) -> str:
         """Stream and consumer, for error messages."""
-        return self._consumer
+        return self._inbox.target.consumer
 
     @property
     def acks(self) -> bool:
-        return self._inbox.acks
+        return self._inbox.target.acks
 
     def was_connected_for(self, seconds: float) -> bool:
         """Return whether the connection has lasted this long without a break."""
@@ -264,7 +263,7 @@ class ContinuousPull(Delivery):
         if late and self._is_open():
             self._on_heartbeat_missed(
                 MissedHeartbeatError(
-                    f"no message or heartbeat from consumer {self._consumer} for "
+                    f"no message or heartbeat from consumer {self.name} for "
                     f"{format_seconds(self._heartbeats.timeout)}: pulling again"
                 )
             )
@@ -282,9 +281,7 @@ class ContinuousPull(Delivery):
             if self._stopped:
                 return
             if self._presence is None:
-                self._presence = Presence(
-                    self._inbox.target.api, self._consumer, self.end
-                )
+                self._presence = Presence(self._inbox.target.api, self.name, self.end)
         self._presence.check()
 
     def _on_lost(self, error: ConnectionLostError) -> None:

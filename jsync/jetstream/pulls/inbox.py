@@ -160,11 +160,6 @@ class PullInbox:
         ):
             self._on_denied(error)
 
-    @property
-    def acks(self) -> bool:
-        """True if unread messages can be given back to the server."""
-        return self.target.acks
-
     def resubscribe(self) -> None:
         """Subscribe again, so that only replies to future pulls are received.
 
@@ -220,9 +215,9 @@ class PullInbox:
         messages keep arriving for unanswered pulls, within the limits of `DrainTimeouts`.
         Messages that arrive later go back to the server, if the consumer has acks.
         """
-        grace = (
-            grace_after(self._session.round_trip) if self.acks else IN_FLIGHT_TIMEOUT
-        )
+        acks, grace = self.target.acks, IN_FLIGHT_TIMEOUT
+        if acks:
+            grace = grace_after(self._session.round_trip)
         try:
             with contextlib.suppress(Error):
                 self._await_answers(is_open)
@@ -234,7 +229,7 @@ class PullInbox:
                 # arrived.
                 self._session.ping(monotonic() + grace)
             except errors.TimeoutError:
-                if self.acks:
+                if acks:
                     self._return_late_messages()
             except Error:
                 pass  # the connection is lost, and with it what was on its way
@@ -371,14 +366,14 @@ class PooledInbox(PullInbox):
             SubscriptionEntry
         ] = []  # the thread that pops it ends it, once
 
-    def open(self) -> None:
-        self._acquire(self.close, self._on_permission_error)
-
-    def _acquire(
+    def open(
         self,
-        on_lost: Callable[[ConnectionLostError], object],
-        on_permission_error: Callable[[PermissionsError], object],
+        on_lost: Callable[[ConnectionLostError], object] | None = None,
+        on_permission_error: Callable[[PermissionsError], object] | None = None,
     ) -> None:
+        """Take an idle subscription. By default, its end closes this inbox."""
+        on_lost = on_lost or self.close
+        on_permission_error = on_permission_error or self._on_permission_error
         mailbox = self.mailbox
         try:
             self._lease.append(
@@ -478,13 +473,14 @@ class ReusedInbox(PooledInbox):
         self._question: PreparedRequest | None = None
         self._reply_prefix = ""
 
-    def open(self) -> None:
+    def _prepare(self) -> PreparedRequest:
         session = self._session
         mailbox, subject = self.mailbox, self.target.subject
-        self._acquire(mailbox.close, partial(_close_if_denied, mailbox, subject))
-        self._reply_prefix = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
+        self.open(mailbox.close, partial(_close_if_denied, mailbox, subject))
+        self._reply_prefix = f"{session.inbox}{mailbox.sid}.{session.next_sid()}_"
         payload = encode_request(self._request)
         self._question = PreparedRequest(mailbox, subject, self._reply_prefix, payload)
+        return self._question
 
     def pull_one(
         self, on_status: Callable[[Msg], object], deadline: float
@@ -493,11 +489,7 @@ class ReusedInbox(PooledInbox):
 
         Raises `ConnectionLostError` while disconnected, without sending anything.
         """
-        question = self._question
-        if question is None:
-            self.open()
-            question = self._question
-            assert question is not None
+        question = self._question or self._prepare()
         self.reply = ""
         msg: JetStreamMsg | None = question.send(on_status, deadline)
         return msg
