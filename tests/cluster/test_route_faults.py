@@ -72,7 +72,7 @@ def harmed(proxies: list[FaultProxy], harm: str) -> Iterator[None]:
 def test_routes_that_break_lose_and_double_nothing(
     routed: RoutedCluster, unique: str, harm: str
 ) -> None:
-    dice = seeded(harm)
+    rng = seeded(harm)
     received = Received()
     with connect(routed.urls, Events()) as nc:
         js = nc.jetstream(timeout=5)
@@ -99,11 +99,11 @@ def test_routes_that_break_lose_and_double_nothing(
         with consumer.consume(received, max_messages=500) as consuming:
             for one, other in itertools.combinations(range(3), 2):
                 with harmed(routed.route(one, other), harm):
-                    time.sleep(dice.uniform(0.3, 1))
+                    time.sleep(rng.uniform(0.3, 1))
                     with contextlib.suppress(errors.Error):
                         js._api.request(f"STREAM.LEADER.STEPDOWN.{unique}", timeout=1)
                         changes += 1
-                    time.sleep(dice.uniform(0.3, 1))
+                    time.sleep(rng.uniform(0.3, 1))
                 before = published.done
                 wait_for(
                     lambda least=before: published.done > least + 1000,  # type: ignore[misc]

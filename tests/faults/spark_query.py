@@ -136,7 +136,7 @@ class Driver:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._dice = random.Random(run.seed)
+        self._rng = random.Random(run.seed)
         self._checkpoint = Checkpoint(Path(run.checkpoint))
         self._task = Task()
         writer.TaskContext = self._task  # type: ignore[attr-defined, assignment]
@@ -204,8 +204,8 @@ class Driver:
         """Write the rows into the sink, after a shuffle into two tasks."""
         options = Options(self._run.write, "write")
         sink = SinkWriter(options, WRITTEN, overwrite=False, streaming=True)
-        self._dice.shuffle(rows)
-        half = self._dice.randrange(len(rows) + 1)
+        self._rng.shuffle(rows)
+        half = self._rng.randrange(len(rows) + 1)
         reports = self._tasks(
             [
                 self._writing(sink, batch, number, part)
@@ -260,8 +260,8 @@ class Driver:
         return [results[number] for number in range(len(calls))]
 
     def _fork(self, call: Callable[[], Any], place: Path) -> int:
-        is_killed = self._run.deadly and self._dice.random() < 0.15
-        life = self._dice.uniform(0.001, 0.2)
+        is_killed = self._run.deadly and self._rng.random() < 0.15
+        life = self._rng.uniform(0.001, 0.2)
         if pid := os.fork():
             return pid
         with ending():

@@ -198,10 +198,10 @@ class World:
         self,
         server: LocalServer,
         js: jsync.JetStream,
-        dice: random.Random,
+        rng: random.Random,
         stack: contextlib.ExitStack,
     ) -> None:
-        self.server, self.js, self.dice = server, js, dice
+        self.server, self.js, self.rng = server, js, rng
         self.orders, self.log = Orders(js), Log()
         self.group = self.orders.group
         self.other = js.consumer_group("S", "g")
@@ -222,7 +222,7 @@ class World:
         """Publish, and return while the messages are handled."""
         done = self.log.done()
         self.orders.publish()
-        self.log.await_more(done + self.dice.randrange(60))
+        self.log.await_more(done + self.rng.randrange(60))
 
     def await_done(self) -> None:
         self.orders.await_done(self.log)
@@ -230,14 +230,14 @@ class World:
     # The faults -----------------------------------------------------------------------
 
     def kill_an_instance(self) -> None:
-        name = self.dice.choice("ab")
-        self.running[name].pop(self.dice.randrange(2)).process.kill()
+        name = self.rng.choice("ab")
+        self.running[name].pop(self.rng.randrange(2)).process.kill()
         self.await_done()
         self.running[name].append(self._begun(name))
 
     def kill_a_member(self) -> None:
         """Its standby as well, so that the other member gets its partitions."""
-        name = self.dice.choice("ab")
+        name = self.rng.choice("ab")
         while self.running[name]:
             self.running[name].pop().process.kill()
         self.group.delete_members(name)
@@ -247,12 +247,12 @@ class World:
 
     def freeze_an_instance(self) -> None:
         """It wakes up when its message belongs to another one, and handles no further one."""
-        name = self.dice.choice("ab")
-        victim = self.dice.choice(self.running[name])
+        name = self.rng.choice("ab")
+        victim = self.rng.choice(self.running[name])
         begun = time.time_ns()
         os.kill(victim.pid, signal.SIGSTOP)
         try:
-            if self.dice.random() < 0.5:
+            if self.rng.random() < 0.5:
                 self.other.delete_members(name)
             self.await_done()
         finally:
@@ -269,7 +269,7 @@ class World:
         os.kill(pid, signal.SIGSTOP)
         try:
             self.orders.publish(2)
-            if self.dice.random() < 0.5:  # the other member gets its partitions
+            if self.rng.random() < 0.5:  # the other member gets its partitions
                 self.other.delete_members(name)
             self.await_done()
         finally:
@@ -323,7 +323,7 @@ class World:
     def change_the_partitions(self) -> None:
         """Two operators at the same time."""
         numbers = [*range(PARTITIONS)]
-        self.dice.shuffle(numbers)
+        self.rng.shuffle(numbers)
         mapped = Thread(self.other.set_mappings, {"a": numbers[:2], "b": numbers[2:]})
         with contextlib.suppress(errors.ConfigError):  # it may have mappings already
             self.group.add_members("b")
@@ -334,7 +334,7 @@ class World:
 
     def end_a_reader(self) -> None:
         """A thread gets a message and ends, and another one stops the member."""
-        name = self.dice.choice("ab")
+        name = self.rng.choice("ab")
         instance = self.group.join(name, ack_wait=ACK_WAIT)
         self._stopped.append(instance)
         for each in self.running[name]:
@@ -354,9 +354,9 @@ class World:
 def test_keys_stay_in_order_through_all_faults(
     own_server: StartServer, campaign: Campaign
 ) -> None:
-    server, dice = own_server(), campaign.random()
+    server, rng = own_server(), campaign.random()
     with connect(server.url, Events()) as nc, contextlib.ExitStack() as stack:
-        world = World(server, nc.jetstream(), dice, stack)
+        world = World(server, nc.jetstream(), rng, stack)
         faults: list[Callable[[], None]] = [
             *(world.kill_an_instance, world.kill_a_member, world.freeze_an_instance),
             *(world.kill_the_server, world.change_the_partitions),
@@ -367,11 +367,11 @@ def test_keys_stay_in_order_through_all_faults(
             *(world.add_too_many, world.create_another_group),
             *(world.delete_another_group, world.end_a_reader),
         ]
-        dice.shuffle(faults)
+        rng.shuffle(faults)
         world.publish()
         world.await_done()
         for number in campaign.rounds():
-            dice.shuffle(short)
+            rng.shuffle(short)
             for fault in [*short, faults[number % len(faults)]]:
                 world.publish()
                 print(fault.__name__)  # noqa: T201 (pytest shows it if the test fails)

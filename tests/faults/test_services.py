@@ -90,13 +90,13 @@ class Caller:
     def __init__(
         self,
         nc: jsync.Connection,
-        dice: Random,
+        rng: Random,
         over: threading.Event,
         losses: Losses,
     ) -> None:
         self.done = 0
         self.slowest = 0.0
-        self._nc, self._dice, self._over = nc, dice, over
+        self._nc, self._rng, self._over = nc, rng, over
         self._losses = losses
         self.thread = Thread(self._run)
 
@@ -104,7 +104,7 @@ class Caller:
         number = 0
         while not self._over.is_set():
             number += 1
-            kind = self._dice.choice(KINDS)
+            kind = self._rng.choice(KINDS)
             data = f"{kind} {id(self)} {number}".encode()
             begun = time.monotonic()
             try:
@@ -153,7 +153,7 @@ class World:
     ) -> None:
         self._ended_threads = count_ended_threads()
         self._server, self._proxy, self._stack = server, proxy, stack
-        self._dice = campaign.random()
+        self._rng = campaign.random()
         self.over = threading.Event()
         self.losses = Losses()
         self._host = stack.enter_context(connect(proxy.url, Events()))
@@ -238,7 +238,7 @@ class World:
     def freeze_the_process(self) -> None:
         """Requests wait in it, and are answered when it continues."""
         os.kill(self._process.pid, signal.SIGSTOP)
-        time.sleep(self._dice.uniform(0.1, 1.0))
+        time.sleep(self._rng.uniform(0.1, 1.0))
         os.kill(self._process.pid, signal.SIGCONT)
 
     def replace_an_instance(self) -> None:
@@ -246,7 +246,7 @@ class World:
         old = self.instances.pop(0)
         self.instances.append(self._begin())
         with contextlib.suppress(errors.DrainTimeoutError):
-            old.stop(timeout=self._dice.choice((TIMEOUT, 0.02)))
+            old.stop(timeout=self._rng.choice((TIMEOUT, 0.02)))
         wait_for(lambda: old in self.ended)
         self._judge_statistics(old)
 

@@ -147,10 +147,10 @@ class World:
 class Disturbances:
     """Disturbs the cluster from a thread until the block ends: two servers always stay."""
 
-    def __init__(self, cluster: Cluster, world: World, dice: random.Random) -> None:
+    def __init__(self, cluster: Cluster, world: World, rng: random.Random) -> None:
         self._cluster = cluster
         self._world = world
-        self._dice = dice
+        self._rng = rng
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._disturb),
@@ -177,27 +177,27 @@ class Disturbances:
             number += 1
 
     def _disturb(self) -> None:
-        dice, world = self._dice, self._world
+        rng, world = self._rng, self._world
         names = [world.source, world.sink, world.dead, f"KV_{world.fence}"]
-        while not self._over.wait(dice.uniform(0.1, 0.6)):
-            match dice.choice(
+        while not self._over.wait(rng.uniform(0.1, 0.6)):
+            match rng.choice(
                 ["step down"] * 3 + ["freeze"] * 2 + ["drop"] * 2 + ["kill"]
             ):
                 case "drop":
                     world.drop(world.reached)
                 case "step down":
                     with contextlib.suppress(errors.Error):
-                        stream = world.js.bind_stream(dice.choice(names))
+                        stream = world.js.bind_stream(rng.choice(names))
                         stream.leader_step_down(timeout=1)
                 case "freeze":
-                    server = dice.choice(self._cluster.servers)
+                    server = rng.choice(self._cluster.servers)
                     server.pause()
-                    time.sleep(dice.uniform(0.1, 1))
+                    time.sleep(rng.uniform(0.1, 1))
                     server.resume()
                 case "kill":
-                    server = dice.choice(self._cluster.servers)
+                    server = rng.choice(self._cluster.servers)
                     server.kill()
-                    time.sleep(dice.uniform(0, 0.5))
+                    time.sleep(rng.uniform(0, 0.5))
                     server.start()
                     self._cluster.wait_until_ready()
 
@@ -250,7 +250,7 @@ class Query:
         self,
         cluster: Cluster,
         world: World,
-        dice: random.Random,
+        rng: random.Random,
         drivers: Drivers,
         directory: Path,
     ) -> None:
@@ -263,7 +263,7 @@ class Query:
             **connection,
             "stream": world.source,
             "startingOffsets": "earliest",
-            "maxOffsetsPerTrigger": str(dice.randrange(20, 120)),
+            "maxOffsetsPerTrigger": str(rng.randrange(20, 120)),
             "minPartitions": "2",
         }
         self._write = {
@@ -274,7 +274,7 @@ class Query:
             "fenceBucket": world.fence,
         }
         self.world = world
-        self._dice = dice
+        self._rng = rng
         self._drivers = drivers
         self._directory = directory
         self.checkpoint = Checkpoint(directory)
@@ -284,7 +284,7 @@ class Query:
 
     def run(self, *, is_old: bool, lenient: bool = False) -> Outcome | None:
         """Run the query in a new process until there is nothing new. None: it was killed."""
-        dice = self._dice
+        rng = self._rng
         run = Run(
             checkpoint=str(self._directory),
             read={**self._read, "failOnDataLoss": str(not lenient).lower()},
@@ -292,11 +292,11 @@ class Query:
             sink=self.world.sink,
             is_old=is_old,
             deadly=self.is_killed,
-            seed=f"{dice.random()}",
+            seed=f"{rng.random()}",
         )
-        life = dice.uniform(0.05, self._life) if self.is_killed else LONG
+        life = rng.uniform(0.05, self._life) if self.is_killed else LONG
         commits = self.checkpoint.count("commits")
-        was_killed = self._drivers.run(run, life, alone=dice.random() < 0.5)
+        was_killed = self._drivers.run(run, life, alone=rng.random() < 0.5)
         self._life = (
             1.0 if self.checkpoint.count("commits") > commits else 1.5 * self._life
         )
@@ -310,15 +310,15 @@ class Query:
         return found
 
 
-def lose(world: World, query: Query, dice: random.Random) -> str | None:
+def lose(world: World, query: Query, rng: random.Random) -> str | None:
     """Drop messages that were read; at times unread ones, or all of the stream."""
-    kind = dice.choice(["read"] * 6 + ["unread", "recreate"])
+    kind = rng.choice(["read"] * 6 + ["unread", "recreate"])
 
     def unread() -> set[int]:
         return set(world.published) - set(query.checkpoint.rows)
 
     if kind == "read":
-        world.drop(dice.randint(1, world.reached))
+        world.drop(rng.randint(1, world.reached))
         return None
     world.lost |= unread() - world.lost
     if kind == "unread":
@@ -339,16 +339,16 @@ def test_rows_come_once_and_losses_are_reported(
     drivers = Drivers()
     try:
         for number in campaign.rounds():
-            dice = campaign.random(f"round {number}")
+            rng = campaign.random(f"round {number}")
             world = World(cluster, number)
             directory = tmp_path / f"{number}"
             directory.mkdir()
-            query = Query(cluster, world, dice, drivers, directory)
+            query = Query(cluster, world, rng, drivers, directory)
             faults = campaign.random(f"faults {number}")
             try:
                 # The calls of Spark 4.0 come first, and every second round begins with them.
                 is_old = not number % 2
-                run_round(cluster, query, dice, faults, counts, is_old=is_old)
+                run_round(cluster, query, rng, faults, counts, is_old=is_old)
                 judge(world, query)
             finally:
                 cluster.wait_until_ready()
@@ -361,7 +361,7 @@ def test_rows_come_once_and_losses_are_reported(
 def run_round(
     cluster: Cluster,
     query: Query,
-    dice: random.Random,
+    rng: random.Random,
     faults: random.Random,
     counts: Counter[str],
     *,
@@ -373,21 +373,21 @@ def run_round(
         while len(world.published) < ROWS or checkpoint.count("commits") < 3:
             assert time.monotonic() < deadline
             live(query, counts, is_old=is_old)
-            is_old = is_old and dice.random() < 0.8  # Spark was updated
+            is_old = is_old and rng.random() < 0.8  # Spark was updated
     # Losses only now: what was unread when they happened is exactly known.
     cluster.wait_until_ready()
     query.is_killed = False
     live(query, counts, is_old=is_old, must_end=True)
     before = world.collisions()
     rows = [row for row in checkpoint.rows if row % BAD]
-    world.publish_rows(row + AGAIN for row in dice.sample(rows, 5))
+    world.publish_rows(row + AGAIN for row in rng.sample(rows, 5))
     repeated = live(query, counts, is_old=is_old, must_end=True)
     collisions = world.collisions() - before
     # The rows of a repeated task may be its own, so they are not reported.
     assert collisions == 5 or (repeated and collisions < 5)
-    world.publish(dice.randrange(5, 40))
-    lost = lose(world, query, dice)
-    world.publish(dice.randrange(0, 20))
+    world.publish(rng.randrange(5, 40))
+    lost = lose(world, query, rng)
+    world.publish(rng.randrange(0, 20))
     if lost:
         counts[f"lost: {lost}"] += 1
         outcome = query.run(is_old=is_old)

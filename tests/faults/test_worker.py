@@ -106,8 +106,8 @@ def calls() -> list[Call]:
 class World:
     """A server, a worker of two processes, a publisher that retries, and a poller of its health."""
 
-    def __init__(self, server: LocalServer, js: jsync.JetStream, dice: Random) -> None:
-        self.server, self.js, self.dice = server, js, dice
+    def __init__(self, server: LocalServer, js: jsync.JetStream, rng: Random) -> None:
+        self.server, self.js, self.rng = server, js, rng
         self.sent: list[tuple[str, str, int]] = []
         """The subject, the kind and the number of each stored message."""
         self.deaths = 0
@@ -236,14 +236,14 @@ class World:
     def publish(self) -> None:
         # One of each kind at least.
         each = ["slow", "fail", "kill", "child", *[""] * (BATCH - 4)]
-        self.dice.shuffle(each)
+        self.rng.shuffle(each)
         for wanted in each:
-            subject = "a" if wanted else self.dice.choice("aab")
+            subject = "a" if wanted else self.rng.choice("aab")
             # A killed process takes along deliveries of messages that wait, which count.
             kinds = ["ok"] * 12 + ["slow"]
             if subject == "a":
                 kinds += ["fail", "fail", "kill", "child"]
-            what = wanted or self.dice.choice(kinds)
+            what = wanted or self.rng.choice(kinds)
             self.deaths += what in ("kill", "child")
             self.publish_one(subject, what)
 
@@ -309,7 +309,7 @@ class World:
         """While the server is away from the worker, or under its eyes."""
         wait_for(self.is_ready, PATIENT)
         self.deaths += 2
-        away, self.away = self.away, self.dice.random() < 0.7
+        away, self.away = self.away, self.rng.random() < 0.7
         pids = self.children() if away else []
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -318,7 +318,7 @@ class World:
             if pids:
                 self.server.kill()
                 self.server.start()
-            wait_for(lambda: self.is_deleted(self.dice.choice("wp")), PATIENT)
+            wait_for(lambda: self.is_deleted(self.rng.choice("wp")), PATIENT)
         finally:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -369,7 +369,7 @@ def test_no_message_is_lost_stuck_or_prematurely_dead(
 ) -> None:
     (tmp_path / "an_app.py").write_text(APP)
     monkeypatch.chdir(tmp_path)
-    server, dice = own_server(store_dir=tmp_path / "store"), campaign.random()
+    server, rng = own_server(store_dir=tmp_path / "store"), campaign.random()
     with jsync.connect(server.url, reconnect_wait=0.1) as nc:
         js = nc.jetstream()
         js.create_stream(name="JOBS", subjects=["jobs.*"], duplicate_window=3600)
@@ -378,13 +378,13 @@ def test_no_message_is_lost_stuck_or_prematurely_dead(
             js.create_consumer(
                 "JOBS", durable_name=name, filter_subject=subject, ack_wait=10
             )
-        world = World(server, js, dice)
+        world = World(server, js, rng)
         faults: list[Callable[[], None]] = [
             *(world.kill_server, world.freeze_server, world.kill_supervisor),
             *(world.kill_process, world.reload, world.hang_in_a_reload),
             *(world.delete_consumer, world.freeze_process),
         ]
-        dice.shuffle(faults)
+        rng.shuffle(faults)
         # Few rounds fit into a short campaign.
         first = [world.delete_consumer, world.freeze_process, world.freeze_server]
         faults = first + [fault for fault in faults if fault not in first]

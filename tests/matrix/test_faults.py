@@ -68,7 +68,7 @@ def test_a_killed_server_neither_loses_nor_doubles_anything(
 def test_a_cut_leaf_neither_loses_nor_doubles_anything(
     unique: str, resend: bool
 ) -> None:
-    port, dice = free_port(), seeded(resend)
+    port, rng = free_port(), seeded(resend)
     received = Received()
     with (
         hub_of("2.15", f"127.0.0.1:{port}", advertise=False) as hub,
@@ -99,8 +99,8 @@ def test_a_cut_leaf_neither_loses_nor_doubles_anything(
                     ),
                     LONG,
                 )
-                links, side = proxy.connections, dice.choice(("client", "server"))
-                proxy.cut_after(int(10 ** dice.uniform(1, 5)), side)  # type: ignore[arg-type]
+                links, side = proxy.connections, rng.choice(("client", "server"))
+                proxy.cut_after(int(10 ** rng.uniform(1, 5)), side)  # type: ignore[arg-type]
                 wait_for(lambda made=links: proxy.connections > made, LONG)  # type: ignore[misc]
             published.stopped.set()
             thread._future.result(LONG)

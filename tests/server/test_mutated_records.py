@@ -38,9 +38,9 @@ COUNT = 100
 GOOD = 20
 
 
-def mutated(document: Any, dice: random.Random) -> bytes:
+def mutated(document: Any, rng: random.Random) -> bytes:
     """Give a damaged document, of a size that the server takes."""
-    return mutated_json(document, dice)[: 1 << 19]
+    return mutated_json(document, rng)[: 1 << 19]
 
 
 def publish_blocks(
@@ -61,13 +61,13 @@ def publish_blocks(
 
 
 def damaged(
-    headers: dict[str, str], dice: random.Random
+    headers: dict[str, str], rng: random.Random
 ) -> Iterator[tuple[bytes, bytes]]:
     """Give header lines with up to three mutations: left out, doubled, of another value."""
     lines = [(name.encode(), b" " + value.encode()) for name, value in headers.items()]
-    for _ in range(dice.randrange(4)):
-        at = dice.randrange(len(lines)) if lines else 0
-        match dice.randrange(6):
+    for _ in range(rng.randrange(4)):
+        at = rng.randrange(len(lines)) if lines else 0
+        match rng.randrange(6):
             case 0 if lines:
                 del lines[at]
             case 1 if lines:
@@ -77,7 +77,7 @@ def damaged(
             case 3:
                 lines.insert(at, (b"X-Unknown", b" \xff\xfe {nested: [1]}"))
             case _ if lines:
-                value = str(dice.choice([*VALUES, "null", "{}", "DEL,PURGE", "del"]))
+                value = str(rng.choice([*VALUES, "null", "{}", "DEL,PURGE", "del"]))
                 text = value.encode(errors="surrogateescape").replace(b"\x00", b"")
                 lines[at] = (lines[at][0], b" " + text.replace(b"\r", b"")[:5000])
     yield from lines
@@ -111,12 +111,12 @@ MARKERS = [
 
 
 def test_damaged_markers_hide_no_key(server: LocalServer, kv: jsync.KeyValue) -> None:
-    dice = seeded("markers")
+    rng = seeded("markers")
     records = []
     for number in range(COUNT):
         subject = f"$KV.{kv.bucket}.bad.{number}"
-        lines = list(damaged(dice.choice(MARKERS), dice))
-        records.append((subject, lines, b"value" * dice.randrange(2)))
+        lines = list(damaged(rng.choice(MARKERS), rng))
+        records.append((subject, lines, b"value" * rng.randrange(2)))
     step = COUNT // GOOD
     for number in range(GOOD):
         kv.put(f"good.{number}", b"%d" % number)
@@ -148,14 +148,14 @@ def test_damaged_markers_hide_no_key(server: LocalServer, kv: jsync.KeyValue) ->
 
 
 def test_damaged_values_hide_no_other_value(kv: jsync.KeyValue) -> None:
-    dice = seeded("values")
+    rng = seeded("values")
     users, told = kv.with_codec(jsync.JSON(User)), Recorder()
     good: dict[str, User] = {}
     last = 0
     with users.watch(updates_only=True) as watch, users.live(on_error=told) as view:
         for number in range(COUNT):
             kv.put(
-                f"bad.{number}", mutated({"name": "a", "age": 1, "tags": ["b"]}, dice)
+                f"bad.{number}", mutated({"name": "a", "age": 1, "tags": ["b"]}, rng)
             )
             good[f"good.{number}"] = User("a", number)
             last = users.put(f"good.{number}", good[f"good.{number}"])
@@ -208,7 +208,7 @@ STATIC = {
 def test_damaged_groups_hide_no_group(
     js: jsync.JetStream, unique: str, kind: Any
 ) -> None:
-    dice = seeded(f"groups {kind}")
+    rng = seeded(f"groups {kind}")
     js.create_stream(name=unique, subjects=[f"{unique}.*"], storage="memory")
     filters = {f"{unique}.*": [1]} if kind == "elastic" else None
     good = js.create_consumer_group(
@@ -216,10 +216,10 @@ def test_damaged_groups_hide_no_group(
     )
     bucket = js.key_value(f"{kind}-consumer-groups")
     document = ELASTIC if kind == "elastic" else STATIC
-    names = [f"{dice.choice('az')}{number}" for number in range(COUNT)]
+    names = [f"{rng.choice('az')}{number}" for number in range(COUNT)]
     for name in names:
-        bucket.put(f"{unique}.{name}", mutated(document, dice))
-    bucket.put(unique, mutated(document, dice))  # a key of no group
+        bucket.put(f"{unique}.{name}", mutated(document, rng))
+    bucket.put(unique, mutated(document, rng))  # a key of no group
     listed = {group.name: group for group in js.consumer_groups(unique)}
     assert listed["m"].config == good.config
     assert (
@@ -255,7 +255,7 @@ def test_damaged_groups_hide_no_group(
 
 def test_damaged_schedules_hide_no_schedule() -> None:
     # nats-server refuses most of them, so that only an older one can have stored them.
-    dice = seeded("schedules")
+    rng = seeded("schedules")
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     headers = {
         "Nats-Schedule": f"@at {at.isoformat().replace('+00:00', 'Z')}",
@@ -268,7 +268,7 @@ def test_damaged_schedules_hide_no_schedule() -> None:
     good = {name: b" " + value.encode() for name, value in headers.items()}
     blocks: list[tuple[str, list[tuple[bytes, bytes]]]] = []
     for number in range(COUNT):
-        blocks.append((f"s.bad.{number}", list(damaged(headers, dice))))
+        blocks.append((f"s.bad.{number}", list(damaged(headers, rng))))
         lines = [(name.encode(), value) for name, value in good.items()]
         blocks.append((f"s.good.{number}", lines))
     block_of = {
@@ -368,7 +368,7 @@ ANSWERS = {
 def test_damaged_answers_hide_no_service(
     server: LocalServer, unique: str, verb: str
 ) -> None:
-    dice, told = seeded(verb), Recorder()
+    rng, told = seeded(verb), Recorder()
     with (
         jsync.connect(server.url) as stranger,
         jsync.connect(server.url, on_error=told) as nc,
@@ -377,7 +377,7 @@ def test_damaged_answers_hide_no_service(
 
         def answer(msg: jsync.Msg) -> None:
             for _ in range(COUNT):
-                msg.respond(mutated(ANSWERS[verb], dice))
+                msg.respond(mutated(ANSWERS[verb], rng))
 
         stranger.subscribe(f"$SRV.{verb}.{unique}", callback=answer)
         stranger.flush()
@@ -397,7 +397,7 @@ def test_damaged_answers_hide_no_service(
 
 
 def test_damaged_configurations_hide_no_stream_or_consumer() -> None:
-    dice = seeded("configurations")
+    rng = seeded("configurations")
 
     def page(document: Any, name_of: str) -> bytes:
         """Give a page in which each second item is damaged."""
@@ -409,7 +409,7 @@ def test_damaged_configurations_hide_no_stream_or_consumer() -> None:
             else:
                 good["name"] = f"G{number:03}"
             items.append(json.dumps(good).encode())
-            bad = mutated(document, dice)
+            bad = mutated(document, rng)
             try:
                 msgspec.json.decode(bad)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

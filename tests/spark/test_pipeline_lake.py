@@ -156,7 +156,7 @@ class Lake:
             self.kill_driver()
         assert code == 0, (self.out / f"run-{self.runs}.log").read_text()[-3000:]
 
-    def kill(self, dice: random.Random) -> str:
+    def kill(self, rng: random.Random) -> str:
         """Kill a process of the pipeline at a random moment, and return which one.
 
         The pipeline is started if it does not run. Most kills come after a commit, and the
@@ -165,15 +165,15 @@ class Lake:
         # A pipeline waits up to 15 minutes for Python workers that start too slowly.
         before, deadline = self.committed(), time.monotonic() + 3 * LONG
         self._start_if_ended()
-        if dice.random() < EARLY:
-            self._sleep(dice.uniform(0, 20))
+        if rng.random() < EARLY:
+            self._sleep(rng.uniform(0, 20))
         else:
             while self.committed() == before:
                 assert time.monotonic() < deadline, "the pipeline commits nothing"
                 self._sleep(0.1)
                 self._start_if_ended()
-        self._sleep(dice.uniform(0, 4))
-        victim = dice.choice(("driver", "executor", "worker"))
+        self._sleep(rng.uniform(0, 4))
+        victim = rng.choice(("driver", "executor", "worker"))
         processes = {
             "driver": list,
             "executor": self._executors,
@@ -184,7 +184,7 @@ class Lake:
             self.kill_driver()
             return "driver"
         with contextlib.suppress(ProcessLookupError):
-            os.kill(dice.choice(found), signal.SIGKILL)
+            os.kill(rng.choice(found), signal.SIGKILL)
         return victim
 
     def _start_if_ended(self) -> None:
@@ -299,10 +299,10 @@ def lake(
 )
 @pytest.mark.timeout(LONG * (2 + 3 * KILLS))
 def test_killed_processes_leave_each_row_once(lake: Lake) -> None:
-    dice, victims = seeded(lake.values["format"]), Counter[str]()
+    rng, victims = seeded(lake.values["format"]), Counter[str]()
     with lake.writing(2):
         for number in range(KILLS):
-            victim = lake.kill(dice)
+            victim = lake.kill(rng)
             victims[victim] += 1
             log.info(
                 "kill %d, of a %s, after %d commits",

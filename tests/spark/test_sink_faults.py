@@ -48,11 +48,11 @@ class Copying:
     """The two streams, and the job between them, which is started repeatedly."""
 
     def __init__(
-        self, server: LocalServer, directory: Path, dice: random.Random
+        self, server: LocalServer, directory: Path, rng: random.Random
     ) -> None:
         self._server = server
         self._directory = directory
-        self._dice = dice
+        self._rng = rng
         self._nc = jsync.connect(server.url, reconnect_wait=0.05)
         js = self._nc.jetstream()
         self._source = js.create_stream(name="IN", subjects=["IN.>"])
@@ -115,7 +115,7 @@ class Copying:
             and b"pyspark.daemon" in there.get(parent, (0, b""))[1]
         ]
         if workers:
-            os.kill(self._dice.choice(workers), signal.SIGKILL)
+            os.kill(self._rng.choice(workers), signal.SIGKILL)
         return bool(workers)
 
     def kill_executor(self) -> bool:
@@ -127,12 +127,12 @@ class Copying:
             if b"CoarseGrainedExecutorBackend" in command
         ]
         if found:
-            os.kill(self._dice.choice(found), signal.SIGKILL)
+            os.kill(self._rng.choice(found), signal.SIGKILL)
         return bool(found)
 
     def kill_server(self) -> None:
         self._server.kill()
-        time.sleep(self._dice.random() / 4)
+        time.sleep(self._rng.random() / 4)
         self._server.start()
 
     @property
@@ -143,7 +143,7 @@ class Copying:
 
     def wait_until_midway(self, batch: int) -> None:
         """Wait for the middle of a batch. If the job has ended, start it again."""
-        rows = batch * ROWS + self._dice.randrange(ROWS // 20, ROWS * 2 // 3)
+        rows = batch * ROWS + self._rng.randrange(ROWS // 20, ROWS * 2 // 3)
         deadline = time.monotonic() + LONG
         while self.stored < rows:
             assert time.monotonic() < deadline, self.log

@@ -60,42 +60,42 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def mutated(document: Any, dice: Random) -> bytes:
+def mutated(document: Any, rng: Random) -> bytes:
     """Return the document with up to four mutations, as bytes."""
     document = copy.deepcopy(document)
     late: list[str] = []
-    for _ in range(dice.randrange(5)):
-        *above, last = dice.choice(_places(document)) or (None,)
+    for _ in range(rng.randrange(5)):
+        *above, last = rng.choice(_places(document)) or (None,)
         if last is None:
-            document = copy.deepcopy(dice.choice(VALUES))
+            document = copy.deepcopy(rng.choice(VALUES))
             continue
         parent = document
         for key in above:
             parent = parent[key]
-        match dice.randrange(8):
+        match rng.randrange(8):
             case 0:
                 del parent[last]
             case 1 | 2 | 3 | 4:
-                parent[last] = copy.deepcopy(dice.choice(VALUES))
+                parent[last] = copy.deepcopy(rng.choice(VALUES))
             case 5:
                 parent[last] = copy.deepcopy(document)
             case 6 if isinstance(parent, dict):
-                parent[str(dice.choice(VALUES))[:20]] = parent[last]
+                parent[str(rng.choice(VALUES))[:20]] = parent[last]
             case _:
-                late.append(dice.choice(TEXTS))
+                late.append(rng.choice(TEXTS))
                 parent[last] = f"{_PLACE}{len(late)}"
     text = json.dumps(document)
     for number, value in enumerate(late, 1):
         text = text.replace(f'"{_PLACE}{number}"', value)
     data = text.encode()
-    match dice.randrange(12):
+    match rng.randrange(12):
         case 0:
-            data = data[: dice.randrange(len(data) + 1)]
+            data = data[: rng.randrange(len(data) + 1)]
         case 1:
-            at = dice.randrange(len(data) + 1)
+            at = rng.randrange(len(data) + 1)
             data = (
                 data[:at]
-                + dice.choice([b"\xff", b"\x00", b"\xc2", b'"', b"}"])
+                + rng.choice([b"\xff", b"\x00", b"\xc2", b'"', b"}"])
                 + data[at:]
             )
         case 2 if data.startswith(b"{") and len(data) > 2:

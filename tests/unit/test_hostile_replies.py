@@ -198,10 +198,10 @@ READERS: dict[str, tuple[Any, Callable[[bytes], object]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-@given(dice=st.randoms(use_true_random=False))
-def test_a_reply_is_readable_or_a_typed_error(name: str, dice: random.Random) -> None:
+@given(rng=st.randoms(use_true_random=False))
+def test_a_reply_is_readable_or_a_typed_error(name: str, rng: random.Random) -> None:
     document, read = READERS[name]
-    data = mutated(document, dice)
+    data = mutated(document, rng)
     try:
         read(data)
     except errors.Error as error:
@@ -336,22 +336,22 @@ CONTEXT = {
 }
 
 
-@given(dice=st.randoms(use_true_random=False))
+@given(rng=st.randoms(use_true_random=False))
 def test_contexts_of_any_shape_are_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, dice: random.Random
+    tmp_path_factory: pytest.TempPathFactory, rng: random.Random
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.json"
-    path.write_bytes(mutated(CONTEXT, dice))
+    path.write_bytes(mutated(CONTEXT, rng))
     with contextlib.suppress(errors.ConfigError):
         contexts.load(Path("/nowhere"), str(path), {})
 
 
-@given(dice=st.randoms(use_true_random=False))
+@given(rng=st.randoms(use_true_random=False))
 def test_configurations_of_any_shape_are_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, dice: random.Random
+    tmp_path_factory: pytest.TempPathFactory, rng: random.Random
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged-config.json"
-    path.write_bytes(mutated(STREAM, dice))
+    path.write_bytes(mutated(STREAM, rng))
     try:
         found = read_config(path, models.StreamConfig)
         _json(found.to_wire())  # like a request

@@ -81,13 +81,13 @@ class Model:
 
     # Messages -------------------------------------------------------------------------
 
-    def begin(self, writer: str, dice: random.Random, size: int) -> tuple[int, bytes]:
+    def begin(self, writer: str, rng: random.Random, size: int) -> tuple[int, bytes]:
         """Return the number and the payload of the next message of a writer."""
         with self._lock:
             records = self._records.setdefault(writer, [])
             number = len(records)
             records.append(Record())
-        padding = dice.randbytes(size)
+        padding = rng.randbytes(size)
         head = f"{writer} {number} {zlib.crc32(padding)} "
         return number, head.encode() + padding
 

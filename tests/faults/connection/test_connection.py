@@ -49,20 +49,20 @@ STRANGE = [
 """What another responder answers to the messages of a stream."""
 
 
-def size(dice: random.Random) -> int:
+def size(rng: random.Random) -> int:
     """Return the size of a message, which is now and then too large for one of the servers."""
-    return 2 * SMALL if dice.random() < 0.03 else dice.choice([0, 10, 100, 2000])
+    return 2 * SMALL if rng.random() < 0.03 else rng.choice([0, 10, 100, 2000])
 
 
 # Publishes ----------------------------------------------------------------------------
 
 
-def publish(world: World, name: str, dice: random.Random) -> None:
+def publish(world: World, name: str, rng: random.Random) -> None:
     """Publish one message after the other, each with the wait for its ack."""
     model = world.model
     js = world.connect().jetstream(timeout=TIMEOUT)
-    while not world.over.wait(dice.uniform(0, 0.01)):
-        number, data = model.begin(name, dice, size(dice))
+    while not world.over.wait(rng.uniform(0, 0.01)):
+        number, data = model.begin(name, rng, size(rng))
         call = partial(js.publish, f"s.{name}", data)
         record(model, name, number, partial(model.call, name, TIMEOUT, call))
 
@@ -79,22 +79,22 @@ def record(
         model.end(name, number, "acked", ack.seq)
 
 
-def second(world: World, name: str, dice: random.Random) -> None:
+def second(world: World, name: str, rng: random.Random) -> None:
     """Publish to the subjects of the other writers, without ids, and tell the model."""
     model = world.model
     with connect(world.cluster.urls, Events(), connect_timeout=LONG) as nc:
         js = nc.jetstream(timeout=TIMEOUT)
         while not world.over.wait(0.02):
-            subject = dice.choice(["one", "ahead", "again", "single", "batch"])
-            number, data = model.begin(name, dice, 10)
+            subject = rng.choice(["one", "ahead", "again", "single", "batch"])
+            number, data = model.begin(name, rng, 10)
             record(model, name, number, partial(js.publish, f"s.{subject}", data))
 
 
-def publish_ahead(world: World, name: str, dice: random.Random) -> None:
+def publish_ahead(world: World, name: str, rng: random.Random) -> None:
     """Publish ahead of the acks, with or without a second try after a loss."""
     model = world.model
     again = name != "ahead"
-    nc = world.connect(reconnect_to_server=partial(choose, dice) if again else None)
+    nc = world.connect(reconnect_to_server=partial(choose, rng) if again else None)
     publisher = nc.jetstream().publisher(
         window=1 if name == "single" else 64,
         resend=again,
@@ -109,8 +109,8 @@ def publish_ahead(world: World, name: str, dice: random.Random) -> None:
         else:
             model.failed(name, number, error)
 
-    while not world.over.wait(dice.choice([0, 0, 0, 0.02])):
-        number, data = model.begin(name, dice, size(dice))
+    while not world.over.wait(rng.choice([0, 0, 0, 0.02])):
+        number, data = model.begin(name, rng, size(rng))
         msg_id = f"{name}-{number}" if again else None
         try:
             future = model.call(
@@ -130,11 +130,11 @@ def publish_ahead(world: World, name: str, dice: random.Random) -> None:
 
 
 def choose(
-    dice: random.Random, servers: list[PoolServer], info: jsync.ServerInfo
+    rng: random.Random, servers: list[PoolServer], info: jsync.ServerInfo
 ) -> Any:
     """Choose the next server, now and then in a way that is not allowed."""
-    server = dice.choice(servers)
-    return dice.choice([server, (server, 0.01), None, "that one", (server, -1)])
+    server = rng.choice(servers)
+    return rng.choice([server, (server, 0.01), None, "that one", (server, -1)])
 
 
 def drain(nc: jsync.Connection) -> None:
@@ -142,11 +142,11 @@ def drain(nc: jsync.Connection) -> None:
         nc.drain()
 
 
-def publish_batches(world: World, name: str, dice: random.Random) -> None:
+def publish_batches(world: World, name: str, rng: random.Random) -> None:
     model = world.model
     js = world.connect().jetstream(timeout=TIMEOUT)
-    while not world.over.wait(dice.uniform(0, 0.1)):
-        batch = [model.begin(name, dice, 100) for _ in range(BATCH)]
+    while not world.over.wait(rng.uniform(0, 0.1)):
+        batch = [model.begin(name, rng, 100) for _ in range(BATCH)]
         rows = [(f"s.{name}", data) for _, data in batch]
         try:
             # A first call asks whether the stream takes batches.
@@ -193,19 +193,19 @@ CHILD = """
 """
 
 
-def publish_in_processes(world: World, name: str, dice: random.Random) -> None:
+def publish_in_processes(world: World, name: str, rng: random.Random) -> None:
     """Have processes publish, each of which is killed or gets Ctrl-C."""
     model = world.model
     for count in itertools.count():
         writer = f"{name}-{count}"
         with Child(CHILD, ",".join(world.cluster.urls), writer, options=()) as child:
             lines: list[str] = []
-            until = time.monotonic() + dice.uniform(0.5, 4)
+            until = time.monotonic() + rng.uniform(0.5, 4)
             while time.monotonic() < until or not lines:
                 if not (line := child.line()):
                     break
                 lines.append(line)
-            kind = dice.choice([signal.SIGINT, signal.SIGINT, signal.SIGKILL])
+            kind = rng.choice([signal.SIGINT, signal.SIGINT, signal.SIGKILL])
             child.process.send_signal(kind)
             while line := child.line():
                 lines.append(line)
@@ -220,7 +220,7 @@ def publish_in_processes(world: World, name: str, dice: random.Random) -> None:
                 case ["sent" | "maybe", said]:
                     outcomes[int(said)] = "maybe", 0
         for number, (outcome, place) in sorted(outcomes.items()):
-            assert model.begin(writer, dice, 0)[0] == number
+            assert model.begin(writer, rng, 0)[0] == number
             model.end(writer, number, outcome, place)
         if world.over.is_set():
             return
@@ -229,7 +229,7 @@ def publish_in_processes(world: World, name: str, dice: random.Random) -> None:
 # Requests, subscriptions, strangers ---------------------------------------------------
 
 
-def serve(world: World, name: str, dice: random.Random) -> None:
+def serve(world: World, name: str, rng: random.Random) -> None:
     """Answer requests, and the messages of the stream now and then, with no acks."""
     answers = itertools.cycle(STRANGE)
 
@@ -241,11 +241,11 @@ def serve(world: World, name: str, dice: random.Random) -> None:
         nc.subscribe("service", callback=lambda msg: msg.respond(msg.data))
         while not world.over.is_set():
             with nc.subscribe("s.>", callback=disturb):
-                world.over.wait(dice.uniform(0.5, 2))
-            world.over.wait(dice.uniform(0.1, 1))
+                world.over.wait(rng.uniform(0.5, 2))
+            world.over.wait(rng.uniform(0.1, 1))
 
 
-def ask(world: World, name: str, dice: random.Random) -> None:
+def ask(world: World, name: str, rng: random.Random) -> None:
     """Ask, and get the answer to each question or one of the errors of a request."""
     nc = world.connect()
 
@@ -257,20 +257,20 @@ def ask(world: World, name: str, dice: random.Random) -> None:
         return next(replies, None)
 
     for number in itertools.count():
-        if world.over.wait(dice.uniform(0, 0.02)):
+        if world.over.wait(rng.uniform(0, 0.02)):
             return
         data = b"%s %d" % (name.encode(), number)
         reply: jsync.Msg | None = None
         with contextlib.suppress(
             errors.TimeoutError, errors.NoRespondersError, errors.ConnectionError
         ):
-            reply = world.model.call("request", 1, dice.choice([once, once, many]))
+            reply = world.model.call("request", 1, rng.choice([once, once, many]))
             world.model.count("request")
         if reply is not None and reply.data != data:
             world.model.wrong(f"{reply.data!r} answers {data!r}")
 
 
-def listen(world: World, name: str, dice: random.Random) -> None:
+def listen(world: World, name: str, rng: random.Random) -> None:
     """Have subscriptions that outlive each connection, and get no message twice."""
     nc = world.connect()
     called: set[int] = set()
@@ -301,7 +301,7 @@ def listen(world: World, name: str, dice: random.Random) -> None:
             return True
         return False
 
-    while not world.over.wait(dice.uniform(0, 0.1)):
+    while not world.over.wait(rng.uniform(0, 0.1)):
         comes_back()
     try:
         wait_for(comes_back, LONG)
@@ -316,29 +316,29 @@ def listen(world: World, name: str, dice: random.Random) -> None:
 # Ends ---------------------------------------------------------------------------------
 
 
-def end(world: World, name: str, dice: random.Random) -> None:
+def end(world: World, name: str, rng: random.Random) -> None:
     """Begin and end connections, in ways that are hard on them."""
     ways = [end_in_callback, end_beside_full_buffer, end_in_drain]
     ways += [end_of_several, end_in_outage]
-    for way in itertools.cycle(dice.sample(ways, len(ways))):
-        if world.over.wait(dice.uniform(0, 0.2)):
+    for way in itertools.cycle(rng.sample(ways, len(ways))):
+        if world.over.wait(rng.uniform(0, 0.2)):
             return
         before = len(world.model.faults)
         with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
-            way(world, dice)
+            way(world, rng)
             world.model.count(way.__name__)
         if len(world.model.faults) > before:
             return
 
 
-def end_in_callback(world: World, dice: random.Random) -> None:
+def end_in_callback(world: World, rng: random.Random) -> None:
     """Two callbacks close or drain their own connection, and `on_error` raises."""
 
     def raises(error: Exception) -> None:
         raise ValueError("on_error")
 
     nc = world.connect(on_error=raises, drain_timeout=LONG)
-    ends = [dice.choice([nc.close, nc.drain, nc.drain]) for _ in range(2)]
+    ends = [rng.choice([nc.close, nc.drain, nc.drain]) for _ in range(2)]
     done = [threading.Event() for _ in ends]
 
     def end(number: int, msg: jsync.Msg) -> None:
@@ -360,7 +360,7 @@ def end_in_callback(world: World, dice: random.Random) -> None:
     nc.close()
 
 
-def end_beside_full_buffer(world: World, dice: random.Random) -> None:
+def end_beside_full_buffer(world: World, rng: random.Random) -> None:
     """A connection is closed while a publish waits for room, and tells what is lost."""
     server = world.cluster.servers[0]
     with FaultProxy(
@@ -396,7 +396,7 @@ def end_beside_full_buffer(world: World, dice: random.Random) -> None:
                 world.model.wrong("nobody was told of what a close has lost")
 
 
-def end_in_drain(world: World, dice: random.Random) -> None:
+def end_in_drain(world: World, rng: random.Random) -> None:
     """A drain handles what has come, and no subscription begins meanwhile in silence."""
     nc = world.connect()
     entered, go_on = threading.Event(), threading.Event()
@@ -422,7 +422,7 @@ def end_in_drain(world: World, dice: random.Random) -> None:
     nc.close()
 
 
-def end_of_several(world: World, dice: random.Random) -> None:
+def end_of_several(world: World, rng: random.Random) -> None:
     """Threads that wait for all sorts of things end with the connection."""
     nc = world.connect()
     sub = nc.subscribe("end.several")
@@ -438,7 +438,7 @@ def end_of_several(world: World, dice: random.Random) -> None:
     threads: dict[str, Thread[object]] = {
         name: Thread(call) for name, call in calls.items()
     }
-    world.over.wait(dice.uniform(0, 0.3))
+    world.over.wait(rng.uniform(0, 0.3))
     world.model.call("close", 1, nc.close)
     for name, thread in threads.items():
         error = thread.error()
@@ -449,7 +449,7 @@ def end_of_several(world: World, dice: random.Random) -> None:
             world.model.wrong(f"{name} ended with {error!r} as the connection closed")
 
 
-def end_in_outage(world: World, dice: random.Random) -> None:
+def end_in_outage(world: World, rng: random.Random) -> None:
     """Threads that wait for a connection end as it is closed."""
     server = world.cluster.servers[0]
     with FaultProxy("127.0.0.1", server.port, scheme="nats") as proxy:
@@ -483,8 +483,8 @@ def end_in_outage(world: World, dice: random.Random) -> None:
 class Steered:
     """A connection with proxies of its own. What happens to it is known to the byte."""
 
-    def __init__(self, world: World, dice: random.Random) -> None:
-        self._world, self._dice = world, dice
+    def __init__(self, world: World, rng: random.Random) -> None:
+        self._world, self._rng = world, rng
         self._proxies, self._urls = world.fronted("steered")
         self._events = Events()
         self._nc = world.connect(self._urls, self._events, ping_interval=LONG)
@@ -515,8 +515,8 @@ class Steered:
         for proxy in self._proxies:
             proxy.delay(0.02)
             proxy.cut()
-        self._world.over.wait(self._dice.uniform(0, 0.12))
-        url = self._dice.choice(self._urls[:-1])  # one that takes large messages
+        self._world.over.wait(self._rng.uniform(0, 0.12))
+        url = self._rng.choice(self._urls[:-1])  # one that takes large messages
         self._nc.set_servers(url)
         self._nc.force_reconnect()
         granted = self._wait(
@@ -529,7 +529,7 @@ class Steered:
 
     def keep(self) -> None:
         """Publish without a connection: each message arrives, or its loss is told."""
-        nc, model, dice = self._nc, self._world.model, self._dice
+        nc, model, rng = self._nc, self._world.model, self._rng
         names = f"kept.{next(self._rounds)}"
         # Each server knows of the witness.
         if not self._wait("nothing came to the witness", partial(self._arrives, names)):
@@ -539,10 +539,10 @@ class Steered:
             proxy.cut()
         if not self._wait("a cut was not noticed", lambda: not nc.is_connected):
             return
-        sizes = {f"{names}.{n}": dice.choice([0, 500, 2 * SMALL]) for n in range(20)}
+        sizes = {f"{names}.{n}": rng.choice([0, 500, 2 * SMALL]) for n in range(20)}
         for subject, length in sizes.items():
             nc.publish(subject, bytes(length))
-        number = dice.choice([0, len(self._urls) - 1])
+        number = rng.choice([0, len(self._urls) - 1])
         lost = nc.stats().reconnects
         nc.set_servers(self._urls[number])
         self._proxies[number].accept()
@@ -595,19 +595,19 @@ class Steered:
 class Faults:
     """What happens to the servers and proxies, each in its turn, and ends again."""
 
-    def __init__(self, world: World, dice: random.Random) -> None:
-        self._world, self._dice = world, dice
+    def __init__(self, world: World, rng: random.Random) -> None:
+        self._world, self._rng = world, rng
         kinds = [self.kill, self.freeze, self.lame_duck, self.outage]
         kinds += [self.names, self.slow_names]
-        self._turns = itertools.cycle(dice.sample(kinds, len(kinds)))
+        self._turns = itertools.cycle(rng.sample(kinds, len(kinds)))
 
     def __call__(self) -> None:
         turn = next(self._turns)
         self._world.model.count(turn.__name__)
         for proxy in self._world.proxies:
-            side: Any = self._dice.choice(["client", "server"])
-            proxy.cut_after(self._dice.randrange(1, 100_000), side)
-        turn(self._dice.choice(self._world.cluster.servers))
+            side: Any = self._rng.choice(["client", "server"])
+            proxy.cut_after(self._rng.randrange(1, 100_000), side)
+        turn(self._rng.choice(self._world.cluster.servers))
         self._world.repair()
         self._world.cluster.wait_until_ready()
 
@@ -685,7 +685,7 @@ class Faults:
         return time.monotonic() - begun
 
     def _wait(self, seconds: float) -> None:
-        self._world.over.wait(self._dice.uniform(seconds / 3, seconds))
+        self._world.over.wait(self._rng.uniform(seconds / 3, seconds))
 
 
 @pytest.fixture

@@ -166,17 +166,17 @@ class World:
     def start(
         self, name: str, work: Callable[[World, str, random.Random], None]
     ) -> None:
-        dice = self.campaign.random(name)
-        self._threads.append((name, Thread(self._run, name, work, dice)))
+        rng = self.campaign.random(name)
+        self._threads.append((name, Thread(self._run, name, work, rng)))
 
     def _run(
         self,
         name: str,
         work: Callable[[World, str, random.Random], None],
-        dice: random.Random,
+        rng: random.Random,
     ) -> None:
         try:
-            work(self, name, dice)
+            work(self, name, rng)
         except EndedError:
             pass
         except BaseException as error:

@@ -58,9 +58,9 @@ class Export:
     """One file that operators write, by export and by continued exports."""
 
     def __init__(
-        self, server: LocalServer, stream: jsync.Stream, path: Path, dice: Random
+        self, server: LocalServer, stream: jsync.Stream, path: Path, rng: Random
     ) -> None:
-        self._server, self._dice = server, dice
+        self._server, self._rng = server, rng
         self._stream, self._path = stream, path
         self._part = path.with_name(f"{path.name}.partial")
         self.command = ("export", stream.name, "-o", str(path), "--no-progress")
@@ -70,7 +70,7 @@ class Export:
         """Run it once, and return whether it has succeeded. No file may have got shorter."""
         whole, part = self._bytes(self._path), lines_of(self._part)
         commands = [(*self.command, *more)] * operators
-        ended = run(self._server, self._dice, faults, self._size, *commands)
+        ended = run(self._server, self._rng, faults, self._size, *commands)
         succeeded = [code for code, _ in ended].count(0)
         assert succeeded <= 1, ended
         if whole is not None:
@@ -99,20 +99,20 @@ class Export:
 def test_an_export_loses_and_repeats_no_message(
     own_server: StartServer, tmp_path: Path, campaign: Campaign
 ) -> None:
-    server, dice = own_server(), campaign.random()
+    server, rng = own_server(), campaign.random()
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
         for number in campaign.rounds():
             name, path = f"E{number}", tmp_path / f"{number}.ndjson"
             stream = js.create_stream(name=name, subjects=[f"{name}.>"])
             with js.publisher() as publisher:
-                for _ in range(dice.randrange(1, 600)):
-                    publisher.publish(f"{name}.x", dice.randbytes(500).hex().encode())
+                for _ in range(rng.randrange(1, 600)):
+                    publisher.publish(f"{name}.x", rng.randbytes(500).hex().encode())
             with Writer(js, f"{name}.writer") as writer:
-                export = Export(server, stream, path, dice)
-                for _ in range(dice.randrange(1, 4)):
+                export = Export(server, stream, path, rng)
+                for _ in range(rng.randrange(1, 4)):
                     if export.run(
-                        *export.more, operators=dice.randrange(1, 3), faults=DISK
+                        *export.more, operators=rng.randrange(1, 3), faults=DISK
                     ):
                         break
                     export.careless()
@@ -137,10 +137,10 @@ def test_an_export_loses_and_repeats_no_message(
 # Ingests --------------------------------------------------------------------------------
 
 
-def refuse_some(stream: jsync.Stream, dice: Random, size: int, run: Operator) -> None:
+def refuse_some(stream: jsync.Stream, rng: Random, size: int, run: Operator) -> None:
     """Have the stream refuse long rows for a moment, and take short ones."""
-    run.wait_for_bytes(dice.randrange(1, size))
-    stream.update(max_bytes=stream.info().state.bytes + dice.randrange(1, 3000))
+    run.wait_for_bytes(rng.randrange(1, size))
+    stream.update(max_bytes=stream.info().state.bytes + rng.randrange(1, 3000))
     pause()
     stream.update(max_bytes=-1)
 
@@ -148,13 +148,13 @@ def refuse_some(stream: jsync.Stream, dice: Random, size: int, run: Operator) ->
 def test_an_ingest_stores_each_row_once(
     own_server: StartServer, tmp_path: Path, campaign: Campaign
 ) -> None:
-    server, dice = own_server(), campaign.random()
+    server, rng = own_server(), campaign.random()
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
         for number in campaign.rounds():
             name, path = f"I{number}", tmp_path / f"{number}.ndjson"
-            operators = dice.randrange(1, 3)
-            faults = dice.choice((KILLS, CUTS))
+            operators = rng.randrange(1, 3)
+            faults = rng.choice((KILLS, CUTS))
             # The stream forgets ids at once, where no message can be sent twice.
             forgets = operators == 1 and faults is KILLS
             stream = js.create_stream(
@@ -165,19 +165,19 @@ def test_an_ingest_stores_each_row_once(
                 duplicate_window=0.1 if forgets else 120,
             )
             rows = [
-                b'{"n":%d,"x":"%s"}' % (n, b"x" * dice.choice((1, 2000)))
-                for n in range(dice.randrange(1, 3000))
+                b'{"n":%d,"x":"%s"}' % (n, b"x" * rng.choice((1, 2000)))
+                for n in range(rng.randrange(1, 3000))
             ]
             path.write_bytes(b"".join(row + b"\n" for row in rows))
             size = 2 * path.stat().st_size
-            how = dice.choice(("async", "async", "ingest"))
-            ids = dice.choice(((), ("--id", "row-{n}")))
+            how = rng.choice(("async", "async", "ingest"))
+            ids = rng.choice(((), ("--id", "row-{n}")))
             command = ("ingest", str(path), "--subject", f"{name}.{{n}}", *ids)
             command = (*command, "--publisher", how, "--no-progress")
-            with Writer(js, f"{name}.{dice.choice(('writer', '1'))}") as writer:
+            with Writer(js, f"{name}.{rng.choice(('writer', '1'))}") as writer:
                 more: tuple[str, ...] = ()
-                for _ in range(dice.randrange(1, 4)):
-                    refuses = dice.random() < 0.5
+                for _ in range(rng.randrange(1, 4)):
+                    refuses = rng.random() < 0.5
 
                     def beside(
                         run: Operator,
@@ -186,16 +186,16 @@ def test_an_ingest_stores_each_row_once(
                         size: int = size,
                     ) -> None:
                         if refuses:
-                            refuse_some(stream, dice, size, run)
+                            refuse_some(stream, rng, size, run)
 
                     commands = [(*command, *more)] * operators
-                    run(server, dice, faults, size, *commands, beside=beside)
+                    run(server, rng, faults, size, *commands, beside=beside)
                     pause()
                     more = ("--resume",)
-                ((code, words),) = run(server, dice, NONE, size, (*command, *more))
+                ((code, words),) = run(server, rng, NONE, size, (*command, *more))
                 if code == 2 and "which no row has" in words:
                     # No row was stored yet: the command says so.
-                    ((code, words),) = run(server, dice, NONE, size, command)
+                    ((code, words),) = run(server, rng, NONE, size, command)
                 assert code == 0, words
             held = {msg.metadata.stream_sequence: msg for msg in messages_of(stream)}
             kept = writer.kept()
@@ -228,7 +228,7 @@ class Backup:
     def make(
         self,
         server: LocalServer,
-        dice: Random,
+        rng: Random,
         where: Path,
         faults: tuple[str, ...],
         operators: int = 1,
@@ -236,7 +236,7 @@ class Backup:
         """Run it, and return whether the directory has the backup."""
         self.kept = self.filled | self._writer.kept()
         command = ("stream", "backup", self.name, str(where))
-        ended = run(server, dice, faults, self.size, *[command] * operators)
+        ended = run(server, rng, faults, self.size, *[command] * operators)
         codes = [code for code, _ in ended]
         assert codes.count(0) <= 1, ended
         if 0 in codes:
@@ -295,29 +295,29 @@ class Target:
 def test_backups_come_back_whole_or_not_at_all(
     own_server: StartServer, tmp_path: Path, campaign: Campaign
 ) -> None:
-    server, dice = own_server(), campaign.random()
+    server, rng = own_server(), campaign.random()
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
         for number in campaign.rounds():
             name, target = f"B{number}", f"C{number}"
             stream = js.create_stream(name=name, subjects=[f"{name}.>"])
             with js.publisher() as publisher:
-                for _ in range(dice.randrange(1, MAX_LARGE)):
-                    publisher.publish(f"{name}.x", dice.randbytes(16_384))
+                for _ in range(rng.randrange(1, MAX_LARGE)):
+                    publisher.publish(f"{name}.x", rng.randbytes(16_384))
             with Writer(js, f"{name}.writer") as writer:
                 backup = Backup(stream, writer)
                 for attempt in range(3):
                     where = tmp_path / f"{name}-{attempt}"
-                    if backup.make(server, dice, where, DISK, dice.randrange(1, 3)):
+                    if backup.make(server, rng, where, DISK, rng.randrange(1, 3)):
                         break
                 else:
                     where = tmp_path / name
-                    assert backup.make(server, dice, where, NONE)
+                    assert backup.make(server, rng, where, NONE)
             command = ("stream", "restore", str(where), "--name", target)
             renamed = (*command, "--subjects", f"{target}.>")
             made, there = Target(js, target, backup), False
-            for _ in range(dice.randrange(1, 4)):
-                at = dice.randrange(1, backup.size) if dice.random() < 0.4 else None
+            for _ in range(rng.randrange(1, 4)):
+                at = rng.randrange(1, backup.size) if rng.random() < 0.4 else None
 
                 def create(
                     run: Operator, at: int | None = at, made: Target = made
@@ -326,15 +326,15 @@ def test_backups_come_back_whole_or_not_at_all(
                         made.create(at, run)
 
                 ended = run(
-                    *(server, dice, CUTS, backup.size),
-                    *[renamed] * dice.randrange(1, 3),
+                    *(server, rng, CUTS, backup.size),
+                    *[renamed] * rng.randrange(1, 3),
                     beside=create,
                     delay=DELAY,
                 )
                 there = made.judge(ended)
                 if there:
                     break
-            ended = run(server, dice, NONE, 2, renamed)
+            ended = run(server, rng, NONE, 2, renamed)
             assert (ended[0][0] == 0) is not there, ended
             assert made.judge(ended)
             js.delete_stream(target)
@@ -344,15 +344,15 @@ def test_backups_come_back_whole_or_not_at_all(
 class Account:
     """An account whose streams operators restore, each until all of them are there."""
 
-    def __init__(self, js: jsync.JetStream, dice: Random) -> None:
-        self._js, self._dice = js, dice
+    def __init__(self, js: jsync.JetStream, rng: Random) -> None:
+        self._js, self._rng = js, rng
         self.held: dict[str, dict[int, bytes]] = {}
         for number in range(2):
             name = f"A{number}"
             stream = js.create_stream(name=name, subjects=[f"{name}.>"])
             with js.publisher() as publisher:
-                for _ in range(dice.randrange(1, MAX_LARGE)):
-                    publisher.publish(f"{name}.x", dice.randbytes(16_384))
+                for _ in range(rng.randrange(1, MAX_LARGE)):
+                    publisher.publish(f"{name}.x", rng.randbytes(16_384))
             self.held[name] = contents(stream)
         self.size = sum(stream.cached_info.state.bytes for stream in js.streams())
         self.live: str | None = None
@@ -378,7 +378,7 @@ class Account:
             config = stream.cached_info.config
             if UNFINISHED in (config.metadata or {}):
                 assert not succeeded
-                if self._dice.random() < 0.5:
+                if self._rng.random() < 0.5:
                     stream.delete()  # as the command advises
                 continue
             held = {1: b"live"} if stream.name == self.live else self.held[stream.name]
@@ -393,29 +393,29 @@ def test_an_account_comes_back_whole_or_says_so(
     own_server: StartServer, tmp_path: Path, campaign: Campaign
 ) -> None:
     """Two operators restore all streams, are killed, and continue."""
-    server, dice = own_server(), campaign.random()
+    server, rng = own_server(), campaign.random()
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
         for number in campaign.rounds():
-            account, where = Account(js, dice), tmp_path / f"{number}"
+            account, where = Account(js, rng), tmp_path / f"{number}"
             backup = ("account", "backup", str(where))
-            ((code, said),) = run(server, dice, NONE, 2, backup)
+            ((code, said),) = run(server, rng, NONE, 2, backup)
             assert code == 0, said
             account.delete()
             command = ("account", "restore", str(where), "--skip-existing")
-            for _ in range(dice.randrange(1, 5)):
-                name = dice.choice([*account.held]) if dice.random() < 0.3 else None
+            for _ in range(rng.randrange(1, 5)):
+                name = rng.choice([*account.held]) if rng.random() < 0.3 else None
 
                 def create(
                     run: Operator, name: str | None = name, account: Account = account
                 ) -> None:
                     if name is not None and account.live is None:
-                        run.wait_for_bytes(dice.randrange(1, account.size))
+                        run.wait_for_bytes(rng.randrange(1, account.size))
                         account.create(name)
 
                 ended = run(
-                    *(server, dice, ("kill", "kill", *CUTS), account.size),
-                    *[command] * dice.randrange(1, 3),
+                    *(server, rng, ("kill", "kill", *CUTS), account.size),
+                    *[command] * rng.randrange(1, 3),
                     beside=create,
                     delay=DELAY,
                 )
@@ -425,7 +425,7 @@ def test_an_account_comes_back_whole_or_says_so(
                     break
             code = 1
             while code:  # while a part is left
-                ((code, said),) = run(server, dice, NONE, 2, command)
+                ((code, said),) = run(server, rng, NONE, 2, command)
                 account.judge(succeeded=not code)
                 assert not code or "a part" in said
             account.delete()

@@ -106,12 +106,12 @@ class Operator:
             assert time.monotonic() < deadline, "the command is stuck"
             time.sleep(0.001)
 
-    def hurt(self, dice: Random, faults: tuple[str, ...], size: int) -> str:
+    def hurt(self, rng: Random, faults: tuple[str, ...], size: int) -> str:
         """Have something happen within the first bytes, and return its name."""
-        fault = dice.choice(faults)
-        at = dice.randrange(1, size)
+        fault = rng.choice(faults)
+        at = rng.randrange(1, size)
         if fault == "cut":
-            self.proxy.cut_after(at, dice.choice(("client", "server")))
+            self.proxy.cut_after(at, rng.choice(("client", "server")))
         elif fault == "full disk":
             resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (at, at))
         elif fault != "none":
@@ -130,7 +130,7 @@ class Operator:
 
 def run(
     server: LocalServer,
-    dice: Random,
+    rng: Random,
     faults: tuple[str, ...],
     size: int,
     *commands: tuple[str, ...],
@@ -144,7 +144,7 @@ def run(
     operators = [Operator(server, delay, *command) for command in commands]
     try:
         other = Thread(beside, operators[0])
-        fault = operators[0].hurt(dice, faults, size)
+        fault = operators[0].hurt(rng, faults, size)
         ended = [each.end() for each in operators]
         other.result()
     finally:

@@ -39,7 +39,7 @@ class Terms:
         """The number of the client that holds the lock, or had it last."""
 
     def hold(
-        self, kv: jsync.KeyValue, dice: Random, number: int, ttl: int = TTL
+        self, kv: jsync.KeyValue, rng: Random, number: int, ttl: int = TTL
     ) -> None:
         """Acquire the lock again and again, and hold it for a moment."""
         while not self.over.is_set():
@@ -50,11 +50,11 @@ class Terms:
             with contextlib.suppress(errors.Error):
                 if lock.acquire(1):
                     self.holder = number
-                    self.note(lock.token, lambda lock=lock: lock.held, dice)  # type: ignore[misc]
+                    self.note(lock.token, lambda lock=lock: lock.held, rng)  # type: ignore[misc]
             with contextlib.suppress(errors.Error):
                 lock.release()
 
-    def lead(self, kv: jsync.KeyValue, dice: Random, _: int) -> None:
+    def lead(self, kv: jsync.KeyValue, rng: Random, _: int) -> None:
         """Be a candidate again and again, and lead for a moment."""
         while not self.over.is_set():
             elected = Recorder()
@@ -70,14 +70,14 @@ class Terms:
                 )
                 if elected.waiting:
                     token = elected.get()
-                    self.note(token, lambda e=election: e.is_leader, dice)  # type: ignore[misc]
+                    self.note(token, lambda e=election: e.is_leader, rng)  # type: ignore[misc]
 
-    def note(self, token: int, holds: Callable[[], bool], dice: Random) -> None:
+    def note(self, token: int, holds: Callable[[], bool], rng: Random) -> None:
         """Look at the clock while the lock is held, and note the first and last time."""
         first = last = clock()
         if not holds():
             return  # lost before the clock was read
-        end = first + dice.uniform(0.1, 2.5 * TTL)
+        end = first + rng.uniform(0.1, 2.5 * TTL)
         while last < end:
             moment = clock()
             if not holds():
@@ -93,9 +93,9 @@ class Terms:
 class PrintedTerms(Terms):
     """Terms of a process, which it prints."""
 
-    def note(self, token: int, holds: Callable[[], bool], dice: Random) -> None:
+    def note(self, token: int, holds: Callable[[], bool], rng: Random) -> None:
         print("holds", flush=True)  # noqa: T201
-        super().note(token, holds, dice)
+        super().note(token, holds, rng)
 
     def add(self, term: Term) -> None:
         print(*term, flush=True)  # noqa: T201

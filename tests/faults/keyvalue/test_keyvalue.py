@@ -48,8 +48,8 @@ ROOT = Path(__file__).parents[3]
 class World:
     """Three servers, proxies in front of two of them, and what may happen to them."""
 
-    def __init__(self, cluster: Cluster, stream: str, dice: Random) -> None:
-        self.cluster, self._stream, self._dice = cluster, stream, dice
+    def __init__(self, cluster: Cluster, stream: str, rng: Random) -> None:
+        self.cluster, self._stream, self._rng = cluster, stream, rng
         self.proxies = [FaultProxy("127.0.0.1", s.port) for s in cluster.servers[1:]]
         self._faults: list[Callable[[], object]] = [
             *(self._step_down, self._kill, self._kill_leader, self._freeze),
@@ -73,7 +73,7 @@ class World:
 
     def hurt(self) -> str:
         """Have something happen, and return its name."""
-        fault = self._dice.choice(self._faults)
+        fault = self._rng.choice(self._faults)
         with contextlib.suppress(TimeoutError, errors.Error, OSError):
             fault()
         return getattr(fault, "__name__", "")
@@ -96,24 +96,24 @@ class World:
             nc.jetstream(timeout=3).stream(self._stream).leader_step_down()
 
     def _kill(self) -> None:
-        server = self._dice.choice(self.cluster.servers)
+        server = self._rng.choice(self.cluster.servers)
         server.kill()
-        time.sleep(self._dice.uniform(0, 1))
+        time.sleep(self._rng.uniform(0, 1))
         server.start()
 
     def _kill_leader(self) -> None:
         server = self.cluster.servers[self._leader()]
         server.kill()
-        time.sleep(self._dice.uniform(0, 1))
+        time.sleep(self._rng.uniform(0, 1))
         server.start()
 
     def _freeze(self, server: int | None = None) -> None:
         """A replica that is frozen is behind when it wakes up."""
         if server is None:
-            server = (self._leader() + self._dice.randrange(1, 3)) % 3
+            server = (self._leader() + self._rng.randrange(1, 3)) % 3
         frozen = self.cluster.servers[server]
         frozen.pause()
-        time.sleep(self._dice.uniform(0.5, 3))
+        time.sleep(self._rng.uniform(0.5, 3))
         frozen.resume()
 
     def _freeze_leader(self) -> None:
@@ -121,13 +121,13 @@ class World:
 
     def _cut(self) -> None:
         for proxy in self.proxies:
-            proxy.cut_after(self._dice.randrange(1, 20_000), "client")
-            proxy.cut_after(self._dice.randrange(1, 20_000), "server")
+            proxy.cut_after(self._rng.randrange(1, 20_000), "client")
+            proxy.cut_after(self._rng.randrange(1, 20_000), "server")
 
     def _deafen(self) -> None:
-        proxy = self._dice.choice(self.proxies)
+        proxy = self._rng.choice(self.proxies)
         proxy.deaf()
-        time.sleep(self._dice.uniform(0.5, 2))
+        time.sleep(self._rng.uniform(0.5, 2))
         proxy.hear()
 
 
@@ -316,7 +316,7 @@ def test_one_holder_and_one_leader_at_a_time(
     # Here every key expires early, so that no lock of a longer time to live is safe.
     js.create_key_value(bucket=f"{unique}X", replicas=3, ttl=1, limit_marker_ttl=60)
     holders, leaders, expiring = Terms(), Terms(), Terms()
-    dice = campaign.random("faults")
+    rng = campaign.random("faults")
     with contextlib.ExitStack() as stack:
         world = stack.enter_context(
             World(cluster, f"KV_{unique}", campaign.random("world"))
@@ -348,12 +348,12 @@ def test_one_holder_and_one_leader_at_a_time(
             proxies = lines[holders.holder or 0]
             for proxy in proxies:
                 proxy.deaf()
-            time.sleep(dice.uniform(TTL, 2 * TTL))
+            time.sleep(rng.uniform(TTL, 2 * TTL))
             for proxy in proxies:
                 proxy.hear()
 
         def freeze_a_holder() -> None:
-            frozen.freeze(dice.uniform(TTL, 2 * TTL))
+            frozen.freeze(rng.uniform(TTL, 2 * TTL))
 
         faults = [cut_off_the_holder, freeze_a_holder, world.hurt]
         for number in campaign.rounds():

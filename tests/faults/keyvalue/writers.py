@@ -43,23 +43,23 @@ class Round:
         self._values = itertools.count()
         self._count: dict[str, int] = dict.fromkeys(self.keys, 0)
 
-    def choose(self, dice: Random) -> tuple[str, str, int, bytes] | None:
+    def choose(self, rng: Random) -> tuple[str, str, int, bytes] | None:
         """Choose a change: a key, an operation, the expected revision, a value."""
-        pool = self.purged if dice.random() < 0.2 else self.keys
-        key = dice.choice(pool)
+        pool = self.purged if rng.random() < 0.2 else self.keys
+        key = rng.choice(pool)
         if pool is self.keys:
             self._count[key] += 1
             if self._count[key] > MAX_CALLS:
                 return None
         revision, operation = self._known.get(key, (0, "DEL"))
-        if dice.random() < 0.1:  # of another moment
-            revision = max(0, revision - dice.randrange(3))
+        if rng.random() < 0.1:  # of another moment
+            revision = max(0, revision - rng.randrange(3))
         value = b"%d.%d" % (self.number, next(self._values))
-        if operation != "PUT" and dice.random() < 0.9:
+        if operation != "PUT" and rng.random() < 0.9:
             return key, "PUT", 0, value
-        if not revision or dice.random() < 0.7:
+        if not revision or rng.random() < 0.7:
             return key, "PUT", revision, value
-        if pool is self.purged and dice.random() < 0.5:
+        if pool is self.purged and rng.random() < 0.5:
             return key, "PURGE", revision, b""
         return key, "DEL", revision, b""
 
@@ -80,10 +80,10 @@ class Round:
         )
 
 
-def write(kv: jsync.KeyValue, now: Round, dice: Random, client: str) -> None:
+def write(kv: jsync.KeyValue, now: Round, rng: Random, client: str) -> None:
     """Change keys with jsync until the round is over."""
     while not now.over.is_set():
-        chosen = now.choose(dice)
+        chosen = now.choose(rng)
         if chosen is None:
             now.over.wait(0.01)
             continue
@@ -118,8 +118,8 @@ class NatsPy:
         self._urls, self._bucket = urls, bucket
 
     @contextlib.contextmanager
-    def writing(self, now: Round, dice: Random) -> Iterator[None]:
-        thread = Thread(lambda: asyncio.run(self._run(now, dice)))
+    def writing(self, now: Round, rng: Random) -> Iterator[None]:
+        thread = Thread(lambda: asyncio.run(self._run(now, rng)))
         try:
             yield
         finally:
@@ -127,7 +127,7 @@ class NatsPy:
             wait_for(lambda: thread.ended)
             thread.result()
 
-    async def _run(self, now: Round, dice: Random) -> None:
+    async def _run(self, now: Round, rng: Random) -> None:
         async def ignore(error: Exception) -> None:
             pass
 
@@ -147,13 +147,13 @@ class NatsPy:
                 except Exception:  # noqa: BLE001 (a leader is elected)
                     await asyncio.sleep(0.1)
             while not now.over.is_set():
-                await self._change(kv, now, dice)
+                await self._change(kv, now, rng)
                 await asyncio.sleep(0.01)
         finally:
             await nc.close()
 
-    async def _change(self, kv: Any, now: Round, dice: Random) -> None:
-        chosen = now.choose(dice)
+    async def _change(self, kv: Any, now: Round, rng: Random) -> None:
+        chosen = now.choose(rng)
         if chosen is None or chosen[1] == "PURGE":  # it cannot check a purge
             return
         key, operation, expected, value = chosen

@@ -552,7 +552,7 @@ def test_a_sealed_store_keeps_its_objects_whole(
     own_server: StartServer, campaign: Campaign
 ) -> None:
     """It is sealed at any step of puts, deletes and renames, which end with an error."""
-    dice = campaign.random()
+    rng = campaign.random()
     with connect(own_server().url, Events()) as nc:
         js = nc.jetstream(timeout=5.0)
         for number in campaign.rounds():
@@ -591,7 +591,7 @@ def test_a_sealed_store_keeps_its_objects_whole(
                 for name in "abc"
             ]
             threads.append(Thread(rename, campaign.random((number, "renamer"))))
-            time.sleep(dice.uniform(0, 0.2))
+            time.sleep(rng.uniform(0, 0.2))
             files.seal()
             for thread in threads:
                 assert isinstance(thread.error(), errors.StreamSealedError)

@@ -71,17 +71,17 @@ class World:
             self.model.put(key, revision)
 
     def start(self, name: str, work: Callable[[World, random.Random], None]) -> None:
-        dice = self.campaign.random(f"{name}-{len(self._threads)}")
-        self._threads.append(Thread(self._run, name, work, dice))
+        rng = self.campaign.random(f"{name}-{len(self._threads)}")
+        self._threads.append(Thread(self._run, name, work, rng))
 
     def _run(
         self,
         name: str,
         work: Callable[[World, random.Random], None],
-        dice: random.Random,
+        rng: random.Random,
     ) -> None:
         try:
-            work(self, dice)
+            work(self, rng)
         except BaseException as error:
             self.model.wrong(f"{name} ended: {error!r}")
             raise
@@ -105,33 +105,33 @@ class World:
 # Writers ------------------------------------------------------------------------------
 
 
-def put_keys(world: World, dice: random.Random) -> None:
+def put_keys(world: World, rng: random.Random) -> None:
     """Replace keys that always have a value, one of them most of the time."""
     with connect(world.urls, Events()) as nc:
         bucket = patiently(partial(nc.jetstream(timeout=2).key_value, "B"))
         while not world.over.is_set():
-            key = KEPT[0] if dice.random() < 0.3 else dice.choice(KEPT)
+            key = KEPT[0] if rng.random() < 0.3 else rng.choice(KEPT)
             with contextlib.suppress(errors.Error):
                 world.model.put(key, bucket.put(key, b"x"))
             # Bursts, and time for the readers.
-            world.over.wait(dice.choice([0, 0, 0.005, 0.05]))
+            world.over.wait(rng.choice([0, 0, 0.005, 0.05]))
 
 
-def change_keys(world: World, dice: random.Random) -> None:
+def change_keys(world: World, rng: random.Random) -> None:
     """Put, delete and purge keys that come and go."""
     with connect(world.urls, Events()) as nc:
         bucket = patiently(partial(nc.jetstream(timeout=2).key_value, "B"))
         for number in itertools.count():
             if world.over.is_set():
                 return
-            key = f"gone.{dice.randrange(20)}"
-            change = dice.choice([bucket.put, bucket.put, bucket.delete, bucket.purge])
+            key = f"gone.{rng.randrange(20)}"
+            change = rng.choice([bucket.put, bucket.put, bucket.delete, bucket.purge])
             with contextlib.suppress(errors.Error):
                 change(key)
             world.over.wait(0.001 if number % 50 else 0.2)
 
 
-def write_log(world: World, dice: random.Random) -> None:
+def write_log(world: World, rng: random.Random) -> None:
     with connect(world.urls, Events()) as nc:
         js = nc.jetstream(timeout=2)
         for number in itertools.count():
@@ -140,10 +140,10 @@ def write_log(world: World, dice: random.Random) -> None:
             with contextlib.suppress(errors.Error):
                 ack = js.publish(f"log.{'ab'[number % 3 == 0]}", b"x", timeout=2)
                 world.model.logged(ack.seq)
-            if dice.random() < 0.05:
+            if rng.random() < 0.05:
                 with contextlib.suppress(errors.Error):
                     # The last messages too: a read may wait for one that is gone.
-                    share = 1 - dice.random() ** 4
+                    share = 1 - rng.random() ** 4
                     sequence = world.model.deleting(min(share, 0.999))
                     if sequence is not None:
                         js.bind_stream("LOG").delete_message(sequence, timeout=2)
@@ -157,10 +157,10 @@ def sequences(messages: Any) -> list[int]:
     return [msg.metadata.stream_sequence for msg in messages]
 
 
-def read_log(js: jsync.JetStream, world: World, dice: random.Random) -> None:
+def read_log(js: jsync.JetStream, world: World, rng: random.Random) -> None:
     stream = js.bind_stream("LOG")
     before = world.model.stored()
-    way = dice.choice(["messages", "filtered", "arrow", "get", "last", "nowait"])
+    way = rng.choice(["messages", "filtered", "arrow", "get", "last", "nowait"])
     read: list[int] = []
     if way == "messages":
         consumer = stream.ordered_consumer()
@@ -177,7 +177,7 @@ def read_log(js: jsync.JetStream, world: World, dice: random.Random) -> None:
         read = [message.sequence for message in stream.get_messages(batch=100)]
     elif way == "last":
         # Both subjects have a message. A replica may give an older one than the last.
-        subjects = dice.choice([["log.*"], ["log.a", "log.b"]])
+        subjects = rng.choice([["log.*"], ["log.a", "log.b"]])
         found = sorted(m.subject for m in stream.get_last_messages(subjects))
         if len(before) > 100 and found != ["log.a", "log.b"]:
             world.model.wrong(f"last messages of {found} only")
@@ -197,16 +197,16 @@ def read_log(js: jsync.JetStream, world: World, dice: random.Random) -> None:
     world.model.count(way)
 
 
-def read_own_log(js: jsync.JetStream, world: World, dice: random.Random) -> None:
+def read_own_log(js: jsync.JetStream, world: World, rng: random.Random) -> None:
     """Read a subject of this thread, to which it has published a moment ago."""
     subject = f"log.own.{threading.get_ident()}"
-    if dice.random() < 0.5:
-        subject = f"log.own.{dice.getrandbits(64)}"
+    if rng.random() < 0.5:
+        subject = f"log.own.{rng.getrandbits(64)}"
     stored = world.own.setdefault(subject, set())
-    for _ in range(dice.randint(1, 3)):
+    for _ in range(rng.randint(1, 3)):
         stored.add(js.publish(subject, b"x", timeout=2).seq)
     stream = js.bind_stream("LOG")
-    way = dice.choice(["messages", "arrow", "get", "nowait"])
+    way = rng.choice(["messages", "arrow", "get", "nowait"])
     if way == "messages":
         consumer = stream.ordered_consumer(filter_subjects=subject)
         with consumer, consumer.messages(until_end=True) as messages:
@@ -228,19 +228,19 @@ def read_own_log(js: jsync.JetStream, world: World, dice: random.Random) -> None
     world.model.count(f"own {way}")
 
 
-def read_own_keys(js: jsync.JetStream, world: World, dice: random.Random) -> None:
+def read_own_keys(js: jsync.JetStream, world: World, rng: random.Random) -> None:
     """Read keys that were put a moment ago, of which one was deleted behind the others."""
     bucket = js.key_value("B")
-    prefix = f"own.{dice.getrandbits(64)}"
+    prefix = f"own.{rng.getrandbits(64)}"
     stored = {
         key: bucket.put(key, b"x") for key in (f"{prefix}.{number}" for number in "abc")
     }
-    for _ in range(dice.randrange(3)):
+    for _ in range(rng.randrange(3)):
         stored[f"{prefix}.b"] = bucket.put(f"{prefix}.b", b"x")
     bucket.delete(f"{prefix}.c")
     deleted = stored.pop(f"{prefix}.c")
     read: dict[str, int]
-    way = dice.choice(["keys", "history", "values", "live", "next"])
+    way = rng.choice(["keys", "history", "values", "live", "next"])
     if way == "keys":
         read = {key: stored.get(key, 0) for key in bucket.keys(f"{prefix}.>")}
     elif way == "history":
@@ -270,12 +270,10 @@ def read_own_keys(js: jsync.JetStream, world: World, dice: random.Random) -> Non
     js.bind_stream("KV_B").purge(subject=f"$KV.B.{prefix}.>")
 
 
-def read_bucket(js: jsync.JetStream, world: World, dice: random.Random) -> None:
+def read_bucket(js: jsync.JetStream, world: World, rng: random.Random) -> None:
     bucket = js.key_value("B")
     before = world.model.now()
-    way = dice.choice(
-        ["keys", "some keys", "watch", "values", "all", "live", "history"]
-    )
+    way = rng.choice(["keys", "some keys", "watch", "values", "all", "live", "history"])
     judge = partial(world.model.judge_entries, way, before)
     if way == "keys":
         world.model.judge_keys(way, list(bucket.keys()))
@@ -286,7 +284,7 @@ def read_bucket(js: jsync.JetStream, world: World, dice: random.Random) -> None:
             held = {key: entry.revision for key, entry in view.entries().items()}
         world.model.judge_revisions(way, before, held)
     elif way == "history":
-        key = dice.choice(KEPT)
+        key = rng.choice(KEPT)
         found = [(entry.key, entry.revision) for entry in bucket.history(key)]
         world.model.judge_entries(way, {key: before[key]}, found)
     else:
@@ -313,20 +311,20 @@ READS = (read_log, read_bucket, read_own_log, read_own_log, read_own_keys)
 def read(urls: list[str]) -> Callable[[World, random.Random], None]:
     """Return a reader that is connected to these servers."""
 
-    def work(world: World, dice: random.Random) -> None:
+    def work(world: World, rng: random.Random) -> None:
         while not world.over.is_set():
             with (
                 contextlib.suppress(errors.Error),
                 connect(urls, Events(), connect_timeout=2) as nc,
             ):
-                js = nc.jetstream(timeout=dice.choice([2, 5]))
+                js = nc.jetstream(timeout=rng.choice([2, 5]))
                 for _ in range(10):
                     if world.over.is_set():
                         return
-                    once = dice.choice(READS)
+                    once = rng.choice(READS)
                     begun = time.monotonic()
                     try:
-                        once(js, world, dice)
+                        once(js, world, rng)
                     except (errors.Error, OSError) as error:  # pyarrow raises OSError
                         # It has ended, and has said that it is not complete.
                         world.model.count(type(error).__name__)
@@ -340,7 +338,7 @@ def read(urls: list[str]) -> Callable[[World, random.Random], None]:
 def watch_copies(urls: list[str]) -> Callable[[World, random.Random], None]:
     """Return a watcher of a live copy, connected to these servers."""
 
-    def work(world: World, dice: random.Random) -> None:
+    def work(world: World, rng: random.Random) -> None:
         while not world.over.is_set():
             with (
                 contextlib.suppress(errors.Error),
@@ -349,7 +347,7 @@ def watch_copies(urls: list[str]) -> Callable[[World, random.Random], None]:
                 .key_value("B")
                 .live(on_error=Recorder()) as view,
             ):
-                until = time.monotonic() + 5 + 10 * dice.random()
+                until = time.monotonic() + 5 + 10 * rng.random()
                 while time.monotonic() < until and not world.over.is_set():
                     world.model.judge_live(urls[0], view, MAX_AGE)
                     world.model.count("current" if view.is_current else "not current")
@@ -382,29 +380,29 @@ FAULTS = ["behind", "behind", "freeze", "freeze leader", "cut", "cut leader", "l
 
 
 def one_fault(
-    fault: str, cluster: RoutedCluster, dice: random.Random, over: threading.Event
+    fault: str, cluster: RoutedCluster, rng: random.Random, over: threading.Event
 ) -> None:
-    streams = dice.sample(["KV_B", "LOG"], 2)
+    streams = rng.sample(["KV_B", "LOG"], 2)
     leaders = [stream_leader(cluster, stream) for stream in streams]
-    victim = dice.choice([s for s in cluster.servers if s not in leaders])
+    victim = rng.choice([s for s in cluster.servers if s not in leaders])
     if "leader" in fault:
         victim = leaders[0] or victim
     if fault == "behind":
         with contextlib.suppress(errors.Error):
             groups = [raft_group(cluster.urls, stream) for stream in streams]
             with cluster.behind(victim, *groups):
-                over.wait(dice.uniform(1.0, 3.0))
+                over.wait(rng.uniform(1.0, 3.0))
     elif fault == "freeze":
         victim.pause()
-        over.wait(dice.uniform(0.2, 3.0))
+        over.wait(rng.uniform(0.2, 3.0))
         victim.resume()
     elif fault == "freeze leader":
         victim.pause()
-        over.wait(dice.choice([0.5, 3.0, 8.0]))
+        over.wait(rng.choice([0.5, 3.0, 8.0]))
         victim.resume()
     elif fault.startswith("cut"):
         with cluster.cut_off(victim):
-            over.wait(dice.choice([1.0, 8.0]))
+            over.wait(rng.choice([1.0, 8.0]))
     else:
         step_down(cluster.urls, streams[0])
 
@@ -443,16 +441,16 @@ def test_cluster_reads_to_the_end_are_complete(
         world.start("reader", read(urls))
         world.start("watcher", watch_copies(urls))
     world.start("reader", read(routed.urls))
-    dice = campaign.random("faults")
+    rng = campaign.random("faults")
     faults: list[str] = []
     try:
         for _ in campaign.rounds():
             # Each fault comes, before one comes again.
-            faults = faults or dice.sample(FAULTS, len(FAULTS))
+            faults = faults or rng.sample(FAULTS, len(FAULTS))
             fault = faults.pop()
-            one_fault(fault, routed, dice, world.over)
+            one_fault(fault, routed, rng, world.over)
             world.model.count(fault)
-            world.over.wait(dice.uniform(0.1, 1.0))
+            world.over.wait(rng.uniform(0.1, 1.0))
     finally:
         for server in routed.servers:
             server.resume()

@@ -147,7 +147,7 @@ class Writer:
 
     def __init__(self, watch: Watch, nc: Connection, me: int, seed: int) -> None:
         self._watch, self._nc, self._me = watch, nc, me
-        self._dice = random.Random(seed)
+        self._rng = random.Random(seed)
         self.number = 0
         self.refused = Numbers()
         self.losses: list[float] = []
@@ -167,9 +167,9 @@ class Writer:
         return False
 
     def publish(self) -> bool:
-        size = self._dice.choice([0, 10, 100, 1000, 5000, 60_000])
-        data = encode(self._me, self.number, self._dice.randbytes(size))
-        headers = {"Number": str(self.number)} if self._dice.random() < 0.3 else None
+        size = self._rng.choice([0, 10, 100, 1000, 5000, 60_000])
+        data = encode(self._me, self.number, self._rng.randbytes(size))
+        headers = {"Number": str(self.number)} if self._rng.random() < 0.3 else None
         nc = self._nc
         self._published.append(time.monotonic())
         done = self._watch.call(
@@ -185,7 +185,7 @@ class Writer:
         return done is not None
 
     def run(self, stop: threading.Event) -> None:
-        while not stop.wait(self._dice.choice([0.0, 0.0001, 0.002])):
+        while not stop.wait(self._rng.choice([0.0, 0.0001, 0.002])):
             self.publish()
 
 
@@ -263,13 +263,13 @@ class Saboteur:
     """Causes one fault after the other, and counts them."""
 
     def __init__(
-        self, server: LocalServer, proxies: list[FaultProxy], dice: random.Random
+        self, server: LocalServer, proxies: list[FaultProxy], rng: random.Random
     ) -> None:
-        self._server, self._proxies, self._dice = server, proxies, dice
+        self._server, self._proxies, self._rng = server, proxies, rng
         self.counts: Counter[str] = Counter()
 
     def act(self) -> None:
-        dice = self._dice
+        rng = self._rng
         deeds: list[tuple[int, Callable[[FaultProxy], None]]] = [
             (5, self.cut),
             (8, self.cut_after),
@@ -281,28 +281,28 @@ class Saboteur:
             (2, self.kill),
         ]
         weights, functions = zip(*deeds, strict=True)
-        (deed,) = dice.choices(functions, weights)
+        (deed,) = rng.choices(functions, weights)
         self.counts[deed.__name__] += 1
-        deed(dice.choice(self._proxies))
+        deed(rng.choice(self._proxies))
 
     def cut(self, proxy: FaultProxy) -> None:
         proxy.cut(self._ending())
 
     def cut_after(self, proxy: FaultProxy) -> None:
-        size = int(10 ** self._dice.uniform(0, 6))
+        size = int(10 ** self._rng.uniform(0, 6))
         proxy.cut_after(max(1, size), self._side(), self._ending())
 
     def delay(self, proxy: FaultProxy) -> None:
-        proxy.delay(self._dice.choice([0.0, 0.005, 0.05]), self._side())
+        proxy.delay(self._rng.choice([0.0, 0.005, 0.05]), self._side())
 
     def deafen(self, proxy: FaultProxy) -> None:
-        side: Sides = self._dice.choice(["client", "server", "both"])
+        side: Sides = self._rng.choice(["client", "server", "both"])
         proxy.deaf(side)
         self._meanwhile(1.5)
         proxy.hear(side)
 
     def nonsense(self, proxy: FaultProxy) -> None:
-        line = self._dice.choice(
+        line = self._rng.choice(
             [b"NONSENSE\r\n", b"-ERR 'Stale Connection'\r\n", b"\x00\r\n", b"PING\r\n"]
         )
         with contextlib.suppress(RuntimeError):  # no client is connected
@@ -333,13 +333,13 @@ class Saboteur:
             proxy.cut_after(1 << 60, "server")
 
     def _meanwhile(self, seconds: float) -> None:
-        time.sleep(self._dice.uniform(0, seconds))
+        time.sleep(self._rng.uniform(0, seconds))
 
     def _side(self) -> Side:
-        return self._dice.choice(["client", "server"])
+        return self._rng.choice(["client", "server"])
 
     def _ending(self) -> Ending:
-        return self._dice.choice(["reset", "fin"])
+        return self._rng.choice(["reset", "fin"])
 
 
 def test_the_invariants_hold_after_every_fault(own_server: StartServer) -> None:
@@ -356,7 +356,7 @@ def test_the_invariants_hold_after_every_fault(own_server: StartServer) -> None:
 
 
 def campaign(server: LocalServer) -> None:
-    dice = seeded()
+    rng = seeded()
     watch, stop = Watch(), threading.Event()
     with contextlib.ExitStack() as stack:
         proxies = [
@@ -384,7 +384,7 @@ def campaign(server: LocalServer) -> None:
         for nc in made:
             stack.callback(nc.close)
         made[3].subscribe("service", callback=lambda msg: msg.respond(msg.data))
-        writers = [Writer(watch, made[0], n, dice.randrange(1 << 32)) for n in range(3)]
+        writers = [Writer(watch, made[0], n, rng.randrange(1 << 32)) for n in range(3)]
         for writer in writers:
             writer.losses = losses
         readers = [Reader(watch, nc.subscribe("c.>"), writers) for nc in made[1:3]]
@@ -396,13 +396,13 @@ def campaign(server: LocalServer) -> None:
             Thread(churn, watch, made[1], stop),
         ]
         stack.callback(stop.set)
-        saboteur = Saboteur(server, proxies, dice)
+        saboteur = Saboteur(server, proxies, rng)
         begin, memory = time.monotonic(), 0
         while (elapsed := time.monotonic() - begin) < SECONDS or (
             made[0].stats().reconnects <= 5 and elapsed < 10 * SECONDS
         ):
             saboteur.act()
-            time.sleep(dice.choice([0.0, 0.02, 0.3]))
+            time.sleep(rng.choice([0.0, 0.02, 0.3]))
             watch.check()
             for thread in threads:
                 assert not thread.ended or thread.result()

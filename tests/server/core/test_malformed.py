@@ -113,7 +113,7 @@ def test_the_unexpected_that_is_no_error_is_survived(
         assert "disconnect" not in events.names
 
 
-def garbage(dice: random.Random) -> bytes:
+def garbage(rng: random.Random) -> bytes:
     """Return bytes that resemble the beginning of a frame more or less."""
     words = [
         *(b"MSG ", b"HMSG ", b"INFO {", b"-ERR '", b"PING", b"PONG", b"+OK", b"msg "),
@@ -122,8 +122,8 @@ def garbage(dice: random.Random) -> bytes:
         *(b'"max_payload":', b'"connect_urls":["', b'"]', b"true", b"\xff\xfe"),
     ]
     picked = [
-        dice.choice(words) if dice.random() < 0.8 else dice.randbytes(dice.randrange(9))
-        for _ in range(dice.randrange(1, 30))
+        rng.choice(words) if rng.random() < 0.8 else rng.randbytes(rng.randrange(9))
+        for _ in range(rng.randrange(1, 30))
     ]
     return b"".join(picked)
 
@@ -131,7 +131,7 @@ def garbage(dice: random.Random) -> bytes:
 def test_a_campaign_of_garbage_is_survived(
     server: LocalServer, proxy: FaultProxy, unique: str
 ) -> None:
-    dice = seeded()
+    rng = seeded()
     events = Events()
     rounds = 0
     with (
@@ -153,7 +153,7 @@ def test_a_campaign_of_garbage_is_survived(
         ):
             rounds += 1
             with contextlib.suppress(RuntimeError):  # between two connections
-                proxy.inject(garbage(dice))
+                proxy.inject(garbage(rng))
             direct.publish(unique, b"among it")
             with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
                 nc.flush(0.01)
@@ -167,7 +167,7 @@ def test_a_campaign_of_garbage_is_survived(
 
 
 def test_garbage_instead_of_a_handshake_is_survived(unique: str) -> None:
-    dice = seeded()
+    rng = seeded()
 
     def script(peer: Peer) -> None:
         if peer.number == 0:
@@ -178,9 +178,9 @@ def test_garbage_instead_of_a_handshake_is_survived(unique: str) -> None:
             peer.serve()
             return
         with contextlib.suppress(OSError):
-            if dice.random() < 0.5:
+            if rng.random() < 0.5:
                 peer.greet()
-            peer.send(garbage(dice))
+            peer.send(garbage(rng))
 
     events = Events()
     with FakeServer(script) as fake:

@@ -73,10 +73,10 @@ def cut(
 ) -> None:
     """Cut the connection at any byte, again after each reconnect."""
     proxy, events = line
-    dice = seeded(count)
+    rng = seeded(count)
     for number in range(1, count + 1):
-        side = dice.choice(("client", "server"))
-        size = int(10 ** dice.uniform(1, 5))
+        side = rng.choice(("client", "server"))
+        size = int(10 ** rng.uniform(1, 5))
         proxy.cut_after(size, side)  # type: ignore[arg-type]
         wait_for(
             lambda number=number: (  # type: ignore[misc]

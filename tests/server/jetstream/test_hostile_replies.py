@@ -62,35 +62,35 @@ DIRECT = {
 class Liar:
     """Replies to everything, each time with another error in the reply."""
 
-    def __init__(self, dice: random.Random) -> None:
-        self._dice = dice
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
         self.silent = False
         """Whether some messages to the stream get no reply."""
 
     def answer(self, subject: str, payload: bytes) -> list[FakeReply]:
-        dice = self._dice
+        rng = self._rng
         verb = subject.removeprefix("$JS.API.").split(".")
         match verb:
             case ["CONSUMER", "MSG", "NEXT", *_]:
                 return [
-                    *(self._message() for _ in range(dice.randrange(3))),
+                    *(self._message() for _ in range(rng.randrange(3))),
                     self._status(),
                 ]
             case ["DIRECT", *_]:
-                if dice.random() < 0.3:
+                if rng.random() < 0.3:
                     return [self._status()]
                 return [
                     FakeReply(b"x", self._block({**DIRECT})),
                     self._status("204 EOB"),
                 ]
-            case _ if dice.random() < 0.05:
+            case _ if rng.random() < 0.05:
                 return [self._status()]
-            case _ if subject == "s" and self.silent and dice.random() < 0.3:
+            case _ if subject == "s" and self.silent and rng.random() < 0.3:
                 return []
         document = self.document(verb)
-        if dice.random() < 0.5:  # so that calls of several requests proceed further
+        if rng.random() < 0.5:  # so that calls of several requests proceed further
             return [FakeReply(json.dumps(document).encode())]
-        return [FakeReply(mutated(document, dice))]
+        return [FakeReply(mutated(document, rng))]
 
     def document(self, verb: list[str]) -> Any:
         page = {"total": 1, "offset": 0, "limit": 256}
@@ -113,31 +113,31 @@ class Liar:
                 return CONSUMER
             case ["INFO"]:
                 return ACCOUNT
-        if self._dice.random() < 0.2:
+        if self._rng.random() < 0.2:
             return {"error": ERROR}
-        return FLOW if self._dice.random() < 0.2 else PUB_ACK
+        return FLOW if self._rng.random() < 0.2 else PUB_ACK
 
     def _message(self) -> FakeReply:
-        dice = self._dice
-        numbers = [dice.choice(["1", "1", *NUMBERS]) for _ in range(5)]
+        rng = self._rng
+        numbers = [rng.choice(["1", "1", *NUMBERS]) for _ in range(5)]
         reply = f"$JS.ACK.S.C.{'.'.join(numbers)}"
         return FakeReply(
             b"x", subject=b"s", reply=reply.replace("..", ".0.").encode()[:4000]
         )
 
     def _status(self, usual: str = "404 No Messages") -> FakeReply:
-        status = self._dice.choice([usual, *STATUSES])
-        given = {name: "1" for name in HEADERS if self._dice.random() < 0.3}
+        status = self._rng.choice([usual, *STATUSES])
+        given = {name: "1" for name in HEADERS if self._rng.random() < 0.3}
         return FakeReply(b"", self._block(given, f" {status}"))
 
     def _block(self, headers: dict[str, str], status: str = "") -> bytes:
-        for _ in range(self._dice.randrange(3)):
-            name = self._dice.choice(HEADERS)
-            if self._dice.random() < 0.3:
+        for _ in range(self._rng.randrange(3)):
+            name = self._rng.choice(HEADERS)
+            if self._rng.random() < 0.3:
                 headers.pop(name, None)
             else:
-                value = self._dice.choice([*NUMBERS, "0001-01-01T00:00:00+05:00"])
-                headers[self._dice.choice([*DIRECT, name])] = value
+                value = self._rng.choice([*NUMBERS, "0001-01-01T00:00:00+05:00"])
+                headers[self._rng.choice([*DIRECT, name])] = value
         lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
         return f"NATS/1.0{status}\r\n{''.join(lines)}\r\n".encode()
 
@@ -222,13 +222,13 @@ CALLS: dict[str, Callable[[JetStream], object]] = {
 
 
 @pytest.fixture
-def dice(request: pytest.FixtureRequest) -> random.Random:
+def rng(request: pytest.FixtureRequest) -> random.Random:
     return seeded(request.node.name)
 
 
 @pytest.fixture
-def liar(dice: random.Random) -> Liar:
-    return Liar(dice)
+def liar(rng: random.Random) -> Liar:
+    return Liar(rng)
 
 
 @pytest.fixture
@@ -292,9 +292,9 @@ def test_numbers_in_headers_may_be_anything(number: str) -> None:
 
 
 def test_batch_searches_have_results_or_typed_errors(
-    dice: random.Random,
+    rng: random.Random,
 ) -> None:
-    liar = Liar(dice)
+    liar = Liar(rng)
     searching = False
 
     def answer(subject: str, payload: bytes) -> list[FakeReply]:

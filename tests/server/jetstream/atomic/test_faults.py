@@ -349,7 +349,7 @@ def kill_in_the_middle(
     """Publish batches while the server is killed, at least `kills` times, until `enough`."""
     server = own_server()
     ledger = Ledger("kill")
-    dice = seeded()
+    rng = seeded()
     killing_ended = threading.Event()
     with connect(server.url, Events(), connect_timeout=2) as nc:
         js = nc.jetstream()
@@ -361,17 +361,17 @@ def kill_in_the_middle(
                     if number >= kills and enough(ledger):
                         break
                     wait_for(lambda n=number: ledger.verdicts["stored"] >= 2 * n + 2)  # type: ignore[misc]
-                    time.sleep(dice.uniform(0, 0.25))
+                    time.sleep(rng.uniform(0, 0.25))
                     server.kill()
-                    time.sleep(dice.uniform(0, 0.1))
+                    time.sleep(rng.uniform(0, 0.1))
                     server.start(60)
             finally:
                 killing_ended.set()
 
         killing = Thread(kill)
         while not killing_ended.is_set():
-            kind = dice.choice([{}, {}, {"ack_first": True}, {"ack_first": False}])
-            ledger.publish(js, dice.choice([1, 2, 30, 200]), timeout=5, **kind)
+            kind = rng.choice([{}, {}, {"ack_first": True}, {"ack_first": False}])
+            ledger.publish(js, rng.choice([1, 2, 30, 200]), timeout=5, **kind)
         killing.result()
         wait_for(lambda: nc.is_connected)
         assert ledger.publish(js, timeout=LONG) == "stored"

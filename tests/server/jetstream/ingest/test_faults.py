@@ -100,13 +100,13 @@ def cut_campaign(
     js: JetStream, proxy: FaultProxy, unique: str, seed: int, *, ids: bool
 ) -> int:
     """Cut the connection repeatedly after a number of bytes, in either direction."""
-    dice = seeded(seed)
+    rng = seeded(seed)
     payloads = numbers(1500)
     subject = f"{unique}.{seed}"
     # The last cut may come while the connection is being drained.
     lost = contextlib.suppress(errors.ConnectionLostError)
     with lost, connect(proxy.url, Events()) as nc:
-        ingest = nc.jetstream().fast_ingest(flow=dice.choice([5, 50, 500]))
+        ingest = nc.jetstream().fast_ingest(flow=rng.choice([5, 50, 500]))
 
         def work() -> None:
             try:
@@ -118,13 +118,11 @@ def cut_campaign(
                 pass
 
         thread = Thread(work)
-        for _ in range(dice.choice([1, 1, 2, 5])):
-            side: Any = dice.choice(["client", "server"])
+        for _ in range(rng.choice([1, 1, 2, 5])):
+            side: Any = rng.choice(["client", "server"])
             most = 150_000 if side == "server" else 4_000
-            proxy.cut_after(
-                dice.randrange(1, most), side, dice.choice(["reset", "fin"])
-            )
-            time.sleep(dice.random() * 0.1)
+            proxy.cut_after(rng.randrange(1, most), side, rng.choice(["reset", "fin"]))
+            time.sleep(rng.random() * 0.1)
         thread._future.result(30)
     proxy.cut_after(1 << 40, "client")
     proxy.cut_after(1 << 40, "server")

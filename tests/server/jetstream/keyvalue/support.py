@@ -68,24 +68,24 @@ class Writers:
                 pass
 
     def _run(self, bucket: jsync.KeyValue, number: int) -> None:
-        dice = random.Random(number)
+        rng = random.Random(number)
         while not self._over.is_set():
             self._go.wait()
             with self._writing[number]:
                 if self._go.is_set() and not self._over.is_set():
-                    self._write(bucket, dice, number)
+                    self._write(bucket, rng, number)
             self._over.wait(0.001)
 
-    def _write(self, bucket: jsync.KeyValue, dice: random.Random, number: int) -> None:
-        key = f"{number}.{dice.randrange(5000)}"
+    def _write(self, bucket: jsync.KeyValue, rng: random.Random, number: int) -> None:
+        key = f"{number}.{rng.randrange(5000)}"
         try:
-            if dice.random() < 0.1:
+            if rng.random() < 0.1:
                 bucket.delete(f"k.{key}", timeout=2)
-            elif dice.random() < 0.8:
+            elif rng.random() < 0.8:
                 bucket.put(f"k.{key}", b"x", timeout=2)
             else:
-                change = bucket.purge if dice.random() < 0.3 else bucket.put
-                change(f"p.{number}.{dice.randrange(20)}", timeout=2)
+                change = bucket.purge if rng.random() < 0.3 else bucket.put
+                change(f"p.{number}.{rng.randrange(20)}", timeout=2)
             self.done += 1
         except (errors.Error, OSError):
             self.failed += 1  # the server may have stored it

@@ -38,7 +38,7 @@ KILLS = [2, pytest.param(20, marks=pytest.mark.fault)]
 def test_watches_and_live_copies_match_after_each_kill(
     own_server: StartServer, kills: int
 ) -> None:
-    server, dice = own_server(), seeded(kills)
+    server, rng = own_server(), seeded(kills)
     with (
         FaultProxy("127.0.0.1", server.port) as proxy,
         connect(server.url, Events()) as near,
@@ -68,7 +68,7 @@ def test_watches_and_live_copies_match_after_each_kill(
                 count = writers.done
                 wait_for(functools.partial(written, writers, count + 100), LONG)
                 if number % 2:
-                    proxy.cut_after(dice.randrange(1, 20_000), "client")
+                    proxy.cut_after(rng.randrange(1, 20_000), "client")
                 server.kill()
                 server.start()
                 wait_for(functools.partial(written, writers, count + 200), LONG)

@@ -274,9 +274,9 @@ def test_the_end_comes_while_others_keep_writing(
     stop = threading.Event()
 
     def write() -> None:
-        dice = random.Random(1)
+        rng = random.Random(1)
         while not stop.is_set():
-            key = dice.choice(MANY)
+            key = rng.choice(MANY)
             written[key] = kv.put(key)
             times[key] += 1
 
@@ -312,10 +312,10 @@ def test_keys_that_others_replace_are_in_every_list(
     stop = threading.Event()
 
     def write(kv: jsync.KeyValue) -> None:
-        dice = random.Random(1)
+        rng = random.Random(1)
         while not stop.is_set():
-            kv.put(dice.choice(keys))
-            time.sleep(dice.random() * 0.002)
+            kv.put(rng.choice(keys))
+            time.sleep(rng.random() * 0.002)
 
     with jsync.connect(server.url) as other:
         writing = Thread(write, other.jetstream().key_value(bucket.bucket))

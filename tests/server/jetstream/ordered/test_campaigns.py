@@ -32,10 +32,10 @@ pytestmark = [pytest.mark.server, pytest.mark.fault]
 def test_order_is_exact_despite_cuts_and_kills(
     own_server: StartServer,
 ) -> None:
-    count, dice = 100_000, seeded()
+    count, rng = 100_000, seeded()
     server = own_server()
     events = sorted(
-        [(dice.randrange(count), "cut") for _ in range(50)]
+        [(rng.randrange(count), "cut") for _ in range(50)]
         + [(count * n // 6, "kill") for n in range(1, 6)]
     )
     with (
@@ -56,7 +56,7 @@ def test_order_is_exact_despite_cuts_and_kills(
                 while events and events[0][0] < len(got):
                     _, event = events.pop(0)
                     if event == "cut":
-                        proxy.cut_after(dice.randrange(1, 100_000), "client")
+                        proxy.cut_after(rng.randrange(1, 100_000), "client")
                     else:
                         server.kill()
                         server.start()
@@ -74,11 +74,11 @@ class Ways:
     def __init__(
         self,
         consumer: jsync.OrderedConsumer,
-        dice: random.Random,
+        rng: random.Random,
         take: Callable[[Any], None],
     ) -> None:
         self.consumer = consumer
-        self.dice = dice
+        self.rng = rng
         self.take = take
 
     def take_all(self, messages: Iterator[Any]) -> None:
@@ -86,8 +86,8 @@ class Ways:
             self.take(msg)
 
     def ended_by(self, name: str) -> None:
-        messages = self.consumer.messages(max_messages=self.dice.choice([1, 50, 500]))
-        timer = threading.Timer(self.dice.random() / 20, getattr(messages, name))
+        messages = self.consumer.messages(max_messages=self.rng.choice([1, 50, 500]))
+        timer = threading.Timer(self.rng.random() / 20, getattr(messages, name))
         timer.start()
         self.take_all(iter(messages))
         timer.join()
@@ -99,26 +99,26 @@ class Ways:
         self.ended_by("drain")
 
     def left(self) -> None:
-        for msg in islice(self.consumer.messages(), self.dice.randrange(1, 200)):
+        for msg in islice(self.consumer.messages(), self.rng.randrange(1, 200)):
             self.take(msg)
 
     def counted(self) -> None:
         with self.consumer.messages(max_messages=10) as messages:
-            for _ in range(self.dice.randrange(100)):
+            for _ in range(self.rng.randrange(100)):
                 self.take(messages.next(LONG))
 
     def to_the_end(self) -> None:
         self.take_all(iter(self.consumer.messages(until_end=True)))
 
     def fetched(self) -> None:
-        self.take_all(self.consumer.fetch(self.dice.randrange(1, 60), timeout=1))
+        self.take_all(self.consumer.fetch(self.rng.randrange(1, 60), timeout=1))
 
     def fetched_at_once(self) -> None:
         self.take_all(self.consumer.fetch_nowait(40))
 
     def partly_fetched(self) -> None:
         for msg in islice(
-            self.consumer.fetch(30, timeout=1), self.dice.randrange(1, 20)
+            self.consumer.fetch(30, timeout=1), self.rng.randrange(1, 20)
         ):
             self.take(msg)
 
@@ -127,14 +127,14 @@ class Ways:
             self.take(self.consumer.next(1))
 
     def consumed(self) -> None:
-        count = self.dice.randrange(1, 100)
+        count = self.rng.randrange(1, 100)
         with self.consumer.consume(
             self.take, stop_after=count, on_exception="stop"
         ) as work:
             assert work.wait(LONG)
 
     def any(self) -> None:
-        self.dice.choice(
+        self.rng.choice(
             [
                 *(self.stopped, self.drained, self.left, self.counted),
                 *(self.to_the_end, self.fetched, self.fetched_at_once),
@@ -162,13 +162,13 @@ def test_every_read_continues_exactly_where_the_last_stopped(
                     writer.publish("S.a", b"x")
 
         def harm() -> None:
-            dice = seeded(seed)
-            while not over.wait(dice.random() / 10):
-                match dice.randrange(3):
+            rng = seeded(seed)
+            while not over.wait(rng.random() / 10):
+                match rng.randrange(3):
                     case 0:
                         proxy.cut()
                     case 1:
-                        proxy.cut_after(dice.randrange(1, 20_000), "client")
+                        proxy.cut_after(rng.randrange(1, 20_000), "client")
                     case _:
                         delete_consumers(writer, stream)
 

@@ -160,14 +160,14 @@ def test_an_ordered_read_survives_cuts_at_any_place(
     far_stream: jsync.Stream,
     proxy: FaultProxy,
 ) -> None:
-    dice = random.Random(1)
+    rng = random.Random(1)
     fill(nc, stream, 5000)
     got: list[int] = []
     with far_stream.ordered_consumer().messages(stop_after=5000) as messages:
         for msg in messages:
             got.append(int(msg.data))
             if len(got) % 500 == 0:
-                proxy.cut_after(dice.randrange(30_000), "client")
+                proxy.cut_after(rng.randrange(30_000), "client")
     assert got == list(range(5000))
 
 

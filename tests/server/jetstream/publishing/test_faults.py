@@ -187,7 +187,7 @@ def test_many_publishers_leave_nothing_in_the_connection(
 @pytest.mark.fault
 @pytest.mark.parametrize("resend", [False, True])
 def test_a_campaign_of_cuts_and_kills(own_server: StartServer, resend: bool) -> None:
-    dice = seeded()
+    rng = seeded()
     server = own_server()
     writers, until = 3, time.monotonic() + SECONDS
     sent: list[list[tuple[bytes, jsync.PubAckFuture]]] = [[] for _ in range(writers)]
@@ -222,20 +222,20 @@ def test_a_campaign_of_cuts_and_kills(own_server: StartServer, resend: bool) -> 
 
             def harm() -> None:
                 while time.monotonic() < until - 1:
-                    time.sleep(dice.uniform(0.02, 0.4))
-                    match dice.randrange(6):
+                    time.sleep(rng.uniform(0.02, 0.4))
+                    match rng.randrange(6):
                         case 0:
                             server.kill()
                             server.start()
                         case 1:
-                            proxy.cut(dice.choice(["reset", "fin"]))
+                            proxy.cut(rng.choice(["reset", "fin"]))
                         case 2:
-                            proxy.deaf(dice.choice(["client", "server"]))
-                            time.sleep(dice.uniform(0, 0.3))
+                            proxy.deaf(rng.choice(["client", "server"]))
+                            time.sleep(rng.uniform(0, 0.3))
                             proxy.hear()
                         case _:
-                            side: Side = dice.choice(["client", "server"])
-                            proxy.cut_after(dice.randrange(100_000), side)
+                            side: Side = rng.choice(["client", "server"])
+                            proxy.cut_after(rng.randrange(100_000), side)
                 done.set()
 
             harm()

@@ -58,7 +58,7 @@ def by_duckdb(rows: jsync.ArrowRange) -> tuple[int, int, int]:
 def test_threads_of_other_libraries_read_each_row_once(
     own_server: StartServer, read: Callable[[jsync.ArrowRange], tuple[int, int, int]]
 ) -> None:
-    dice, server = seeded(), own_server()
+    rng, server = seeded(), own_server()
     with (
         FaultProxy("127.0.0.1", server.port) as proxy,
         connect(server.url, Events()) as near,
@@ -75,7 +75,7 @@ def test_threads_of_other_libraries_read_each_row_once(
         threads = [Thread(read, rows) for rows in ranges]
         cuts = kills = 0
         while not all(thread.ended for thread in threads):
-            size = int(10 ** dice.uniform(4, 7))
+            size = int(10 ** rng.uniform(4, 7))
             links, kills_due = proxy.connections, cuts % 8 == 7 and kills < 3
             if kills_due:
                 server.kill()

@@ -170,7 +170,7 @@ def test_cuts_anywhere_lose_nothing_and_repeat_nothing_confirmed(
     stream.create_consumer(durable_name="cut", ack_wait=ack_wait, max_ack_pending=1000)
     consumer = far.jetstream().stream(stream.name).consumer("cut")
     fill(nc, stream, count)
-    ledger, told, dice = Ledger(), Recorder(), seeded(count, cuts)
+    ledger, told, rng = Ledger(), Recorder(), seeded(count, cuts)
     allowed = 0
 
     def handle(msg: jsync.JetStreamMsg) -> None:
@@ -179,8 +179,8 @@ def test_cuts_anywhere_lose_nothing_and_repeat_nothing_confirmed(
 
     with consumer.consume(handle, **options, **QUICK, on_error=told) as consuming:
         for number in range(1, cuts + 1):
-            to: Side = dice.choice(("client", "server"))
-            proxy.cut_after(dice.randrange(1, count * 150 // cuts), to)
+            to: Side = rng.choice(("client", "server"))
+            proxy.cut_after(rng.randrange(1, count * 150 // cuts), to)
             allowed = number * count // cuts
             wait_for(
                 lambda cut=number, seen=allowed: (  # type: ignore[misc]

@@ -32,7 +32,7 @@ class BadLine:
 
     def __init__(self, proxy: FaultProxy, seed: int) -> None:
         self._proxy = proxy
-        self._dice = seeded(seed)
+        self._rng = seeded(seed)
         self.stopped = False
         self._keeps: Callable[[bytes, Side], bytes] = frame_filter(self._is_kept)
         proxy.rewrite(self._pass)
@@ -47,12 +47,12 @@ class BadLine:
             return True
         if to == "client":
             pushed = b"$JS.ACK." in frame[:200] or b"NATS/1.0 100" in frame[:300]
-            return not pushed or self._dice.random() > 0.005
-        return not frame.startswith(b"PUB $JS.FC.") or self._dice.random() > 0.3
+            return not pushed or self._rng.random() > 0.005
+        return not frame.startswith(b"PUB $JS.FC.") or self._rng.random() > 0.3
 
     def break_often(self, until: threading.Event) -> None:
-        while not until.wait(self._dice.uniform(0.05, 0.5)):
-            self._proxy.cut(self._dice.choice(["reset", "fin"]))
+        while not until.wait(self._rng.uniform(0.05, 0.5)):
+            self._proxy.cut(self._rng.choice(["reset", "fin"]))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -126,9 +126,9 @@ def test_message_gaps_messages_of_no_consumer_are_skipped(
 
 
 def test_message_gaps_are_found_after_every_loss() -> None:
-    dice = random.Random(11)
+    rng = random.Random(11)
     for _ in range(50):
-        sent = [n for n in range(1, 200) if dice.random() > 0.2]
+        sent = [n for n in range(1, 200) if rng.random() > 0.2]
         desk = Desk()
         desk.trail.start(0, 0)
         found = desk.step(*sent)

@@ -146,10 +146,10 @@ def of(rows: list[tuple[str, bytes]]) -> Digest:
 
 @given(DIGESTS, st.randoms(use_true_random=False), st.integers(1, 4))
 def test_a_digest_ignores_how_rows_are_partitioned(
-    rows: list[tuple[str, bytes]], dice: Random, parts: int
+    rows: list[tuple[str, bytes]], rng: Random, parts: int
 ) -> None:
     whole = of(rows)
-    dice.shuffle(rows)
+    rng.shuffle(rows)
     size = len(rows) // parts + 1
     assert total(of(rows[at : at + size]) for at in range(0, len(rows), size)) == whole
 
