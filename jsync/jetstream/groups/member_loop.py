@@ -43,9 +43,9 @@ from ...errors import (
 )
 from ..consumer import Consumer
 from ..management import delete_consumer, upsert_consumer
+from ..pulls.consumer_check import CONFIRM_SECONDS
 from ..pulls.engine import fetch_request
 from ..pulls.inbox import PullTarget
-from ..pulls.presence import CONFIRM_SECONDS
 from ..pulls.priority import PriorityOptions
 from ..pulls.pull import Pull
 from ..retries.engine import extension_interval

@@ -22,10 +22,10 @@ from ...errors import (
     NoRespondersError,
 )
 from ...validation import format_seconds
+from .consumer_check import ConsumerCheck
 from .delivery import Delivery
 from .engine import UNLIMITED, HeartbeatMonitor, PullEngine
 from .inbox import PullInbox
-from .presence import Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +69,7 @@ class ContinuousPull(Delivery):
         """True while the main thread refills, or after Ctrl-C has interrupted it there."""
         self._connected = monotonic()
         self._heartbeats = HeartbeatMonitor(limits.idle_heartbeat, self._connected)
-        self._presence: Presence | None = None  # made for the first check
+        self._consumer_check: ConsumerCheck | None = None  # made for the first check
         self._inbox = PullInbox(
             target,
             on_status=self._on_status,
@@ -220,7 +220,7 @@ class ContinuousPull(Delivery):
         ):
             self.report(reaction.report)
         if isinstance(reaction.report, NoRespondersError):
-            self._check_presence()
+            self._check_consumer()
         if reaction.end is not None:
             self.end(reaction.end)
         else:
@@ -273,22 +273,24 @@ class ContinuousPull(Delivery):
 
     def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
         self.report(error)
-        self._check_presence()
+        self._check_consumer()
         self._restart()
 
-    def _check_presence(self) -> None:
+    def _check_consumer(self) -> None:
         with self._lock:
             if self._stopped:
                 return
-            if self._presence is None:
-                self._presence = Presence(self._inbox.target.api, self.name, self.end)
-        self._presence.check()
+            if self._consumer_check is None:
+                self._consumer_check = ConsumerCheck(
+                    self._inbox.target.api, self.name, self.end
+                )
+        self._consumer_check.check()
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         with self._lock:
             self._engine.on_lost(*self._update_counts())
-        if self._presence is not None:
-            self._presence.reset()
+        if self._consumer_check is not None:
+            self._consumer_check.reset()
         self._heartbeats.pause()
         self._unwatch()
 
@@ -327,16 +329,16 @@ class ContinuousPull(Delivery):
         self._unwatch()
 
     def _stop_requests(self) -> None:
-        with self._lock:  # so that no other thread creates the presence now
+        with self._lock:  # so that no other thread creates the check now
             self._stopped = True
-        if self._presence is not None:
-            self._presence.stop()
+        if self._consumer_check is not None:
+            self._consumer_check.stop()
 
     def close_nowait(self) -> None:
         """Stop without waiting. For finalisers."""
         self._stopped = True
-        if self._presence is not None:
-            self._presence.close_nowait()
+        if self._consumer_check is not None:
+            self._consumer_check.close_nowait()
         self._unwatch()
         self._inbox.close_nowait()
 

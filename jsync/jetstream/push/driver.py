@@ -19,10 +19,10 @@ from ...core.sync import ForkSafeRLock
 from ...errors import ConsumerDeletedError, Error, MissedHeartbeatError
 from ...validation import format_seconds
 from .. import management
+from ..pulls.consumer_check import ConsumerCheck
 from ..pulls.delivery import Delivery, is_ack_of, nak_unread, take_all
 from ..pulls.engine import HeartbeatMonitor
 from ..pulls.inbox import IN_FLIGHT_TIMEOUT
-from ..pulls.presence import Presence
 from .engine import (
     HEARTBEATS_MISSED,
     FlowControl,
@@ -88,7 +88,7 @@ class PushDelivery(Delivery):
         self._flow = FlowControl()
         self._unread: deque[JetStreamMsg] = deque()
         self._heartbeats: HeartbeatMonitor | None = None
-        self._presence: Presence | None = None
+        self._consumer_check: ConsumerCheck | None = None
         """Checks that the consumer exists. None if a lost consumer is replaced instead."""
         self.mailbox = JetStreamMailbox(
             session.write_buffer,
@@ -167,7 +167,9 @@ class PushDelivery(Delivery):
             self._heartbeats = HeartbeatMonitor(
                 interval, monotonic(), heartbeat_timeout or HEARTBEATS_MISSED * interval
             )
-        self._presence = Presence(self.api, self.name, self.end, self._replaced_by)
+        self._consumer_check = ConsumerCheck(
+            self.api, self.name, self.end, self._replaced_by
+        )
         self._watch_arrivals()
 
     def _replaced_by(self, info: ConsumerInfo) -> str | None:
@@ -264,14 +266,14 @@ class PushDelivery(Delivery):
         if watch is not None:
             seconds = watch.next_check_in(self.mailbox.last_arrival, monotonic())
             self._watch = self.session.call_later(seconds, self._check_heartbeat)
-        elif self._presence is not None:
+        elif self._consumer_check is not None:
             self._watch = self.session.call_later(SILENCE_SECONDS, self._check_silence)
 
     def _check_silence(self) -> None:
-        if self.mailbox.closed or self._presence is None:
+        if self.mailbox.closed or self._consumer_check is None:
             return
         if monotonic() - self.mailbox.last_arrival >= SILENCE_SECONDS:
-            self._presence.check()
+            self._consumer_check.check()
         self._watch_arrivals()
 
     def _check_heartbeat(self) -> None:
@@ -289,14 +291,14 @@ class PushDelivery(Delivery):
 
     def _on_heartbeat_missed(self, error: MissedHeartbeatError) -> None:
         self.report(error)
-        if self._presence is not None:
-            self._presence.check()
+        if self._consumer_check is not None:
+            self._consumer_check.check()
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         with self._lock:
             self._flow.lost()
-        if self._presence is not None:
-            self._presence.reset()
+        if self._consumer_check is not None:
+            self._consumer_check.reset()
         if self._heartbeats is not None:
             self._heartbeats.pause()
         self._unwatch()
@@ -305,9 +307,9 @@ class PushDelivery(Delivery):
         if self._heartbeats is not None:
             self._heartbeats.resume(monotonic())
         self._watch_arrivals()
-        if self._presence is not None:
+        if self._consumer_check is not None:
             # No request goes to a push consumer, so no 503 reveals that it is gone.
-            self._presence.check()
+            self._consumer_check.check()
 
     # The end --------------------------------------------------------------------------
 
@@ -315,8 +317,8 @@ class PushDelivery(Delivery):
         """Take no more. The reader gets what is buffered, then `error` or the end."""
         if not self.mailbox.closed or discard:
             self.mailbox.close(error, discard=discard)
-        if self._presence is not None:
-            self._presence.stop()
+        if self._consumer_check is not None:
+            self._consumer_check.stop()
         self.session.unsubscribe(self.mailbox.sid)
         self._unwatch()
 
@@ -344,8 +346,8 @@ class PushDelivery(Delivery):
     def abandon(self) -> None:
         """End without waiting, because no reader is left. For finalisers."""
         self.consumer.delete_on_drain(self.api, self.info)
-        if self._presence is not None:
-            self._presence.close_nowait()
+        if self._consumer_check is not None:
+            self._consumer_check.close_nowait()
         mailbox = self.mailbox
         if mailbox.closed:
             # Break the reference cycle here: the garbage collector may find it only

@@ -76,7 +76,7 @@ class OrderedPush(PushDelivery):
             self._factory.schedule_delete()
             raise
         self.bind(info, created=True, heartbeat_timeout=heartbeat_timeout)
-        self._presence = None  # the read replaces a consumer that is gone
+        self._consumer_check = None  # the read replaces a consumer that is gone
         self._ordered.created_at = monotonic()
         self._ordered.state.try_to(ReadState.LIVE)
         # Look on the I/O thread, where the events happen.

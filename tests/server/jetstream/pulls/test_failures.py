@@ -9,7 +9,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.pulls import presence
+from jsync.jetstream.pulls import consumer_check
 
 from ....support.connection_faults import Events, connect
 from ....support.servers import wait_for
@@ -218,7 +218,7 @@ def test_a_deletion_while_disconnected_ends_it(
     delete: Callable[[jsync.Stream, jsync.Consumer], None],
 ) -> None:
     """The server announces a deletion only to clients that are connected."""
-    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(consumer_check, "CONFIRM_SECONDS", 0.1)
     told = Recorder()
 
     def end(consuming: Any) -> None:
@@ -251,7 +251,7 @@ def test_reading_continues_when_a_consumer_returns_in_time(
     events: Events,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 2.0)
+    monkeypatch.setattr(consumer_check, "CONFIRM_SECONDS", 2.0)
     handler, told = Handler(), Recorder()
     with far_worker.consume(handler, on_error=told) as consuming:
         proxy.refuse()

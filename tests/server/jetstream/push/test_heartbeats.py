@@ -8,7 +8,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.pulls import presence
+from jsync.jetstream.pulls import consumer_check
 from jsync.jetstream.push import driver
 
 from ....support.connection_faults import Events, connect
@@ -127,7 +127,7 @@ def test_a_deleted_consumer_is_noticed_by_its_silence(
     monkeypatch: pytest.MonkeyPatch,
     heartbeat: float | None,
 ) -> None:
-    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(consumer_check, "CONFIRM_SECONDS", 0.1)
     monkeypatch.setattr(driver, "SILENCE_SECONDS", 0.2)
     problems = Recorder()
     sub = js.subscribe(subject, idle_heartbeat=heartbeat, on_error=problems)
@@ -150,7 +150,7 @@ def test_a_replaced_consumer_ends_its_former_readers(
     how: str,
 ) -> None:
     """A consumer of the same name exists, but sends nothing to those who read the former one."""
-    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(consumer_check, "CONFIRM_SECONDS", 0.1)
     monkeypatch.setattr(driver, "SILENCE_SECONDS", 0.2)
     former = stream.create_push_consumer(
         durable_name="pushed", deliver_subject=f"to.{unique}", idle_heartbeat=heartbeat
@@ -178,7 +178,7 @@ def test_a_consumer_created_again_alike_is_read_on(
     subject: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(consumer_check, "CONFIRM_SECONDS", 0.1)
     options: dict[str, Any] = {
         "durable_name": "pushed",
         "deliver_subject": f"to.{unique}",
@@ -203,7 +203,7 @@ def test_a_consumer_deleted_while_disconnected_ends_a_push(
     unique: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(consumer_check, "CONFIRM_SECONDS", 0.1)
     pushed = stream.create_push_consumer(
         durable_name="pushed", deliver_subject=f"to.{unique}"
     )

@@ -30,7 +30,7 @@ CONFIRM_SECONDS: Final = 5.0
 the servers of a cluster may not know all consumers right after their start."""
 
 
-class Presence:
+class ConsumerCheck:
     """Looks up a consumer after a sign that it is gone, such as no responders.
 
     The deletion of a consumer is announced only to clients that are connected at that moment.
@@ -137,7 +137,7 @@ class Presence:
         self._on_deleted, self._replaced = _ignore, None
 
     def __repr__(self) -> str:
-        return f"<Presence of {self._name}>"
+        return f"<ConsumerCheck of {self._name}>"
 
 
 def _ignore(_: ConsumerDeletedError) -> None:
