@@ -25,8 +25,8 @@ from ...errors import (
 from ..pulls.engine import MIN_GRACE, grace_after
 from ..pulls.pull import MIN_PULL_SECONDS, Pull
 from ..replies import ONE_REPLY
-from ..stream_end.driver import stream_rest
-from ..stream_end.engine import rest_steps
+from ..stream_end.driver import stream_pending
+from ..stream_end.engine import pending_steps
 from .engine import NextAction
 
 if TYPE_CHECKING:
@@ -260,9 +260,9 @@ class OrderedFetch:
             return False  # the only server is the leader
         cursor = factory.cursor
         try:
-            rest = stream_rest(
+            pending = stream_pending(
                 factory.api,
-                lambda: rest_steps(
+                lambda: pending_steps(
                     factory.stream, cursor.filters, cursor.position, self._end
                 ),
                 max(self._deadline, monotonic() + MIN_GRACE),
@@ -270,8 +270,8 @@ class OrderedFetch:
         except (PermissionsError, JetStreamNotEnabledError):
             return False  # this client may not query the leader
         if self._end is None:
-            self._end = rest.end.sequence
-        match cursor.on_rest(rest, cursor.position, monotonic()):
+            self._end = pending.end.sequence
+        match cursor.on_pending(pending, cursor.position, monotonic()):
             case NextAction.END:
                 return False
             case NextAction.RESET:

@@ -23,7 +23,7 @@ from ...errors import (
 from ..pulls.driver import ContinuousPull
 from ..pulls.engine import StatusKind, classify_status
 from ..stream_end.driver import follow
-from ..stream_end.engine import Rest, rest_steps
+from ..stream_end.engine import PendingMessages, pending_steps
 from .engine import NextAction, ReadState
 from .session import OrderedSession
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .factory import ConsumerFactory
 
 MIN_POLL_INTERVAL = 0.1
-"""Seconds of silence until the rest is first requested of the messages."""
+"""Seconds of silence until the leader is first asked for pending messages."""
 
 ANNOUNCE_SECONDS: Final = 1.0
 """Seconds after its creation in which a consumer may not be known to our server yet.
@@ -220,7 +220,7 @@ class OrderedPull(ContinuousPull):
         return poll != self._polls or not self._ordered.is_live
 
     def _poll(self, poll: int) -> None:
-        """Request the rest after some silence, because it may be deleted or withheld."""
+        """Ask for pending messages after a silence: they may be deleted, or withheld."""
         ordered = self._ordered
         if self._is_obsolete(poll) or not (
             self._cursor.until is not None
@@ -277,27 +277,29 @@ class OrderedPull(ContinuousPull):
         after = self.position
         follow(
             self._factory.api,
-            rest_steps(
+            pending_steps(
                 self._factory.stream, self._cursor.filters, after, self._cursor.until
             ),
-            lambda rest: self._on_rest(poll, after, rest),
+            lambda pending: self._on_pending(poll, after, pending),
         )
 
-    def _on_rest(self, poll: int, after: int, rest: Rest | Error) -> None:
+    def _on_pending(
+        self, poll: int, after: int, pending: PendingMessages | Error
+    ) -> None:
         if self._is_obsolete(poll):
             return
-        if isinstance(rest, Error):
-            self._on_request_failed(poll, rest)
+        if isinstance(pending, Error):
+            self._on_request_failed(poll, pending)
             return
-        step = self._next_action(rest, after)
+        step = self._next_action(pending, after)
         if step is not None:
             self._act(step, poll, BEHIND_LEADER)
 
-    def _next_action(self, rest: Rest, after: int) -> NextAction | None:
+    def _next_action(self, pending: PendingMessages, after: int) -> NextAction | None:
         """Return the next step by the leader's answer, or None if it ended the read."""
         try:
             with self._lock:
-                return self._cursor.on_rest(rest, after, monotonic())
+                return self._cursor.on_pending(pending, after, monotonic())
         except Error as final:
             self.end(final)
             return None
@@ -329,13 +331,13 @@ class OrderedPull(ContinuousPull):
         with self._lock:
             return max(self._cursor.position, self._ordered.order.stream_sequence)
 
-    def leave_if_behind(self, rest: Rest, after: int) -> None:
+    def leave_if_behind(self, pending: PendingMessages, after: int) -> None:
         """Leave a server that lacks messages after `after`, which the leader has."""
         ordered = self._ordered
         # A server without an open pull owes nothing.
         if not ordered.is_live or self.position != after or not self._is_open():
             return
-        if self._next_action(rest, after) is NextAction.RESET:
+        if self._next_action(pending, after) is NextAction.RESET:
             ordered.reset(JetStreamError(BEHIND_LEADER))
 
     # The connection -------------------------------------------------------------------

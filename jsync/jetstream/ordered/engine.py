@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ...models import ConsumerInfo, StreamInfo
-    from ..stream_end.engine import Rest, StreamEnd
+    from ..stream_end.engine import PendingMessages, StreamEnd
 
 INACTIVE_THRESHOLD: Final = 30.0
 """Seconds that a consumer stays if its deletion was lost with the connection."""
@@ -141,7 +141,9 @@ class NextAction(Enum):
     """The next step of a read."""
 
     WAIT = "more will come"
-    QUERY_LEADER = "its server has nothing more, so query the leader for the rest"
+    QUERY_LEADER = (
+        "its server has nothing more, so query the leader for pending messages"
+    )
     NEXT = "another consumer goes on, as was planned"
     RESET = "another consumer goes on, since something was lost"
     END = "all is read"
@@ -366,15 +368,17 @@ class Cursor:
             return NextAction.RESET
         return NextAction.WAIT
 
-    def on_rest(self, rest: Rest, stream_sequence: int, now: float) -> NextAction:
+    def on_pending(
+        self, pending: PendingMessages, stream_sequence: int, now: float
+    ) -> NextAction:
         """Return the next step by the leader's reply, when the consumer's server has no more.
 
         `stream_sequence` is the last one that has arrived. Raises `StreamNotFoundError` if
         this is another stream.
         """
         self._failures = 0
-        self.check_stream(rest.end.info)
-        if rest.first is not None:
+        self.check_stream(pending.end.info)
+        if pending.first is not None:
             self._shorter = 0
             lagging = self.name, stream_sequence
             if self._lagging is None or self._lagging[:2] != lagging:
@@ -385,7 +389,7 @@ class Cursor:
         # A stream may come back from a crash with less than it had. A new leader of
         # nats-server 2.10 may have less until it has read its own log.
         self._shorter += 1
-        shorter = self.until is not None and rest.end.sequence < self.until
+        shorter = self.until is not None and pending.end.sequence < self.until
         return (
             NextAction.WAIT
             if shorter and self._shorter <= MAX_STALE_REPLIES

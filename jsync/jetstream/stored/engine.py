@@ -32,14 +32,14 @@ from ...models.stored import is_stored, parse_direct_headers
 from ...validation import check_int
 from ..features import DIRECT_BATCH, unsupported
 from ..replies import ONE_REPLY, api_error
-from ..stream_end.engine import rest_steps
+from ..stream_end.engine import pending_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ..._fast import DirectGetReply, Mailbox, Msg
     from ..steps import Steps
-    from ..stream_end.engine import Rest
+    from ..stream_end.engine import PendingMessages
 
 Item = TypeVar("Item")
 
@@ -146,10 +146,10 @@ class PagedReader(ABC, Generic[Item]):
 
     # The end --------------------------------------------------------------------------
 
-    def rest(self, stream: str) -> Steps[Rest]:
-        """Query the leader for messages after the last one, see `rest_steps`."""
+    def pending(self, stream: str) -> Steps[PendingMessages]:
+        """Query the leader for messages after the last one, see `pending_steps`."""
         first = self._first_selection()
-        return rest_steps(
+        return pending_steps(
             stream,
             self._filters(),
             after=self._next - 1 if self._next else first.get("seq", 1) - 1,
@@ -162,23 +162,27 @@ class PagedReader(ABC, Generic[Item]):
         """True if every message that can be wanted has come, so the leader is not needed."""
         return False
 
-    def check_end(self, rest: Rest) -> None:
+    def check_end(self, pending: PendingMessages) -> None:
         """Raise `DirectGetError` if the stream ends before a message that has come."""
-        if rest.end.sequence < self._next - 1:
+        if pending.end.sequence < self._next - 1:
             raise DirectGetError(
-                f"stream {rest.end.info.config.name!r} ends at sequence "
-                f"{rest.end.sequence}, but message {self._next - 1} has come: it was deleted "
+                f"stream {pending.end.info.config.name!r} ends at sequence "
+                f"{pending.end.sequence}, but message {self._next - 1} has come: it was deleted "
                 "and created again during the read, or has lost messages; read it again"
             )
 
-    def confirmed(self, rest: Rest) -> bool:
+    def confirmed(self, pending: PendingMessages) -> bool:
         """Return whether the leader has no more wanted messages.
 
         The first call fixes the end, so that messages stored later do not count.
         """
         if self._end is None:
-            self._end = rest.end.sequence
-        return rest.first is None or rest.first > self._end or self._is_later(rest)
+            self._end = pending.end.sequence
+        return (
+            pending.first is None
+            or pending.first > self._end
+            or self._is_later(pending)
+        )
 
     def _first_selection(self) -> dict[str, Any]:
         """Return the start of the first request."""
@@ -188,8 +192,8 @@ class PagedReader(ABC, Generic[Item]):
     def _filters(self) -> Sequence[str]:
         """Return the wanted subjects."""
 
-    def _is_later(self, rest: Rest) -> bool:
-        """Return whether the first message of the rest is after a bound of time."""
+    def _is_later(self, pending: PendingMessages) -> bool:
+        """Return whether the first pending message is after a bound of time."""
         return False
 
     @abstractmethod
@@ -276,8 +280,8 @@ class SubjectReader(PagedReader[StoredMessage]):
     def _filters(self) -> Sequence[str]:
         return (self._subject,)
 
-    def _is_later(self, rest: Rest) -> bool:
-        return _is_from(rest, self._up_to_time)
+    def _is_later(self, pending: PendingMessages) -> bool:
+        return _is_from(pending, self._up_to_time)
 
     def _size(self) -> int:
         bounds = [self._batch]
@@ -337,8 +341,8 @@ class LastPerSubjectReader(PagedReader[Item]):
     def _filters(self) -> Sequence[str]:
         return self._wanted_subjects
 
-    def _is_later(self, rest: Rest) -> bool:
-        return _is_from(rest, self._up_to_time)
+    def _is_later(self, pending: PendingMessages) -> bool:
+        return _is_from(pending, self._up_to_time)
 
     @property
     def is_complete(self) -> bool:
@@ -386,12 +390,12 @@ def direct_error(status: int, text: str) -> Error:
     return api_error({"code": status, "err_code": err_code, "description": text})
 
 
-def _is_from(rest: Rest, time: datetime | None) -> bool:
-    """Return whether the first message of the rest was stored at that time or later."""
+def _is_from(pending: PendingMessages, time: datetime | None) -> bool:
+    """Return whether the first pending message was stored at that time or later."""
     if time is None:
         return False
     try:
-        return datetime.fromisoformat(rest.stored_at) >= time
+        return datetime.fromisoformat(pending.stored_at) >= time
     except ValueError:
         return False
 

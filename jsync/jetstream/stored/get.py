@@ -35,7 +35,7 @@ from ...validation import check_int, format_seconds
 from ..features import DIRECT_BATCH, GET_BY_TIME
 from ..management import stream_info
 from ..publishing.publish import RETRY_SECONDS
-from ..stream_end.driver import stream_rest
+from ..stream_end.driver import stream_pending
 from .engine import ReadAction, direct_error
 
 if TYPE_CHECKING:
@@ -358,11 +358,11 @@ def _left(api: API, stream: str, pages: PagedReader[Any], seconds: float) -> int
     until, pause = deadline_after(seconds), MIN_POLL_INTERVAL
     while True:
         try:
-            rest = stream_rest(api, lambda: pages.rest(stream), until)
+            pending = stream_pending(api, lambda: pages.pending(stream), until)
         except (PermissionsError, JetStreamNotEnabledError):
             return None  # this client may not query the leader
         try:
-            pages.check_end(rest)
+            pages.check_end(pending)
         except DirectGetError:
             # A follower may have stored messages that its leader, a new one for example, is
             # about to store. So only a stream that stays behind was created again.
@@ -371,7 +371,7 @@ def _left(api: API, stream: str, pages: PagedReader[Any], seconds: float) -> int
             api.session.sleep(pause)
             pause = min(2 * pause, MAX_POLL_INTERVAL)
         else:
-            return None if pages.confirmed(rest) else rest.first
+            return None if pages.confirmed(pending) else pending.first
 
 
 def _await_server(

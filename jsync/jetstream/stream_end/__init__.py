@@ -6,10 +6,10 @@ behind the leader, and while an entry is being replaced, servers count one too f
 
 1. When a read begins, get the end with `stream_end`, or with the steps of `end_steps`.
 2. A message at or after that sequence completes the read.
-3. If the server has nothing more before that, get the rest from the leader with `stream_rest`,
-   or with the steps of `rest_steps`. `first` is None if everything up to the end was read or is
-   gone: deleted, purged, expired, replaced, or of a subject that the filter leaves out.
-   Otherwise the server of the consumer is behind. Wait for it, or create another consumer.
+3. If the server has nothing more before that, ask the leader with `stream_pending`, or with the
+   steps of `pending_steps`. `first` is None if everything up to the end was read or is gone:
+   deleted, purged, expired, replaced, or of a subject that the filter leaves out. Otherwise the
+   server of the consumer is behind. Wait for it, or create another consumer.
 
 An answer counts only if it comes from the leader, and if most servers of the stream have
 answered that leader recently. Other servers answer, too: any replica while there is no leader,

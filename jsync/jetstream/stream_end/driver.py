@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..api import API
     from ..steps import Made, ReplyOrError, Steps
-    from .engine import Rest, StreamEnd
+    from .engine import PendingMessages, StreamEnd
 
 RETRY_SECONDS: Final = 0.25
 """The pause in seconds before the next request, while there is no leader."""
@@ -44,10 +44,12 @@ def stream_end(api: API, stream: str, deadline: float) -> StreamEnd:
     )
 
 
-def stream_rest(api: API, steps: Callable[[], Steps[Rest]], deadline: float) -> Rest:
-    """Request the rest of a stream until the leader answers. Blocks, as `stream_end`.
+def stream_pending(
+    api: API, steps: Callable[[], Steps[PendingMessages]], deadline: float
+) -> PendingMessages:
+    """Ask the leader for the pending messages until it answers. Blocks, as `stream_end`.
 
-    `steps` begins the request, see `rest_steps`. Raises the errors that `stream_end` raises.
+    `steps` begins the request, see `pending_steps`. Raises the errors that `stream_end` raises.
     """
     return until_answered(
         api, steps, deadline, answer_timeout=_answer_timeout(deadline)

@@ -61,14 +61,14 @@ class StreamEnd:
         return self.info.created
 
 
-class Rest(NamedTuple):
-    """The unread part of a stream, as its leader reports it."""
+class PendingMessages(NamedTuple):
+    """The messages of a stream that are still to be read, as its leader reports them."""
 
     end: StreamEnd
     first: int | None
-    """The sequence of its first message. None: it has no messages."""
+    """The sequence of the first one. None: there are none."""
     stored_at: str = ""
-    """The time when its first message was stored, in the format of the server."""
+    """The time when the first one was stored, in the format of the server."""
 
 
 def end_in(info: StreamInfo) -> StreamEnd:
@@ -131,22 +131,22 @@ def end_steps(stream: str) -> Steps[StreamEnd]:
     return end_in(StreamInfo.from_wire(reply))
 
 
-def rest_steps(
+def pending_steps(
     stream: str,
     filters: Sequence[str] | None,
     after: int,
     until: int | None = None,
     start_time: str | None = None,
-) -> Steps[Rest]:
+) -> Steps[PendingMessages]:
     """Request the messages of some subjects, or of all, after `after` and up to `until`.
 
     Without `until` each later message counts, also one that was stored a moment ago. With
     `start_time` messages that were stored before it are left out.
     """
     end = yield from end_steps(stream)
-    rest = Rest(end, None)
+    pending = PendingMessages(end, None)
     if end.sequence <= after or (until is not None and end.first > until):
-        return rest
+        return pending
     start: dict[str, object] = {"seq": max(after + 1, end.first)}
     if start_time is not None:
         start = {"start_time": start_time}
@@ -166,11 +166,11 @@ def rest_steps(
         first = get_field(message, "seq", 0, int)
         if first <= after or (until is not None and first > until):
             continue
-        if rest.first is None or first < rest.first:
-            rest = Rest(end, first, get_field(message, "time", "", str))
-    if rest.first is None and end.is_replicated:
+        if pending.first is None or first < pending.first:
+            pending = PendingMessages(end, first, get_field(message, "time", "", str))
+    if pending.first is None and end.is_replicated:
         yield from _confirm(stream, end)
-    return rest
+    return pending
 
 
 def _confirm(stream: str, end: StreamEnd) -> Steps[None]:

@@ -29,8 +29,8 @@ from ..ordered.driver import OrderedPull
 from ..ordered.engine import IDLE_HEARTBEAT, Cursor, ordered_config
 from ..ordered.factory import ConsumerFactory
 from ..pulls.engine import consume_limits
-from ..stream_end.driver import follow, stream_rest
-from ..stream_end.engine import end_in, end_steps, rest_steps
+from ..stream_end.driver import follow, stream_pending
+from ..stream_end.engine import end_in, end_steps, pending_steps
 from .engine import Item
 from .freshness import Freshness
 
@@ -398,18 +398,20 @@ class WatchReader(Drainable, Generic[Item]):
             self._compare_keys(deadline)
             return
         # Without a bound, because an initial entry that is replaced comes later.
-        rest = stream_rest(
+        pending = stream_pending(
             factory.api,
-            lambda: rest_steps(factory.stream, factory.cursor.filters, after),
+            lambda: pending_steps(factory.stream, factory.cursor.filters, after),
             deadline,
         )
-        if rest.first is None:
+        if pending.first is None:
             initial.all_came()
         else:
             self._rounds += 1 if self._latest else 0
-            initial.ends_at(rest.end.sequence if until is None else until)
+            initial.ends_at(pending.end.sequence if until is None else until)
             if not self._mailbox:
-                self._session.call_soon(lambda: self._pull.leave_if_behind(rest, after))
+                self._session.call_soon(
+                    lambda: self._pull.leave_if_behind(pending, after)
+                )
 
     def _compare_keys(self, deadline: float) -> None:
         """Query the leader for all keys, and end the initial entries if each of them has come.

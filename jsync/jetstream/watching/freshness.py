@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...core.sync import ForkSafeRLock
 from ...errors import Error
 from ..stream_end.driver import follow
-from ..stream_end.engine import rest_steps
+from ..stream_end.engine import pending_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...core.timers import Timer
     from ..ordered.driver import OrderedPull
     from ..ordered.factory import ConsumerFactory
-    from ..stream_end.engine import Rest, StreamEnd
+    from ..stream_end.engine import PendingMessages, StreamEnd
 
 REQUEST_INTERVAL: Final = 2.0
 """Seconds from one request to the next."""
@@ -151,8 +151,8 @@ class Freshness:
         self._schedule_request(max(REQUEST_INTERVAL, self._factory.api.timeout))
         follow(
             self._factory.api,
-            rest_steps(self._factory.stream, self._filters, after),
-            lambda rest: self._on_reply(number, requested_at, after, rest),
+            pending_steps(self._factory.stream, self._filters, after),
+            lambda pending: self._on_reply(number, requested_at, after, pending),
         )
 
     def _schedule_request(self, seconds: float) -> None:
@@ -161,19 +161,23 @@ class Freshness:
         self._timer = self._session.call_later(seconds, self._send_request)
 
     def _on_reply(
-        self, number: int, requested_at: float, after: int, rest: Rest | Error
+        self,
+        number: int,
+        requested_at: float,
+        after: int,
+        pending: PendingMessages | Error,
     ) -> None:
         if self._is_over or number != self._requests:
             return
-        if isinstance(rest, Error):
+        if isinstance(pending, Error):
             self._schedule_request(RETRY_INTERVAL)
             return
-        end = rest.end
-        self._pull.leave_if_behind(rest, after)
+        end = pending.end
+        self._pull.leave_if_behind(pending, after)
         moment = requested_at - end.silence
         with self._lock:
             self._leader_end = end, (requested_at + monotonic()) / 2
-            if rest.first is None:
+            if pending.first is None:
                 # Before anything has come, there is nothing to apply.
                 self._wait(after if after > self._begin else 0, None, moment, end)
             else:
@@ -182,7 +186,7 @@ class Freshness:
                 self._wait(end.sequence, after, moment, end)
         _ = self.since  # before the next gap
         self._schedule_request(
-            REQUEST_INTERVAL if rest.first is None else RETRY_INTERVAL
+            REQUEST_INTERVAL if pending.first is None else RETRY_INTERVAL
         )
 
     def _wait(

@@ -24,7 +24,7 @@ from jsync.jetstream.ordered.engine import (
     is_permanent,
     ordered_config,
 )
-from jsync.jetstream.stream_end.engine import Rest, StreamEnd
+from jsync.jetstream.stream_end.engine import PendingMessages, StreamEnd
 from jsync.models import (
     ConsumerInfo,
     ConsumerLimits,
@@ -293,7 +293,7 @@ def reading_to(until: int) -> Cursor:
 
 def test_a_leader_with_nothing_left_ends_the_read() -> None:
     place = reading_to(10)
-    assert place.on_rest(Rest(end(12), None), 7, 0.0) is NextAction.END
+    assert place.on_pending(PendingMessages(end(12), None), 7, 0.0) is NextAction.END
 
 
 def test_a_server_lagging_behind_its_leader_is_left() -> None:
@@ -304,23 +304,27 @@ def test_a_server_lagging_behind_its_leader_is_left() -> None:
         (100.2 + LAG_SECONDS, 6, NextAction.WAIT),
         (100.1 + 2 * LAG_SECONDS, 6, NextAction.RESET),
     ):
-        assert place.on_rest(Rest(end(12), 8), at, now) is step
+        assert place.on_pending(PendingMessages(end(12), 8), at, now) is step
     place.next_config()
     place.on_created(made(6))
-    assert place.on_rest(Rest(end(12), 8), 6, 200.0) is NextAction.WAIT
+    assert place.on_pending(PendingMessages(end(12), 8), 6, 200.0) is NextAction.WAIT
 
 
 def test_a_leader_without_the_end_is_believed_eventually() -> None:
     place = reading_to(10)
     for _ in range(MAX_STALE_REPLIES):
-        assert place.on_rest(Rest(end(8), None), 8, 0.0) is NextAction.WAIT
-    assert place.on_rest(Rest(end(8), None), 8, 0.0) is NextAction.END
+        assert (
+            place.on_pending(PendingMessages(end(8), None), 8, 0.0) is NextAction.WAIT
+        )
+    assert place.on_pending(PendingMessages(end(8), None), 8, 0.0) is NextAction.END
 
 
 def test_the_rest_of_recreated_streams_is_an_error() -> None:
     place = reading_to(10)
     with pytest.raises(errors.StreamNotFoundError, match="another"):
-        place.on_rest(Rest(end(20, BORN + timedelta(seconds=1)), None), 7, 0.0)
+        place.on_pending(
+            PendingMessages(end(20, BORN + timedelta(seconds=1)), None), 7, 0.0
+        )
 
 
 def test_a_read_without_progress_gives_up() -> None:

@@ -18,7 +18,7 @@ from jsync.jetstream.stored.engine import (
     ReadAction,
     SubjectReader,
 )
-from jsync.jetstream.stream_end.engine import Rest, end_in
+from jsync.jetstream.stream_end.engine import PendingMessages, end_in
 from jsync.models import StoredMessage, StreamConfig, StreamInfo
 
 from ....fuzz.fuzz_fast import SEEDS, answer_or_error, ask, read_answer
@@ -356,7 +356,7 @@ def test_a_read_includes_the_leaders_last_message(
 ) -> None:
     state = {"messages": 10, "first_seq": 1, "last_seq": 10}
     info = StreamInfo.from_wire({"config": {"name": "S"}, "state": state})
-    assert last_of_each().confirmed(Rest(end_in(info), first)) is has_all
+    assert last_of_each().confirmed(PendingMessages(end_in(info), first)) is has_all
 
 
 def test_the_repr_of_a_read_shows_its_place() -> None:

@@ -9,7 +9,12 @@ import pytest
 
 from jsync import errors
 from jsync.jetstream.steps import send_next
-from jsync.jetstream.stream_end.engine import MAX_SILENCE, end_in, end_steps, rest_steps
+from jsync.jetstream.stream_end.engine import (
+    MAX_SILENCE,
+    end_in,
+    end_steps,
+    pending_steps,
+)
 from jsync.models import StreamInfo
 
 if TYPE_CHECKING:
@@ -133,54 +138,54 @@ def test_a_server_that_never_joined_is_not_counted() -> None:
 
 
 def test_nothing_is_left_beyond_an_end_or_purge() -> None:
-    assert made(rest_steps("S", None, 10), info(last=10)).first is None
-    assert made(rest_steps("S", None, 4, 8), info(first=11, last=10)).first is None
-    assert made(rest_steps("S", ["a"], 12), info(last=10)).first is None
+    assert made(pending_steps("S", None, 10), info(last=10)).first is None
+    assert made(pending_steps("S", None, 4, 8), info(first=11, last=10)).first is None
+    assert made(pending_steps("S", ["a"], 12), info(last=10)).first is None
 
 
 def test_the_last_message_alone_is_the_rest() -> None:
-    rest = made(rest_steps("S", None, 9), info(last=10), message(10))
-    assert rest.first == 10
+    pending = made(pending_steps("S", None, 9), info(last=10), message(10))
+    assert pending.first == 10
 
 
 def test_the_rest_starts_at_the_first_filter_match() -> None:
     rest = made(
-        *(rest_steps("S", ["a", "b", "c"], 4, 8), info(last=10)),
+        *(pending_steps("S", ["a", "b", "c"], 4, 8), info(last=10)),
         *(message(8), NOT_FOUND, message(6)),
     )
     assert rest.first == 6
-    later = made(rest_steps("S", ["a"], 4, 8), info(last=10), message(9))
+    later = made(pending_steps("S", ["a"], 4, 8), info(last=10), message(9))
     assert later.first is None
-    newer = made(rest_steps("S", ["a"], 4), info(last=10), message(11))
+    newer = made(pending_steps("S", ["a"], 4), info(last=10), message(11))
     assert newer.first == 11, "all up to 10 was replaced between the two answers"
 
 
 def test_a_server_behind_tells_no_rest() -> None:
     """A former leader that was frozen answers until it learns of its successor."""
     leader = info(peer(0), peer(0), last=10)
-    steps = rest_steps("S", ["a"], 4, 8)
+    steps = pending_steps("S", ["a"], 4, 8)
     send_next(steps, None)
     send_next(steps, leader)
     ask = send_next(steps, NOT_FOUND)
     assert ask.payload == {"seq": 10, "next_by_subj": ">"}
-    has_it = made(rest_steps("S", ["a"], 4), leader, NOT_FOUND, message(10))
+    has_it = made(pending_steps("S", ["a"], 4), leader, NOT_FOUND, message(10))
     assert has_it.first is None
     last_deleted = (NOT_FOUND, NOT_FOUND, leader)
-    assert made(rest_steps("S", ["a"], 4), leader, *last_deleted).first is None
+    assert made(pending_steps("S", ["a"], 4), leader, *last_deleted).first is None
     with pytest.raises(errors.JetStreamUnavailableError, match="behind the leader"):
         made(
-            *(rest_steps("S", ["a"], 4), leader, NOT_FOUND, NOT_FOUND),
+            *(pending_steps("S", ["a"], 4), leader, NOT_FOUND, NOT_FOUND),
             info(peer(0), peer(0), last=11),
         )
 
 
 def test_the_leader_is_asked_behind_what_was_read() -> None:
-    steps = rest_steps("S", ["a.>"], 4, 8)
+    steps = pending_steps("S", ["a.>"], 4, 8)
     assert send_next(steps, None).subject == "STREAM.INFO.S"
     ask = send_next(steps, info(last=10, first=2))
     assert ask.subject == "STREAM.MSG.GET.S"
     assert ask.payload == {"seq": 5, "next_by_subj": "a.>"}
-    steps = rest_steps("S", None, 0, start_time="then")
+    steps = pending_steps("S", None, 0, start_time="then")
     send_next(steps, None)
     assert send_next(steps, info()).payload == {
         "start_time": "then",
@@ -189,6 +194,6 @@ def test_the_leader_is_asked_behind_what_was_read() -> None:
 
 
 def test_asking_needs_permission_only_for_replicated_streams() -> None:
-    assert made(rest_steps("S", ["a"], 4), info(last=10), NOT_ALLOWED).first is None
+    assert made(pending_steps("S", ["a"], 4), info(last=10), NOT_ALLOWED).first is None
     with pytest.raises(errors.PermissionsError):
-        made(rest_steps("S", ["a"], 4), info(peer(0), peer(0), last=10), NOT_ALLOWED)
+        made(pending_steps("S", ["a"], 4), info(peer(0), peer(0), last=10), NOT_ALLOWED)

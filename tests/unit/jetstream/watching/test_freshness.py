@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jsync.jetstream.stream_end.engine import Rest, StreamEnd
+from jsync.jetstream.stream_end.engine import PendingMessages, StreamEnd
 from jsync.jetstream.watching.freshness import Applied, Freshness
 from jsync.models import StreamInfo
 
@@ -48,7 +48,9 @@ class Watched:
 
     def told(self, after: int, last: int, first: int | None) -> None:
         """The leader was asked for what is behind `after`."""
-        self.current._on_reply(0, self.asked_at, after, Rest(end(last), first))
+        self.current._on_reply(
+            0, self.asked_at, after, PendingMessages(end(last), first)
+        )
 
     @property
     def is_known(self) -> bool:
