@@ -1,4 +1,4 @@
-"""The prefetch count of a channel over several lanes: which lane pulls, and what goes back."""
+"""The prefetch count of a channel: which subqueue pulls, and what goes back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import given, strategies as st
 from jsync.integrations.kombu import engine
 from jsync.integrations.kombu.engine import (
     FRESH_SECONDS,
-    Lane,
-    LaneRequest,
     Prefetch,
+    Subqueue,
+    SubqueuePull,
 )
 
 if TYPE_CHECKING:
@@ -25,28 +25,28 @@ class Message(NamedTuple):
     can_return: bool = True
 
 
-A, B = Lane("a", 0), Lane("b", 0)
-HIGH, LOW = Lane("q", 9), Lane("q", 0)
+A, B = Subqueue("a", 0), Subqueue("b", 0)
+HIGH, LOW = Subqueue("q", 9), Subqueue("q", 0)
 
 
-def prefetch(limit: int, *lanes: Lane) -> Prefetch[Message]:
+def prefetch(limit: int, *subqueues: Subqueue) -> Prefetch[Message]:
     made: Prefetch[Message] = Prefetch()
     made.set_limit(limit, 0.0)
-    made.join(lanes)
-    for lane in lanes:
-        made.mark_available(lane)
+    made.join(subqueues)
+    for subqueue in subqueues:
+        made.mark_available(subqueue)
     return made
 
 
-def parked(limit: int, *lanes: Lane) -> Prefetch[Message]:
-    """All lanes were asked, were empty, and wait at the server."""
-    made = prefetch(limit, *lanes)
+def parked(limit: int, *subqueues: Subqueue) -> Prefetch[Message]:
+    """All subqueues were asked, were empty, and wait at the server."""
+    made = prefetch(limit, *subqueues)
     while made.ready():
-        for lane in made.ready():
-            pull = made.pull(lane)
+        for subqueue in made.ready():
+            pull = made.pull(subqueue)
             if pull is not None and not pull.waits:
-                made.ended(lane, 0, 0.0)
-    assert all(made.pull(lane) is None for lane in lanes)
+                made.ended(subqueue, 0, 0.0)
+    assert all(made.pull(subqueue) is None for subqueue in subqueues)
     return made
 
 
@@ -76,30 +76,30 @@ def test_unread_messages_without_a_stream_are_bounded(
     assert one._passing == 0
 
 
-def test_one_lane_waits_for_as_many_as_fit() -> None:
+def test_one_subqueue_waits_for_as_many_as_fit() -> None:
     one = prefetch(4, A)
-    assert one.pull(A) == LaneRequest(4, waits=True)
+    assert one.pull(A) == SubqueuePull(4, waits=True)
     assert one.pull(A) is None
     assert one.arrived(Message("1", "a")) is None
     one.ended(A, 1, 0.0)
-    assert one.pull(A) == LaneRequest(3, waits=True)
+    assert one.pull(A) == SubqueuePull(3, waits=True)
 
 
-def test_without_count_every_lane_waits_for_its_share() -> None:
+def test_without_count_every_subqueue_waits_for_its_share() -> None:
     two = prefetch(0, A, B)
-    assert two.pull(A) == two.pull(B) == LaneRequest(250, waits=True)
+    assert two.pull(A) == two.pull(B) == SubqueuePull(250, waits=True)
 
 
-def test_lanes_take_turns_and_wait_when_all_empty() -> None:
+def test_subqueues_take_turns_and_wait_when_all_empty() -> None:
     two = prefetch(2, A, B)
     assert two.ready() == [A]
-    assert two.pull(A) == LaneRequest(2, waits=False)
+    assert two.pull(A) == SubqueuePull(2, waits=False)
     assert two.pull(B) is None
     two.ended(A, 0, 0.0)
     assert two.pull(A) is None
-    assert two.pull(B) == LaneRequest(2, waits=False)
+    assert two.pull(B) == SubqueuePull(2, waits=False)
     two.ended(B, 0, 0.0)
-    assert two.pull(A) == two.pull(B) == LaneRequest(1, waits=True)
+    assert two.pull(A) == two.pull(B) == SubqueuePull(1, waits=True)
 
 
 def test_the_highest_priority_is_asked_first() -> None:
@@ -114,18 +114,18 @@ def test_queues_of_one_priority_are_served_in_turn() -> None:
     two = prefetch(1, A, B)
     served = []
     for number in range(4):
-        (lane,) = two.ready()
-        two.pull(lane)
-        assert two.arrived(Message(str(number), lane.queue)) is None
-        two.ended(lane, 1, 0.0)
+        (subqueue,) = two.ready()
+        two.pull(subqueue)
+        assert two.arrived(Message(str(number), subqueue.queue)) is None
+        two.ended(subqueue, 1, 0.0)
         assert two.ready() == []
         assert two.take(always) is not None
         two.done(str(number), 1.0)
-        served.append(lane.queue)
+        served.append(subqueue.queue)
     assert served == ["a", "b", "a", "b"]
 
 
-def test_no_lane_waits_at_the_server_without_room() -> None:
+def test_no_subqueue_waits_at_the_server_without_room() -> None:
     two = parked(1, A, B)
     assert two.excess() == []
     assert two.arrived(Message("1", "a")) is None
@@ -157,7 +157,7 @@ def test_a_message_without_a_stream_never_goes_back() -> None:
     assert one.arrived(Message("2", "control", can_return=False)) is None
 
 
-def test_recently_empty_lanes_are_not_asked_again() -> None:
+def test_recently_empty_subqueues_are_not_asked_again() -> None:
     for later, asked in ((FRESH_SECONDS / 2, False), (FRESH_SECONDS * 2, True)):
         two = parked(1, A, B)
         two.arrived(Message("1", "a"))
@@ -168,17 +168,17 @@ def test_recently_empty_lanes_are_not_asked_again() -> None:
         assert two.ready() == ([B] if asked else [A])
 
 
-def test_a_failed_lane_does_not_block_other_lanes() -> None:
+def test_a_failed_subqueue_does_not_block_other_subqueues() -> None:
     two = prefetch(1, A, B)
     two.pull(A)
     two.ended(A, 0, 0.0)
     two.mark_unavailable(A)
-    assert two.pull(B) == LaneRequest(1, waits=False)
+    assert two.pull(B) == SubqueuePull(1, waits=False)
     two.ended(B, 0, 0.0)
     assert two.ready() == [B]
-    assert two.pull(B) == LaneRequest(1, waits=True)
+    assert two.pull(B) == SubqueuePull(1, waits=True)
     two.mark_available(A)
-    assert two.pull(A) == LaneRequest(1, waits=False)
+    assert two.pull(A) == SubqueuePull(1, waits=False)
 
 
 def test_leaving_a_queue_returns_its_messages_in_order() -> None:
@@ -187,11 +187,11 @@ def test_leaving_a_queue_returns_its_messages_in_order() -> None:
     for message in messages:
         one.arrived(message)
     assert one.leave("a") == messages
-    assert one.lanes == []
+    assert one.subqueues == []
     assert not one.has_waiting
 
 
-LANES = [Lane(queue, priority) for queue in "ab" for priority in (9, 0)]
+SUBQUEUES = [Subqueue(queue, priority) for queue in "ab" for priority in (9, 0)]
 
 
 @given(st.data(), st.integers(1, 4))
@@ -199,43 +199,43 @@ def test_the_count_is_kept_and_nothing_stays_behind(
     data: st.DataObject, limit: int
 ) -> None:
     """Play a server that has messages, and pulls that end at any time."""
-    channel = prefetch(limit, *LANES)
-    stored: dict[Lane, list[str]] = {lane: [] for lane in LANES}
-    pulls: dict[Lane, list[int]] = {}  # how many it may still bring, how many came
+    channel = prefetch(limit, *SUBQUEUES)
+    stored: dict[Subqueue, list[str]] = {subqueue: [] for subqueue in SUBQUEUES}
+    pulls: dict[Subqueue, list[int]] = {}  # how many it may still bring, how many came
     held: list[str] = []
     done, published, now = 0, 0, 0.0
 
-    def end(lane: Lane) -> None:
-        channel.ended(lane, pulls.pop(lane)[1], now)
+    def end(subqueue: Subqueue) -> None:
+        channel.ended(subqueue, pulls.pop(subqueue)[1], now)
 
-    def serve(lane: Lane) -> None:
-        while pulls[lane][0] and stored[lane]:
-            message = Message(stored[lane].pop(0), *lane)
-            pulls[lane][0] -= 1
-            pulls[lane][1] += 1
+    def serve(subqueue: Subqueue) -> None:
+        while pulls[subqueue][0] and stored[subqueue]:
+            message = Message(stored[subqueue].pop(0), *subqueue)
+            pulls[subqueue][0] -= 1
+            pulls[subqueue][1] += 1
             back = channel.arrived(message)
             if back is not None:
-                stored[Lane(back.queue, back.priority)].insert(0, back.tag)
+                stored[Subqueue(back.queue, back.priority)].insert(0, back.tag)
             here = published - done - sum(map(len, stored.values()))
             assert here <= limit
             for other in channel.excess():
-                if other != lane:
+                if other != subqueue:
                     end(other)
-        if not pulls[lane][0]:
-            end(lane)
+        if not pulls[subqueue][0]:
+            end(subqueue)
 
     def pull() -> None:
-        for lane in channel.ready():
-            wanted = channel.pull(lane)
+        for subqueue in channel.ready():
+            wanted = channel.pull(subqueue)
             if wanted is None:
                 continue
-            pulls[lane] = [wanted.messages, 0]
-            serve(lane)
-            if lane in pulls and not wanted.waits:
-                end(lane)
+            pulls[subqueue] = [wanted.messages, 0]
+            serve(subqueue)
+            if subqueue in pulls and not wanted.waits:
+                end(subqueue)
 
     def settle() -> None:
-        for _ in range(4 * len(LANES)):
+        for _ in range(4 * len(SUBQUEUES)):
             pull()
             while (message := channel.take(always)) is not None:
                 held.append(message.tag)
@@ -244,11 +244,11 @@ def test_the_count_is_kept_and_nothing_stays_behind(
         now += data.draw(st.sampled_from([0.0, 0.001, 1.0]))
         match data.draw(st.sampled_from(["publish", "done", "expire", "settle"])):
             case "publish":
-                lane = data.draw(st.sampled_from(LANES))
+                subqueue = data.draw(st.sampled_from(SUBQUEUES))
                 published += 1
-                stored[lane].append(str(published))
-                if lane in pulls:
-                    serve(lane)
+                stored[subqueue].append(str(published))
+                if subqueue in pulls:
+                    serve(subqueue)
             case "done" if held:
                 channel.done(held.pop(0), now)
                 done += 1
@@ -258,7 +258,7 @@ def test_the_count_is_kept_and_nothing_stays_behind(
                 settle()
     while done < published:
         settle()
-        assert held, "messages are stored, there is room, and no lane pulls"
+        assert held, "messages are stored, there is room, and no subqueue pulls"
         while held:
             channel.done(held.pop(0), now)
             done += 1

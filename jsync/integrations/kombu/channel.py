@@ -23,8 +23,8 @@ from jsync import errors
 
 from .bindings import kind_of
 from .codec import delivery_info, unpack
-from .delivery import Delivery, DeliveryBuffer, LanePuller, stop_all
-from .engine import Lane
+from .delivery import Delivery, DeliveryBuffer, SubqueuePuller, stop_all
+from .engine import Subqueue
 from .transient import TransientBinding
 
 if TYPE_CHECKING:
@@ -410,10 +410,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             levels = self._queues.declare(queue, {})[0].levels
         self._add(QueueConsumer(queue, tag, callback, no_ack))
         pullers = [
-            LanePuller(
+            SubqueuePuller(
                 self.buffer,
                 self._shared.tracker,
-                Lane(queue, level),
+                Subqueue(queue, level),
                 self._consumer_factory(queue, level),
             )
             for level in reversed(range(levels))
@@ -445,7 +445,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         return make
 
     def _arrived(self, queue: str, msg: jsync.Msg) -> None:
-        if not self.buffer.put(Lane(queue, 0), msg):
+        if not self.buffer.put(Subqueue(queue, 0), msg):
             self._return([msg], queue)
 
     def basic_cancel(self, consumer_tag: str) -> None:
@@ -456,7 +456,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
 
     def _end(self, *readers: QueueConsumer) -> None:
         """End consumers. Blocks for some seconds at most."""
-        pullers: list[LanePuller] = []
+        pullers: list[SubqueuePuller] = []
         for reader in readers:
             self._readers.pop(reader.queue, None)
             self.no_ack_consumers.discard(reader.tag)
@@ -479,7 +479,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
 
     def has_tasks(self) -> bool:
         """Return whether the channel reads a queue with a stream."""
-        return self.buffer.has_lanes
+        return self.buffer.has_subqueues
 
     def deliver(self) -> bool:
         """Call the callback of the next message, if one has come."""

@@ -16,7 +16,7 @@ import jsync
 from jsync import errors
 from jsync.errors import ConnectionClosedError, Error, ForkedProcessError
 
-from .engine import Lane, LaneRequest, Prefetch
+from .engine import Prefetch, Subqueue, SubqueuePull
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ log = logging.getLogger("jsync.kombu")
 
 PULL_SECONDS = 30.0
 PROBE_SECONDS = 1.0
-"""Seconds for the answer to a pull that does not wait, since other lanes wait for it."""
+"""Seconds for the answer to a pull that does not wait, since other subqueues wait for it."""
 PAUSE_SECONDS = 0.5
 STOP_SECONDS = 5.0
 
@@ -64,30 +64,32 @@ class DeliveryBuffer:
         self._tracker = tracker
         self._lock = threading.Lock()
         self._prefetch: Prefetch[Delivery] = Prefetch()
-        self._pullers: dict[Lane, LanePuller] = {}
+        self._pullers: dict[Subqueue, SubqueuePuller] = {}
         self._read: set[str] = set()
         """The queues that a consumer reads."""
         self.failure: Exception | None = None
 
     # Arrival --------------------------------------------------------------------------
 
-    def put(self, lane: Lane, msg: jsync.Msg) -> bool:
+    def put(self, subqueue: Subqueue, msg: jsync.Msg) -> bool:
         """Accept a message. Return False if the queue has no consumer any more."""
         if isinstance(msg, jsync.JetStreamMsg) and not self._tracker.begin(msg):
             return True  # this process has the message already
-        delivery = Delivery(uuid4().hex, lane.queue, lane.priority, msg)
+        delivery = Delivery(uuid4().hex, subqueue.queue, subqueue.priority, msg)
         with self._lock:
-            if lane.queue not in self._read:
+            if subqueue.queue not in self._read:
                 return False
             before = self._prefetch.dropped
             back = self._prefetch.arrived(delivery)
             begins_to_drop = not before and self._prefetch.dropped
-            excess = [self._pullers[x] for x in self._prefetch.excess() if x != lane]
+            excess = [
+                self._pullers[x] for x in self._prefetch.excess() if x != subqueue
+            ]
         self._self_pipe.wake()
         if begins_to_drop:
             log.warning(
                 "queue %s: its consumer does not read, so the oldest messages are dropped",
-                lane.queue,
+                subqueue.queue,
             )
         if back is not None:
             self._tracker.nak(back.msg)
@@ -101,7 +103,7 @@ class DeliveryBuffer:
         self._self_pipe.wake()
 
     @property
-    def has_lanes(self) -> bool:
+    def has_subqueues(self) -> bool:
         """True if the channel reads a stream."""
         with self._lock:
             return bool(self._pullers)
@@ -113,36 +115,36 @@ class DeliveryBuffer:
 
     # Pulls ----------------------------------------------------------------------------
 
-    def pull(self, lane: Lane) -> LaneRequest | None:
-        """Begin a pull of a lane. None if the lane has to wait until it is woken."""
+    def pull(self, subqueue: Subqueue) -> SubqueuePull | None:
+        """Begin a pull of a subqueue. None if the subqueue has to wait until it is woken."""
         with self._lock:
-            return self._prefetch.pull(lane)
+            return self._prefetch.pull(subqueue)
 
-    def is_excess(self, lane: Lane) -> bool:
-        """Return whether a lane waits at the server although there is no more room."""
+    def is_excess(self, subqueue: Subqueue) -> bool:
+        """Return whether a subqueue waits at the server although there is no more room."""
         with self._lock:
-            return lane in self._prefetch.excess()
+            return subqueue in self._prefetch.excess()
 
-    def ended(self, lane: Lane, count: int) -> None:
+    def ended(self, subqueue: Subqueue, count: int) -> None:
         """Record the end of a pull."""
         with self._lock:
-            self._prefetch.ended(lane, count, monotonic())
+            self._prefetch.ended(subqueue, count, monotonic())
         self._wake()
 
-    def mark_unavailable(self, lane: Lane) -> None:
-        """Leave out a lane that has failed, until `mark_available`."""
+    def mark_unavailable(self, subqueue: Subqueue) -> None:
+        """Leave out a subqueue that has failed, until `mark_available`."""
         with self._lock:
-            self._prefetch.mark_unavailable(lane)
+            self._prefetch.mark_unavailable(subqueue)
         self._wake()
 
-    def mark_available(self, lane: Lane) -> None:
-        """Let a lane pull."""
+    def mark_available(self, subqueue: Subqueue) -> None:
+        """Let a subqueue pull."""
         with self._lock:
-            self._prefetch.mark_available(lane)
+            self._prefetch.mark_available(subqueue)
 
     def _wake(self) -> None:
         with self._lock:
-            ready = [self._pullers[lane] for lane in self._prefetch.ready()]
+            ready = [self._pullers[subqueue] for subqueue in self._prefetch.ready()]
         for puller in ready:
             puller.wake()
 
@@ -196,23 +198,23 @@ class DeliveryBuffer:
         return held
 
     def _changed(self) -> None:
-        """Wake lanes and the self-pipe, since there may be room for a pull or a message."""
+        """Wake subqueues and the self-pipe, since there may be room for a pull or a message."""
         self._wake()
         if self._prefetch.has_waiting:
             self._self_pipe.wake()
 
     # Consumers ------------------------------------------------------------------------
 
-    def read(self, queue: str, pullers: list[LanePuller]) -> None:
+    def read(self, queue: str, pullers: list[SubqueuePuller]) -> None:
         """Begin to read a queue."""
         with self._lock:
             self._read.add(queue)
-            self._prefetch.join(puller.lane for puller in pullers)
-            self._pullers |= {puller.lane: puller for puller in pullers}
+            self._prefetch.join(puller.subqueue for puller in pullers)
+            self._pullers |= {puller.subqueue: puller for puller in pullers}
         for puller in pullers:
             puller.start()
 
-    def leave(self, queue: str) -> tuple[list[LanePuller], list[Delivery]]:
+    def leave(self, queue: str) -> tuple[list[SubqueuePuller], list[Delivery]]:
         """Stop reading a queue. Return its pullers and its waiting messages.
 
         Messages that kombu holds stay held.
@@ -220,25 +222,29 @@ class DeliveryBuffer:
         with self._lock:
             self._read.discard(queue)
             left = self._prefetch.leave(queue)
-            pullers = [p for lane, p in self._pullers.items() if lane.queue == queue]
+            pullers = [
+                p for subqueue, p in self._pullers.items() if subqueue.queue == queue
+            ]
             for puller in pullers:
-                del self._pullers[puller.lane]
+                del self._pullers[puller.subqueue]
         self._wake()
         return pullers, left
 
 
-class LanePuller(threading.Thread):
-    """A thread that pulls the messages of one lane, as many as there is room for."""
+class SubqueuePuller(threading.Thread):
+    """A thread that pulls the messages of one subqueue, as many as there is room for."""
 
     def __init__(
         self,
         buffer: DeliveryBuffer,
         tracker: DeliveryTracker,
-        lane: Lane,
+        subqueue: Subqueue,
         make_consumer: Callable[[], jsync.Consumer],
     ) -> None:
-        super().__init__(name=f"jsync-kombu-{lane.queue}-{lane.priority}", daemon=True)
-        self.lane = lane
+        super().__init__(
+            name=f"jsync-kombu-{subqueue.queue}-{subqueue.priority}", daemon=True
+        )
+        self.subqueue = subqueue
         self._buffer = buffer
         self._tracker = tracker
         self._make_consumer = make_consumer
@@ -277,7 +283,7 @@ class LanePuller(threading.Thread):
         except ConsumerCancelled as error:
             self._buffer.fail(error)
         except Exception as error:  # a silent end of the thread would stop the queue
-            log.exception("queue %s: cannot be read any more", self.lane.queue)
+            log.exception("queue %s: cannot be read any more", self.subqueue.queue)
             self._buffer.fail(error)
 
     def _work(self) -> None:
@@ -288,9 +294,9 @@ class LanePuller(threading.Thread):
                 if consumer is None:
                     consumer = self._make_consumer()
                 if unavailable:
-                    self._buffer.mark_available(self.lane)
+                    self._buffer.mark_available(self.subqueue)
                     unavailable = False
-                pull = self._buffer.pull(self.lane)
+                pull = self._buffer.pull(self.subqueue)
                 if pull is None:
                     with contextlib.suppress(queues.Empty):
                         self._tokens.get(timeout=PULL_SECONDS)
@@ -307,7 +313,7 @@ class LanePuller(threading.Thread):
                 consumer = None  # the consumer or its stream may have been deleted
                 self._failed(error, logging.WARNING)
 
-    def _pull(self, consumer: jsync.Consumer, pull: LaneRequest) -> None:
+    def _pull(self, consumer: jsync.Consumer, pull: SubqueuePull) -> None:
         """Send a pull request, and hand over its messages."""
         count = 0
         limits = consumer.config  # also those that the server has for all consumers
@@ -322,29 +328,29 @@ class LanePuller(threading.Thread):
                 self._batch = batch
                 stopped = self._over.is_set()
             with batch:
-                if stopped or self._buffer.is_excess(self.lane):
+                if stopped or self._buffer.is_excess(self.subqueue):
                     return
                 for msg in batch:
                     count += 1
-                    if not self._buffer.put(self.lane, msg):
+                    if not self._buffer.put(self.subqueue, msg):
                         self._tracker.nak(msg)
             if batch.error is not None:  # the pull was interrupted
                 raise batch.error
         finally:
             with self._lock:
                 self._batch = None
-            self._buffer.ended(self.lane, count)
+            self._buffer.ended(self.subqueue, count)
 
     def _failed(self, error: Exception, grade: int) -> None:
         if self._over.is_set():
             return
-        log.log(grade, "queue %s: %s; trying again", self.lane.queue, error)
-        self._buffer.mark_unavailable(self.lane)
-        # A token does not end the pause, because the end of each pull wakes all lanes.
+        log.log(grade, "queue %s: %s; trying again", self.subqueue.queue, error)
+        self._buffer.mark_unavailable(self.subqueue)
+        # A token does not end the pause, because the end of each pull wakes all subqueues.
         self._over.wait(PAUSE_SECONDS)
 
 
-def stop_all(pullers: Iterable[LanePuller]) -> None:
+def stop_all(pullers: Iterable[SubqueuePuller]) -> None:
     """Stop all pullers at the same time. Blocks for `STOP_SECONDS` at most."""
     pullers = list(pullers)
     deadline = monotonic() + STOP_SECONDS

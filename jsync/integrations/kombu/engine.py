@@ -1,11 +1,11 @@
-"""The prefetch count of a channel: which lanes may pull, and which messages return. Pure.
+"""The prefetch count of a channel: which subqueues may pull, and which messages return. Pure.
 
-A channel reads lanes. A lane is one priority of one queue. The prefetch count limits the
-messages that kombu holds, and the messages that wait for kombu, over all lanes together, so
-with a count the lanes take turns. One lane after another pulls the messages that its queue
-has now, the highest priority first. Empty lanes wait at the server for one message each. If
-two queues get a message at the same moment, more messages than the count may come, and the
-excess message returns to its queue.
+A channel reads subqueues. A subqueue is one priority of one queue. The prefetch count limits
+the messages that kombu holds, and the messages that wait for kombu, over all subqueues
+together, so with a count the subqueues take turns. One after another pulls the messages that
+its queue has now, the highest priority first. Empty subqueues wait at the server for one
+message each. If two queues get a message at the same moment, more messages than the count may
+come, and the excess message returns to its queue.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MAX_WAITING = 500
 MAX_TRANSIENT = 10_000
 """The most messages without a stream that wait for kombu. Beyond it, the oldest are dropped."""
 FRESH_SECONDS = 0.02
-"""Seconds before an empty lane is tried again when the channel has room again."""
+"""Seconds before an empty subqueue is tried again when the channel has room again."""
 
 
-class Lane(NamedTuple):
+class Subqueue(NamedTuple):
     """One priority of a queue."""
 
     queue: str
     priority: int
 
 
-class LaneRequest(NamedTuple):
-    """A request of a lane for messages."""
+class SubqueuePull(NamedTuple):
+    """A request of a subqueue for messages."""
 
     messages: int
     """The most messages."""
@@ -65,7 +65,7 @@ H = TypeVar("H", bound=PrefetchedMessage)
 
 
 class Prefetch(Generic[H]):
-    """The messages of a channel, and the pulls of its lanes. The caller holds a lock."""
+    """The messages of a channel, and the pulls of its subqueues. The caller holds a lock."""
 
     def __init__(self) -> None:
         self.limit = 0
@@ -77,29 +77,31 @@ class Prefetch(Generic[H]):
         self.dropped = 0
         """The number of messages that were dropped."""
         self._held: dict[str, H] = {}
-        self._pulls: dict[Lane, LaneRequest | None] = {}
-        """The running pull of each lane."""
-        self._empty: dict[Lane, float] = {}
-        """The times at which lanes were found empty."""
-        self._unavailable: set[Lane] = set()
-        """Lanes that cannot pull, since their consumer does not exist yet or has failed."""
+        self._pulls: dict[Subqueue, SubqueuePull | None] = {}
+        """The running pull of each subqueue."""
+        self._empty: dict[Subqueue, float] = {}
+        """The times at which subqueues were found empty."""
+        self._unavailable: set[Subqueue] = set()
+        """Subqueues that cannot pull, since their consumer does not exist yet or has failed."""
         self._served: dict[str, int] = {}
         """A number for each queue: the queue that was served last has the highest."""
 
-    # Lanes ----------------------------------------------------------------------------
+    # Subqueues ------------------------------------------------------------------------
 
-    def join(self, lanes: Iterable[Lane]) -> None:
-        """Add lanes. Each is unavailable until `mark_available`."""
-        for lane in lanes:
-            self._pulls[lane] = None
-            self._unavailable.add(lane)
+    def join(self, subqueues: Iterable[Subqueue]) -> None:
+        """Add subqueues. Each is unavailable until `mark_available`."""
+        for subqueue in subqueues:
+            self._pulls[subqueue] = None
+            self._unavailable.add(subqueue)
 
     def leave(self, queue: str) -> list[H]:
-        """Remove the lanes of a queue. Return its waiting messages, in their order."""
-        for lane in [lane for lane in self._pulls if lane.queue == queue]:
-            del self._pulls[lane]
-            self._empty.pop(lane, None)
-            self._unavailable.discard(lane)
+        """Remove the subqueues of a queue. Return its waiting messages, in their order."""
+        for subqueue in [
+            subqueue for subqueue in self._pulls if subqueue.queue == queue
+        ]:
+            del self._pulls[subqueue]
+            self._empty.pop(subqueue, None)
+            self._unavailable.discard(subqueue)
         self._served.pop(queue, None)
         left = sorted(entry for entry in self._waiting if entry[2].queue == queue)
         self._waiting = [entry for entry in self._waiting if entry[2].queue != queue]
@@ -108,8 +110,8 @@ class Prefetch(Generic[H]):
         return [message for *_, message in left]
 
     @property
-    def lanes(self) -> list[Lane]:
-        """The lanes."""
+    def subqueues(self) -> list[Subqueue]:
+        """The subqueues."""
         return list(self._pulls)
 
     @property
@@ -131,78 +133,83 @@ class Prefetch(Generic[H]):
 
     # Pulls ----------------------------------------------------------------------------
 
-    def ready(self) -> list[Lane]:
-        """Return the lanes that may pull now."""
+    def ready(self) -> list[Subqueue]:
+        """Return the subqueues that may pull now."""
         capacity = self._capacity
         idle = [
-            lane
-            for lane, pull in self._pulls.items()
-            if pull is None and lane not in self._unavailable
+            subqueue
+            for subqueue, pull in self._pulls.items()
+            if pull is None and subqueue not in self._unavailable
         ]
         if capacity <= 0 or not self.limit or len(self._pulls) == 1:
             return idle if capacity > 0 else []
         if any(pull is not None and not pull.waits for pull in self._pulls.values()):
-            return []  # another lane has its turn
-        due = [lane for lane in idle if lane not in self._empty]
+            return []  # another subqueue has its turn
+        due = [subqueue for subqueue in idle if subqueue not in self._empty]
         if not due:
             return idle
-        if any(pull and lane not in self._empty for lane, pull in self._pulls.items()):
-            return []  # a lane that waited has got a message: its pull ends
+        if any(
+            pull and subqueue not in self._empty
+            for subqueue, pull in self._pulls.items()
+        ):
+            return []  # a subqueue that waited has got a message: its pull ends
         return [min(due, key=self._rank)]
 
-    def _rank(self, lane: Lane) -> tuple[int, int]:
-        return -lane.priority, self._served.get(lane.queue, -1)
+    def _rank(self, subqueue: Subqueue) -> tuple[int, int]:
+        return -subqueue.priority, self._served.get(subqueue.queue, -1)
 
-    def pull(self, lane: Lane) -> LaneRequest | None:
-        """Begin a pull of a lane. Return None if the lane has to wait for its turn."""
-        if lane not in self.ready():
+    def pull(self, subqueue: Subqueue) -> SubqueuePull | None:
+        """Begin a pull of a subqueue. Return None if the subqueue has to wait for its turn."""
+        if subqueue not in self.ready():
             return None
         capacity = self._capacity
         if not self.limit:
-            pull = LaneRequest(max(1, capacity // len(self._pulls)), waits=True)
+            pull = SubqueuePull(max(1, capacity // len(self._pulls)), waits=True)
         elif len(self._pulls) == 1:
-            pull = LaneRequest(capacity, waits=True)
-        elif lane in self._empty:
-            pull = LaneRequest(1, waits=True)
+            pull = SubqueuePull(capacity, waits=True)
+        elif subqueue in self._empty:
+            pull = SubqueuePull(1, waits=True)
         else:
             expected = sum(other is not None for other in self._pulls.values())
-            pull = LaneRequest(max(1, capacity - expected), waits=False)
-        self._pulls[lane] = pull
+            pull = SubqueuePull(max(1, capacity - expected), waits=False)
+        self._pulls[subqueue] = pull
         return pull
 
-    def ended(self, lane: Lane, count: int, now: float) -> None:
+    def ended(self, subqueue: Subqueue, count: int, now: float) -> None:
         """Record the end of a pull, and the number of its messages."""
-        if lane not in self._pulls:
+        if subqueue not in self._pulls:
             return
-        self._pulls[lane] = None
+        self._pulls[subqueue] = None
         if count:
-            self._empty.pop(lane, None)
+            self._empty.pop(subqueue, None)
         else:
-            self._empty[lane] = now
+            self._empty[subqueue] = now
 
-    def mark_unavailable(self, lane: Lane) -> None:
-        """Leave out a lane that has failed, so that no other lane waits for its turn."""
-        if lane in self._pulls:
-            self._unavailable.add(lane)
+    def mark_unavailable(self, subqueue: Subqueue) -> None:
+        """Leave out a subqueue that has failed, so that no other subqueue waits for its turn."""
+        if subqueue in self._pulls:
+            self._unavailable.add(subqueue)
 
-    def mark_available(self, lane: Lane) -> None:
-        """Let a lane pull."""
-        self._unavailable.discard(lane)
-        self._empty.pop(lane, None)
+    def mark_available(self, subqueue: Subqueue) -> None:
+        """Let a subqueue pull."""
+        self._unavailable.discard(subqueue)
+        self._empty.pop(subqueue, None)
 
-    def excess(self) -> list[Lane]:
-        """Return the lanes that wait at the server although there is no more room."""
+    def excess(self) -> list[Subqueue]:
+        """Return the subqueues that wait at the server although there is no more room."""
         if not self.is_full or len(self._pulls) == 1:
             return []
-        return [lane for lane, pull in self._pulls.items() if pull and pull.waits]
+        return [
+            subqueue for subqueue, pull in self._pulls.items() if pull and pull.waits
+        ]
 
     # Messages -------------------------------------------------------------------------
 
     def arrived(self, message: H) -> H | None:
         """Accept a message. Return the message that has to return to its queue, or None."""
-        lane = Lane(message.queue, message.priority)
-        if lane in self._pulls:
-            self._empty.pop(lane, None)
+        subqueue = Subqueue(message.queue, message.priority)
+        if subqueue in self._pulls:
+            self._empty.pop(subqueue, None)
             self._served[message.queue] = next(self._order)
         heapq.heappush(self._waiting, (-message.priority, next(self._order), message))
         if not message.can_return:
@@ -273,11 +280,11 @@ class Prefetch(Generic[H]):
             self.limit = limit
 
     def forget_old_emptiness(self, now: float) -> None:
-        """Let lanes pull without wait again that were empty before the channel was full."""
+        """Let subqueues pull without wait again that were empty before the channel was full."""
         self._empty = {
-            lane: when
-            for lane, when in self._empty.items()
-            if now - when < FRESH_SECONDS or self._pulls.get(lane) is not None
+            subqueue: when
+            for subqueue, when in self._empty.items()
+            if now - when < FRESH_SECONDS or self._pulls.get(subqueue) is not None
         }
 
 
