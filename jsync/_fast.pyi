@@ -888,7 +888,7 @@ class PubAckFuture:
     `NoStreamResponseError` if no stream takes the subject, the `APIError` of a stream
     that rejects it, `PermissionsError` and `MaxPayloadError`. After the other errors
     the message may have been stored: `TimeoutError` after `ack_timeout`, or after a
-    refusal of a second sending, `ConnectionLostError`, `PublisherClosedError` and
+    rejection of a second sending, `ConnectionLostError`, `PublisherClosedError` and
     `ConnectionClosedError`.
 
     Any number of threads may wait for it. You cannot pass it to
@@ -1048,7 +1048,9 @@ class AckWindow(PendingAcks):
     def resend_due(self, seconds: float) -> bool: ...
     def deny(self, subject: str, error: Exception) -> None: ...
     def flush(self, timeout: float | None) -> bool: ...
-    def close(self, error: Exception, refusal: Exception | None = None) -> None: ...
+    def close(
+        self, error: Exception, closed_error: Exception | None = None
+    ) -> None: ...
 
 @final
 class IOLoop(Parser):

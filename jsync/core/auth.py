@@ -108,7 +108,7 @@ class Authenticator:
         """Return the fields to add to CONNECT, with a signature of the `nonce` if needed.
 
         Raises `AuthenticationError` with a cause if a file cannot be read or a callable
-        raises. Such a failure may be temporary, unlike a refusal of the server.
+        raises. Such a failure may be temporary, unlike a rejection of the server.
         """
         challenge = (nonce or "").encode()
         if server.has_userinfo:

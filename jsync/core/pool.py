@@ -239,7 +239,7 @@ class ServerPool:
         else:
             others = sum(entry.server != server for entry in self._entries)
             self._left, self._pauses = others, 0
-            # New credentials may take their time, so a refusal gets the whole pause.
+            # New credentials may take their time, so a rejection gets the whole pause.
             is_auth_failure = isinstance(error, AuthenticationError)
             self._brief = self._left == 0 and not is_auth_failure
         self._retire(server, error, credentials, attempts=0)
@@ -267,7 +267,7 @@ class ServerPool:
     ) -> None:
         # An AuthenticationError with a cause comes from this process: an unreadable creds
         # file, or a callable that raised. The next attempt may succeed. Other failures
-        # between two refusals do not count.
+        # between two rejections do not count.
         if not isinstance(error, AuthenticationError) or error.__cause__ is not None:
             return
         if self._ignore_auth_errors or str(error) in _TRANSIENT:

@@ -148,7 +148,7 @@ class RefusedCommands:
     pong: Waiter
     """Done once the server has handled all of the commands."""
     count: int = 0
-    """The refusals so far."""
+    """The rejections so far."""
 
 
 class HasSession(Protocol):
@@ -217,7 +217,7 @@ class Session:
         """The last commands of this connection, as `refused_subscriptions` takes them."""
         self._accepted: tuple[Waiter, int] | None = None
         """Done once the server has handled so many of the commands."""
-        self._refusals: RefusedCommands | None = None
+        self._rejections: RefusedCommands | None = None
         self._drainables: WeakCollection[Drainable] = WeakCollection()
         self._draining: set[threading.Thread] = set()
         self._is_draining = False
@@ -506,8 +506,8 @@ class Session:
         self._commands.append(command)
         if command == UNCERTAIN:
             self._forget_accepted()
-            if self._refusals is not None:
-                self._refusals.commands.append(UNCERTAIN)
+            if self._rejections is not None:
+                self._rejections.commands.append(UNCERTAIN)
 
     def _forget_accepted(self) -> None:
         """Forget the commands that the server has accepted, and send a PING for later ones."""
@@ -532,8 +532,8 @@ class Session:
     def _log_denied(self, sids: set[int]) -> None:
         """Forget SUBs that the server denied, because it does not count them."""
         logs = [self._commands]
-        if self._refusals is not None:
-            logs.append(self._refusals.commands)
+        if self._rejections is not None:
+            logs.append(self._rejections.commands)
         for log in logs:
             log[:] = [command for command in log if command not in sids]
         self._accepted = None  # its number counts them
@@ -541,46 +541,48 @@ class Session:
     def on_subscription_limit(self) -> None:
         """Fail a subscription that the server has refused, once it is known which.
 
-        The server does not name it. The number of refusals until the PONG of a PING tells
+        The server does not name it. The number of rejections until the PONG of a PING tells
         which of the commands before the PING were refused.
         """
-        refusals = self._refusals
-        if refusals is not None and refusals.pong.done:
-            self._end_refusals(refusals)
-            refusals = None
-        if refusals is None:
+        rejections = self._rejections
+        if rejections is not None and rejections.pong.done:
+            self._end_rejections(rejections)
+            rejections = None
+        if rejections is None:
             with self.lock:
                 pong = Waiter(self.write_buffer)
                 self._drop_accepted()
-                refusals = RefusedCommands(self._commands, pong)
+                rejections = RefusedCommands(self._commands, pong)
                 self._commands, self._accepted = [], None
-                self._refusals = refusals
+                self._rejections = rejections
                 self.io_loop.ping(pong)
-            self._wait_for_refusals(refusals)
-        refusals.count += 1
+            self._wait_for_rejections(rejections)
+        rejections.count += 1
 
-    def _wait_for_refusals(self, refusals: RefusedCommands) -> None:
-        if refusals is not self._refusals:
+    def _wait_for_rejections(self, rejections: RefusedCommands) -> None:
+        if rejections is not self._rejections:
             return  # they have ended, or the connection was lost
-        if refusals.pong.done:
-            self._end_refusals(refusals)
+        if rejections.pong.done:
+            self._end_rejections(rejections)
         else:
-            self.call_later(JUDGED_SECONDS, partial(self._wait_for_refusals, refusals))
+            self.call_later(
+                JUDGED_SECONDS, partial(self._wait_for_rejections, rejections)
+            )
 
-    def _end_refusals(self, refusals: RefusedCommands) -> None:
+    def _end_rejections(self, rejections: RefusedCommands) -> None:
         """Fail the subscriptions that the server has refused."""
-        self._refusals = None
+        self._rejections = None
         with self.lock:
             # Unused ones take room, and one that was refused would never get a message.
             while self.idle_inboxes:
                 with contextlib.suppress(IndexError):  # another thread was quicker
                     self.unsubscribe(self.idle_inboxes.pop().sid)
             if any(each.has_ended for each in self.interests.values()):
-                refusals.commands.append(UNCERTAIN)
-            sids = refused_subscriptions(refusals.commands, refusals.count)
+                rejections.commands.append(UNCERTAIN)
+            sids = refused_subscriptions(rejections.commands, rejections.count)
             if sids is None:
                 # Better an error too many than a subscription that waits in silence.
-                sids = {sid for sid in refusals.commands if sid in self.interests}
+                sids = {sid for sid in rejections.commands if sid in self.interests}
                 for sid in sids:
                     self.write_buffer.command(unsubscribe_command(sid))
                 self._log_command(UNCERTAIN)
@@ -812,7 +814,7 @@ class Session:
             restored = [i for i in list(self.interests.values()) if not i.silenced]
             first = b"".join([i.commands() for i in restored])
             self._commands = [i.sid for i in restored]
-            self._accepted = self._refusals = None
+            self._accepted = self._rejections = None
             fd, direct, records = stream.fd, stream.direct, stream.records
             self.io_loop.open(fd, direct=direct, records=records)
             self.write_buffer.open(fd, first, direct=direct, records=records)

@@ -12,16 +12,16 @@ UNCERTAIN: Final = 0
 """A command for the server to end a subscription by itself, at a time that it does not tell."""
 
 
-def refused_subscriptions(commands: Sequence[int], refusals: int) -> set[int] | None:
+def refused_subscriptions(commands: Sequence[int], rejections: int) -> set[int] | None:
     """Find the subscriptions that the server refused with an error that names none.
 
     The server handles commands in their order, and refuses a SUB while the connection has its
     maximum number of subscriptions. How many more it might have had before the commands is
-    not known, but each number leads to other refusals, so their count tells.
+    not known, but each number leads to other rejections, so their count tells.
 
     Args:
         commands: The sid of each SUB, and the negative sid of each UNSUB, in their order.
-        refusals: The number of errors of the server.
+        rejections: The number of errors of the server.
 
     Returns:
         The sids, or None if the commands do not tell which.
@@ -31,10 +31,10 @@ def refused_subscriptions(commands: Sequence[int], refusals: int) -> set[int] | 
     count = len(commands)
     rooms = range(-count, count + 1)
     at = bisect_left(
-        rooms, -refusals, key=lambda room: -len(_refused_with(commands, room))
+        rooms, -rejections, key=lambda room: -len(_refused_with(commands, room))
     )
     refused = _refused_with(commands, rooms[at]) if at < len(rooms) else set()
-    return refused if len(refused) == refusals else None
+    return refused if len(refused) == rejections else None
 
 
 def _refused_with(commands: Sequence[int], room: int) -> set[int]:

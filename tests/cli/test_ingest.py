@@ -349,12 +349,12 @@ def test_resume_sends_rows_rejected_before_stored_ones(
     assert "continue with --resume" in ended.errors
     stored = {row["n"] for _, row in held(refusing)}
     assert refused not in stored
-    # A publisher has sent later rows before it learns of the refusal, unless that comes at once.
+    # A publisher has sent later rows before it learns of the rejection, unless that comes at once.
     assert how == "async" or len(stored) <= refused
     before = count(refusing)
     for _ in range(3):  # nothing is sent behind a row that the stream still rejects
         assert jsync(*command, "--resume").code == 1
-    # If the refusal came before another row was stored, the publisher begins anew each time.
+    # If the rejection came before another row was stored, the publisher begins anew each time.
     assert count(refusing) == before or stored == {0}
     refusing.update(
         discard="old", discard_new_per_subject=False, max_msgs_per_subject=-1

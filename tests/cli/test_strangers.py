@@ -451,7 +451,7 @@ def infos(subject: str, payload: bytes) -> list[FakeReply]:
     return [FakeReply(json.dumps(document).encode())]
 
 
-def refusals(subject: str, payload: bytes) -> list[FakeReply]:
+def rejections(subject: str, payload: bytes) -> list[FakeReply]:
     """Return only errors, with hostile words."""
     error = {"code": 400, "err_code": 10000, "description": EVIL}
     return [FakeReply(json.dumps({"error": error}).encode())]
@@ -620,8 +620,8 @@ def test_worker_logs_cannot_command_a_terminal(
     "answer",
     [
         infos,
-        refusals,
-        # Their words reach a terminal by the same error as those of `refusals`.
+        rejections,
+        # Their words reach a terminal by the same error as those of `rejections`.
         *(pytest.param(each, marks=pytest.mark.bulk) for each in (statuses, nonsense)),
     ],
 )

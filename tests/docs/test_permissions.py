@@ -176,7 +176,7 @@ CASES: list[tuple[int, str | None]] = [(index, None) for index in range(len(CALL
 CASES += [(index, name) for index in range(len(CALLS)) for name in needed(index)]
 
 
-def is_refusal(error: Exception, subject: str = "") -> bool:
+def is_rejection(error: Exception, subject: str = "") -> bool:
     """Tell whether a permission is missing, for subjects like `subject`."""
     return isinstance(error, errors.PermissionsError) and (
         error.subject or ""
@@ -241,7 +241,7 @@ def test_calls_need_the_permissions_of_the_table(
         except errors.Error as error:
             raised = error
         if missing is not None:  # the report may come after what the call raised
-            wait_for(lambda: any(is_refusal(error, missing) for error in reported))
+            wait_for(lambda: any(is_rejection(error, missing) for error in reported))
     if missing is None:
         assert raised is None
-        assert not any(is_refusal(error) for error in reported)
+        assert not any(is_rejection(error) for error in reported)

@@ -71,7 +71,7 @@ def is_right(kind: str, data: bytes, text: str) -> bool:
     }.get(kind, f"200: {data[::-1].decode()}")
 
 
-def is_refusal(answer: str) -> bool:
+def is_rejection(answer: str) -> bool:
     """Return whether an instance that was stopping, or had too many requests, has refused one."""
     return answer.startswith(("503: stopping", "503: overloaded"))
 
@@ -129,7 +129,7 @@ class Caller:
             except errors.ServiceError as error:
                 texts = [str(error)]
         for text in texts:
-            assert is_right(kind, data, text) or is_refusal(text), (kind, text)
+            assert is_right(kind, data, text) or is_rejection(text), (kind, text)
 
 
 def count_ended_threads() -> int:
@@ -276,7 +276,7 @@ class World:
                 missing.remove(number)
                 text = text_of(msg)
                 data = sent[number]
-                assert is_right("slow", data, text) or is_refusal(text), text
+                assert is_right("slow", data, text) or is_rejection(text), text
 
     # The judge ------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class World:
         assert count_ended_threads() - self._ended_threads < MAX_THREADS
 
     def _judge_statistics(self, service: jsync.Service) -> None:
-        """Each failure and each refusal is one error."""
+        """Each failure and each rejection is one error."""
         (stats,) = service.stats().endpoints
         handled = self._handled[service.id]
         failed = sum(kind in FAILING for kind in handled)

@@ -374,15 +374,15 @@ def test_refused_pulls_do_not_flood_the_server(
     )
     broker = own_server(config=f"{config}no_auth_user: a\n")
 
-    def refusals() -> list[str]:
+    def rejections() -> list[str]:
         return [m for m in caplog.messages if "trying again" in m]
 
     with Connection(url(broker)) as connection:
         reading = Reading(connection, JOBS)
-        wait_for(lambda: bool(refusals()))
+        wait_for(lambda: bool(rejections()))
         with pytest.raises(TimeoutError):
             connection.drain_events(timeout=1)
-        assert len(refusals()) == len({*refusals()}) <= 4
+        assert len(rejections()) == len({*rejections()}) <= 4
         reading.channel.close()
 
 

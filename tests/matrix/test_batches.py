@@ -34,9 +34,9 @@ def test_an_atomic_batch_stores_all_or_nothing(
 ) -> None:
     subject = f"{stream.name}.a"
     if line < (2, 12):
-        with pytest.raises(errors.UnsupportedFeatureError) as refusal:
+        with pytest.raises(errors.UnsupportedFeatureError) as caught:
             js.publish_batch([(subject, b"1"), (subject, b"2")])
-        assert refusal.value.since == "2.12"
+        assert caught.value.since == "2.12"
         assert stream.info().state.messages == 0
         return
     with js.atomic_batch() as batch:
@@ -78,9 +78,9 @@ def test_a_fast_ingest_stores_everything(
     js: jsync.JetStream, line: ServerVersion, stream: jsync.Stream
 ) -> None:
     if line < (2, 14):
-        with pytest.raises(errors.UnsupportedFeatureError) as refusal:
+        with pytest.raises(errors.UnsupportedFeatureError) as caught:
             ingest(js, f"{stream.name}.a", 2000)
-        assert refusal.value.since == "2.14"
+        assert caught.value.since == "2.14"
         assert stream.info().state.messages == 0
         return
     ingest(js, f"{stream.name}.a", 2000)

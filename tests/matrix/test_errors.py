@@ -114,11 +114,11 @@ def test_a_stream_that_cannot_be(
     config = StreamConfig.from_any(None, {"name": unique, **named(fields, unique)})
     if missing_features(config.required_versions(), line):
         return
-    with pytest.raises(errors.APIError) as refusal:
+    with pytest.raises(errors.APIError) as caught:
         js.create_stream(config)
-    assert (refusal.value.err_code, type(refusal.value)) == (err_code, kind)
-    assert refusal.value.code >= 400
-    assert refusal.value.description in str(refusal.value)
+    assert (caught.value.err_code, type(caught.value)) == (err_code, kind)
+    assert caught.value.code >= 400
+    assert caught.value.description in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,9 @@ def test_a_consumer_that_cannot_be(
     config = ConsumerConfig.from_any(None, {"name": "d", **named(fields, unique)})
     if missing_features(config.required_versions(), line):
         return
-    with pytest.raises(errors.APIError) as refusal:
+    with pytest.raises(errors.APIError) as caught:
         stream.create_consumer(config)
-    assert (refusal.value.err_code, type(refusal.value)) == (err_code, kind)
+    assert (caught.value.err_code, type(caught.value)) == (err_code, kind)
 
 
 def test_missing_streams_consumers_and_messages_raise_not_found(
@@ -280,9 +280,9 @@ def test_requests_unreadable_to_the_server_raise_bad_request(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     js.create_stream(name=unique)
-    with pytest.raises(errors.InvalidJSONError) as refusal:
+    with pytest.raises(errors.InvalidJSONError) as caught:
         ask(nc, f"STREAM.CREATE.{unique}", {"name": 1})
-    assert isinstance(refusal.value, errors.InvalidRequestError)
+    assert isinstance(caught.value, errors.InvalidRequestError)
     for subject, body in (
         (f"STREAM.MSG.GET.{unique}", None),
         (f"STREAM.CREATE.{unique}", {"name": "another"}),
@@ -319,9 +319,9 @@ def test_an_account_without_jetstream(limited: LocalServer) -> None:
         js = nc.jetstream()
         with pytest.raises(
             (errors.JetStreamNotEnabledForAccountError, errors.JetStreamNotEnabledError)
-        ) as refusal:
+        ) as caught:
             js.stream("A", timeout=LONG)
-        assert refusal.value.code == 503
+        assert caught.value.code == 503
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -11,7 +11,7 @@ from jsync import errors
 from jsync.server import LocalServer
 
 from ..server.jetstream.ingest.test_ingest import held, is_alone, numbers, stored
-from ..server.jetstream.ingest.test_refusals import end
+from ..server.jetstream.ingest.test_rejections import end
 from ..support.threads import Recorder
 from .leaf import leaf_before
 from .lines import binary_of

@@ -43,9 +43,9 @@ def test_refused_fields_reveal_old_servers_beyond_a_leaf() -> None:
             errors.UnsupportedFeatureError,
             match=r"nats-server 2\.12 does not support allow_batched \(since 2\.14\): "
             r"the request was rejected",
-        ) as refusal:
+        ) as caught:
             js.create_stream(name="A", allow_batched=True)
-        assert isinstance(refusal.value.__cause__, errors.InvalidJSONError)
+        assert isinstance(caught.value.__cause__, errors.InvalidJSONError)
         # Errors in JSON fields that every server knows are not due to the version of the server.
         with pytest.raises(errors.InvalidJSONError):
             js.create_stream(name="A", allow_atomic=True, extra={"new": True})
@@ -71,9 +71,9 @@ def test_users_without_info_permission_get_their_servers_version() -> None:
         js = nc.jetstream()
         with pytest.raises(
             errors.UnsupportedFeatureError, match=r"nothing was sent"
-        ) as refusal:
+        ) as caught:
             js.create_stream(name="A", allow_atomic=True)
-        assert refusal.value.server_version == nc.server_info.version
+        assert caught.value.server_version == nc.server_info.version
         assert js.create_stream(name="A", allow_msg_ttl=True).config.allow_msg_ttl
 
 

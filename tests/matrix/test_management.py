@@ -29,9 +29,9 @@ def needing(since: ServerVersion, line: ServerVersion, feature: str) -> Iterator
     if line >= since:
         yield
         return
-    with pytest.raises(errors.UnsupportedFeatureError, match=feature) as refusal:
+    with pytest.raises(errors.UnsupportedFeatureError, match=feature) as caught:
         yield
-    assert refusal.value.since == f"{since[0]}.{since[1]}"
+    assert caught.value.since == f"{since[0]}.{since[1]}"
 
 
 @pytest.fixture

@@ -238,11 +238,11 @@ def test_a_stream_is_as_it_was_configured(
 ) -> None:
     config = StreamConfig.from_any(None, {"name": unique, **named(fields, unique)})
     if newer := missing_features(config.required_versions(), line):
-        with pytest.raises(errors.UnsupportedFeatureError) as refusal:
+        with pytest.raises(errors.UnsupportedFeatureError) as caught:
             js.create_stream(config)
-        assert refusal.value.feature == ", ".join(newer)
-        assert refusal.value.since == format_version(max(newer.values()))
-        assert refusal.value.server_version == nc.server_info.version
+        assert caught.value.feature == ", ".join(newer)
+        assert caught.value.since == format_version(max(newer.values()))
+        assert caught.value.server_version == nc.server_info.version
         with pytest.raises(errors.StreamNotFoundError):
             js.stream(unique)
         assert refused_or_ignored(lambda: create_stream(nc, config), config)
@@ -273,10 +273,10 @@ def test_a_consumer_is_as_it_was_configured(
     create_stream(nc, StreamConfig(name=unique, subjects=[f"{unique}.>"]))
     config = ConsumerConfig.from_any(None, {"name": "d", **named(fields, unique)})
     if newer := missing_features(config.required_versions(), line):
-        with pytest.raises(errors.UnsupportedFeatureError) as refusal:
+        with pytest.raises(errors.UnsupportedFeatureError) as caught:
             js.create_consumer(unique, config)
-        assert refusal.value.feature == ", ".join(newer)
-        assert refusal.value.since == format_version(max(newer.values()))
+        assert caught.value.feature == ", ".join(newer)
+        assert caught.value.since == format_version(max(newer.values()))
         with pytest.raises(errors.ConsumerNotFoundError):
             js.stream(unique).consumer("d")
         assert refused_or_ignored(lambda: create_consumer(nc, unique, config), config)

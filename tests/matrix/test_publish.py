@@ -117,9 +117,9 @@ def test_options_work_or_the_server_is_too_old(
 
         missing = missing_features(required_features(options), line)
         if missing:
-            with pytest.raises(errors.UnsupportedFeatureError) as refusal:
+            with pytest.raises(errors.UnsupportedFeatureError) as caught:
                 publish(f"{name}.a", **options)
-            assert refusal.value.feature == ", ".join(missing)
+            assert caught.value.feature == ", ".join(missing)
             return
         ack = publish(f"{name}.a", **options)
     assert (ack.stream, ack.duplicate) == (name, False)
@@ -152,9 +152,9 @@ def test_a_message_with_a_wrong_expectation_is_refused(
     options = on(stream.name, options)  # type: ignore[assignment]
     if missing_features(required_features(options), line):
         return
-    with pytest.raises(kind) as refusal:
+    with pytest.raises(kind) as caught:
         js.publish(f"{stream.name}.a", **options)
-    assert isinstance(refusal.value, errors.WrongExpectationError)
+    assert isinstance(caught.value, errors.WrongExpectationError)
     assert stream.info().state.messages == 1
 
 
@@ -191,9 +191,9 @@ def test_only_old_servers_store_options_a_stream_disallows(
         nc.request(f"{unique}.a", headers={header: value}, timeout=LONG)
         assert stream.info().state.messages == 1
         return
-    with pytest.raises(kind) as refusal:
+    with pytest.raises(kind) as caught:
         js.publish(f"{unique}.a", **options)
-    assert isinstance(refusal.value, errors.FeatureDisabledError)
+    assert isinstance(caught.value, errors.FeatureDisabledError)
     assert stream.info().state.messages == 0
 
 

@@ -167,7 +167,7 @@ def assert_hidden(secrets: list[str], said: list[str]) -> None:
                 pytest.fail(f"a secret shows in: {line.replace(part, '*****')}")
 
 
-def test_no_loss_refusal_or_reconnect_shows_a_secret(
+def test_no_loss_rejection_or_reconnect_shows_a_secret(
     credential: Credential,
     stranger: LocalServer,
     said: list[str],

@@ -36,7 +36,7 @@ def gap(last_seq: int, seq: int) -> dict[str, Any]:
     return {"type": "gap", "last_seq": last_seq, "seq": seq}
 
 
-def refusal(seq: int, err_code: int = 10071) -> dict[str, Any]:
+def rejection(seq: int, err_code: int = 10071) -> dict[str, Any]:
     return {"type": "err", "seq": seq, "error": error_of(err_code)}
 
 

@@ -480,7 +480,7 @@ cdef class WriteBuffer(IOThreadHandle):
         leave(&section)
         if requester is None:
             check_fork(self.generation)
-            raise self.refusal()
+            raise self.closed_error()
         requester(subject, data, timeout)
         return 0
 
@@ -517,10 +517,10 @@ cdef class WriteBuffer(IOThreadHandle):
         closed = self.state == CLOSED
         pthread_mutex_unlock(&self.mutex)
         if closed:
-            raise self.refusal()
+            raise self.closed_error()
         return 0
 
-    cdef object refusal(self):
+    cdef object closed_error(self):
         """Return the error to raise once it is closed."""
         cdef object error
         cdef Section section
@@ -602,7 +602,7 @@ cdef class WriteBuffer(IOThreadHandle):
             pthread_mutex_lock(&self.mutex)
             if self.state == CLOSED:
                 pthread_mutex_unlock(&self.mutex)
-                raise self.refusal()
+                raise self.closed_error()
             if self.state == PAUSED and durability != RESENDABLE:
                 pthread_mutex_unlock(&self.mutex)
                 return NULL

@@ -332,7 +332,7 @@ cdef class AckWindow(PendingAcks):
             self.count(future)
             if future.number > self.newest:
                 self.newest, self.newest_acked = future.number, self.answered
-            future.payload = future.block = future.refusal = None
+            future.payload = future.block = future.last_error = None
         else:
             self.failed_count += 1
             future.error = error
@@ -395,9 +395,9 @@ cdef class AckWindow(PendingAcks):
             self.answered = io_loop.now
             return self.refused(future, error, io_loop)
         except JetStreamError as error:
-            # Neither an ack nor a refusal. The answer of the stream may still come.
-            if future.refusal is None:
-                future.refusal = error
+            # Neither an ack nor a rejection. The answer of the stream may still come.
+            if future.last_error is None:
+                future.last_error = error
             return 0
         self.answered = io_loop.now
         return self.conclude(future, None, io_loop)
@@ -422,7 +422,7 @@ cdef class AckWindow(PendingAcks):
         else:
             return self.conclude(future, self.unclear(future, error), io_loop)
         self.resume(future)
-        future.refusal = error
+        future.last_error = error
         future.refused = True
         future.again_at = due
         future.busy = busy
@@ -433,8 +433,8 @@ cdef class AckWindow(PendingAcks):
         return 0
 
     cdef int64_t next_wait(self, PubAckFuture future) except -1:
-        cdef double seconds = self.backoff(future.refusals)
-        future.refusals += 1
+        cdef double seconds = self.backoff(future.rejections)
+        future.rejections += 1
         return <int64_t>(seconds * 1e9)
 
     cdef void resume(self, PubAckFuture future) noexcept:
@@ -526,14 +526,14 @@ cdef class AckWindow(PendingAcks):
             if self.due_of(future) > now:
                 break
             if future.refused and not future.ambiguous:
-                error = future.refusal
+                error = future.last_error
             else:
                 error = self.late(
                     f"no ack for the message to {future.subject!r} within "
                     f"{self.ack_timeout / 1e9:g} s: it may have been stored"
-                    + ("" if future.refusal is None else
-                       f"; the last answer: {future.refusal}"),
-                    future.refusal,
+                    + ("" if future.last_error is None else
+                       f"; the last answer: {future.last_error}"),
+                    future.last_error,
                 )
             self.conclude(future, error, None)
         return 0
@@ -721,13 +721,13 @@ cdef class AckWindow(PendingAcks):
             leave(&section)
             self.run_callbacks()
 
-    def close(self, error: "Exception", refusal: "Exception | None" = None) -> None:
-        """Fail what waits with `error`, and refuse more with `refusal`, or else `error`."""
+    def close(self, error: "Exception", closed_error: "Exception | None" = None) -> None:
+        """Fail what waits with `error`. Later publishes raise `closed_error`, or else `error`."""
         cdef Section section
         enter(&section, <PyObject*>self)
         try:
             if self.error is None:
-                self.error = error if refusal is None else refusal
+                self.error = error if closed_error is None else closed_error
             for future in self.all_waiting():
                 self.conclude(<PubAckFuture>future, error, None)
             wait_queue_wake(&self.stalled)

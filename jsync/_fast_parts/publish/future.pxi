@@ -91,7 +91,7 @@ cdef class PubAckFuture:
     `NoStreamResponseError` if no stream takes the subject, the `APIError` of a stream
     that rejects it, `PermissionsError` and `MaxPayloadError`. After the other errors
     the message may have been stored: `TimeoutError` after `ack_timeout`, or after a
-    refusal of a second sending, `ConnectionLostError`, `PublisherClosedError` and
+    rejection of a second sending, `ConnectionLostError`, `PublisherClosedError` and
     `ConnectionClosedError`.
 
     Any number of threads may wait for it. You cannot pass it to
@@ -117,15 +117,15 @@ cdef class PubAckFuture:
     cdef int64_t due      # the ack is late after this time
     cdef int64_t sent     # when the message was last written
     cdef int64_t again_at  # when to retry it, 0: no retry is planned
-    cdef object refusal   # the error, if that was the last answer
+    cdef object last_error  # of the last answer
     cdef uint64_t epoch   # epoch of the window's failures when it failed
     cdef uint32_t slot
-    cdef uint32_t retries, refusals  # after no stream answered, and for other reasons
+    cdef uint32_t retries, rejections  # after no stream answered, and for other reasons
     # One byte each, not `bint`: thousands of futures wait at a time, and all are read.
     cdef uint8_t finished
     cdef uint8_t seen     # the caller has been given the error
     cdef uint8_t unsent   # to be sent again now
-    cdef uint8_t refused  # the last sending was answered with `refusal`
+    cdef uint8_t refused  # the last sending was answered with `last_error`
     cdef uint8_t ambiguous  # it was sent again although a sending had no answer
     cdef uint8_t busy     # the server was too busy for it, so new messages wait
     cdef uint8_t kept     # is in the window's list of failures, and not only counted there

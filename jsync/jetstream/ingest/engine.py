@@ -238,7 +238,7 @@ class IngestEngine(IngestCounters):
         # Pings after the last message that brought no progress.
         self._unanswered_pings = 0
         # With `gaps="ok"`: the last message before the connection or the leader was
-        # lost. Reports of gaps and refusals up to here may be lost, and the stream
+        # lost. Reports of gaps and rejections up to here may be lost, and the stream
         # repeats none.
         self._cut = 0
         self._loss: Exception | None = None

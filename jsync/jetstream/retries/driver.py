@@ -52,7 +52,7 @@ MAX_TOLD: Final = 10_000
 SHORT_REASON: Final = 100
 """The characters of the reason in a dead letter that would be too large otherwise."""
 TOO_LARGE: Final = (10054, 10097)
-"""The codes of refusals by the `max_msg_size` of a stream, and for headers beyond 64 KB."""
+"""The codes of rejections by the `max_msg_size` of a stream, and for headers beyond 64 KB."""
 
 Outcome: TypeAlias = Literal["retried", "dead", "dropped", "kept"]
 """The outcome of a failed message: nak'ed, a dead letter, terminated without one, or nak'ed

@@ -83,7 +83,7 @@ def make_views(
     report: Report,
     pause: Path,
 ) -> dict[str, DataFrame]:
-    """Make every view, in the file's order. Refusals of Spark are added to `problems`.
+    """Make every view, in the file's order. Rejections of Spark are added to `problems`.
 
     While the file `pause` exists, JetStream sources begin no new micro-batch. Raises
     `PipelineError` if Spark fails.

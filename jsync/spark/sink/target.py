@@ -122,7 +122,7 @@ def _ingest(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> b
                 "nats-server 2.14 or later: set it, or give publisher=async"
             )
         return True
-    # With a publisher, the acks distinguish duplicates and refusals for each row.
+    # With a publisher, the acks distinguish duplicates and rejections for each row.
     return (
         able
         and not settings.exactly_once

@@ -656,7 +656,7 @@ def test_giving_up_before_any_connection_is_logged(
 
 
 @needs_signals
-def test_waits_during_refusals_end_in_their_time(own_server: StartServer) -> None:
+def test_waits_during_rejections_end_in_their_time(own_server: StartServer) -> None:
     config = "jetstream: enabled\n"
     server = own_server(config=config + password_config({"user": "old"}))
     events = Events()

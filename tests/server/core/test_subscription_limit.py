@@ -146,7 +146,7 @@ def test_a_refused_subscription_that_ended_harms_no_other(
         assert subscription.next(SOON).data == b"1"
 
 
-def test_a_refusal_ends_no_newer_subscription(
+def test_a_rejection_ends_no_newer_subscription(
     limited: LocalServer, nc: jsync.Connection
 ) -> None:
     older = fill(nc, LIMIT)
@@ -181,7 +181,7 @@ def test_no_refused_subscription_waits_in_silence(
         assert older[i].next(SOON).data == b"1"
 
 
-def test_thousands_of_refusals_end_no_older_subscription(
+def test_thousands_of_rejections_end_no_older_subscription(
     limited: LocalServer, nc: jsync.Connection
 ) -> None:
     older = fill(nc, LIMIT - 1)
@@ -220,7 +220,7 @@ def test_interrupted_flushes_keep_no_old_commands(nc: jsync.Connection) -> None:
     assert instruction > 10
 
 
-def test_unused_inboxes_make_room_after_a_refusal(nc: jsync.Connection) -> None:
+def test_unused_inboxes_make_room_after_a_rejection(nc: jsync.Connection) -> None:
     stream = nc.jetstream().stream("LIMITED")
     stream.purge()
     consumer = stream.consumer("reader")

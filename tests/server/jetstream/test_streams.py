@@ -55,12 +55,12 @@ def test_a_stream_without_directory_is_created_again(
     streams = tmp_path / "jetstream" / "$G" / "streams"
     streams.parent.mkdir(parents=True, exist_ok=True)
     streams.touch()  # a file where the server needs a directory
-    refusals = 0
+    rejections = 0
 
     def hold(frame: bytes, to: Side) -> bytes:
-        nonlocal refusals
+        nonlocal rejections
         if to == "client" and b'"err_code":10049' in frame:
-            refusals += 1
+            rejections += 1
             wait_for(lambda: not streams.exists())  # the server removes what it finds
         return frame
 
@@ -68,7 +68,7 @@ def test_a_stream_without_directory_is_created_again(
         proxy.rewrite(frame_changer(hold))
         with jsync.connect(proxy.url) as nc:
             assert nc.jetstream().create_stream(name="A").info().state.messages == 0
-    assert refusals == 1
+    assert rejections == 1
 
 
 def test_an_impossible_directory_is_an_error(

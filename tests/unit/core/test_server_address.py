@@ -352,7 +352,7 @@ def test_errors_of_discarded_servers_are_kept_by_url() -> None:
     assert pool.errors() == {"nats://a:4222": errors[0], "tls://b:4222": errors[1]}
 
 
-def test_the_same_refusal_twice_puts_a_server_out() -> None:
+def test_the_same_rejection_twice_puts_a_server_out() -> None:
     pool = make_pool(A, B)
     for expected in (A, B, A, B):
         assert pool.select() == expected
@@ -365,7 +365,7 @@ def test_the_same_refusal_twice_puts_a_server_out() -> None:
     assert isinstance(pool.errors()["nats://a:4222"], AuthenticationError)
 
 
-def test_a_refusal_outlasts_other_failures_but_no_success() -> None:
+def test_a_rejection_outlasts_other_failures_but_no_success() -> None:
     pool = make_pool(A)
     pool.failed(A, AuthenticationError(REFUSAL))
     pool.connected(A)
@@ -378,7 +378,7 @@ def test_a_refusal_outlasts_other_failures_but_no_success() -> None:
     assert pool.select() is None
 
 
-def test_running_out_of_attempts_is_no_second_refusal() -> None:
+def test_running_out_of_attempts_is_no_second_rejection() -> None:
     pool = make_pool(A, max_reconnects=1)
     pool.failed(A, AuthenticationError(REFUSAL))
     assert pool.select() is None
@@ -397,7 +397,7 @@ def test_a_refused_server_is_forgiven_when_announced_again() -> None:
     assert A in pool.servers
 
 
-def test_other_credentials_are_no_second_refusal() -> None:
+def test_other_credentials_are_no_second_rejection() -> None:
     pool = make_pool(A)
     for credentials in (1, 2, 1, 2):
         pool.failed(A, AuthenticationError(REFUSAL), credentials)
@@ -412,7 +412,7 @@ def test_refused_credentials_get_the_whole_pause() -> None:
     assert pool.retry_delay == RetryDelay(1, brief=False)
 
 
-def test_refusals_are_retried_when_asked_for() -> None:
+def test_rejections_are_retried_when_asked_for() -> None:
     pool = make_pool(A, ignore_auth_error_abort=True)
     for _ in range(10):
         pool.failed(A, AuthenticationError(REFUSAL))
@@ -420,7 +420,7 @@ def test_refusals_are_retried_when_asked_for() -> None:
     assert pool.auth_failures == {}
 
 
-def test_credentials_that_cannot_be_read_are_no_refusal() -> None:
+def test_credentials_that_cannot_be_read_are_no_rejection() -> None:
     pool = make_pool(A)
     for _ in range(10):
         error = AuthenticationError("cannot read")
@@ -432,7 +432,7 @@ def test_credentials_that_cannot_be_read_are_no_refusal() -> None:
 @pytest.mark.parametrize(
     "words", ["Authentication Timeout", "Failed Account Registration"]
 )
-def test_a_server_in_distress_is_no_refusal(words: str) -> None:
+def test_a_server_in_distress_is_no_rejection(words: str) -> None:
     pool = make_pool(A)
     for _ in range(10):
         pool.failed(A, AuthenticationError(words))

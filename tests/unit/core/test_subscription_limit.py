@@ -32,7 +32,7 @@ steps = st.lists(st.one_of(st.none(), st.integers(0, 30)), max_size=40)
 
 
 @given(st.integers(0, 6), steps, st.integers(0, 10))
-def test_the_count_of_refusals_tells_which(
+def test_the_count_of_rejections_tells_which(
     older: int, steps: list[int | None], limit: int
 ) -> None:
     known = list(range(1, older + 1))
@@ -51,10 +51,10 @@ def test_the_count_of_refusals_tells_which(
 
 
 @pytest.mark.parametrize(
-    ("commands", "refusals"),
+    ("commands", "rejections"),
     [([1, 2], 3), ([1, -1, 2], 3), ([], 1), ([1, UNCERTAIN, 2], 1)],
 )
 def test_an_impossible_or_uncertain_count_tells_nothing(
-    commands: list[int], refusals: int
+    commands: list[int], rejections: int
 ) -> None:
-    assert refused_subscriptions(commands, refusals) is None
+    assert refused_subscriptions(commands, rejections) is None

@@ -241,7 +241,7 @@ def test_kept_subscriptions_stay_within_their_limit() -> None:
     assert len(session.idle_inboxes) == MAX_IDLE_INBOXES
 
 
-def test_a_subscription_returned_during_a_refusal_is_harmless() -> None:
+def test_a_subscription_returned_during_a_rejection_is_harmless() -> None:
     session = idle_session()
     refused = PermissionsError("no", operation="publish", subject="s")
     looks_at = Session.on_permission_error.__code__

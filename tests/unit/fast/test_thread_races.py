@@ -527,7 +527,7 @@ def test_publishes_of_each_thread_stay_in_order() -> None:
 
 def window_of(station: Station, size: int) -> AckWindow:
     def never(*_: object) -> NoReturn:
-        raise AssertionError("no ack is a refusal")
+        raise AssertionError("no ack is a rejection")
 
     window = AckWindow(
         station.write_buffer,

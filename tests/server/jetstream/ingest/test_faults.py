@@ -192,7 +192,7 @@ def test_ok_names_each_message_cuts_may_have_lost(
         assert ingest.unconfirmed_count <= 4 * 1000
 
 
-def test_refusals_lost_with_the_connection_leave_a_doubt(
+def test_rejections_lost_with_the_connection_leave_a_doubt(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     payloads = numbers(2000)

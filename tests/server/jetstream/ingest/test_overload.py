@@ -193,10 +193,10 @@ def test_an_always_full_stream_raises_its_own_error(
 def test_atomic_batches_retry_messages_that_found_no_room(
     own_server: StartServer, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusals: list[int] = []
+    rejections: list[int] = []
 
     def backoff_delay(count: int) -> float:
-        refusals.append(count)
+        rejections.append(count)
         return backoff.backoff_delay(count)
 
     monkeypatch.setattr(atomic_driver, "backoff_delay", backoff_delay)
@@ -214,7 +214,7 @@ def test_atomic_batches_retry_messages_that_found_no_room(
 
         flooding = Thread(flood)
         try:
-            while len(refusals) < 5:
+            while len(rejections) < 5:
                 batch = js.atomic_batch(timeout=LONG)
                 batch.add(f"{unique}.a", b"0", ack=True)
                 batch.add(f"{unique}.a", b"1", ack=True)

@@ -74,12 +74,12 @@ def test_messages_are_stored_only_after_the_expected_one(
 ) -> None:
     name = stream.name
     js.publish(f"{name}.a", b"1", msg_id="one", expected_last_sequence=0)
-    refusals: list[PublishOptions] = [
+    rejections: list[PublishOptions] = [
         {"expected_last_sequence": 7},
         {"expected_last_subject_sequence": 7},
         {"expected_last_subject_sequence": 7, "expected_last_subject": f"{name}.*"},
     ]
-    for refused in refusals:
+    for refused in rejections:
         with pytest.raises(errors.WrongLastSequenceError):
             js.publish(f"{name}.a", b"2", **refused)
     with pytest.raises(errors.WrongLastMsgIDError):

@@ -114,7 +114,7 @@ def test_a_terminal_status_ends_it(
         consuming.wait(SOON)
 
 
-def test_many_refusals_in_a_row_do_not_spin(
+def test_many_rejections_in_a_row_do_not_spin(
     far_worker: jsync.Consumer, pulls: Pulls
 ) -> None:
     told = Recorder()

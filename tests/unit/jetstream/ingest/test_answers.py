@@ -9,7 +9,7 @@ import pytest
 from jsync import PubAck, errors
 from jsync.jetstream.ingest.flow_messages import FlowKind, parse_flow_message
 
-from ....support.ingest_answers import APPEND, COMMIT, END, answer, refusal, refused
+from ....support.ingest_answers import APPEND, COMMIT, END, answer, refused, rejection
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_errors_are_typed_in_every_shape(
     err_code: int, kind: type[errors.APIError]
 ) -> None:
     plain = answer(3, APPEND, refused(err_code))
-    typed = answer(3, APPEND, refusal(3, err_code))
+    typed = answer(3, APPEND, rejection(3, err_code))
     assert (plain.kind, plain.sequence) == (FlowKind.REJECTED, 3)
     assert (typed.kind, typed.seq) == (FlowKind.ERROR, 3)
     for found in (plain, typed):

@@ -27,8 +27,8 @@ from ....support.ingest_answers import (
     final,
     flow,
     gap,
-    refusal,
     refused,
+    rejection,
 )
 
 
@@ -274,7 +274,7 @@ def test_with_message_ids_no_leader_is_asked() -> None:
     assert error.unconfirmed == (4, 9)
 
 
-def test_a_refusal_after_short_counts_leaves_a_doubt() -> None:
+def test_a_rejection_after_short_counts_leaves_a_doubt() -> None:
     engine = opened(sent=30)
     engine.handle(answer(25, APPEND, refused(10054)))
     engine.handle(answer(30, PING, gap(20, 31)))
@@ -286,7 +286,7 @@ def test_a_refusal_after_short_counts_leaves_a_doubt() -> None:
 
 def test_fail_ends_with_the_message_that_is_refused() -> None:
     engine = opened(sent=30, received=20)
-    engine.handle(answer(25, APPEND, refusal(25)))
+    engine.handle(answer(25, APPEND, rejection(25)))
     assert now(engine) is IngestState.FAILING
     engine.handle(answer(25, APPEND, final(24)))
     assert now(engine) is IngestState.FAILED
@@ -298,7 +298,7 @@ def test_fail_ends_with_the_message_that_is_refused() -> None:
     assert error.lost[0][2] is error.__cause__
 
 
-def test_an_untyped_refusal_concerns_the_message_it_answers() -> None:
+def test_an_untyped_rejection_concerns_the_message_it_answers() -> None:
     engine = opened(sent=30)
     engine.handle(answer(25, APPEND, refused(10054)))
     assert now(engine) is IngestState.FAILING
@@ -310,7 +310,7 @@ def test_an_untyped_refusal_concerns_the_message_it_answers() -> None:
 
 
 @pytest.mark.parametrize("err_code", [10205, 10206, 10207, 10211, 10185, 10071])
-def test_refusing_the_only_message_raises_that_refusal(err_code: int) -> None:
+def test_refusing_the_only_message_raises_that_rejection(err_code: int) -> None:
     engine = IngestEngine()
     wrote(engine, 1)
     if err_code == 10071:
@@ -362,7 +362,7 @@ def test_gaps_ok_continues_over_a_gap() -> None:
 
 def test_gaps_ok_continues_over_a_refused_message() -> None:
     engine = opened("ok", sent=9)
-    engine.handle(answer(4, APPEND, refusal(4)))
+    engine.handle(answer(4, APPEND, rejection(4)))
     engine.handle(answer(5, APPEND, refused(10070)))
     assert now(engine) is IngestState.OPEN
     assert [lost[:2] for lost in engine.missing.lost] == [(4, 4), (5, 5)]
@@ -380,7 +380,7 @@ def test_a_refused_message_is_not_pending() -> None:
     engine = opened("ok", sent=20)
     assert engine.limit == 20
     for sequence in range(5, 15):
-        engine.handle(answer(sequence, APPEND, refusal(sequence, 10077)))
+        engine.handle(answer(sequence, APPEND, rejection(sequence, 10077)))
     assert engine.limit == 30
     wrote(engine, 30)
     engine.handle(
@@ -392,7 +392,7 @@ def test_a_refused_message_is_not_pending() -> None:
 def test_each_message_is_reported_once() -> None:
     engine = opened("ok", sent=30, received=10)
     for sequence in (12, 13, 20):
-        engine.handle(answer(sequence, APPEND, refusal(sequence)))
+        engine.handle(answer(sequence, APPEND, rejection(sequence)))
     engine.handle(answer(26, APPEND, gap(25, 26)))
     engine.fail(errors.ConnectionLostError("gone"))
     error = engine.error()
@@ -407,7 +407,7 @@ def test_each_message_is_reported_once() -> None:
     assert (error.acked, error.unconfirmed) == (10, (11, 30))
 
 
-def test_lost_refusals_do_not_stall_the_ingest() -> None:
+def test_lost_rejections_do_not_stall_the_ingest() -> None:
     engine = opened("ok", sent=30, received=10)
     assert engine.limit == 30
     engine.disconnected(30)  # the rejections of all twenty are lost
@@ -734,15 +734,15 @@ def test_late_answers_about_an_ended_batch_change_nothing() -> None:
         engine = opened(sent=3)
         engine._state.current = state
         before = repr(vars(engine))
-        for body in (flow(3), gap(1, 2), refusal(2), final(1), refused(10205), None):
+        for body in (flow(3), gap(1, 2), rejection(2), final(1), refused(10205), None):
             engine.handle(answer(3, APPEND, body))
         assert repr(vars(engine)) == before
 
 
-def test_of_two_refusals_the_first_one_ends_it() -> None:
+def test_of_two_rejections_the_first_one_ends_it() -> None:
     engine = opened(sent=30)
-    engine.handle(answer(25, APPEND, refusal(25)))
-    engine.handle(answer(27, APPEND, refusal(27, 10054)))
+    engine.handle(answer(25, APPEND, rejection(25)))
+    engine.handle(answer(27, APPEND, rejection(27, 10054)))
     engine.handle(answer(25, APPEND, final(24)))
     error = engine.error()
     assert isinstance(error, errors.IngestError)
@@ -785,6 +785,6 @@ def test_lost_ranges_are_limited_but_all_are_counted(
     monkeypatch.setattr(ingest_missing, "MAX_RANGES", 3)
     engine = opened("ok", sent=30)
     for sequence in range(2, 12, 2):
-        engine.handle(answer(sequence, APPEND, refusal(sequence)))
+        engine.handle(answer(sequence, APPEND, rejection(sequence)))
     assert [lost.first for lost in engine.missing.lost] == [2, 4, 6]
     assert engine.missing.lost_count == 5

@@ -19,8 +19,8 @@ from ....support.ingest_answers import (
     final,
     flow,
     gap,
-    refusal,
     refused,
+    rejection,
 )
 
 if TYPE_CHECKING:
@@ -99,8 +99,10 @@ class Model:
                 del self.batches[batch]
                 if sequence == 1:
                     return say(*bodies, refused(10071))
-                return say(*bodies, refusal(sequence), final(sequence - 1, places[-1]))
-            bodies.append(refusal(sequence))
+                return say(
+                    *bodies, rejection(sequence), final(sequence - 1, places[-1])
+                )
+            bodies.append(rejection(sequence))
         elif not (self.ids and n in self.stored):
             self.stored.append(n)
         places.append(len(self.stored))

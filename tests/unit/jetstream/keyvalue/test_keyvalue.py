@@ -157,7 +157,9 @@ def test_a_key_follows_the_rule_of_adr_8(key: str) -> None:
     ("words", "revision"),
     [("wrong last sequence: 12", 12), ("wrong last sequence", None), ("", None)],
 )
-def test_the_revision_is_read_from_a_refusal(words: str, revision: int | None) -> None:
+def test_the_revision_is_read_from_a_rejection(
+    words: str, revision: int | None
+) -> None:
     assert revision_in(words) == revision
 
 

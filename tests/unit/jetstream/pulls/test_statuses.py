@@ -177,7 +177,7 @@ def test_a_heartbeat_changes_nothing(left: tuple[int, int] | None) -> None:
         (499, "Something New", PullError),
     ],
 )
-def test_a_refusal_is_reported_and_retried_after_pausing(
+def test_a_rejection_is_reported_and_retried_after_pausing(
     status: int, text: str, kind: type[Exception]
 ) -> None:
     # "consume() should recover while maintaing its state ... unless the status is 409
@@ -194,7 +194,7 @@ def test_a_refusal_is_reported_and_retried_after_pausing(
 
 
 @pytest.mark.parametrize("batch", [1, 3, 9])
-def test_small_pulls_fill_the_buffer_after_a_refusal(batch: int) -> None:
+def test_small_pulls_fill_the_buffer_after_a_rejection(batch: int) -> None:
     pull = engine(max_messages=10)
     asked(pull)
     text = f"Exceeded MaxRequestBatch of {batch}"
@@ -208,7 +208,7 @@ def test_small_pulls_fill_the_buffer_after_a_refusal(batch: int) -> None:
     assert pull.on_status(409, text, left=None, buffered=(0, 0)).retry_in > 0
 
 
-def test_pulls_for_bytes_count_messages_after_a_refusal() -> None:
+def test_pulls_for_bytes_count_messages_after_a_rejection() -> None:
     pull = engine(max_bytes=1000)
     asked(pull)
     text = "Exceeded MaxRequestBatch of 5"
@@ -220,7 +220,7 @@ def test_pulls_for_bytes_count_messages_after_a_refusal() -> None:
     assert pending(pull)[0] == 0
 
 
-def test_fewer_bytes_are_requested_after_a_refusal() -> None:
+def test_fewer_bytes_are_requested_after_a_rejection() -> None:
     pull = engine(max_bytes=1000)
     asked(pull)
     text = "Exceeded MaxRequestMaxBytes of 100"
@@ -233,7 +233,7 @@ def test_fewer_bytes_are_requested_after_a_refusal() -> None:
     ("text", "seconds"),
     [("1s", 1), ("1m0s", 60), ("1.5s", 1.5), ("2m1.25s", 121.25), ("250ms", 0.25)],
 )
-def test_pulls_expire_earlier_after_a_refusal(text: str, seconds: float) -> None:
+def test_pulls_expire_earlier_after_a_rejection(text: str, seconds: float) -> None:
     pull = engine(max_messages=10, expires=200)
     asked(pull)
     status = f"Exceeded MaxRequestExpires of {text}"

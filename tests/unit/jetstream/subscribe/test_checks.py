@@ -196,7 +196,7 @@ def test_race_a_consumer_too_old_belongs_to_others() -> None:
     assert created_within(0.4, clustered)
 
 
-def test_every_refusal_is_a_subscribe_error() -> None:
+def test_every_rejection_is_a_subscribe_error() -> None:
     for kind in (
         errors.DuplicateSubscriptionError,
         errors.QueueRequiredError,
